@@ -1,0 +1,59 @@
+# Every target makes what it needs: a virtual environment for the Python it is started with, and the
+# packages in it. `make PYTHON=python3.13 test` uses another interpreter, beside the first.
+PYTHON ?= python3
+VENV := .venv/py$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all check format coverage fuzz fuzz-short bench docs clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml
+	@echo "==> $(VENV): creating a virtual environment and installing mcpipe with its development tools"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@
+
+demo: $(STAMP) ## run a small example of what there is
+	@echo "==> examples/foundation.py: a client and a server, in one process, without any I/O"
+	@$(BIN)/python examples/foundation.py
+
+test: $(STAMP) ## run the tests, in parallel
+	@echo "==> tests, on $$($(BIN)/python --version)"
+	@$(BIN)/python -m pytest -n auto
+
+test-all: ## run the tests on every Python of 3.11 and newer that is found
+	@$(PYTHON) tools/each_python.py $(MAKE) test
+
+check: $(STAMP) ## format, lint and types
+	@echo "==> format, lint, types"
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: $(STAMP) ## rewrite the files in the project's format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+coverage: $(STAMP) ## show that each module is fully covered by its own tests
+	@echo "==> branch coverage of each module by its own test file"
+	@$(BIN)/python tools/module_coverage.py
+
+fuzz: $(STAMP) ## fuzz the wire layer with a million inputs and more
+	@$(BIN)/python -m fuzz
+
+fuzz-short: $(STAMP)
+	@$(BIN)/python -m fuzz --inputs 60000
+
+bench: $(STAMP) ## measure the wire layer against bytes.split and bare msgspec
+	@$(BIN)/python -m bench
+
+docs: $(STAMP) ## write the generated parts of the docs anew
+	@$(BIN)/python tools/generate_docs.py
+
+clean: ## remove what the targets made
+	@rm -rf .venv .fuzz .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -1,0 +1,38 @@
+"""Every cap in one place: nothing that a peer sends makes mcpipe grow without bound.
+
+Each number says why it is what it is. ``Limits(max_line=…)`` changes one and keeps the rest.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mcpipe.errors import UsageError
+
+__all__ = ["DEFAULT_LIMITS", "Limits"]
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The caps of one connection."""
+
+    #: Bytes in one line before its newline. Peers stop at 64 KiB, at 10 MiB, or never; a 50 MB result is real.
+    max_line: int = 64 * 1024 * 1024
+    #: Messages in one batch (2025-03-26). A million tiny messages fit in one line, and each would cost a task.
+    max_batch: int = 1000
+    #: Bytes of one server-sent event, as for a line: it carries the same messages.
+    max_event: int = 64 * 1024 * 1024
+    #: Requests of one peer being worked on at once; reading waits beyond that.
+    max_in_flight: int = 10_000
+    #: Open subscriptions of one peer. Each costs a pass over its filter for every change.
+    max_subscriptions: int = 1000
+    #: Resource addresses in one subscription.
+    max_subscribed_resources: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise UsageError(f"The limit {name} is {value!r}: it must be an integer of at least 1.")
+
+
+DEFAULT_LIMITS = Limits()
