@@ -1,0 +1,239 @@
+"""How a server takes a request in: under which revision it is served, or why it is refused.
+
+Each modern request is judged by its own metadata and by nothing that came before it. A legacy client opens a session
+with ``initialize``, which lasts as long as the connection. Both may use the same connection, in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from mcpipe.errors import DecodeError, UsageError
+from mcpipe.protocol.tables import Table
+from mcpipe.revisions import Revision, choose_revision
+from mcpipe.types.base import Implementation, Payload
+from mcpipe.types.capabilities import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
+from mcpipe.types.log import LoggingLevel
+from mcpipe.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, RequestMeta
+from mcpipe.types.reading import read
+from mcpipe.wire.messages import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    MISSING_CAPABILITY,
+    UNSUPPORTED_VERSION,
+    ErrorDetail,
+    Request,
+    RequestId,
+)
+
+__all__ = ["SESSION", "Admission", "Admitted", "Handshake", "Need", "Refused", "has_capability", "missing_capability"]
+
+_State: TypeAlias = Literal["unopened", "opened", "ready"]
+_Event: TypeAlias = Literal["initialize", "initialized"]
+
+SESSION: Table[_State, _Event] = Table(
+    "session",
+    "unopened",
+    {
+        ("unopened", "initialize"): "opened",
+        ("opened", "initialized"): "ready",
+        ("ready", "initialized"): "ready",
+    },
+    doc=(
+        "A legacy session on the server's side. It lasts until the connection ends, so no state is final. "
+        "Modern requests are served in every state and change none."
+    ),
+)
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """Serve the request under this revision, for a client with these capabilities."""
+
+    revision: Revision
+    capabilities: ClientCapabilities
+    client_info: Implementation | None
+    #: The token for progress notifications; None if the client wants none.
+    progress_token: RequestId | None
+    #: From which level on log messages are wanted for this request. A legacy session sets it once for all of them.
+    log_level: LoggingLevel | None
+    meta: RequestMeta
+
+
+class Handshake(msgspec.Struct, frozen=True):
+    """Answer ``initialize`` with this revision: the session is open."""
+
+    revision: Revision
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Answer with this error; the stream goes on."""
+
+    error: ErrorDetail
+
+
+class _Session(msgspec.Struct, frozen=True):
+    revision: Revision
+    capabilities: ClientCapabilities
+    client_info: Implementation | None
+
+
+class Admission:
+    """Judges the requests of one connection. ``served`` are the revisions that the server speaks there."""
+
+    def __init__(self, served: Sequence[Revision]) -> None:
+        if not served:
+            raise UsageError("A server that speaks no protocol revision cannot serve anyone.")
+        self.state: _State = SESSION.initial
+        self._modern = [revision for revision in served if revision.is_modern]
+        self._legacy = [revision for revision in served if not revision.is_modern]
+        self._session: _Session | None = None
+
+    @property
+    def revision(self) -> Revision | None:
+        """The revision of the legacy session, or None while there is none."""
+        return None if self._session is None else self._session.revision
+
+    def request(self, request: Request, *, in_batch: bool = False) -> Admitted | Handshake | Refused:
+        """Judge a request by its method and metadata. Its other parameters are not looked at."""
+        try:
+            if request.method == "initialize":
+                return self._handshake(request, in_batch=in_batch)
+            meta = RequestMeta.of(_read(request, _Metadata).meta)
+            if self._modern and (request.method == "server/discover" or not _MODERN_KEYS.isdisjoint(meta.raw)):
+                return self._stateless(meta)
+            if self._session is not None:
+                return self._in_session(self._session, meta)
+            if self._legacy and request.method == "ping":
+                return self._in_session(_Session(self._legacy[0], ClientCapabilities(), None), meta)
+        except DecodeError as error:
+            return _invalid(str(error))
+        return self._unopened(request.method)
+
+    def initialized(self) -> bool:
+        """The client said ``notifications/initialized``; False if that came out of turn and means nothing."""
+        if self.state == "unopened":
+            return False
+        self.state = SESSION.after(self.state, "initialized")
+        return True
+
+    def _stateless(self, meta: RequestMeta) -> Admitted | Refused:
+        version = meta.protocol_version
+        if version is None:
+            return _invalid(f"params._meta must have {PROTOCOL_VERSION!r}, the protocol version of the request.")
+        revision = choose_revision(self._modern, [version])
+        if revision is None:
+            return self._unsupported(version)
+        capabilities = meta.client_capabilities
+        if capabilities is None:
+            return _invalid(f"params._meta must have {CLIENT_CAPABILITIES!r}, the client's capabilities.")
+        return Admitted(revision, capabilities, meta.client_info, meta.progress_token, meta.log_level, meta)
+
+    def _in_session(self, session: _Session, meta: RequestMeta) -> Admitted:
+        return Admitted(session.revision, session.capabilities, session.client_info, meta.progress_token, None, meta)
+
+    def _handshake(self, request: Request, *, in_batch: bool) -> Handshake | Refused:
+        if not self._legacy:
+            return self._unsupported(_read(request, _AnyOpening).protocol_version)
+        opening = _read(request, _Opening)
+        if self._session is not None:
+            return _wrong("This session is open already: initialize comes once, at its start.")
+        if in_batch:
+            return _wrong("initialize must not be part of a batch: send it alone.")
+        revision = choose_revision(self._legacy, [opening.protocol_version]) or self._legacy[0]
+        self.state = SESSION.after(self.state, "initialize")
+        self._session = _Session(revision, opening.capabilities, opening.client_info)
+        return Handshake(revision)
+
+    def _unopened(self, method: str) -> Refused:
+        ways = []
+        if self._modern:
+            ways.append(f"send {PROTOCOL_VERSION!r} and {CLIENT_CAPABILITIES!r} in params._meta")
+        if self._legacy:
+            ways.append("open a session with initialize first")
+        return _invalid(f"{method[:80]!r} came before any protocol version was agreed: {', or '.join(ways)}.")
+
+    def _unsupported(self, version: Any) -> Refused:
+        supported = [revision.name for revision in self._modern]
+        requested = str(version)[:_LONGEST_VERSION]
+        return Refused(
+            ErrorDetail(
+                UNSUPPORTED_VERSION,
+                f"Unsupported protocol version {requested!r}: this server speaks {', '.join(supported)}.",
+                {"supported": supported, "requested": requested},
+            )
+        )
+
+
+Need: TypeAlias = Literal["roots", "sampling", "sampling.tools", "elicitation.form", "elicitation.url"]
+
+_NEEDS: dict[Need, ClientCapabilities] = {
+    "roots": ClientCapabilities(roots=RootsCapability()),
+    "sampling": ClientCapabilities(sampling=SamplingCapability()),
+    "sampling.tools": ClientCapabilities(sampling=SamplingCapability(tools={})),
+    "elicitation.form": ClientCapabilities(elicitation=ElicitationCapability(form={})),
+    "elicitation.url": ClientCapabilities(elicitation=ElicitationCapability(url={})),
+}
+
+
+def has_capability(declared: ClientCapabilities, need: Need) -> bool:
+    """Whether a client declared that it can do this."""
+    sampling, elicitation = declared.sampling, declared.elicitation
+    has: dict[Need, bool] = {
+        "roots": declared.roots is not None,
+        "sampling": sampling is not None,
+        "sampling.tools": sampling is not None and sampling.tools is not None,
+        "elicitation.form": elicitation is not None and elicitation.has_form,
+        "elicitation.url": elicitation is not None and elicitation.has_url,
+    }
+    return has[need]
+
+
+def missing_capability(need: Need) -> ErrorDetail:
+    """The error for a request that cannot be served without a capability which it does not declare."""
+    return ErrorDetail(
+        MISSING_CAPABILITY,
+        f"This request needs the client capability {need!r}, which it does not declare.",
+        {"requiredCapabilities": _NEEDS[need]},
+    )
+
+
+#: A peer's version is echoed in the error that refuses it; nobody needs a longer one.
+_LONGEST_VERSION = 64
+
+_MODERN_KEYS = frozenset((PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL))
+
+
+class _Metadata(Payload, frozen=True):
+    meta: dict[str, Any] | None = msgspec.field(name="_meta", default=None)
+
+
+class _AnyOpening(Payload, frozen=True):
+    """The params of ``initialize`` for a server that refuses it anyway."""
+
+    protocol_version: Any = None
+
+
+class _Opening(Payload, frozen=True):
+    """The params of ``initialize``, forgiving: clients in the wild leave out all but the version."""
+
+    protocol_version: str
+    capabilities: ClientCapabilities = ClientCapabilities()
+    client_info: Implementation | None = None
+
+
+_Params = TypeVar("_Params", _Metadata, _AnyOpening, _Opening)
+
+
+def _read(request: Request, kind: type[_Params]) -> _Params:
+    return read(kind, b"{}" if request.params is msgspec.UNSET else request.params)
+
+
+def _invalid(sentence: str) -> Refused:
+    return Refused(ErrorDetail(INVALID_PARAMS, sentence))
+
+
+def _wrong(sentence: str) -> Refused:
+    return Refused(ErrorDetail(INVALID_REQUEST, sentence))

@@ -1,0 +1,113 @@
+"""The requests that the peer has sent: taking them in, cancelling them, and keeping silent about those cancelled.
+
+Everything that goes out for a request passes through its record here, so that nothing is ever sent for one that has
+ended: no second answer, no progress after the answer, nothing at all after a cancellation.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from mcpipe.protocol.tables import Table
+from mcpipe.wire.messages import INVALID_REQUEST, Error, ErrorDetail, Notification, Request, RequestId, Result
+
+__all__ = ["WORK", "Incoming", "Work"]
+
+_State: TypeAlias = Literal["running", "answered", "cancelled", "dropped"]
+_Event: TypeAlias = Literal["notify", "answer", "cancel", "drop"]
+
+WORK: Table[_State, _Event] = Table(
+    "work",
+    "running",
+    {
+        ("running", "notify"): "running",
+        ("running", "answer"): "answered",
+        ("running", "cancel"): "cancelled",
+        ("running", "drop"): "dropped",
+    },
+    final=("answered", "cancelled", "dropped"),
+    doc=(
+        "One request that the peer has sent. *Cancelled*: the peer does not want the answer any more. *Dropped*: the "
+        "connection ended first. Nothing is sent in a final state."
+    ),
+)
+
+
+class Work(msgspec.Struct, eq=False):
+    """One request of the peer's. Read it; only ``Incoming`` changes it."""
+
+    id: RequestId
+    method: str
+    state: _State = "running"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the peer still wants to hear of it."""
+        return self.state == "running"
+
+
+class Incoming:
+    """The peer's open requests on one connection."""
+
+    def __init__(self, *, max_in_flight: int) -> None:
+        self._works: dict[RequestId, Work] = {}
+        self._max_in_flight = max_in_flight
+
+    def __len__(self) -> int:
+        return len(self._works)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether reading has to wait until one of the open requests has ended."""
+        return len(self._works) >= self._max_in_flight
+
+    def accept(self, request: Request) -> Work | Error:
+        """Take a request in; an ``Error`` to send instead, if its id is that of a request still open."""
+        if request.id in self._works:
+            sentence = f"The id {_shown(request.id)} is that of a request that has not been answered yet."
+            return Error(request.id, ErrorDetail(INVALID_REQUEST, sentence))
+        work = self._works[request.id] = Work(request.id, request.method)
+        return work
+
+    def notify(self, work: Work, notification: Notification) -> Notification | None:
+        """The notification, if it may still be sent for this request, else None."""
+        if not work.is_running:
+            return None
+        work.state = WORK.after(work.state, "notify")
+        return notification
+
+    def answer(self, work: Work, response: Result | Error) -> Result | Error | None:
+        """The response, if this request still waits for one, else None."""
+        return response if self._end(work, "answer") else None
+
+    def cancel(self, request_id: Any) -> Work | None:
+        """The peer cancelled a request: returns the work to stop, or None if there is nothing to cancel.
+
+        What the peer names may be anything: unknown, ended or malformed ids are passed over, and so is
+        ``initialize``, which is never cancelled.
+        """
+        work = self._works.get(request_id) if type(request_id) in (int, str) else None
+        if work is None or work.method == "initialize":
+            return None
+        self._end(work, "cancel")
+        return work
+
+    def close(self) -> list[Work]:
+        """The connection is gone: returns the works to stop."""
+        works = list(self._works.values())
+        for work in works:
+            self._end(work, "drop")
+        return works
+
+    def _end(self, work: Work, event: _Event) -> bool:
+        if not work.is_running:
+            return False
+        work.state = WORK.after(work.state, event)
+        del self._works[work.id]
+        return True
+
+
+def _shown(request_id: RequestId) -> str:
+    return repr(request_id)[:80]

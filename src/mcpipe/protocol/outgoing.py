@@ -1,0 +1,183 @@
+"""The requests that this side has sent: ids, matching, deadlines, giving up.
+
+One record a call, and one table that changes it. Every call ends exactly once. Ids count up and are never used again on
+a connection, so an answer to an id that is no longer open is late, and an answer to one that was never given out is
+unknown; neither harms.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from mcpipe.errors import Closed, UsageError
+from mcpipe.protocol.tables import Table
+from mcpipe.wire.messages import Error, Notification, RequestId, Result
+
+__all__ = ["CALL", "Call", "Outgoing"]
+
+_State: TypeAlias = Literal["open", "answered", "broken", "cancelled", "expired", "lost"]
+_Event: TypeAlias = Literal["progress", "answer", "break", "cancel", "expire", "lose"]
+
+CALL: Table[_State, _Event] = Table(
+    "call",
+    "open",
+    {
+        ("open", "progress"): "open",
+        ("open", "answer"): "answered",
+        ("open", "break"): "broken",
+        ("open", "cancel"): "cancelled",
+        ("open", "expire"): "expired",
+        ("open", "lose"): "lost",
+    },
+    final=("answered", "broken", "cancelled", "expired", "lost"),
+    doc=(
+        "One request that this side has sent. *Broken*: the answer came but breaks the protocol. *Lost*: the "
+        "connection ended first."
+    ),
+)
+
+
+class Call(msgspec.Struct, eq=False):
+    """One request of ours. Read it; only ``Outgoing`` changes it."""
+
+    id: int
+    method: str
+    #: None: this call waits for ever (a subscription).
+    deadline: float | None
+    timeout: float | None
+    #: Progress never moves the deadline beyond this.
+    latest: float | None
+    state: _State = "open"
+    progress: float | None = None
+
+    @property
+    def may_be_cancelled(self) -> bool:
+        """``initialize`` is never cancelled."""
+        return self.method != "initialize"
+
+
+class Outgoing:
+    """The open requests of this side on one connection. ``late`` and ``unknown`` count what matched none of them."""
+
+    def __init__(self, *, max_in_flight: int, first_id: int = 1) -> None:
+        self.late = 0
+        self.unknown = 0
+        self._calls: dict[int, Call] = {}
+        self._first_id = self._next_id = first_id
+        self._max_in_flight = max_in_flight
+        self._earliest: float | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another call has to wait until one of the open ones has ended."""
+        return len(self._calls) >= self._max_in_flight
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call ``expire`` next: never later than the first deadline, sometimes earlier, None for never."""
+        return self._earliest if self._calls else None
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next call gets; after a restart, the counting goes on from here."""
+        return self._next_id
+
+    def open(self, method: str, now: float, *, timeout: float | None, max_timeout: float | None = None) -> Call:
+        """Begin a call. The timeout runs from now, so that it covers the writing too.
+
+        Progress extends it to ``timeout`` after that progress, but never beyond ``max_timeout`` from now. The id is
+        also the call's progress token.
+        """
+        if self._closed:
+            raise Closed(f"{method} was not sent: the connection is closed.")
+        if self.is_full:
+            raise UsageError(
+                f"{method} was not sent: {self._max_in_flight} requests are open already. Wait for one to end."
+            )
+        latest = None if max_timeout is None else now + max_timeout
+        deadline = None if timeout is None else _earlier(now + timeout, latest)
+        call = Call(self._next_id, method, deadline, timeout, latest)
+        self._next_id += 1
+        self._calls[call.id] = call
+        self._earliest = _earlier(self._earliest, deadline)
+        return call
+
+    def answer(self, response: Result | Error) -> Call | None:
+        """The call that this response ends, or None if it is late, unknown or has no id."""
+        return self._end(response.id, "answer")
+
+    def break_off(self, request_id: RequestId | msgspec.UnsetType) -> Call | None:
+        """The call that a malformed response ends, as for ``answer``."""
+        return self._end(request_id, "break")
+
+    def advance(self, token: Any, progress: float, now: float) -> Call | None:
+        """The call that this progress belongs to, its deadline moved; None if it belongs to none or does not grow."""
+        call = self._calls.get(token) if type(token) is int else None
+        if call is None:
+            self._count(token)
+            return None
+        if call.progress is not None and progress <= call.progress:
+            return None
+        call.state = CALL.after(call.state, "progress")
+        call.progress = progress
+        if call.timeout is not None:
+            call.deadline = _earlier(now + call.timeout, call.latest)
+        return call
+
+    def cancel(self, call: Call, reason: str | None = None) -> Notification | None:
+        """Give a call up. Returns what to tell the peer; None if the call has ended or must not be cancelled."""
+        if call.state != "open":
+            return None
+        return self._give_up(call, "cancel", reason)
+
+    def expire(self, now: float) -> list[tuple[Call, Notification | None]]:
+        """Give up the calls whose time is over; each comes with what to tell the peer."""
+        over = [call for call in self._calls.values() if call.deadline is not None and call.deadline <= now]
+        notes = [(call, self._give_up(call, "expire", "The request timed out.")) for call in over]
+        self._earliest = None
+        for call in self._calls.values():
+            self._earliest = _earlier(self._earliest, call.deadline)
+        return notes
+
+    def close(self) -> list[Call]:
+        """The connection is gone: returns the calls that are lost with it. No call can begin after that."""
+        self._closed = True
+        lost = list(self._calls.values())
+        for call in lost:
+            self._end(call.id, "lose")
+        return lost
+
+    def _give_up(self, call: Call, event: Literal["cancel", "expire"], reason: str | None) -> Notification | None:
+        self._end(call.id, event)
+        if not call.may_be_cancelled:
+            return None
+        params: dict[str, Any] = {"requestId": call.id}
+        if reason is not None:
+            params["reason"] = reason
+        return Notification("notifications/cancelled", params)
+
+    def _end(self, request_id: RequestId | msgspec.UnsetType, event: _Event) -> Call | None:
+        call = self._calls.pop(request_id, None) if type(request_id) is int else None
+        if call is None:
+            self._count(request_id)
+            return None
+        call.state = CALL.after(call.state, event)
+        return call
+
+    def _count(self, request_id: Any) -> None:
+        if type(request_id) is int and self._first_id <= request_id < self._next_id:
+            self.late += 1
+        else:
+            self.unknown += 1
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)

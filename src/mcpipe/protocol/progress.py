@@ -1,0 +1,62 @@
+"""Progress of one request, on its way to the peer or to a callback: it grows, and a flood of it is thinned out.
+
+Values pass at once while there is allowance: a burst, then a steady rate. What comes faster replaces the value that is
+held back, so that the newest one is never lost: it goes out when its turn comes, or just before the answer.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mcpipe.errors import UsageError
+from mcpipe.types.progress import ProgressParams
+
+__all__ = ["ProgressMeter"]
+
+
+class ProgressMeter:
+    """Decides which progress of one request passes. ``rate`` is per second, after a ``burst``."""
+
+    def __init__(self, *, burst: int = 32, rate: float = 20.0) -> None:
+        if burst < 1 or not rate > 0:
+            raise UsageError(f"A burst of {burst} and a rate of {rate:g} per second would let no progress pass.")
+        self._burst = float(burst)
+        self._rate = rate
+        self._allowance = self._burst
+        self._asked_at: float | None = None
+        self._highest = -math.inf
+        self._held: ProgressParams | None = None
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call ``due`` for the value that is held back; None if none is."""
+        if self._held is None or self._asked_at is None:
+            return None
+        return self._asked_at + (1.0 - self._allowance) / self._rate
+
+    def offer(self, progress: ProgressParams, now: float) -> ProgressParams | None:
+        """The progress, if it may go out now; None if it is held back, or does not grow and is dropped."""
+        if not math.isfinite(progress.progress) or progress.progress <= self._highest:
+            return None
+        self._highest = progress.progress
+        self._held = progress
+        return self.due(now)
+
+    def due(self, now: float) -> ProgressParams | None:
+        """The value that was held back, if its time has come."""
+        elapsed = 0.0 if self._asked_at is None else max(0.0, now - self._asked_at)
+        self._asked_at = now
+        self._allowance = min(self._burst, self._allowance + elapsed * self._rate)
+        if self._held is None or self._allowance < 1.0 - _ROUNDING:
+            return None
+        self._allowance -= 1.0
+        return self.last()
+
+    def last(self) -> ProgressParams | None:
+        """The value that was held back, whatever the time: the request is about to be answered."""
+        held, self._held = self._held, None
+        return held
+
+
+#: A wait until exactly ``deadline`` must be enough, whatever floating point makes of it.
+_ROUNDING = 1e-6

@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from mcpipe.errors import UsageError
+from mcpipe.protocol.admission import (
+    SESSION,
+    Admission,
+    Admitted,
+    Handshake,
+    Need,
+    Refused,
+    has_capability,
+    missing_capability,
+)
+from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Revision
+from mcpipe.types import ClientCapabilities, Implementation
+from mcpipe.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from mcpipe.wire.messages import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    MISSING_CAPABILITY,
+    UNSUPPORTED_VERSION,
+    ErrorDetail,
+    Request,
+)
+from tests.protocol.walks import rows_taken
+
+META: dict[str, Any] = {PROTOCOL_VERSION: str(LATEST), CLIENT_CAPABILITIES: {}}
+
+
+def request(method: str, params: dict[str, Any] | None = None, **meta: Any) -> Request:
+    if params is None and not meta:
+        return Request(1, method)
+    content = (params or {}) | ({"_meta": meta} if meta else {})
+    return Request(1, method, msgspec.Raw(msgspec.json.encode(content)))
+
+
+def modern(method: str, **more: Any) -> Request:
+    return request(method, **{**META, **more})
+
+
+def initialize(version: Any = "2025-06-18", **more: Any) -> Request:
+    info = {"name": "c", "version": "1"}
+    return request("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": info, **more})
+
+
+def opened(revision: str = "2025-06-18") -> Admission:
+    admission = Admission(REVISIONS)
+    assert isinstance(admission.request(initialize(revision)), Handshake)
+    return admission
+
+
+def refusal(outcome: object) -> ErrorDetail:
+    assert isinstance(outcome, Refused)
+    return outcome.error
+
+
+# --- modern -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("ERA-9", "ERA-10")
+@pytest.mark.parametrize("method", ["server/discover", "tools/list", "tools/call", "x/y"])
+def test_a_request_with_its_metadata_is_served(method: str) -> None:
+    info = {"name": "c", "version": "1"}
+    outcome = Admission(REVISIONS).request(modern(method, **{CLIENT_INFO: info, LOG_LEVEL: "info", "progressToken": 5}))
+    assert isinstance(outcome, Admitted)
+    assert (outcome.revision, outcome.capabilities) == (LATEST, ClientCapabilities())
+    assert outcome.client_info == Implementation("c", "1")
+    assert (outcome.log_level, outcome.progress_token) == ("info", 5)
+    assert outcome.meta.raw[PROTOCOL_VERSION] == str(LATEST)
+
+
+@pytest.mark.req("META-2")
+@pytest.mark.parametrize("missing", [PROTOCOL_VERSION, CLIENT_CAPABILITIES])
+@pytest.mark.parametrize("method", ["tools/list", "server/discover"])
+def test_missing_metadata_is_an_invalid_request(missing: str, method: str) -> None:
+    meta = {key: value for key, value in META.items() if key != missing}
+    error = refusal(Admission(REVISIONS).request(request(method, **meta)))
+    assert error.code == INVALID_PARAMS
+    assert missing in error.message
+
+
+@pytest.mark.req("META-2")
+def test_discover_needs_its_metadata_even_in_a_legacy_session() -> None:
+    assert refusal(opened().request(request("server/discover"))).code == INVALID_PARAMS
+
+
+@pytest.mark.req("META-2")
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {PROTOCOL_VERSION: 5},
+        {PROTOCOL_VERSION: None},
+        {CLIENT_CAPABILITIES: []},
+        {CLIENT_CAPABILITIES: {"roots": 1}},
+        {CLIENT_INFO: "me"},
+        {CLIENT_INFO: {"name": "no version"}},
+        {LOG_LEVEL: "loud"},
+        {"progressToken": 1.5},
+    ],
+)
+def test_malformed_metadata_is_an_invalid_request(meta: dict[str, Any]) -> None:
+    error = refusal(Admission(REVISIONS).request(modern("tools/list", **meta)))
+    assert error.code == INVALID_PARAMS
+    assert next(iter(meta)) in error.message
+
+
+@pytest.mark.parametrize("params", [b'{"_meta": []}', b'{"_meta": 3}', b"[]", b'{"_meta": {"a": "\xff"}}'])
+def test_params_that_cannot_be_read_are_an_invalid_request(params: bytes) -> None:
+    outcome = Admission(REVISIONS).request(Request(1, "tools/list", msgspec.Raw(params)))
+    assert refusal(outcome).code == INVALID_PARAMS
+
+
+@pytest.mark.req("META-3")
+@pytest.mark.parametrize("version", ["1900-01-01", "2025-11-25", "", "x" * 10_000])
+def test_a_version_that_is_not_served_is_refused_on_every_request(version: str) -> None:
+    admission = opened()
+    assert isinstance(admission.request(modern("tools/list")), Admitted)
+    for _ in range(2):
+        error = refusal(admission.request(modern("tools/list", **{PROTOCOL_VERSION: version})))
+        assert error.code == UNSUPPORTED_VERSION
+        assert error.data == {"supported": [str(LATEST)], "requested": version[:64]}
+        assert len(error.message) < 200
+    assert isinstance(admission.request(modern("tools/list")), Admitted)
+
+
+@pytest.mark.req("META-7")
+def test_nothing_is_inferred_from_an_earlier_request() -> None:
+    admission = Admission(REVISIONS)
+    full = modern("tools/list", **{CLIENT_CAPABILITIES: {"roots": {}}, LOG_LEVEL: "debug"})
+    first = admission.request(full)
+    assert isinstance(first, Admitted)
+    assert first.capabilities.roots is not None
+    second = admission.request(modern("tools/list"))
+    assert isinstance(second, Admitted)
+    assert (second.capabilities, second.log_level, second.client_info) == (ClientCapabilities(), None, None)
+    assert refusal(admission.request(request("tools/list"))).code == INVALID_PARAMS
+
+
+# --- capabilities -----------------------------------------------------------------------------------------------
+
+DECLARED: list[tuple[dict[str, Any], set[Need]]] = [
+    ({}, set()),
+    ({"roots": {}}, {"roots"}),
+    ({"sampling": {}}, {"sampling"}),
+    ({"sampling": {"tools": {}}}, {"sampling", "sampling.tools"}),
+    ({"elicitation": {}}, {"elicitation.form"}),
+    ({"elicitation": {"form": {}}}, {"elicitation.form"}),
+    ({"elicitation": {"url": {}}}, {"elicitation.url"}),
+    ({"elicitation": {"form": {}, "url": {}}}, {"elicitation.form", "elicitation.url"}),
+]
+
+
+@pytest.mark.req("META-4")
+@pytest.mark.parametrize(("declared", "has"), DECLARED)
+def test_what_a_client_has_declared(declared: dict[str, Any], has: set[Need]) -> None:
+    capabilities = msgspec.convert(declared, ClientCapabilities)
+    assert {need for need in get_args(Need) if has_capability(capabilities, need)} == has
+
+
+@pytest.mark.req("META-4")
+@pytest.mark.parametrize(
+    ("need", "required"),
+    [
+        ("roots", {"roots": {}}),
+        ("sampling", {"sampling": {}}),
+        ("sampling.tools", {"sampling": {"tools": {}}}),
+        ("elicitation.form", {"elicitation": {"form": {}}}),
+        ("elicitation.url", {"elicitation": {"url": {}}}),
+    ],
+)
+def test_a_missing_capability_is_listed(need: Need, required: dict[str, Any]) -> None:
+    error = missing_capability(need)
+    assert error.code == MISSING_CAPABILITY
+    assert msgspec.to_builtins(error)["data"] == {"requiredCapabilities": required}
+    assert need in error.message
+
+
+# --- legacy -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("LEG-1", "LEG-2")
+@pytest.mark.parametrize("revision", LEGACY, ids=str)
+def test_the_clients_version_is_taken_when_it_is_served(revision: Revision) -> None:
+    admission = Admission(REVISIONS)
+    assert admission.revision is None
+    assert admission.request(initialize(str(revision))) == Handshake(revision)
+    assert (admission.revision, admission.state) == (revision, "opened")
+    assert admission.initialized()
+    assert admission.state == "ready"
+    assert admission.initialized(), "a repeated one is harmless"
+    outcome = admission.request(request("tools/list", progressToken="t"))
+    assert isinstance(outcome, Admitted)
+    assert (outcome.revision, outcome.progress_token) == (revision, "t")
+    assert outcome.client_info == Implementation("c", "1")
+
+
+@pytest.mark.req("LEG-2", "ERA-10")
+@pytest.mark.parametrize("version", ["1999-01-01", "2026-07-28", "2999-01-01"])
+def test_otherwise_it_is_our_newest_legacy_one(version: str) -> None:
+    assert Admission(REVISIONS).request(initialize(version)) == Handshake(LATEST_LEGACY)
+    assert Admission(LEGACY[2:]).request(initialize(version)) == Handshake(LEGACY[2])
+
+
+def test_initialize_needs_little() -> None:
+    admission = Admission(REVISIONS)
+    admission.request(request("initialize", {"protocolVersion": "2024-11-05"}))
+    outcome = admission.request(request("tools/list"))
+    assert isinstance(outcome, Admitted)
+    assert (outcome.capabilities, outcome.client_info) == (ClientCapabilities(), None)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"protocolVersion": 5}, {"protocolVersion": "2024-11-05", "capabilities": 1}],
+)
+def test_a_malformed_initialize_is_refused_and_may_be_repeated(params: dict[str, Any]) -> None:
+    admission = Admission(REVISIONS)
+    assert refusal(admission.request(request("initialize", params))).code == INVALID_PARAMS
+    assert isinstance(admission.request(initialize()), Handshake)
+
+
+def test_initialize_comes_once() -> None:
+    assert refusal(opened().request(initialize())).code == INVALID_REQUEST
+
+
+@pytest.mark.req("FRM-10")
+def test_initialize_comes_alone() -> None:
+    assert "batch" in refusal(Admission(REVISIONS).request(initialize(), in_batch=True)).message
+
+
+@pytest.mark.req("LEG-3")
+def test_a_request_before_initialize_gets_a_clear_error_and_the_rest_works() -> None:
+    admission = Admission(REVISIONS)
+    error = refusal(admission.request(request("tools/list")))
+    assert error.code == INVALID_PARAMS
+    assert "initialize" in error.message
+    assert PROTOCOL_VERSION in error.message
+    assert not admission.initialized(), "it came out of turn"
+    assert isinstance(admission.request(request("ping")), Admitted)
+    assert isinstance(admission.request(initialize()), Handshake)
+
+
+@pytest.mark.req("ERA-10")
+def test_both_eras_on_one_connection() -> None:
+    admission = opened("2024-11-05")
+    for call, revision in [(modern("tools/list"), LATEST), (request("tools/list"), REVISIONS[4])] * 2:
+        outcome = admission.request(call)
+        assert isinstance(outcome, Admitted)
+        assert outcome.revision == revision
+
+
+# --- one era only -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("ERA-11")
+@pytest.mark.parametrize("params", [{"protocolVersion": "2025-11-25"}, {}, {"protocolVersion": []}])
+def test_a_modern_only_server_names_its_versions_to_a_legacy_client(params: dict[str, Any]) -> None:
+    error = refusal(Admission(MODERN).request(request("initialize", params)))
+    assert error.code == UNSUPPORTED_VERSION
+    assert error.data["supported"] == [str(LATEST)]
+    assert str(LATEST) in error.message
+
+
+def test_a_modern_only_server_has_no_ping() -> None:
+    error = refusal(Admission(MODERN).request(request("ping")))
+    assert error.code == INVALID_PARAMS
+    assert "initialize" not in error.message
+
+
+def test_a_legacy_only_server_does_not_know_modern_metadata() -> None:
+    admission = Admission(LEGACY)
+    assert PROTOCOL_VERSION not in refusal(admission.request(modern("server/discover"))).message
+    admission.request(initialize())
+    outcome = admission.request(modern("tools/list"))
+    assert isinstance(outcome, Admitted)
+    assert str(outcome.revision) == "2025-06-18"
+
+
+def test_a_server_serves_somebody() -> None:
+    with pytest.raises(UsageError, match="no protocol revision"):
+        Admission(())
+
+
+def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = [lambda: test_the_clients_version_is_taken_when_it_is_served(LATEST_LEGACY)]
+    assert rows_taken(SESSION, examples, monkeypatch) == set(SESSION.rows)

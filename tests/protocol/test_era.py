@@ -1,0 +1,504 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcpipe.errors import ConnectError, NoCommonRevision, UsageError
+from mcpipe.protocol.era import (
+    ERA,
+    Action,
+    Agreed,
+    EraFinder,
+    EraWaits,
+    Failed,
+    SendInitialize,
+    SendInitialized,
+    SendProbe,
+    StartAgain,
+)
+from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Era, Revision
+from mcpipe.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION, ErrorDetail
+from tests.protocol.walks import rows_taken
+
+WAITS = EraWaits(quiet=1, settle=0.1, ask=1, patience=60)
+#: A modern revision of the future, to choose among several.
+NEXT = msgspec.structs.replace(LATEST, name="2999-01-01")
+
+UNKNOWN_METHOD = ErrorDetail(METHOD_NOT_FOUND, "Method not found")
+NAMES = [revision.name for revision in REVISIONS]
+
+
+def unsupported(*versions: str) -> ErrorDetail:
+    data = {"supported": list(versions), "requested": str(LATEST)}
+    return ErrorDetail(UNSUPPORTED_VERSION, "Unsupported", msgspec.Raw(msgspec.json.encode(data)))
+
+
+def begin(allowed: tuple[Revision, ...] = REVISIONS, remembered: Era | None = None) -> EraFinder:
+    finder = EraFinder(allowed, waits=WAITS, remembered=remembered)
+    sent = finder.started(0)
+    skips_probe = not any(r.is_modern for r in allowed) or (remembered == "legacy" and allowed != MODERN)
+    assert sent == ((SendInitialize(LATEST_LEGACY),) if skips_probe else (SendProbe(LATEST),))
+    return finder
+
+
+def failure(actions: tuple[Action, ...]) -> ConnectError:
+    (failed,) = actions
+    assert isinstance(failed, Failed)
+    return failed.error
+
+
+# --- modern servers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("ERA-1", "ERA-2")
+def test_a_discover_result_means_modern() -> None:
+    finder = begin()
+    assert finder.state == "probing"
+    assert finder.probe_result([str(LATEST)], 0.1) == (Agreed(LATEST),)
+    assert (finder.state, finder.ended, finder.deadline) == ("modern", True, None)
+
+
+@pytest.mark.req("ERA-2")
+def test_the_newest_common_version_is_chosen() -> None:
+    assert begin().probe_result(["2999-01-01", *NAMES], 0.1) == (Agreed(LATEST),)
+
+
+@pytest.mark.req("ERA-3")
+def test_an_unsupported_version_is_tried_again_with_a_supported_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpipe.revisions.REVISIONS", (NEXT, *REVISIONS))
+    finder = EraFinder((NEXT, *REVISIONS), waits=WAITS)
+    assert finder.started(0) == (SendProbe(NEXT),)
+    assert finder.probe_error(unsupported(str(LATEST), str(LATEST_LEGACY)), 0.1) == (SendProbe(LATEST),)
+    assert finder.probe_result([str(LATEST)], 0.2) == (Agreed(LATEST),)
+
+
+@pytest.mark.req("ERA-3", "ERA-8")
+def test_a_modern_error_without_a_common_version_never_falls_back() -> None:
+    finder = begin()
+    error = failure(finder.probe_error(unsupported("2031-01-01"), 0.1))
+    assert isinstance(error, NoCommonRevision)
+    assert error.theirs == ("2031-01-01",)
+    assert "2031-01-01" in str(error)
+    assert str(LATEST) in str(error)
+
+
+@pytest.mark.req("ERA-3")
+def test_the_same_version_is_not_tried_twice() -> None:
+    error = failure(begin().probe_error(unsupported(str(LATEST)), 0.1))
+    assert isinstance(error, NoCommonRevision)
+
+
+@pytest.mark.req("ERA-2", "ERA-3")
+@pytest.mark.parametrize("by_error", [False, True])
+def test_a_server_that_names_a_legacy_revision_as_the_best_gets_that_one(by_error: bool) -> None:
+    finder = begin()
+    named = ["2025-06-18", "2024-11-05"]
+    actions = finder.probe_error(unsupported(*named), 0) if by_error else finder.probe_result(named, 0)
+    (sent,) = actions
+    assert isinstance(sent, SendInitialize)
+    assert str(sent.revision) == "2025-06-18"
+
+
+# --- legacy servers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("ERA-4", "LEG-1")
+@pytest.mark.parametrize("code", [METHOD_NOT_FOUND, INVALID_PARAMS, -32000, -1, 0, 7, -32603])
+def test_any_other_error_means_legacy(code: int) -> None:
+    finder = begin()
+    assert finder.probe_error(ErrorDetail(code, "no"), 0.1) == (SendInitialize(LATEST_LEGACY),)
+    assert finder.init_result("2025-03-26", 0.2) == (SendInitialized(), Agreed(REVISIONS[3]))
+    assert finder.state == "legacy"
+
+
+@pytest.mark.req("ERA-4")
+@pytest.mark.parametrize(
+    "data",
+    [
+        msgspec.UNSET,
+        None,
+        [],
+        {},
+        {"supported": []},
+        {"supported": "2026-07-28"},
+        {"supported": [1]},
+        msgspec.Raw(b"[[["),
+        msgspec.Raw(b'"\xff"'),
+        msgspec.Raw(b"[" * 100_000),
+    ],
+)
+def test_a_modern_code_without_versions_is_no_recognised_modern_error(data: Any) -> None:
+    assert begin().probe_error(ErrorDetail(UNSUPPORTED_VERSION, "?", data), 0) == (SendInitialize(LATEST_LEGACY),)
+
+
+@pytest.mark.req("ERA-4")
+@pytest.mark.parametrize("versions", [None, [], "2026-07-28", {}, 3])
+def test_a_result_that_names_no_versions_is_no_discover_result(versions: Any) -> None:
+    assert begin().probe_result(versions, 0) == (SendInitialize(LATEST_LEGACY),)
+
+
+@pytest.mark.req("ERA-4", "ERA-6")
+def test_a_silent_legacy_server_costs_the_quiet_time_only() -> None:
+    finder = begin()
+    assert finder.deadline == 1
+    assert finder.due(0.5) == ()
+    assert finder.due(1) == (SendInitialize(LATEST_LEGACY),)
+    assert finder.init_result(str(LATEST_LEGACY), 1.2) == ()
+    assert finder.deadline == pytest.approx(1.3)
+    assert finder.due(1.3) == (SendInitialized(), Agreed(LATEST_LEGACY))
+
+
+@pytest.mark.req("ERA-6")
+def test_a_slow_modern_server_is_not_taken_for_legacy() -> None:
+    finder = begin()
+    assert finder.due(1) == (SendInitialize(LATEST_LEGACY),)
+    assert finder.deadline == 60
+    assert finder.probe_result([str(LATEST)], 50) == (Agreed(LATEST),)
+    assert finder.init_error(UNKNOWN_METHOD, 50) == ()
+    assert (finder.state, finder.late) == ("modern", 1)
+
+
+@pytest.mark.req("ERA-6")
+def test_a_slow_modern_server_may_deny_initialize_first() -> None:
+    finder = begin()
+    finder.due(1)
+    assert finder.init_error(UNKNOWN_METHOD, 20) == ()
+    assert finder.state == "waiting"
+    assert finder.probe_result([str(LATEST)], 21) == (Agreed(LATEST),)
+
+
+@pytest.mark.req("ERA-6")
+def test_a_slow_dual_era_server_may_answer_initialize_first() -> None:
+    finder = begin()
+    finder.due(1)
+    finder.init_result(str(LATEST_LEGACY), 20)
+    assert finder.state == "settling"
+    assert finder.probe_result([str(LATEST)], 20.05) == (Agreed(LATEST),)
+
+
+def test_a_late_refusal_while_hedging_leaves_initialize_alone() -> None:
+    finder = begin()
+    finder.due(1)
+    assert finder.probe_error(UNKNOWN_METHOD, 1.1) == ()
+    assert (finder.state, finder.deadline) == ("initializing", 60)
+    assert finder.init_result("2024-11-05", 1.2) == (SendInitialized(), Agreed(REVISIONS[4]))
+
+
+def test_a_refusal_while_settling_ends_the_wait() -> None:
+    finder = begin()
+    finder.due(1)
+    finder.init_result(str(LATEST_LEGACY), 1.2)
+    assert finder.probe_error(UNKNOWN_METHOD, 1.21) == (SendInitialized(), Agreed(LATEST_LEGACY))
+
+
+@pytest.mark.req("ERA-3")
+@pytest.mark.parametrize("state", ["hedging", "settling", "waiting"])
+def test_a_late_unsupported_version_is_still_tried_again(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpipe.revisions.REVISIONS", (NEXT, *REVISIONS))
+    finder = EraFinder((NEXT, *REVISIONS), waits=WAITS)
+    finder.started(0)
+    finder.due(1)
+    if state == "settling":
+        finder.init_result(str(LATEST_LEGACY), 1.1)
+    if state == "waiting":
+        finder.init_error(UNKNOWN_METHOD, 1.1)
+    assert finder.probe_error(unsupported(str(LATEST)), 1.15) == (SendProbe(LATEST),)
+    assert finder.state == state
+    assert finder.probe_result([str(LATEST)], 1.2) == (Agreed(LATEST),)
+
+
+# --- servers that exit ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("ERA-5")
+@pytest.mark.parametrize("state", ["probing", "hedging", "settling"])
+def test_a_server_that_exits_on_the_probe_is_started_again_and_initialized(state: str) -> None:
+    finder = begin()
+    if state != "probing":
+        finder.due(1)
+    if state == "settling":
+        finder.init_result(str(LATEST_LEGACY), 1.1)
+    assert finder.state == state
+    assert finder.exited(1.15) == (StartAgain(),)
+    assert finder.deadline == 60
+    assert finder.started(2) == (SendInitialize(LATEST_LEGACY),)
+    assert finder.init_result("2024-11-05", 2.1) == (SendInitialized(), Agreed(REVISIONS[4]))
+
+
+@pytest.mark.req("ERA-5")
+def test_it_is_started_again_only_once() -> None:
+    finder = begin()
+    finder.exited(0.1)
+    finder.started(0.2)
+    assert "ended" in str(failure(finder.exited(0.3)))
+
+
+@pytest.mark.req("ERA-5")
+def test_a_modern_server_that_crashed_once_is_still_found() -> None:
+    finder = begin()
+    finder.exited(0.1)
+    finder.started(0.2)
+    assert finder.init_error(UNKNOWN_METHOD, 0.3) == (SendProbe(LATEST),)
+    assert finder.deadline == 60, "a server that denied initialize is not sent another one"
+    assert finder.probe_result([str(LATEST)], 0.4) == (Agreed(LATEST),)
+
+
+def test_a_modern_only_client_does_not_start_it_again() -> None:
+    assert "ended" in str(failure(begin(MODERN).exited(0.1)))
+
+
+def test_an_exit_after_both_questions_are_closed_is_a_failure() -> None:
+    finder = begin()
+    finder.due(1)
+    finder.init_error(UNKNOWN_METHOD, 1.1)
+    assert "ended" in str(failure(finder.exited(1.2)))
+
+
+def test_the_second_start_may_fail() -> None:
+    finder = begin()
+    finder.exited(0.1)
+    assert "ended" in str(failure(finder.exited(0.2)))
+
+
+# --- memory -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("ERA-7")
+def test_a_remembered_legacy_server_is_initialized_at_once() -> None:
+    finder = begin(remembered="legacy")
+    assert finder.init_result(str(LATEST_LEGACY), 0.1) == (SendInitialized(), Agreed(LATEST_LEGACY))
+
+
+@pytest.mark.req("ERA-7")
+@pytest.mark.parametrize("error", [UNKNOWN_METHOD, unsupported(str(LATEST))])
+def test_a_wrong_memory_of_legacy_is_noticed(error: ErrorDetail) -> None:
+    finder = begin(remembered="legacy")
+    assert finder.init_error(error, 0.1) == (SendProbe(LATEST),)
+    assert finder.probe_result([str(LATEST)], 0.2) == (Agreed(LATEST),)
+
+
+@pytest.mark.req("ERA-7")
+def test_a_server_that_exits_on_a_remembered_initialize_is_probed() -> None:
+    finder = begin(remembered="legacy")
+    assert finder.exited(0.1) == (StartAgain(),)
+    assert finder.started(0.2) == (SendProbe(LATEST),)
+
+
+@pytest.mark.req("ERA-7", "ERA-6")
+def test_a_remembered_modern_server_may_take_its_time() -> None:
+    finder = begin(remembered="modern")
+    assert finder.deadline == 60
+    assert finder.due(30) == ()
+
+
+@pytest.mark.req("ERA-7")
+def test_a_wrong_memory_of_modern_is_noticed() -> None:
+    assert begin(remembered="modern").probe_error(UNKNOWN_METHOD, 0.1) == (SendInitialize(LATEST_LEGACY),)
+
+
+# --- no agreement -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("ERA-8")
+def test_a_modern_only_client_names_the_legacy_servers_version() -> None:
+    finder = begin(MODERN)
+    assert finder.deadline == 60
+    assert finder.probe_error(UNKNOWN_METHOD, 0.1) == (SendInitialize(LATEST_LEGACY),)
+    assert finder.state == "asking"
+    error = failure(finder.init_result("2025-03-26", 0.2))
+    assert isinstance(error, NoCommonRevision)
+    assert (error.ours, error.theirs) == ((str(LATEST),), ("2025-03-26",))
+    assert "Method not found" in str(error)
+
+
+@pytest.mark.req("ERA-8")
+@pytest.mark.parametrize("how", ["denied", "exited", "silent"])
+def test_a_legacy_server_that_does_not_tell_gets_a_clear_error_too(how: str) -> None:
+    finder = begin(MODERN)
+    finder.probe_error(UNKNOWN_METHOD, 0.1)
+    assert finder.deadline == pytest.approx(1.1)
+    if how == "denied":
+        actions = finder.init_error(ErrorDetail(-32000, "go away"), 0.2)
+    elif how == "exited":
+        actions = finder.exited(0.2)
+    else:
+        actions = finder.due(1.1)
+    error = failure(actions)
+    assert isinstance(error, NoCommonRevision)
+    assert "the server named none" in str(error)
+
+
+@pytest.mark.req("ERA-8")
+def test_a_legacy_only_client_names_the_modern_servers_versions_from_the_error() -> None:
+    finder = begin(LEGACY)
+    error = failure(finder.init_error(unsupported(str(LATEST)), 0.1))
+    assert isinstance(error, NoCommonRevision)
+    assert error.theirs == (str(LATEST),)
+    assert "answered initialize" in str(error)
+
+
+@pytest.mark.req("ERA-8")
+@pytest.mark.parametrize("answer", ["result", "error", "none"])
+def test_a_legacy_only_client_asks_a_modern_server_for_its_versions(answer: str) -> None:
+    finder = begin(LEGACY)
+    assert finder.init_error(UNKNOWN_METHOD, 0.1) == (SendProbe(LATEST),)
+    if answer == "result":
+        actions = finder.probe_result([str(LATEST)], 0.2)
+    elif answer == "error":
+        actions = finder.probe_error(unsupported(str(LATEST)), 0.2)
+    else:
+        actions = finder.probe_result(None, 0.2)
+    error = failure(actions)
+    assert isinstance(error, NoCommonRevision)
+    assert error.theirs == ((str(LATEST),) if answer == "result" else ())
+
+
+@pytest.mark.req("ERA-8")
+@pytest.mark.parametrize("version", ["1999-01-01", None, 5])
+def test_a_server_that_insists_on_a_strange_revision_is_refused(version: Any) -> None:
+    finder = begin(LEGACY)
+    error = failure(finder.init_result(version, 0.1))
+    assert isinstance(error, NoCommonRevision)
+    assert error.theirs == (str(version),)
+
+
+def test_a_server_that_refuses_both_questions_is_named_so() -> None:
+    finder = begin()
+    finder.probe_error(UNKNOWN_METHOD, 0.1)
+    assert "refused initialize" in str(failure(finder.init_error(ErrorDetail(-1, "never"), 0.2)))
+    finder = begin()
+    finder.due(1)
+    finder.init_error(ErrorDetail(-1, "never"), 1.1)
+    error = str(failure(finder.probe_error(UNKNOWN_METHOD, 1.2)))
+    assert "never" in error
+    assert "Method not found" in error
+
+
+@pytest.mark.parametrize("state", ["probing", "hedging", "settling", "waiting", "initializing", "restarting", "asking"])
+def test_patience_ends_in_every_state(state: str) -> None:
+    finder = EraFinder(MODERN if state == "asking" else REVISIONS, waits=EraWaits(settle=100, ask=100))
+    finder.started(0)
+    if state in ("hedging", "settling", "waiting"):
+        finder.due(1)
+    if state == "settling":
+        finder.init_result(str(LATEST_LEGACY), 2)
+    if state == "waiting":
+        finder.init_error(UNKNOWN_METHOD, 2)
+    if state in ("initializing", "asking"):
+        finder.probe_error(UNKNOWN_METHOD, 2)
+    if state == "restarting":
+        finder.exited(2)
+    assert finder.state == state
+    assert finder.deadline is not None
+    assert "60 s" in str(failure(finder.due(60)))
+
+
+def test_before_the_start_there_is_nothing_to_wait_for() -> None:
+    finder = EraFinder(REVISIONS)
+    assert (finder.deadline, finder.due(1000)) == (None, ())
+
+
+def test_somebody_must_be_allowed() -> None:
+    with pytest.raises(UsageError, match="No protocol revision"):
+        EraFinder(())
+
+
+@pytest.mark.req("ERA-6", "CAN-4")
+def test_after_the_end_everything_is_late() -> None:
+    finder = begin()
+    finder.probe_result([str(LATEST)], 0)
+    assert finder.probe_result([str(LATEST)], 1) == ()
+    assert finder.probe_error(UNKNOWN_METHOD, 1) == ()
+    assert finder.init_result("2024-11-05", 1) == ()
+    assert finder.init_error(UNKNOWN_METHOD, 1) == ()
+    assert finder.exited(1) == ()
+    assert finder.due(1000) == ()
+    assert (finder.state, finder.late) == ("modern", 4)
+
+
+@pytest.mark.req("CAN-4")
+def test_an_answer_to_a_question_that_is_not_open_is_late() -> None:
+    finder = begin()
+    assert finder.init_result("2024-11-05", 0) == ()
+    assert finder.init_error(UNKNOWN_METHOD, 0) == ()
+    finder.probe_error(UNKNOWN_METHOD, 0)
+    assert finder.probe_result([str(LATEST)], 0) == ()
+    assert (finder.state, finder.late) == ("initializing", 3)
+
+
+# --- the whole machine ------------------------------------------------------------------------------------------
+
+
+def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    def examples() -> None:
+        test_a_discover_result_means_modern()
+        test_any_other_error_means_legacy(-1)
+        test_a_silent_legacy_server_costs_the_quiet_time_only()
+        test_a_slow_modern_server_is_not_taken_for_legacy()
+        test_a_slow_modern_server_may_deny_initialize_first()
+        test_a_slow_dual_era_server_may_answer_initialize_first()
+        test_a_late_refusal_while_hedging_leaves_initialize_alone()
+        test_a_refusal_while_settling_ends_the_wait()
+        test_an_unsupported_version_is_tried_again_with_a_supported_one(monkeypatch)
+        for state in ("hedging", "settling", "waiting"):
+            test_a_late_unsupported_version_is_still_tried_again(state, monkeypatch)
+        for state in ("probing", "hedging", "settling"):
+            test_a_server_that_exits_on_the_probe_is_started_again_and_initialized(state)
+        test_a_wrong_memory_of_legacy_is_noticed(UNKNOWN_METHOD)
+        test_a_server_that_exits_on_a_remembered_initialize_is_probed()
+        test_a_modern_only_client_names_the_legacy_servers_version()
+        test_a_legacy_only_client_asks_a_modern_server_for_its_versions("result")
+        for state in ("probing", "hedging", "settling", "waiting", "initializing", "restarting", "asking"):
+            test_patience_ends_in_every_state(state)
+
+    assert rows_taken(ERA, [examples], monkeypatch) == set(ERA.rows)
+
+
+EVENTS = st.sampled_from(
+    ["probe_result", "probe_error", "probe_modern_error", "init_result", "init_error", "exited", "time"]
+)
+
+
+@settings(deadline=None)
+@given(
+    allowed=st.sampled_from([REVISIONS, MODERN, LEGACY]),
+    remembered=st.sampled_from([None, "modern", "legacy"]),
+    events=st.lists(st.tuples(EVENTS, st.sampled_from([*NAMES, "1999-01-01"])), max_size=30),
+)
+def test_it_always_ends_and_asks_each_question_a_bounded_number_of_times(
+    allowed: tuple[Revision, ...], remembered: Era | None, events: list[tuple[str, str]]
+) -> None:
+    """Whatever a server does, in whatever order: one end, by the deadline, and no question without end."""
+    finder = EraFinder(allowed, waits=WAITS, remembered=remembered)
+    done = list(finder.started(0))
+    now = 0.0
+    for event, version in [*events, *[("time", "")] * 10]:
+        if finder.state == "restarting":
+            done += finder.started(now)
+        if event == "time" and finder.deadline is not None:
+            now = max(now, finder.deadline)
+            done += finder.due(now)
+        elif event == "probe_result":
+            done += finder.probe_result([version], now)
+        elif event == "probe_error":
+            done += finder.probe_error(UNKNOWN_METHOD, now)
+        elif event == "probe_modern_error":
+            done += finder.probe_error(unsupported(version), now)
+        elif event == "init_result":
+            done += finder.init_result(version, now)
+        elif event == "init_error":
+            done += finder.init_error(UNKNOWN_METHOD, now)
+        elif event == "exited":
+            done += finder.exited(now)
+    assert finder.ended
+    ends = [action for action in done if isinstance(action, Agreed | Failed)]
+    assert len(ends) == 1
+    assert done[-1] is ends[0]
+    assert all(end.revision in allowed for end in ends if isinstance(end, Agreed))
+    assert sum(isinstance(action, SendProbe) for action in done) <= 3
+    assert sum(isinstance(action, SendInitialize) for action in done) <= 3
+    assert sum(isinstance(action, StartAgain) for action in done) <= 1

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpipe.protocol.incoming import WORK, Incoming, Work
+from mcpipe.wire.messages import INVALID_REQUEST, Error, ErrorDetail, Notification, Request, RequestId, Result
+from tests.protocol.walks import rows_taken
+
+NOTE = Notification("notifications/message", {})
+
+
+def accepted(request_id: RequestId = 1, method: str = "tools/call") -> tuple[Incoming, Work]:
+    works = Incoming(max_in_flight=10)
+    work = works.accept(Request(request_id, method))
+    assert isinstance(work, Work)
+    return works, work
+
+
+def test_an_answer_is_sent_once() -> None:
+    works, work = accepted()
+    assert len(works) == 1
+    answer = Result(1, {})
+    assert works.answer(work, answer) is answer
+    assert works.answer(work, Error(1, ErrorDetail(-1, "no"))) is None
+    assert (work.state, len(works)) == ("answered", 0)
+
+
+@pytest.mark.req("FRM-8")
+def test_an_id_that_is_in_flight_is_refused() -> None:
+    works, work = accepted("x")
+    refused = works.accept(Request("x", "tools/list"))
+    assert isinstance(refused, Error)
+    assert (refused.id, refused.error.code) == ("x", INVALID_REQUEST)
+    assert work.is_running
+    works.answer(work, Result("x", {}))
+    assert isinstance(works.accept(Request("x", "tools/list")), Work)
+
+
+@pytest.mark.req("FRM-8")
+def test_one_and_the_string_one_are_different_ids() -> None:
+    works, number = accepted(1)
+    text = works.accept(Request("1", "tools/call"))
+    assert isinstance(text, Work)
+    assert works.cancel("1") is text
+    assert number.is_running
+
+
+@pytest.mark.req("CAN-2")
+def test_nothing_is_sent_after_a_cancellation() -> None:
+    works, work = accepted()
+    assert works.notify(work, NOTE) is NOTE
+    assert works.cancel(1) is work
+    assert works.notify(work, NOTE) is None
+    assert works.answer(work, Result(1, {})) is None
+    assert work.state == "cancelled"
+
+
+@pytest.mark.req("PRG-1")
+def test_nothing_is_sent_after_the_answer() -> None:
+    works, work = accepted()
+    works.answer(work, Result(1, {}))
+    assert works.notify(work, NOTE) is None
+
+
+@pytest.mark.req("CAN-4")
+@pytest.mark.parametrize("named", ["1", 2, None, True, 1.0, [], {}, "x" * 1000])
+def test_a_cancellation_that_names_nothing_is_harmless(named: Any) -> None:
+    works, work = accepted()
+    assert works.cancel(named) is None
+    assert work.is_running
+
+
+@pytest.mark.req("CAN-4")
+def test_a_late_and_a_repeated_cancellation_are_harmless() -> None:
+    works, work = accepted()
+    works.cancel(1)
+    assert works.cancel(1) is None
+    works, work = accepted()
+    works.answer(work, Result(1, {}))
+    assert works.cancel(1) is None
+    assert work.state == "answered"
+
+
+@pytest.mark.req("CAN-7")
+def test_initialize_cannot_be_cancelled() -> None:
+    works, work = accepted(1, "initialize")
+    assert works.cancel(1) is None
+    assert work.is_running
+
+
+def test_closing_drops_every_work() -> None:
+    works, work = accepted()
+    assert works.close() == [work]
+    assert (work.state, len(works)) == ("dropped", 0)
+    assert works.answer(work, Result(1, {})) is None
+
+
+def test_the_number_of_open_requests_is_bounded() -> None:
+    works = Incoming(max_in_flight=1)
+    assert not works.is_full
+    works.accept(Request(1, "a"))
+    assert works.is_full
+
+
+def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = [
+        test_an_answer_is_sent_once,
+        test_nothing_is_sent_after_a_cancellation,
+        test_closing_drops_every_work,
+    ]
+    assert rows_taken(WORK, examples, monkeypatch) == set(WORK.rows)

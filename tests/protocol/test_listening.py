@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpipe.errors import UsageError
+from mcpipe.protocol.listening import SUBSCRIPTION, Change, Listener, Missed, Subscription
+from mcpipe.types.subscriptions import SubscriptionFilter
+from tests.protocol.walks import rows_taken
+
+TOOLS = SubscriptionFilter(tools_list_changed=True)
+FILE = SubscriptionFilter(resource_subscriptions=["a:1"])
+
+
+def active(wanted: SubscriptionFilter = TOOLS) -> tuple[Listener, Subscription]:
+    listener = Listener()
+    subscription = listener.open(1, wanted)
+    assert listener.acknowledged(1, wanted) == (subscription, None)
+    return listener, subscription
+
+
+@pytest.mark.req("SUB-1")
+def test_a_subscription_becomes_active_when_it_is_acknowledged() -> None:
+    listener = Listener()
+    subscription = listener.open(1, FILE)
+    assert (subscription.state, subscription.honoured) == ("opening", None)
+    assert listener.acknowledged(1, SubscriptionFilter()) == (subscription, None)
+    assert (subscription.state, subscription.honoured) == ("active", SubscriptionFilter())
+
+
+@pytest.mark.req("SUB-3")
+def test_notifications_are_told_apart_by_their_id() -> None:
+    listener, tools = active(TOOLS)
+    file = listener.open(2, FILE)
+    listener.acknowledged(2, FILE)
+    assert listener.changed(1, Change("tools")) is tools
+    assert listener.changed(2, Change("updates", "a:1")) is file
+    assert (len(listener), listener.strays) == (2, 0)
+
+
+@pytest.mark.req("SUB-3")
+@pytest.mark.parametrize("named", ["1", True, 2, None, [], 1.0])
+def test_a_notification_of_no_subscription_is_a_stray(named: Any) -> None:
+    listener, _ = active()
+    assert listener.changed(named, Change("tools")) is None
+    assert listener.acknowledged(named, TOOLS) is None
+    assert listener.ended(named) is None
+    assert listener.strays == 2
+
+
+@pytest.mark.req("SUB-1")
+def test_nothing_is_delivered_before_the_acknowledgement() -> None:
+    listener = Listener()
+    listener.open(1, TOOLS)
+    assert listener.changed(1, Change("tools")) is None
+    assert listener.strays == 1
+
+
+@pytest.mark.req("SUB-2")
+@pytest.mark.parametrize(
+    "change", [Change("prompts"), Change("resources"), Change("updates", "a:2"), Change("updates"), Change("tools")]
+)
+def test_what_was_not_asked_for_is_not_delivered(change: Change) -> None:
+    listener, _ = active(FILE)
+    assert listener.changed(1, change) is None
+    assert listener.strays == 1
+
+
+def test_a_second_acknowledgement_is_a_stray() -> None:
+    listener, _ = active()
+    assert listener.acknowledged(1, TOOLS) is None
+    assert listener.strays == 1
+
+
+@pytest.mark.req("SUB-5")
+def test_the_server_may_end_it() -> None:
+    listener, subscription = active()
+    assert listener.ended(1) is subscription
+    assert (subscription.state, len(listener)) == ("ended", 0)
+    assert listener.ended(1) is None
+    assert listener.changed(1, Change("tools")) is None
+    opening = listener.open(2, TOOLS)
+    listener.ended(2)
+    assert opening.state == "ended"
+
+
+def test_the_server_may_refuse_it_or_fail() -> None:
+    listener, subscription = active()
+    assert listener.failed(1) is subscription
+    opening = listener.open(2, TOOLS)
+    listener.failed(2)
+    assert (subscription.state, opening.state) == ("failed", "failed")
+
+
+@pytest.mark.req("SUB-4")
+def test_lost_subscriptions_are_opened_again_and_say_so() -> None:
+    listener, first = active()
+    second = listener.open(2, FILE)
+    assert listener.lose() == [first, second]
+    assert (first.state, second.state, len(listener)) == ("lost", "lost", 2)
+    assert listener.changed(1, Change("tools")) is None
+    listener.reopen(first, 10)
+    listener.reopen(second, 11)
+    assert (first.id, first.state, first.honoured) == (10, "opening", None)
+    assert listener.acknowledged(11, FILE) == (second, Missed())
+    assert listener.acknowledged(10, TOOLS) == (first, Missed())
+    assert listener.changed(10, Change("tools")) is first
+
+
+@pytest.mark.req("SUB-4")
+def test_a_connection_may_be_lost_again_before_all_is_open_again() -> None:
+    listener, first = active()
+    second = listener.open(2, FILE)
+    listener.lose()
+    listener.reopen(first, 10)
+    assert listener.lose() == [second, first]
+    with pytest.raises(UsageError):
+        listener.reopen(listener.open(12, TOOLS), 13)
+
+
+def test_without_a_new_connection_they_fail() -> None:
+    listener, subscription = active()
+    listener.lose()
+    assert listener.abandon() == [subscription]
+    assert (subscription.state, len(listener)) == ("failed", 0)
+
+
+def test_closing_tells_whether_the_request_must_be_cancelled() -> None:
+    listener, subscription = active()
+    opening = listener.open(2, TOOLS)
+    lost = Listener()
+    gone = lost.open(1, TOOLS)
+    lost.lose()
+    assert listener.close(subscription)
+    assert not listener.close(subscription), "only once"
+    assert listener.close(opening)
+    assert not lost.close(gone)
+    assert (subscription.state, opening.state, gone.state) == ("closed", "closed", "closed")
+    assert len(listener) == len(lost) == 0
+
+
+def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = [
+        test_notifications_are_told_apart_by_their_id,
+        test_the_server_may_end_it,
+        test_the_server_may_refuse_it_or_fail,
+        test_lost_subscriptions_are_opened_again_and_say_so,
+        test_without_a_new_connection_they_fail,
+        test_closing_tells_whether_the_request_must_be_cancelled,
+    ]
+    assert rows_taken(SUBSCRIPTION, examples, monkeypatch) == set(SUBSCRIPTION.rows)

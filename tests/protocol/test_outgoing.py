@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from mcpipe.errors import Closed, UsageError
+from mcpipe.protocol.outgoing import CALL, Call, Outgoing
+from mcpipe.wire.messages import Error, ErrorDetail, Notification, Result
+from tests.protocol.walks import rows_taken
+
+
+def new(max_in_flight: int = 10) -> Outgoing:
+    return Outgoing(max_in_flight=max_in_flight)
+
+
+def opened(
+    method: str = "tools/call", timeout: float | None = 10, latest: float | None = None
+) -> tuple[Outgoing, Call]:
+    calls = new()
+    return calls, calls.open(method, 100, timeout=timeout, max_timeout=latest)
+
+
+@pytest.mark.req("FRM-8")
+def test_ids_count_up_and_are_never_used_again() -> None:
+    calls = new()
+    ids = []
+    for _ in range(5):
+        call = calls.open("ping", 0, timeout=1)
+        ids.append(call.id)
+        calls.answer(Result(call.id, {}))
+    assert ids == [1, 2, 3, 4, 5]
+    assert Outgoing(max_in_flight=1, first_id=calls.next_id).open("ping", 0, timeout=1).id == 6
+
+
+def test_an_answer_ends_its_call() -> None:
+    calls, call = opened()
+    assert len(calls) == 1
+    assert calls.answer(Error(call.id, ErrorDetail(-1, "no"))) is call
+    assert (call.state, len(calls), calls.deadline) == ("answered", 0, None)
+
+
+@pytest.mark.req("FRM-8")
+@pytest.mark.parametrize("other", ["1", True, 2, 0, -1, msgspec.UNSET])
+def test_an_answer_with_another_id_ends_nothing(other: Any) -> None:
+    calls, call = opened()
+    assert calls.answer(Result(other, {})) is None
+    assert (call.state, calls.unknown, calls.late) == ("open", 1, 0)
+
+
+@pytest.mark.req("CAN-4")
+def test_a_second_answer_is_late() -> None:
+    calls, call = opened()
+    calls.answer(Result(call.id, {}))
+    assert calls.answer(Result(call.id, {})) is None
+    assert calls.break_off(call.id) is None
+    assert (calls.late, calls.unknown) == (2, 0)
+
+
+def test_a_malformed_answer_breaks_its_call() -> None:
+    calls, call = opened()
+    assert calls.break_off(call.id) is call
+    assert call.state == "broken"
+
+
+@pytest.mark.req("CAN-1")
+@pytest.mark.parametrize("reason", [None, "not needed"])
+def test_giving_up_tells_the_peer(reason: str | None) -> None:
+    calls, call = opened()
+    params: dict[str, Any] = {"requestId": call.id} | ({} if reason is None else {"reason": reason})
+    assert calls.cancel(call, reason) == Notification("notifications/cancelled", params)
+    assert call.state == "cancelled"
+    assert calls.answer(Result(call.id, {})) is None
+    assert calls.late == 1
+
+
+@pytest.mark.req("CAN-4")
+def test_a_call_that_has_ended_is_not_cancelled() -> None:
+    calls, call = opened()
+    calls.answer(Result(call.id, {}))
+    assert calls.cancel(call) is None
+    assert call.state == "answered"
+
+
+@pytest.mark.req("CAN-7")
+def test_initialize_is_never_cancelled_on_the_wire() -> None:
+    calls, call = opened("initialize")
+    assert calls.cancel(call) is None
+    assert call.state == "cancelled"
+    calls, call = opened("initialize")
+    assert calls.expire(110) == [(call, None)]
+    assert call.state == "expired"
+
+
+@pytest.mark.req("CAN-5")
+def test_time_runs_from_the_opening() -> None:
+    calls, call = opened(timeout=10)
+    assert calls.deadline == 110
+    assert calls.expire(109.9) == []
+    ((expired, note),) = calls.expire(110)
+    assert expired is call
+    assert call.state == "expired"
+    assert note is not None
+    assert note.params["requestId"] == call.id
+    assert calls.deadline is None
+
+
+@pytest.mark.req("CAN-5")
+def test_the_first_deadline_is_the_one_to_wait_for() -> None:
+    calls = new()
+    calls.open("a", 0, timeout=None)
+    slow = calls.open("b", 0, timeout=30)
+    fast = calls.open("c", 0, timeout=5)
+    assert calls.deadline == 5
+    assert [call for call, _ in calls.expire(5)] == [fast]
+    assert calls.deadline == 30
+    assert [call for call, _ in calls.expire(31)] == [slow]
+    assert calls.deadline is None
+    assert len(calls) == 1
+
+
+@pytest.mark.req("CAN-5")
+def test_progress_extends_the_time_up_to_the_maximum() -> None:
+    calls, call = opened(timeout=10, latest=25)
+    assert calls.advance(call.id, 1, 105) is call
+    assert call.deadline == 115
+    assert calls.expire(110) == []
+    assert calls.deadline == 115
+    assert calls.advance(call.id, 2, 114) is call
+    assert calls.advance(call.id, 3, 120) is call
+    assert call.deadline == 125
+    assert [ended for ended, _ in calls.expire(125)] == [call]
+
+
+def test_a_maximum_below_the_timeout_holds() -> None:
+    _, call = opened(timeout=10, latest=3)
+    assert call.deadline == 103
+
+
+@pytest.mark.req("PRG-1")
+def test_progress_that_does_not_grow_is_dropped() -> None:
+    calls, call = opened()
+    assert calls.advance(call.id, 0.5, 101) is call
+    assert calls.advance(call.id, 0.5, 102) is None
+    assert calls.advance(call.id, 0.4, 102) is None
+    assert (call.progress, call.deadline) == (0.5, 111)
+
+
+@pytest.mark.req("PRG-1", "CAN-4")
+@pytest.mark.parametrize("token", ["1", True, 7, None, [], 1.0])
+def test_progress_of_no_call_is_dropped(token: Any) -> None:
+    calls, _ = opened()
+    assert calls.advance(token, 1, 101) is None
+    assert calls.unknown == 1
+
+
+def test_progress_does_not_give_a_deadline_to_a_call_without() -> None:
+    calls, call = opened(timeout=None)
+    assert calls.advance(call.id, 1, 101) is call
+    assert (call.deadline, calls.deadline) == (None, None)
+
+
+def test_closing_loses_every_call() -> None:
+    calls = new()
+    first, second = calls.open("a", 0, timeout=1), calls.open("b", 0, timeout=1)
+    assert calls.close() == [first, second]
+    assert (first.state, second.state, len(calls)) == ("lost", "lost", 0)
+    assert calls.close() == []
+    with pytest.raises(Closed, match="tools/list was not sent"):
+        calls.open("tools/list", 1, timeout=1)
+
+
+def test_the_number_of_open_calls_is_bounded() -> None:
+    calls = new(max_in_flight=1)
+    assert not calls.is_full
+    calls.open("a", 0, timeout=1)
+    assert calls.is_full
+    with pytest.raises(UsageError, match="1 requests are open already"):
+        calls.open("b", 0, timeout=1)
+
+
+def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = [
+        test_an_answer_ends_its_call,
+        test_a_malformed_answer_breaks_its_call,
+        lambda: test_giving_up_tells_the_peer(None),
+        test_time_runs_from_the_opening,
+        test_progress_extends_the_time_up_to_the_maximum,
+        test_closing_loses_every_call,
+    ]
+    assert rows_taken(CALL, examples, monkeypatch) == set(CALL.rows)
