@@ -1,0 +1,164 @@
+"""The docs are true: generated pages are fresh, links lead somewhere, examples run, and no private path is in a file.
+
+Every block that is fenced as ``python`` is run, all blocks of a page in one program, from top to bottom.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.repo.source import ROOT
+from tools.generate_docs import PAGES as GENERATED
+from tools.generate_docs import tables
+
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+FENCE = re.compile(r"^(```+|~~~+)[^\n]*\n.*?^\1\s*?$", re.MULTILINE | re.DOTALL)
+PYTHON = re.compile(r"^```python\s*?\n(.*?)^```\s*?$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
+
+# Written so that this file does not find itself. A path inside an address is an example, not a path of a machine.
+PRIVATE = re.compile(
+    r"(?<![\w./-])/(?:wor[k]|roo[t]|hom[e]/\w+|tm[p])(?=[/\s\"'`),;:]|$)|inde[x]-url|artifac[t]ory", re.MULTILINE
+)
+# Made by tools, not written by people; and the official files of the protocol, which are kept as they came.
+UNWRITTEN = {
+    ".git",
+    ".venv",
+    ".fuzz",
+    ".hypothesis",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    "__pycache__",
+    "dist",
+}
+OFFICIAL = ROOT / "tests" / "data"
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    return {slug(heading) for heading in re.findall(r"^#+\s+(.*)$", text, re.MULTILINE)}
+
+
+def dead_links(page: Path) -> Iterator[str]:
+    for match in LINK.finditer(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        link = match[1] or match[2]
+        if re.match(r"[a-z][a-z+.-]*:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        if not target.exists():
+            yield f"{page.name} links to {link}, which does not exist"
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target):
+            yield f"{page.name} links to {link}, but there is no such heading"
+
+
+def example(page: Path) -> str:
+    """The Python of a page as one program, in which each line has the number that it has on the page."""
+    text = page.read_text(encoding="utf-8")
+    lines = [""] * text.count("\n")
+    for block in PYTHON.finditer(text):
+        first = text.count("\n", 0, block.start(1))
+        code = block[1].splitlines()
+        lines[first : first + len(code)] = code
+    return "\n".join(lines)
+
+
+def written_files(root: Path) -> Iterator[Path]:
+    for path in sorted(root.iterdir()):
+        if path.name in UNWRITTEN or path.name.endswith(".egg-info") or path == OFFICIAL:
+            continue
+        if path.is_dir():
+            yield from written_files(path)
+        else:
+            yield path
+
+
+def private_words(root: Path) -> Iterator[str]:
+    for path in written_files(root):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for match in PRIVATE.finditer(text):
+            yield f"{path.relative_to(root)}:{text.count(chr(10), 0, match.start()) + 1} has {match[0]!r}"
+
+
+@pytest.mark.parametrize("page", sorted(GENERATED), ids=lambda page: page.name)
+def test_a_generated_page_is_fresh(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == GENERATED[page](), "run make docs"
+
+
+def test_the_state_machines_page_has_every_machine_once() -> None:
+    names = [table.name for _, table in tables()]
+    assert names
+    assert len(names) == len(set(names))
+    assert {slug(name) for name in names} <= anchors(ROOT / "docs" / "topics" / "state-machines.md")
+
+
+def test_links_lead_somewhere() -> None:
+    assert [said for page in PAGES for said in dead_links(page)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    code = example(page)
+    if code.strip():
+        program = tmp_path / "example.py"
+        program.write_text(code, encoding="utf-8")
+        done = subprocess.run(  # noqa: S603 - the page's own program
+            [sys.executable, "-I", "-W", "error", program],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_no_private_path_is_in_a_file() -> None:
+    assert list(private_words(ROOT)) == []
+
+
+def test_the_guard_finds_dead_links(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One two\n[a](page.md) [b](gone.md) ![c](gone.png 'x') [d](#one-two) [e](page.md#three) [f](https://x.y/z)\n"
+        "[g]: also-gone.md\n```\n# three\n[h](not-a-link.md)\n```\n"
+    )
+    assert list(dead_links(page)) == [
+        "page.md links to gone.md, which does not exist",
+        "page.md links to gone.png, which does not exist",
+        "page.md links to page.md#three, but there is no such heading",
+        "page.md links to also-gone.md, which does not exist",
+    ]
+
+
+def test_the_guard_finds_private_paths(tmp_path: Path) -> None:
+    slash = "/"
+    for name in ("work", "root", "tmp"):
+        (tmp_path / f"{name}.txt").write_text(f"x\nsee {slash}{name}/x\n")
+    (tmp_path / "fine.txt").write_text(f"network/work\nhttps://x.y/work\nfile://{slash}work/x\n{slash}workshop\n")
+    (tmp_path / "binary").write_bytes(b"\xff" + f"{slash}work{slash}".encode())
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "x.txt").write_text(f"{slash}work{slash}")
+    assert list(private_words(tmp_path)) == [f"{name}.txt:2 has '/{name}'" for name in ("root", "tmp", "work")]
+
+
+def test_examples_keep_their_line_numbers(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n```python\na = 1\n```\n\n```sh\nls\n```\n\n```python\nprint(a)\n```\n")
+    assert example(page).splitlines() == ["", "", "", "a = 1", "", "", "", "", "", "", "", "print(a)"]

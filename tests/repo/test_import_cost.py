@@ -1,0 +1,67 @@
+"""What an import of mcpipe loads. Not a timing: a list, which is the same on every machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.repo.source import modules
+from tests.repo.test_layers import LAYERS, PURE
+
+# Everything below may be loaded by ``import mcpipe``, and nothing else of the package.
+OWN = {"mcpipe", "mcpipe.errors"}
+# The one dependency of the core, and what it brings: its typing helpers use typing_extensions where there is one.
+THIRD_PARTY = {"msgspec", "typing_extensions"}
+
+# Each of these costs a start-up milliseconds, and none of them is needed to begin. ``inspect`` and ``uuid`` are not
+# here, because msgspec loads them by itself.
+HEAVY = {
+    "asyncio", "concurrent", "dataclasses", "email", "hashlib", "http", "json", "logging", "multiprocessing",
+    "pathlib", "random", "secrets", "selectors", "socket", "ssl", "subprocess", "tempfile", "threading",
+    "urllib", "xml", "click", "httptools", "httpx", "jsonschema_rs", "opentelemetry", "pydantic", "rich",
+    "uvicorn", "uvloop",
+}  # fmt: skip
+# The only module of the lower layers that needs more. It is loaded when a server seals something.
+HEAVY_MODULES = {"protocol.sealing": {"hashlib"}}
+
+
+def loaded(code: str) -> set[str]:
+    """The modules that a fresh interpreter has after running ``code``, without those that it starts with."""
+    program = f"import sys; before = set(sys.modules); exec({code!r}); print(*(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)  # noqa: S603 - our own program
+    return set(done.stdout.split())
+
+
+def tops(names: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in names}
+
+
+def foreign(names: set[str]) -> set[str]:
+    return {top for top in tops(names) if top not in sys.stdlib_module_names} - {"mcpipe"}
+
+
+def test_importing_the_package_loads_these_modules_only() -> None:
+    names = loaded("import mcpipe")
+    assert {name for name in names if name.partition(".")[0] == "mcpipe"} == OWN
+    assert foreign(names) <= THIRD_PARTY
+    assert tops(names) & HEAVY == set()
+
+
+def test_no_module_of_the_lower_layers_loads_anything_heavy() -> None:
+    light = [name for name, _ in modules() if name and name not in HEAVY_MODULES and LAYERS[name.split(".")[0]] <= PURE]
+    names = loaded("\n".join(f"import mcpipe.{name}" for name in light))
+    assert {f"mcpipe.{name}" for name in light} <= names
+    assert foreign(names) <= THIRD_PARTY
+    assert tops(names) & HEAVY == set()
+
+
+def test_the_exceptions_are_what_they_say() -> None:
+    for name, heavy in HEAVY_MODULES.items():
+        assert tops(loaded(f"import mcpipe.{name}")) & HEAVY == heavy
+
+
+def test_the_guard_sees_what_is_loaded() -> None:
+    names = loaded("import json.decoder, mcpipe.protocol.tables")
+    assert {"json.decoder", "mcpipe.protocol.tables", "msgspec"} <= names
+    assert "sys" not in names
+    assert "msgspec" in foreign(names)

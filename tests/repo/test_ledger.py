@@ -1,0 +1,135 @@
+"""The ledger of requirements and the tests' marks agree, and what is left to do can only become less."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.repo.source import ROOT, parsed
+
+# How many rows each group has: a row that disappears would otherwise be missed by nobody.
+GROUPS = {
+    "FRM": 10, "DIR": 4, "META": 7, "ERA": 11, "CAN": 7, "PRG": 2, "SUB": 6, "MRT": 5, "LIF": 16, "LEG": 6,
+    "STR": 5, "HTP": 8, "SSE": 3,
+}  # fmt: skip
+
+# The rows that nothing proves yet. Take an id out when its row is done; none is ever added.
+NOT_YET = {
+    "FRM-2", "FRM-3", "DIR-1", "DIR-2", "DIR-3", "META-1", "META-5", "META-6", "CAN-3", "SUB-6", "MRT-1",
+    "MRT-2", "MRT-4", "MRT-5", "LIF-1", "LIF-3", "LIF-4", "LIF-7", "LIF-8", "LIF-9", "LIF-10", "LIF-11",
+    "LIF-12", "LIF-13", "LIF-14", "LIF-15", "LIF-16", "LEG-4", "STR-1", "STR-2", "STR-3", "STR-4", "STR-5",
+    "HTP-1", "HTP-2", "HTP-3", "HTP-4", "HTP-5", "HTP-6", "HTP-7", "HTP-8", "SSE-1", "SSE-2", "SSE-3",
+}  # fmt: skip
+# The rows that are proven with real processes or sockets. Put an id in when its row gets there; none is ever taken out.
+PROVEN: set[str] = set()
+
+Ledger = dict[str, dict[str, str]]
+
+
+def ledger() -> Ledger:
+    return tomllib.loads((ROOT / "requirements.toml").read_text(encoding="utf-8"))
+
+
+def marks(path: Path) -> Iterator[tuple[str, str]]:
+    """Each id that a mark in a test file names, and where; or, with no id, a mark that proves nothing."""
+    tree = parsed(path)
+    idle = {
+        id(decorator): node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.lower().startswith("test")
+        for decorator in node.decorator_list
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.req"):
+            where = f"{path.name}:{node.lineno}"
+            if id(node) in idle or not node.args:
+                yield "", f"{where} marks nothing that pytest runs"
+            for argument in node.args:
+                named = argument.value if isinstance(argument, ast.Constant) else None
+                yield (named, where) if isinstance(named, str) else ("", f"{where} does not name its id literally")
+
+
+def marked(folder: Path) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in sorted(folder.rglob("*.py")):
+        for name, where in marks(path):
+            found.setdefault(name, []).append(where)
+    return found
+
+
+def faults(rows: Ledger, proofs: dict[str, list[str]], not_yet: set[str], proven: set[str]) -> list[str]:
+    said = [f"{where}." for where in proofs.get("", [])]
+    for name, row in rows.items():
+        state = row["state"]
+        if state == "not yet" and name not in not_yet:
+            said.append(f"{name} is 'not yet', and the list of such rows may only shrink.")
+        if state != "not yet" and name in not_yet:
+            said.append(f"{name} is done: take it out of NOT_YET, so that it stays done.")
+        if state == "process" and name not in proven:
+            said.append(f"{name} is proven: put it into PROVEN, so that it stays proven.")
+        if state != "process" and name in proven:
+            said.append(f"{name} was proven with processes and may not go back to {state!r}.")
+        if state != "not yet" and name not in proofs:
+            said.append(f"{name} is {state!r}, but no test is marked with it.")
+    said += [f"{name} is marked at {proofs[name][0]}, but has no row." for name in proofs if name and name not in rows]
+    return said
+
+
+def test_the_ledger_and_the_tests_agree() -> None:
+    assert faults(ledger(), marked(ROOT / "tests"), NOT_YET, PROVEN) == []
+
+
+def test_every_row_is_there_and_well_formed() -> None:
+    rows = ledger()
+    assert list(rows) == [f"{group}-{number}" for group, count in GROUPS.items() for number in range(1, count + 1)]
+    for name, row in rows.items():
+        assert list(row) == ["who", "strength", "rule", "state"], name
+        assert row["who"] in ("client", "server", "both"), name
+        assert row["strength"] in ("must", "should", "may", "promise"), name
+        assert row["state"] in ("rules", "process", "not yet"), name
+        assert re.fullmatch(r"\S.{5,70}[^\s.]", row["rule"]), name
+
+
+@pytest.mark.parametrize(
+    ("state", "proofs", "not_yet", "proven", "said"),
+    [
+        ("rules", {"A-1": ["x"]}, set(), set(), None),
+        ("process", {"A-1": ["x"]}, set(), {"A-1"}, None),
+        ("not yet", {}, {"A-1"}, set(), None),
+        ("not yet", {"A-1": ["x"]}, {"A-1"}, set(), None),
+        ("rules", {}, set(), set(), "A-1 is 'rules', but no test is marked with it."),
+        ("not yet", {}, set(), set(), "A-1 is 'not yet', and the list of such rows may only shrink."),
+        ("rules", {"A-1": ["x"]}, {"A-1"}, set(), "A-1 is done: take it out of NOT_YET, so that it stays done."),
+        ("process", {"A-1": ["x"]}, set(), set(), "A-1 is proven: put it into PROVEN, so that it stays proven."),
+        ("rules", {"A-1": ["x"]}, set(), {"A-1"}, "A-1 was proven with processes and may not go back to 'rules'."),
+        ("rules", {"A-1": ["x"], "B-1": ["y"]}, set(), set(), "B-1 is marked at y, but has no row."),
+        ("rules", {"A-1": ["x"], "": ["y is idle"]}, set(), set(), "y is idle."),
+    ],
+)
+def test_the_guard_sees(
+    state: str, proofs: dict[str, list[str]], not_yet: set[str], proven: set[str], said: str | None
+) -> None:
+    assert faults({"A-1": {"state": state}}, proofs, not_yet, proven) == ([said] if said else [])
+
+
+def test_marks_are_read_from_the_source(tmp_path: Path) -> None:
+    (tmp_path / "test_x.py").write_text(
+        '@pytest.mark.req("A-1", "A-2")\ndef test_a(): pass\n'
+        'pytestmark = pytest.mark.req("A-3")\n'
+        '@pytest.mark.req("A-4")\ndef helper(): pass\n'
+        "@pytest.mark.req(NAME)\ndef test_b(): pass\n"
+        "@pytest.mark.req()\ndef test_c(): pass\n"
+        '@pytest.mark.parametrize("A-5", [])\ndef test_d(): pass\n'
+    )
+    found = marked(tmp_path)
+    assert sorted(found) == ["", "A-1", "A-2", "A-3", "A-4"]
+    assert sorted(found[""]) == [
+        "test_x.py:4 marks nothing that pytest runs",
+        "test_x.py:6 does not name its id literally",
+        "test_x.py:8 marks nothing that pytest runs",
+    ]

@@ -1,0 +1,157 @@
+"""Writes the generated pages of the docs: ``python tools/generate_docs.py``.
+
+What the code says already is not written a second time by hand: the state machines, the revisions, the limits, the
+errors and the requirements come from their modules. A test fails when a page is not what this program would write now.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import mcpipe.protocol
+from mcpipe import errors
+from mcpipe.limits import DEFAULT_LIMITS, Limits
+from mcpipe.protocol.tables import Table
+from mcpipe.revisions import REVISIONS, Revision
+
+ROOT = Path(__file__).parents[1]
+NOTE = "This page is written by `make docs`."
+
+
+def tables() -> Iterator[tuple[str, Table[str, str]]]:
+    """Every table of the package with the module that it is in, in alphabetical order of the modules."""
+    seen: set[int] = set()
+    for info in sorted(pkgutil.iter_modules(mcpipe.protocol.__path__), key=lambda info: info.name):
+        module = importlib.import_module(f"mcpipe.protocol.{info.name}")
+        for value in vars(module).values():
+            if isinstance(value, Table) and id(value) not in seen:
+                seen.add(id(value))
+                yield info.name, value
+
+
+def state_machines() -> str:
+    """Each machine: what it is for, its diagram, its rows."""
+    text = (
+        "# State machines\n\n"
+        "The rules of the protocol are machines that do no I/O: each takes what happened, changes its state by a row "
+        f"of its\ntable, and says what to do. What a table does not list cannot happen. {NOTE[:-1]} from the\n"
+        "tables themselves.\n"
+    )
+    for module, table in tables():
+        rows = "\n".join(f"| {source} | {event} | {target} |" for (source, event), target in table.rows.items())
+        text += (
+            f"\n## {table.name}\n\n"
+            f"{table.doc} ([source](../../src/mcpipe/protocol/{module}.py))\n\n"
+            f"```mermaid\n{table.mermaid()}```\n\n"
+            f"| state | event | next state |\n|---|---|---|\n{rows}\n"
+        )
+    return text
+
+
+def comments(record: type) -> dict[str, str]:
+    """The ``#:`` comment above each field of a record, from its source."""
+    found: dict[str, str] = {}
+    held: list[str] = []
+    for line in inspect.getsource(record).splitlines():
+        line = line.strip()
+        if line.startswith("#: "):
+            held.append(line[3:])
+        else:
+            field = re.match(r"(\w+): ", line)
+            if field and held:
+                found[field[1]] = " ".join(held)
+            held = []
+    return found
+
+
+def as_markdown(comment: str) -> str:
+    return comment.replace("``", "`").replace("|", "\\|")
+
+
+def revisions() -> str:
+    """What each revision has, from the records."""
+    said = comments(Revision)
+    lines = [
+        "# Revisions",
+        "",
+        "One record a revision, in [revisions.py](../../src/mcpipe/revisions.py); the tests check the records",
+        f"against the official schemas. {NOTE}",
+        "",
+        "| what | " + " | ".join(map(str, REVISIONS)) + " |",
+        "|---|" + ":-:|" * len(REVISIONS),
+    ]
+    for field in Revision.__struct_fields__:
+        if field == "name":
+            continue
+        values = [getattr(revision, field) for revision in REVISIONS]
+        cells = [{True: "yes", False: ""}.get(v, str(v)) if isinstance(v, bool) else str(v) for v in values]
+        words = as_markdown(said.get(field, ""))
+        lines.append(f"| `{field}`{': ' + words if words else ''} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def limits() -> str:
+    """Every cap, its default, and why it is that."""
+    said = comments(Limits)
+    lines = [
+        "# Limits",
+        "",
+        "Nothing that a peer sends makes mcpipe grow without bound. Each connection has these caps",
+        f"([source](../../src/mcpipe/limits.py)), and each can be set. {NOTE}",
+        "",
+        "| limit | default | |",
+        "|---|--:|---|",
+    ]
+    lines += [
+        f"| `{field}` | {getattr(DEFAULT_LIMITS, field):,} | {as_markdown(said[field])} |"
+        for field in Limits.__struct_fields__
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def error_tree() -> str:
+    """The tree of exceptions, from the docstring that draws it."""
+    head, tree, rest = inspect.cleandoc(errors.__doc__ or "").split("\n\n", 2)
+    return f"# Errors\n\n{head} {NOTE}\n\n```text\n{inspect.cleandoc(tree)}\n```\n\n{as_markdown(rest)}\n"
+
+
+def requirements() -> str:
+    """The ledger, as a page."""
+    rows = tomllib.loads((ROOT / "requirements.toml").read_text(encoding="utf-8"))
+    states = [row["state"] for row in rows.values()]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in ("process", "rules", "not yet"))
+    lines = [
+        "# Requirements",
+        "",
+        "What the protocol asks of a transport, and what mcpipe promises on top: a page made from",
+        "[requirements.toml](../../requirements.toml). *process*: proven with real processes or sockets. *rules*:",
+        f"decided and tested without I/O. *not yet*: open. Now: {counts}.",
+        f"Every proven row names its tests: search for the id below `tests/`. {NOTE}",
+        "",
+        "| id | who | strength | rule | state |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [f"| {i} | {r['who']} | {r['strength']} | {r['rule']} | {r['state']} |" for i, r in rows.items()]
+    return "\n".join(lines) + "\n"
+
+
+PAGES: dict[Path, Callable[[], str]] = {
+    ROOT / "docs" / "topics" / "state-machines.md": state_machines,
+    ROOT / "docs" / "reference" / "revisions.md": revisions,
+    ROOT / "docs" / "reference" / "limits.md": limits,
+    ROOT / "docs" / "reference" / "errors.md": error_tree,
+    ROOT / "docs" / "reference" / "requirements.md": requirements,
+}
+
+
+if __name__ == "__main__":
+    for page, text in PAGES.items():
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text(), encoding="utf-8")
+        print(page.relative_to(ROOT))
