@@ -6,7 +6,7 @@ The tests check each record against that revision's own schema wherever a progra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -24,6 +24,7 @@ __all__ = [
     "allowed_revisions",
     "choose_revision",
     "find_revision",
+    "newest_first",
 ]
 
 Era = Literal["modern", "legacy"]
@@ -256,10 +257,12 @@ def allowed_revisions(names: Iterable[str] | None) -> tuple[Revision, ...]:
     return tuple(revision for revision in REVISIONS if revision.name in wanted)
 
 
-def choose_revision(ours: Sequence[Revision], theirs: Iterable[object]) -> Revision | None:
-    """The newest of ``ours`` whose name is in ``theirs``, or None; unknown names are passed over."""
+def newest_first(revisions: Iterable[Revision]) -> tuple[Revision, ...]:
+    """The same revisions in the order of preference, each once."""
+    return tuple(sorted(set(revisions), key=str, reverse=True))
+
+
+def choose_revision(ours: Iterable[Revision], theirs: Iterable[object]) -> Revision | None:
+    """The newest of ``ours`` whose name is in ``theirs``, or None; what is no name is passed over."""
     names = {name for name in theirs if isinstance(name, str)}
-    for revision in REVISIONS:
-        if revision in ours and revision.name in names:
-            return revision
-    return None
+    return next((revision for revision in newest_first(ours) if revision.name in names), None)

@@ -1,0 +1,8 @@
+from __future__ import annotations
+
+from mcpipe import types as t
+
+
+def test_roots() -> None:
+    read = t.read(t.ListRootsResult, b'{"roots":[{"uri":"file:///a","name":"A"},{"uri":"file:///b"}]}')
+    assert read == t.ListRootsResult([t.Root("file:///a", name="A"), t.Root("file:///b")])

@@ -1,0 +1,23 @@
+"""The package's own names."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from mcpipe import types
+
+#: Modules that serve ``for_revision`` and have nothing for others.
+INNER = {"adapting", "differences"}
+
+
+def test_all_is_what_the_modules_have() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(types.__path__)}
+    names = [name for module in modules - INNER for name in importlib.import_module(f"mcpipe.types.{module}").__all__]
+    assert sorted(names) == sorted(types.__all__)
+    assert len(set(names)) == len(names)
+
+
+def test_all_names_exist() -> None:
+    for name in types.__all__:
+        assert getattr(types, name) is not None
