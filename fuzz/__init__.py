@@ -1,0 +1,1 @@
+"""Fuzzing of the wire layer: ``python -m fuzz``."""
