@@ -22,6 +22,7 @@ def test_the_defaults_are_pinned() -> None:
         "max_in_flight": 10_000,
         "max_subscriptions": 1000,
         "max_subscribed_resources": 10_000,
+        "max_uri": 8192,
     }
     assert Limits() == DEFAULT_LIMITS
 

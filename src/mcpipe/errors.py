@@ -15,7 +15,7 @@
     ├── RequestCancelled      the request was given up before it was answered
     ├── RequestLost           the connection ended first: the outcome is unknown
     ├── StateRefused          sealed request state that does not verify
-    └── Closed                the connection was closed by this side
+    └── Closed                the connection is closed, and nothing can be sent
 
 ``str(error)`` is always a sentence that says what happened, to what, and, where there is something to do, what.
 """
@@ -157,7 +157,7 @@ class StateRefused(McpipeError):
 
 
 class Closed(McpipeError):
-    """The connection was closed by this side."""
+    """The connection is closed: nothing was sent, and nothing can be."""
 
 
 def _rebuilt(kind: type[McpipeError], args: tuple[Any, ...]) -> McpipeError:

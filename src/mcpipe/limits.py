@@ -21,12 +21,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: int = 1000
     #: Bytes of one server-sent event, as for a line: it carries the same messages.
     max_event: int = 64 * 1024 * 1024
-    #: Requests of one peer being worked on at once; reading waits beyond that.
+    #: Requests of one peer being worked on at once. More of them wait; notifications and responses do not.
     max_in_flight: int = 10_000
     #: Open subscriptions of one peer. Each costs a pass over its filter for every change.
     max_subscriptions: int = 1000
-    #: Resource addresses in one subscription.
+    #: Resource addresses in all open subscriptions of one peer together.
     max_subscribed_resources: int = 10_000
+    #: Characters in one of those addresses. Web servers stop at 8 KiB, too.
+    max_uri: int = 8192
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -187,9 +187,10 @@ def test_a_missing_capability_is_listed(need: Need, required: dict[str, Any]) ->
 @pytest.mark.parametrize("revision", LEGACY, ids=str)
 def test_the_clients_version_is_taken_when_it_is_served(revision: Revision) -> None:
     admission = Admission(REVISIONS)
-    assert admission.revision is None
-    assert admission.request(initialize(str(revision))) == Handshake(revision)
-    assert (admission.revision, admission.state) == (revision, "opened")
+    assert admission.session is None
+    handshake = Handshake(revision, ClientCapabilities(), Implementation("c", "1"))
+    assert admission.request(initialize(str(revision))) == handshake
+    assert (admission.session, admission.state) == (handshake, "opened")
     assert admission.initialized()
     assert admission.state == "ready"
     assert admission.initialized(), "a repeated one is harmless"
@@ -202,8 +203,10 @@ def test_the_clients_version_is_taken_when_it_is_served(revision: Revision) -> N
 @pytest.mark.req("LEG-2", "ERA-10")
 @pytest.mark.parametrize("version", ["1999-01-01", "2026-07-28", "2999-01-01"])
 def test_otherwise_it_is_our_newest_legacy_one(version: str) -> None:
-    assert Admission(REVISIONS).request(initialize(version)) == Handshake(LATEST_LEGACY)
-    assert Admission(LEGACY[2:]).request(initialize(version)) == Handshake(LEGACY[2])
+    for served in (REVISIONS, REVISIONS[::-1], LEGACY[2:]):
+        outcome = Admission(served).request(initialize(version))
+        assert isinstance(outcome, Handshake)
+        assert outcome.revision == (LEGACY[2] if served == LEGACY[2:] else LATEST_LEGACY)
 
 
 def test_initialize_needs_little() -> None:
@@ -258,12 +261,28 @@ def test_both_eras_on_one_connection() -> None:
 
 
 @pytest.mark.req("ERA-11")
-@pytest.mark.parametrize("params", [{"protocolVersion": "2025-11-25"}, {}, {"protocolVersion": []}])
-def test_a_modern_only_server_names_its_versions_to_a_legacy_client(params: dict[str, Any]) -> None:
-    error = refusal(Admission(MODERN).request(request("initialize", params)))
+@pytest.mark.parametrize(
+    ("params", "requested"),
+    [
+        (b'{"protocolVersion": "2025-11-25"}', "2025-11-25"),
+        (b"{}", ""),
+        (b'{"protocolVersion": []}', ""),
+        (b"null", ""),
+        (b'{"protocolVersion": "\\ud800"}', ""),
+    ],
+)
+def test_a_modern_only_server_names_its_versions_to_a_legacy_client(params: bytes, requested: str) -> None:
+    error = refusal(Admission(MODERN).request(Request(1, "initialize", msgspec.Raw(params))))
     assert error.code == UNSUPPORTED_VERSION
-    assert error.data["supported"] == [str(LATEST)]
+    assert error.data == {"supported": [str(LATEST)], "requested": requested}
     assert str(LATEST) in error.message
+
+
+@pytest.mark.req("META-2", "ERA-10")
+@pytest.mark.parametrize("key", [CLIENT_INFO, LOG_LEVEL, CLIENT_CAPABILITIES, PROTOCOL_VERSION])
+def test_any_key_of_the_modern_metadata_makes_a_request_modern(key: str) -> None:
+    error = refusal(opened().request(request("tools/list", **{key: None})))
+    assert PROTOCOL_VERSION in error.message
 
 
 def test_a_modern_only_server_has_no_ping() -> None:

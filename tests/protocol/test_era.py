@@ -24,7 +24,7 @@ from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, E
 from mcpipe.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION, ErrorDetail
 from tests.protocol.walks import rows_taken
 
-WAITS = EraWaits(quiet=1, settle=0.1, ask=1, patience=60)
+WAITS = EraWaits(quiet=1, quiet_modern=15, settle=0.1, ask=1, patience=60)
 #: A modern revision of the future, to choose among several.
 NEXT = msgspec.structs.replace(LATEST, name="2999-01-01")
 
@@ -68,12 +68,31 @@ def test_the_newest_common_version_is_chosen() -> None:
 
 
 @pytest.mark.req("ERA-3")
-def test_an_unsupported_version_is_tried_again_with_a_supported_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpipe.revisions.REVISIONS", (NEXT, *REVISIONS))
+def test_an_unsupported_version_is_tried_again_with_a_supported_one() -> None:
     finder = EraFinder((NEXT, *REVISIONS), waits=WAITS)
     assert finder.started(0) == (SendProbe(NEXT),)
     assert finder.probe_error(unsupported(str(LATEST), str(LATEST_LEGACY)), 0.1) == (SendProbe(LATEST),)
+    assert finder.deadline == 60, "a server that said that it is modern is not sent initialize"
     assert finder.probe_result([str(LATEST)], 0.2) == (Agreed(LATEST),)
+
+
+@pytest.mark.req("ERA-3")
+@pytest.mark.parametrize("error", [UNKNOWN_METHOD, unsupported(str(LATEST)), unsupported(str(NEXT))])
+def test_a_server_that_is_modern_and_refuses_again_never_falls_back(error: ErrorDetail) -> None:
+    finder = EraFinder((NEXT, *REVISIONS), waits=WAITS)
+    finder.started(0)
+    finder.probe_error(unsupported(str(LATEST)), 0.1)
+    assert isinstance(failure(finder.probe_error(error, 0.2)), NoCommonRevision)
+
+
+@pytest.mark.req("ERA-3", "ERA-5")
+def test_a_server_that_is_modern_and_exits_is_probed_again() -> None:
+    finder = EraFinder((NEXT, *REVISIONS), waits=WAITS)
+    finder.started(0)
+    finder.probe_error(unsupported(str(LATEST)), 0.1)
+    assert finder.exited(0.2) == (StartAgain(),)
+    assert finder.started(0.3) == (SendProbe(NEXT),)
+    assert finder.deadline == 60
 
 
 @pytest.mark.req("ERA-3", "ERA-8")
@@ -90,6 +109,7 @@ def test_a_modern_error_without_a_common_version_never_falls_back() -> None:
 def test_the_same_version_is_not_tried_twice() -> None:
     error = failure(begin().probe_error(unsupported(str(LATEST)), 0.1))
     assert isinstance(error, NoCommonRevision)
+    assert "names itself" in str(error)
 
 
 @pytest.mark.req("ERA-2", "ERA-3")
@@ -101,6 +121,7 @@ def test_a_server_that_names_a_legacy_revision_as_the_best_gets_that_one(by_erro
     (sent,) = actions
     assert isinstance(sent, SendInitialize)
     assert str(sent.revision) == "2025-06-18"
+    assert finder.init_result("2024-11-05", 1) == (SendInitialized(), Agreed(REVISIONS[4])), "any allowed one will do"
 
 
 # --- legacy servers ---------------------------------------------------------------------------------------------
@@ -197,8 +218,7 @@ def test_a_refusal_while_settling_ends_the_wait() -> None:
 
 @pytest.mark.req("ERA-3")
 @pytest.mark.parametrize("state", ["hedging", "settling", "waiting"])
-def test_a_late_unsupported_version_is_still_tried_again(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpipe.revisions.REVISIONS", (NEXT, *REVISIONS))
+def test_a_late_unsupported_version_is_still_tried_again(state: str) -> None:
     finder = EraFinder((NEXT, *REVISIONS), waits=WAITS)
     finder.started(0)
     finder.due(1)
@@ -207,8 +227,18 @@ def test_a_late_unsupported_version_is_still_tried_again(state: str, monkeypatch
     if state == "waiting":
         finder.init_error(UNKNOWN_METHOD, 1.1)
     assert finder.probe_error(unsupported(str(LATEST)), 1.15) == (SendProbe(LATEST),)
-    assert finder.state == state
+    assert (finder.state, finder.deadline) == (state, 60)
     assert finder.probe_result([str(LATEST)], 1.2) == (Agreed(LATEST),)
+
+
+def test_a_dual_era_server_that_contradicts_itself_is_taken_at_its_better_word() -> None:
+    finder = EraFinder((NEXT, *REVISIONS), waits=WAITS)
+    finder.started(0)
+    finder.due(1)
+    finder.probe_error(unsupported(str(LATEST)), 1.1)
+    assert finder.init_result(str(LATEST_LEGACY), 1.2) == ()
+    assert finder.deadline == 60
+    assert finder.due(60) == (SendInitialized(), Agreed(LATEST_LEGACY))
 
 
 # --- servers that exit ------------------------------------------------------------------------------------------
@@ -227,6 +257,19 @@ def test_a_server_that_exits_on_the_probe_is_started_again_and_initialized(state
     assert finder.deadline == 60
     assert finder.started(2) == (SendInitialize(LATEST_LEGACY),)
     assert finder.init_result("2024-11-05", 2.1) == (SendInitialized(), Agreed(REVISIONS[4]))
+
+
+@pytest.mark.req("ERA-5")
+@pytest.mark.parametrize("hedged", [False, True])
+def test_a_server_that_refuses_the_probe_and_then_exits_is_started_again(hedged: bool) -> None:
+    finder = begin()
+    if hedged:
+        finder.due(1)
+    finder.probe_error(UNKNOWN_METHOD, 1.1)
+    assert finder.state == "initializing"
+    assert finder.exited(1.2) == (StartAgain(),)
+    assert finder.started(1.3) == (SendInitialize(LATEST_LEGACY),)
+    assert "refused initialize" in str(failure(finder.init_error(UNKNOWN_METHOD, 1.4))), "it refused the probe before"
 
 
 @pytest.mark.req("ERA-5")
@@ -291,8 +334,14 @@ def test_a_server_that_exits_on_a_remembered_initialize_is_probed() -> None:
 @pytest.mark.req("ERA-7", "ERA-6")
 def test_a_remembered_modern_server_may_take_its_time() -> None:
     finder = begin(remembered="modern")
-    assert finder.deadline == 60
-    assert finder.due(30) == ()
+    assert finder.deadline == 15
+    assert finder.due(14) == ()
+
+
+@pytest.mark.req("ERA-7", "ERA-6")
+def test_a_wrong_memory_of_modern_is_noticed_in_silence_too() -> None:
+    finder = begin(remembered="modern")
+    assert finder.due(15) == (SendInitialize(LATEST_LEGACY),)
 
 
 @pytest.mark.req("ERA-7")
@@ -354,16 +403,56 @@ def test_a_legacy_only_client_asks_a_modern_server_for_its_versions(answer: str)
         actions = finder.probe_result(None, 0.2)
     error = failure(actions)
     assert isinstance(error, NoCommonRevision)
-    assert error.theirs == ((str(LATEST),) if answer == "result" else ())
+    assert error.theirs == (() if answer == "none" else (str(LATEST),))
 
 
 @pytest.mark.req("ERA-8")
 @pytest.mark.parametrize("version", ["1999-01-01", None, 5])
 def test_a_server_that_insists_on_a_strange_revision_is_refused(version: Any) -> None:
     finder = begin(LEGACY)
-    error = failure(finder.init_result(version, 0.1))
+    actions = finder.init_result(version, 0.1)
+    if not isinstance(version, str):
+        assert actions == (SendProbe(LATEST),), "it named nothing"
+        actions = finder.due(1.1)
+    error = failure(actions)
     assert isinstance(error, NoCommonRevision)
-    assert error.theirs == (str(version),)
+    assert error.theirs == ((version,) if isinstance(version, str) else ())
+
+
+@pytest.mark.req("ERA-2", "ERA-7")
+@pytest.mark.parametrize("remembered", [None, "legacy"])
+def test_a_strange_legacy_revision_does_not_hide_a_common_modern_one(remembered: Era | None) -> None:
+    finder = EraFinder((LATEST, LATEST_LEGACY), waits=WAITS, remembered=remembered)
+    finder.started(0)
+    if remembered is None:
+        finder.due(1)
+        assert finder.init_result("2025-06-18", 1.1) == ()
+        assert finder.state == "waiting"
+    else:
+        assert finder.init_result("2025-06-18", 1.1) == (SendProbe(LATEST),)
+    assert finder.probe_result([str(LATEST)], 1.2) == (Agreed(LATEST),)
+
+
+@pytest.mark.req("ERA-8")
+@pytest.mark.parametrize("then", ["refused", "silent"])
+def test_a_strange_legacy_revision_is_named_when_nothing_else_is_common(then: str) -> None:
+    finder = EraFinder((LATEST, LATEST_LEGACY), waits=WAITS)
+    finder.started(0)
+    finder.due(1)
+    finder.init_result("2025-06-18", 1.1)
+    error = failure(finder.probe_error(UNKNOWN_METHOD, 1.2) if then == "refused" else finder.due(60))
+    assert isinstance(error, NoCommonRevision)
+    assert error.theirs == ("2025-06-18",)
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_what_a_server_says_is_quoted_briefly(size: int) -> None:
+    finder = begin(LEGACY)
+    finder.init_error(ErrorDetail(-1, "no" * size), 0.1)
+    error = failure(finder.probe_result(["v" * size, 5, *map(str, range(size))], 0.2))
+    assert isinstance(error, NoCommonRevision)
+    assert len(error.theirs) <= 20
+    assert len(str(error)) < 3000
 
 
 def test_a_server_that_refuses_both_questions_is_named_so() -> None:
@@ -378,23 +467,40 @@ def test_a_server_that_refuses_both_questions_is_named_so() -> None:
     assert "Method not found" in error
 
 
-@pytest.mark.parametrize("state", ["probing", "hedging", "settling", "waiting", "initializing", "restarting", "asking"])
+PATIENT = ["probing", "hedging", "waiting", "initializing", "restarting", "asking"]
+
+
+@pytest.mark.parametrize("state", PATIENT)
 def test_patience_ends_in_every_state(state: str) -> None:
-    finder = EraFinder(MODERN if state == "asking" else REVISIONS, waits=EraWaits(settle=100, ask=100))
-    finder.started(0)
-    if state in ("hedging", "settling", "waiting"):
-        finder.due(1)
-    if state == "settling":
-        finder.init_result(str(LATEST_LEGACY), 2)
+    finder = EraFinder(MODERN if state == "asking" else REVISIONS, waits=EraWaits(ask=100))
+    finder.started(1000)
+    if state in ("hedging", "waiting"):
+        finder.due(1001)
     if state == "waiting":
-        finder.init_error(UNKNOWN_METHOD, 2)
+        finder.init_error(UNKNOWN_METHOD, 1002)
     if state in ("initializing", "asking"):
-        finder.probe_error(UNKNOWN_METHOD, 2)
+        finder.probe_error(UNKNOWN_METHOD, 1002)
     if state == "restarting":
-        finder.exited(2)
+        finder.exited(1002)
     assert finder.state == state
     assert finder.deadline is not None
-    assert "60 s" in str(failure(finder.due(60)))
+    if state != "probing":
+        assert finder.due(1059.9) == ()
+    error = str(failure(finder.due(1060)))
+    assert "60 s" in error
+    assert str(LATEST) in error
+
+
+@pytest.mark.parametrize("wait", ["quiet", "quiet_modern", "settle", "ask", "patience"])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
+def test_waits_are_times(wait: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"The wait {wait} is"):
+        EraWaits(**{wait: value})
+
+
+def test_the_order_of_what_is_allowed_does_not_matter() -> None:
+    assert EraFinder(REVISIONS[::-1]).started(0) == (SendProbe(LATEST),)
+    assert EraFinder(LEGACY[::-1]).started(0) == (SendInitialize(LATEST_LEGACY),)
 
 
 def test_before_the_start_there_is_nothing_to_wait_for() -> None:
@@ -443,16 +549,16 @@ def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) 
         test_a_slow_dual_era_server_may_answer_initialize_first()
         test_a_late_refusal_while_hedging_leaves_initialize_alone()
         test_a_refusal_while_settling_ends_the_wait()
-        test_an_unsupported_version_is_tried_again_with_a_supported_one(monkeypatch)
+        test_an_unsupported_version_is_tried_again_with_a_supported_one()
         for state in ("hedging", "settling", "waiting"):
-            test_a_late_unsupported_version_is_still_tried_again(state, monkeypatch)
+            test_a_late_unsupported_version_is_still_tried_again(state)
         for state in ("probing", "hedging", "settling"):
             test_a_server_that_exits_on_the_probe_is_started_again_and_initialized(state)
         test_a_wrong_memory_of_legacy_is_noticed(UNKNOWN_METHOD)
         test_a_server_that_exits_on_a_remembered_initialize_is_probed()
         test_a_modern_only_client_names_the_legacy_servers_version()
         test_a_legacy_only_client_asks_a_modern_server_for_its_versions("result")
-        for state in ("probing", "hedging", "settling", "waiting", "initializing", "restarting", "asking"):
+        for state in PATIENT:
             test_patience_ends_in_every_state(state)
 
     assert rows_taken(ERA, [examples], monkeypatch) == set(ERA.rows)

@@ -83,6 +83,24 @@ def test_a_late_and_a_repeated_cancellation_are_harmless() -> None:
     assert work.state == "answered"
 
 
+@pytest.mark.req("CAN-2", "FRM-8")
+def test_the_old_work_stays_silent_when_its_id_is_used_again() -> None:
+    works, old = accepted()
+    works.cancel(1)
+    new = works.accept(Request(1, "tools/call"))
+    assert isinstance(new, Work)
+    assert works.answer(old, Result(1, {"old": True})) is None
+    assert works.find(1) is new
+    assert works.answer(new, Result(1, {})) == Result(1, {})
+
+
+def test_a_long_id_is_not_repeated_at_length() -> None:
+    works, _ = accepted("x" * 10_000)
+    refused = works.accept(Request("x" * 10_000, "a"))
+    assert isinstance(refused, Error)
+    assert len(refused.error.message) < 200
+
+
 @pytest.mark.req("CAN-7")
 def test_initialize_cannot_be_cancelled() -> None:
     works, work = accepted(1, "initialize")
@@ -100,8 +118,14 @@ def test_closing_drops_every_work() -> None:
 def test_the_number_of_open_requests_is_bounded() -> None:
     works = Incoming(max_in_flight=1)
     assert not works.is_full
+    works.accept(Request("s", "subscriptions/listen"))
+    assert not works.is_full, "a subscription does no work"
     works.accept(Request(1, "a"))
     assert works.is_full
+    works.cancel("s")
+    assert works.is_full
+    works.cancel(1)
+    assert not works.is_full
 
 
 def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:

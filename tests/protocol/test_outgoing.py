@@ -155,10 +155,49 @@ def test_progress_of_no_call_is_dropped(token: Any) -> None:
     assert calls.unknown == 1
 
 
+@pytest.mark.req("PRG-1")
+def test_progress_is_a_number() -> None:
+    calls, call = opened()
+    assert calls.advance(call.id, float("nan"), 101) is None
+    assert calls.advance(call.id, int("9" * 400), 101) is call
+
+
 def test_progress_does_not_give_a_deadline_to_a_call_without() -> None:
     calls, call = opened(timeout=None)
     assert calls.advance(call.id, 1, 101) is call
     assert (call.deadline, calls.deadline) == (None, None)
+
+
+@pytest.mark.req("CAN-5")
+def test_a_maximum_holds_without_a_timeout_too() -> None:
+    calls, call = opened(timeout=None, latest=5)
+    assert calls.advance(call.id, 1, 104) is call
+    assert (call.deadline, calls.deadline) == (105, 105)
+
+
+@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf")])
+def test_a_timeout_is_a_time(wrong: float) -> None:
+    with pytest.raises(UsageError, match="The timeout of ping is"):
+        new().open("ping", 0, timeout=wrong)
+    with pytest.raises(UsageError, match="The max_timeout of ping is"):
+        new().open("ping", 0, timeout=1, max_timeout=wrong)
+
+
+@pytest.mark.req("CAN-6")
+def test_a_server_may_cancel_a_subscription_and_nothing_else() -> None:
+    calls, call = opened("subscriptions/listen", timeout=None)
+    assert calls.end(call.id) is call
+    assert (call.state, len(calls)) == ("ended", 0)
+    calls, call = opened("tools/call")
+    for named in (call.id, "1", None, 7):
+        assert calls.end(named) is None
+    assert (call.state, calls.unknown) == ("open", 4)
+
+
+def test_after_a_restart_an_answer_of_the_old_server_is_unknown() -> None:
+    calls = Outgoing(max_in_flight=1, first_id=10)
+    calls.answer(Result(9, {}))
+    assert (calls.late, calls.unknown) == (0, 1)
 
 
 def test_closing_loses_every_call() -> None:
@@ -188,5 +227,6 @@ def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) 
         test_time_runs_from_the_opening,
         test_progress_extends_the_time_up_to_the_maximum,
         test_closing_loses_every_call,
+        test_a_server_may_cancel_a_subscription_and_nothing_else,
     ]
     assert rows_taken(CALL, examples, monkeypatch) == set(CALL.rows)

@@ -19,7 +19,7 @@ from mcpipe.protocol.listening import Change, Listener, Subscription
 from mcpipe.protocol.outgoing import CALL, Call, Outgoing
 from mcpipe.protocol.progress import ProgressMeter
 from mcpipe.protocol.publishing import Publisher
-from mcpipe.protocol.topics import TOPICS, ListTopic, topics_of
+from mcpipe.protocol.topics import LIST_CHANGED, TOPICS, ListTopic, topics_of
 from mcpipe.types.meta import SUBSCRIPTION_ID
 from mcpipe.types.progress import ProgressParams
 from mcpipe.types.subscriptions import SubscriptionFilter
@@ -27,11 +27,7 @@ from mcpipe.wire.decoding import decode_line
 from mcpipe.wire.messages import Error, Message, Notification, Request, RequestId, Result, encode_line
 
 URIS = ["a:1", "a:2"]
-CHANGES: dict[str, ListTopic] = {
-    "notifications/tools/list_changed": "tools",
-    "notifications/prompts/list_changed": "prompts",
-    "notifications/resources/list_changed": "resources",
-}
+CHANGES: dict[str, ListTopic] = {method: topic for topic, method in LIST_CHANGED.items()}
 
 
 def data_of(message: Request | Notification) -> dict[str, Any]:
@@ -74,7 +70,7 @@ class Pair(RuleBasedStateMachine):
         self.to_server, self.to_client = Pipe(), Pipe()
         self.outgoing = Outgoing(max_in_flight=100, first_id=self.next_id)
         self.incoming = Incoming(max_in_flight=100)
-        self.publisher = Publisher(TOPICS, max_subscriptions=100, max_resources=10)
+        self.publisher = Publisher(TOPICS)
         self.works: list[tuple[Work, ProgressMeter]] = []
         self.silenced: set[RequestId] = set()
 
@@ -157,6 +153,12 @@ class Pair(RuleBasedStateMachine):
             return
         assert isinstance(message, Notification), "a modern server sends no requests"
         params = data_of(message)
+        if message.method == "notifications/cancelled":
+            ended = self.outgoing.end(params["requestId"])
+            if ended is not None:
+                assert self.listener.ended(ended.id) is self.subscriptions[ended.id]
+                self.end(ended)
+            return
         if message.method == "notifications/progress":
             advanced = self.outgoing.advance(params["progressToken"], params["progress"], self.now)
             if advanced is not None and advanced.deadline is not None and advanced.latest is not None:
@@ -177,7 +179,6 @@ class Pair(RuleBasedStateMachine):
         if subscription is not None:
             assert named in self.acknowledged
             assert change.topic in topics_of(subscription.wanted)
-            assert change.uri is None or change.uri in (subscription.wanted.resource_subscriptions or ())
 
     # --- what a server does
 
@@ -253,6 +254,13 @@ class Pair(RuleBasedStateMachine):
     def an_answer_out_of_turn(self, data: st.DataObject) -> None:
         """From a server that breaks the rules: an answer to a request that has ended."""
         self.to_client.write(Result(data.draw(st.sampled_from(sorted(self.ends))), {"resultType": "complete"}))
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def a_cancellation_by_the_server(self, data: st.DataObject) -> None:
+        """It may end a subscription so; for any other request, it breaks the rules."""
+        call = data.draw(st.sampled_from(self.calls))
+        self.to_client.write(Notification("notifications/cancelled", {"requestId": call.id}))
 
     # --- what happens to both
 

@@ -52,6 +52,22 @@ def test_progress_grows_or_is_dropped(next_: float) -> None:
     assert meter.last() is None
 
 
+@pytest.mark.req("PRG-1")
+def test_a_number_may_have_any_length() -> None:
+    meter = ProgressMeter()
+    huge = int("9" * 400)
+    assert meter.offer(ProgressParams(1, huge, total=huge), 0) == ProgressParams(1, huge, total=huge)
+    assert meter.offer(at(1.7e308), 0) is None
+    assert meter.offer(ProgressParams(1, huge + 1, total=math.inf), 0) == ProgressParams(1, huge + 1)
+
+
+@pytest.mark.req("PRG-2")
+def test_a_long_silence_saves_up_no_more_than_one_burst() -> None:
+    meter = ProgressMeter(burst=2, rate=10)
+    assert [meter.offer(at(n), 0) for n in (1, 2, 3)] == [at(1), at(2), None]
+    assert [meter.offer(at(n), 1000) for n in (4, 5, 6)] == [at(4), at(5), None]
+
+
 def test_time_that_goes_backwards_is_taken_as_standing_still() -> None:
     meter = ProgressMeter(burst=1, rate=1)
     meter.offer(at(1), 100)

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from mcpipe.errors import UsageError
+from mcpipe.limits import Limits
 from mcpipe.protocol.publishing import PUBLICATION, Publisher
 from mcpipe.protocol.topics import TOPICS, Topic
 from mcpipe.types.meta import SUBSCRIPTION_ID
-from mcpipe.types.subscriptions import SubscriptionFilter
+from mcpipe.types.subscriptions import ListenResult, SubscriptionFilter
 from mcpipe.wire.messages import Error, Notification, RequestId, Result
 from tests.protocol.walks import rows_taken
 
@@ -22,7 +23,7 @@ ALL = SubscriptionFilter(
 
 
 def publisher(offers: frozenset[Topic] = TOPICS, subscriptions: int = 10, resources: int = 10) -> Publisher:
-    return Publisher(offers, max_subscriptions=subscriptions, max_resources=resources)
+    return Publisher(offers, Limits(max_subscriptions=subscriptions, max_subscribed_resources=resources, max_uri=20))
 
 
 def plain(notification: Notification | Error) -> tuple[str, Any]:
@@ -76,8 +77,8 @@ def test_each_gets_what_it_asked_for_under_its_own_id() -> None:
 def test_the_server_ends_one_with_a_complete_result_and_no_cancellation() -> None:
     publications = publisher()
     publications.open(1, ALL)
-    result = Result(1, {"resultType": "complete", "_meta": {SUBSCRIPTION_ID: 1}})
-    assert publications.end(1) == result
+    result = Result(1, ListenResult(result_type="complete", meta={"server": "me", SUBSCRIPTION_ID: 1}))
+    assert publications.end(1, {"server": "me"}) == result
     assert publications.end(1) is None
     assert publications.list_changed("tools") == []
     publications.open(1, ALL)
@@ -97,15 +98,23 @@ def test_nothing_is_sent_after_the_client_cancelled() -> None:
 
 
 def test_the_numbers_are_bounded() -> None:
-    publications = publisher(subscriptions=1, resources=3)
-    refused = publications.open(1, SubscriptionFilter(resource_subscriptions=["a"] * 4))
-    assert isinstance(refused, Error)
-    assert "no more than 3 resources" in refused.error.message
-    publications.open(1, ALL)
-    refused = publications.open(2, ALL)
-    assert isinstance(refused, Error)
-    assert (refused.id, len(publications)) == (2, 1)
-    assert "No more than 1 subscriptions" in refused.error.message
+    def asks_for(*uris: str) -> SubscriptionFilter:
+        return SubscriptionFilter(resource_subscriptions=list(uris))
+
+    def refusal(outcome: Notification | Error) -> str:
+        assert isinstance(outcome, Error)
+        return outcome.error.message
+
+    publications = publisher(subscriptions=2, resources=3)
+    assert "no more than 20 characters" in refusal(publications.open(1, asks_for("a" * 21)))
+    assert isinstance(publications.open(1, asks_for("a" * 20, "b")), Notification)
+    assert "no more than 3 resources" in refusal(publications.open(2, asks_for("c", "d")))
+    assert isinstance(publications.open(2, asks_for("c", "c")), Notification)
+    assert "No more than 2 subscriptions" in refusal(publications.open(3, asks_for()))
+    assert len(publications) == 2
+    publications.cancel(1)
+    publications.end(2)
+    assert isinstance(publications.open(3, asks_for("a", "b", "c")), Notification), "what is over counts no more"
 
 
 def test_an_id_is_open_once() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mcpipe.errors import UsageError
 from mcpipe.protocol.restart import (
+    MAX_SENDS,
     RESTART,
     BreakerOpen,
     Decision,
@@ -59,6 +60,7 @@ def give_up_running() -> Restarter:
 
 EVENTS: dict[str, Callable[[Restarter], object]] = {
     "start": lambda r: r.started(0.0),
+    "connect": lambda r: r.connected(),
     "lived": lambda r: r.tick(60.0),
     "crash": lambda r: r.exited(1.0, 0.0),
     "trip": trip,
@@ -69,6 +71,7 @@ EVENTS: dict[str, Callable[[Restarter], object]] = {
 TRANSITIONS = [
     ("idle", "start", "running"),
     ("idle", "stop", "stopped"),
+    ("running", "connect", "running"),
     ("running", "lived", "running"),
     ("running", "crash", "waiting"),
     ("running", "trip", "open"),
@@ -78,6 +81,7 @@ TRANSITIONS = [
     ("waiting", "stop", "stopped"),
     ("open", "start", "trial"),
     ("open", "stop", "stopped"),
+    ("trial", "connect", "running"),
     ("trial", "lived", "running"),
     ("trial", "trip", "open"),
     ("trial", "stop", "stopped"),
@@ -104,18 +108,35 @@ def test_a_server_that_runs_cannot_be_started(state: str) -> None:
         machine_in(state).started(0.0)
 
 
-@pytest.mark.parametrize(("state", "event"), [("idle", "crash"), ("waiting", "trip"), ("open", "trip")])
-def test_a_server_that_does_not_run_cannot_exit(state: str, event: str) -> None:
-    with pytest.raises(UsageError, match=f"in state '{state}' cannot take the event '{event}'"):
-        machine_in(state).exited(0.0, 0.0)
+def test_a_server_that_was_never_started_cannot_exit() -> None:
+    with pytest.raises(UsageError, match="in state 'idle' cannot take the event 'crash'"):
+        machine_in("idle").exited(0.0, 0.0)
 
 
-def test_a_refused_event_changes_nothing() -> None:
-    restarter = machine_in("waiting")
+@pytest.mark.req("LIF-5")
+@pytest.mark.parametrize("state", ["waiting", "open"])
+def test_the_same_exit_may_be_told_twice(state: str) -> None:
+    restarter = machine_in(state)
     before = (restarter.state, restarter.failures, restarter.deadline, restarter.starts)
-    with pytest.raises(UsageError):
-        restarter.exited(5.0, 0.0)
+    assert restarter.deadline is not None
+    decision = BreakerOpen(restarter.deadline) if state == "open" else StartAgain(restarter.deadline)
+    assert restarter.exited(5.0, 0.0) == decision
     assert (restarter.state, restarter.failures, restarter.deadline, restarter.starts) == before
+
+
+@pytest.mark.req("LIF-5")
+def test_calls_fail_fast_until_a_trial_has_answered() -> None:
+    restarter = machine_in("trial")
+    assert restarter.fails_fast
+    restarter.connected()
+    assert not restarter.fails_fast
+    assert isinstance(restarter.exited(1.0, 0.0), BreakerOpen), "it has not lived long enough to be forgiven"
+
+
+@pytest.mark.req("LIF-6")
+def test_a_request_is_not_sent_for_ever() -> None:
+    assert [may_resend("tools/list", sent=sent) for sent in range(1, MAX_SENDS + 1)] == [True, True, False]
+    assert not may_resend("tools/call", policy="always", sent=MAX_SENDS)
 
 
 @pytest.mark.req("LIF-5")
@@ -189,9 +210,9 @@ def test_a_tick_between_lives_means_nothing() -> None:
 
 
 @pytest.mark.req("LIF-5")
-def test_calls_fail_at_once_only_while_the_breaker_is_open_or_after_a_stop() -> None:
+def test_calls_fail_at_once_until_a_trial_succeeds_and_after_a_stop() -> None:
     failing = {state for state in RESTART.states() if machine_in(state).fails_fast}
-    assert failing == {"open", "stopped"}
+    assert failing == {"open", "trial", "stopped"}
 
 
 @pytest.mark.req("LIF-5")

@@ -42,17 +42,22 @@ TRANSITIONS: list[tuple[str, str, str, Action | None]] = [
     ("idle", "begin", "closing", "close_input"),
     ("idle", "gone", "done", None),
     ("idle", "child_gone", "terminating", "terminate"),
+    ("closing", "begin", "closing", None),
     ("closing", "gone", "done", None),
     ("closing", "child_gone", "terminating", "terminate"),
     ("closing", "late", "terminating", "terminate"),
+    ("terminating", "begin", "terminating", None),
     ("terminating", "gone", "done", None),
     ("terminating", "child_gone", "terminating", None),
     ("terminating", "late", "killing", "kill"),
+    ("killing", "begin", "killing", None),
     ("killing", "gone", "done", None),
     ("killing", "child_gone", "killing", None),
     ("killing", "late", "given_up", None),
     ("done", "begin", "done", None),
     ("done", "gone", "done", None),
+    ("done", "child_gone", "done", None),
+    ("given_up", "begin", "given_up", None),
     ("given_up", "gone", "given_up", None),
     ("given_up", "child_gone", "given_up", None),
 ]
@@ -98,9 +103,11 @@ def test_children_that_are_left_do_not_start_the_wait_again() -> None:
     assert stopper.deadline == deadline
 
 
-def test_a_stop_cannot_begin_twice() -> None:
-    with pytest.raises(UsageError, match="in state 'closing' cannot take the event 'begin'"):
-        machine_in("closing").begin(0.0)
+def test_a_stop_that_begins_twice_grants_no_new_wait() -> None:
+    stopper = Stopper(LADDER)
+    stopper.begin(0.0)
+    assert stopper.begin(0.9) is None
+    assert stopper.deadline == 1.0
 
 
 def test_nothing_is_due_before_the_stop_begins() -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from mcpipe.errors import DecodeError, UsageError
 from mcpipe.protocol.tables import Table
-from mcpipe.revisions import Revision, choose_revision
+from mcpipe.revisions import Revision, choose_revision, newest_first
 from mcpipe.types.base import Implementation, Payload
 from mcpipe.types.capabilities import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
 from mcpipe.types.log import LoggingLevel
@@ -63,21 +63,17 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Handshake(msgspec.Struct, frozen=True):
-    """Answer ``initialize`` with this revision: the session is open."""
+    """Answer ``initialize`` with this revision: the session with this client is open."""
 
     revision: Revision
+    capabilities: ClientCapabilities
+    client_info: Implementation | None
 
 
 class Refused(msgspec.Struct, frozen=True):
     """Answer with this error; the stream goes on."""
 
     error: ErrorDetail
-
-
-class _Session(msgspec.Struct, frozen=True):
-    revision: Revision
-    capabilities: ClientCapabilities
-    client_info: Implementation | None
 
 
 class Admission:
@@ -87,14 +83,10 @@ class Admission:
         if not served:
             raise UsageError("A server that speaks no protocol revision cannot serve anyone.")
         self.state: _State = SESSION.initial
-        self._modern = [revision for revision in served if revision.is_modern]
-        self._legacy = [revision for revision in served if not revision.is_modern]
-        self._session: _Session | None = None
-
-    @property
-    def revision(self) -> Revision | None:
-        """The revision of the legacy session, or None while there is none."""
-        return None if self._session is None else self._session.revision
+        self._modern = [revision for revision in newest_first(served) if revision.is_modern]
+        self._legacy = [revision for revision in newest_first(served) if not revision.is_modern]
+        #: How the legacy session was opened, or None while there is none.
+        self.session: Handshake | None = None
 
     def request(self, request: Request, *, in_batch: bool = False) -> Admitted | Handshake | Refused:
         """Judge a request by its method and metadata. Its other parameters are not looked at."""
@@ -104,10 +96,10 @@ class Admission:
             meta = RequestMeta.of(_read(request, _Metadata).meta)
             if self._modern and (request.method == "server/discover" or not _MODERN_KEYS.isdisjoint(meta.raw)):
                 return self._stateless(meta)
-            if self._session is not None:
-                return self._in_session(self._session, meta)
+            if self.session is not None:
+                return self._in_session(self.session, meta)
             if self._legacy and request.method == "ping":
-                return self._in_session(_Session(self._legacy[0], ClientCapabilities(), None), meta)
+                return self._in_session(Handshake(self._legacy[0], ClientCapabilities(), None), meta)
         except DecodeError as error:
             return _invalid(str(error))
         return self._unopened(request.method)
@@ -131,21 +123,21 @@ class Admission:
             return _invalid(f"params._meta must have {CLIENT_CAPABILITIES!r}, the client's capabilities.")
         return Admitted(revision, capabilities, meta.client_info, meta.progress_token, meta.log_level, meta)
 
-    def _in_session(self, session: _Session, meta: RequestMeta) -> Admitted:
+    def _in_session(self, session: Handshake, meta: RequestMeta) -> Admitted:
         return Admitted(session.revision, session.capabilities, session.client_info, meta.progress_token, None, meta)
 
     def _handshake(self, request: Request, *, in_batch: bool) -> Handshake | Refused:
         if not self._legacy:
-            return self._unsupported(_read(request, _AnyOpening).protocol_version)
+            return self._unsupported(_requested(request))
         opening = _read(request, _Opening)
-        if self._session is not None:
+        if self.session is not None:
             return _wrong("This session is open already: initialize comes once, at its start.")
         if in_batch:
             return _wrong("initialize must not be part of a batch: send it alone.")
         revision = choose_revision(self._legacy, [opening.protocol_version]) or self._legacy[0]
         self.state = SESSION.after(self.state, "initialize")
-        self._session = _Session(revision, opening.capabilities, opening.client_info)
-        return Handshake(revision)
+        self.session = Handshake(revision, opening.capabilities, opening.client_info)
+        return self.session
 
     def _unopened(self, method: str) -> Refused:
         ways = []
@@ -155,13 +147,15 @@ class Admission:
             ways.append("open a session with initialize first")
         return _invalid(f"{method[:80]!r} came before any protocol version was agreed: {', or '.join(ways)}.")
 
-    def _unsupported(self, version: Any) -> Refused:
+    def _unsupported(self, version: str) -> Refused:
+        # Only the modern ones: a request with metadata in a legacy version would be refused again.
         supported = [revision.name for revision in self._modern]
-        requested = str(version)[:_LONGEST_VERSION]
+        requested = version[:_LONGEST_VERSION]
         return Refused(
             ErrorDetail(
                 UNSUPPORTED_VERSION,
-                f"Unsupported protocol version {requested!r}: this server speaks {', '.join(supported)}.",
+                f"Unsupported protocol version {requested!r}: this server takes requests in {', '.join(supported)}"
+                + (", and in older versions after initialize." if self._legacy else "."),
                 {"supported": supported, "requested": requested},
             )
         )
@@ -210,12 +204,6 @@ class _Metadata(Payload, frozen=True):
     meta: dict[str, Any] | None = msgspec.field(name="_meta", default=None)
 
 
-class _AnyOpening(Payload, frozen=True):
-    """The params of ``initialize`` for a server that refuses it anyway."""
-
-    protocol_version: Any = None
-
-
 class _Opening(Payload, frozen=True):
     """The params of ``initialize``, forgiving: clients in the wild leave out all but the version."""
 
@@ -224,11 +212,19 @@ class _Opening(Payload, frozen=True):
     client_info: Implementation | None = None
 
 
-_Params = TypeVar("_Params", _Metadata, _AnyOpening, _Opening)
+_Params = TypeVar("_Params", _Metadata, _Opening)
 
 
 def _read(request: Request, kind: type[_Params]) -> _Params:
-    return read(kind, b"{}" if request.params is msgspec.UNSET else request.params)
+    return read(kind, request.params, what="params")
+
+
+def _requested(request: Request) -> str:
+    """The version that ``initialize`` asks for; empty if that cannot be read."""
+    try:
+        return _read(request, _Opening).protocol_version
+    except DecodeError:
+        return ""
 
 
 def _invalid(sentence: str) -> Refused:

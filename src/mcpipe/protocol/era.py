@@ -18,7 +18,7 @@ import msgspec
 
 from mcpipe.errors import ConnectError, DecodeError, NoCommonRevision, UsageError
 from mcpipe.protocol.tables import Table
-from mcpipe.revisions import LATEST, LATEST_LEGACY, Era, Revision, choose_revision
+from mcpipe.revisions import LATEST, LATEST_LEGACY, Era, Revision, choose_revision, newest_first
 from mcpipe.types.base import Payload
 from mcpipe.types.reading import read
 from mcpipe.wire.messages import UNSUPPORTED_VERSION, ErrorDetail
@@ -92,7 +92,6 @@ ERA: Table[_State, _Event] = Table(
         ("settling", "refused"): "legacy",
         ("settling", "settled"): "legacy",
         ("settling", "exited"): "restarting",
-        ("settling", "fail"): "failed",
         ("waiting", "discovered"): "modern",
         ("waiting", "retry"): "waiting",
         ("waiting", "fail"): "failed",
@@ -121,12 +120,20 @@ class EraWaits(msgspec.Struct, frozen=True, kw_only=True):
 
     #: For an answer to the probe, before ``initialize`` is sent beside it.
     quiet: float = 1.0
+    #: The same for a server that was modern when it was last seen.
+    quiet_modern: float = 15.0
     #: For the probe's answer, once ``initialize`` was answered first.
     settle: float = 0.1
     #: For the answer that only serves to name the server's revisions in an error.
     ask: float = 1.0
     #: For everything together, the server's start included.
     patience: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            wait = getattr(self, name)
+            if not 0 < wait < float("inf"):
+                raise UsageError(f"The wait {name} is {wait}: it must be a number of seconds, more than 0.")
 
 
 DEFAULT_WAITS = EraWaits()
@@ -177,7 +184,7 @@ class EraFinder:
     """Finds the era of one server. Use one finder for each connect or restart.
 
     ``allowed`` are the revisions that the user lets us speak. ``remembered`` is the era found earlier: after ``legacy``
-    the probe is skipped, after ``modern`` a silent server gets no ``initialize``; a wrong memory is noticed and the
+    the probe is skipped, after ``modern`` a silent server is given longer; a wrong memory is noticed and the
     question asked after all. After an end (``state`` is final) every further answer is late and changes nothing.
     """
 
@@ -192,17 +199,25 @@ class EraFinder:
             raise UsageError("No protocol revision is allowed, so no server can be spoken to.")
         self.state: _State = ERA.initial
         self.late = 0
-        self._modern = [revision for revision in allowed if revision.is_modern]
-        self._legacy = [revision for revision in allowed if not revision.is_modern]
-        self._allowed = [*self._modern, *self._legacy]
+        self._allowed = newest_first(allowed)
+        self._modern = [revision for revision in self._allowed if revision.is_modern]
+        self._legacy = [revision for revision in self._allowed if not revision.is_modern]
         self._waits = waits
         self._remembered = remembered
         self._give_up_at = 0.0
         self._timer: float | None = None
+        #: The modern revisions that the probe was sent with.
         self._probed: list[Revision] = []
+        #: Whether this process, and not one before it, was sent a probe.
+        self._probed_here = False
+        #: Whether the server said that it is modern, by the error that names its versions.
+        self._is_modern = False
+        #: What to do once the wait in *settling* is over.
         self._held: tuple[Action, ...] = ()
         self._refusal: ErrorDetail | None = None
         self._denial: ErrorDetail | None = None
+        #: The revisions that the server named.
+        self._theirs: list[str] = []
         self._restarted = False
         self._after_restart: _Question = "initialize"
         self._asked: _Question | None = None
@@ -221,6 +236,7 @@ class EraFinder:
 
     def started(self, now: float) -> tuple[Action, ...]:
         """The server's process runs, for the first time or again."""
+        self._probed_here = False
         if self.state == "restarting":
             return self._probe(now) if self._after_restart == "probe" else self._initialize("initialize")
         self._give_up_at = now + self._waits.patience
@@ -233,11 +249,10 @@ class EraFinder:
             return ()
         if not isinstance(supported, list | tuple) or not supported:
             return self._refused(ErrorDetail(0, "a result that names no versions"), now)
-        if self.state == "asking":
-            return self._no_common(supported)
-        revision = choose_revision(self._allowed, supported)
+        self._hear(supported)
+        revision = None if self.state == "asking" else choose_revision(self._allowed, supported)
         if revision is None:
-            return self._no_common(supported)
+            return self._no_common()
         if not revision.is_modern:
             return self._chosen_legacy(revision, now)
         self._move("discovered")
@@ -248,69 +263,63 @@ class EraFinder:
         if self._is_late("probe"):
             return ()
         supported = _supported_versions(error)
-        if supported is None or self.state == "asking":
+        if supported is None:
             return self._refused(error, now)
+        self._hear(supported)
+        if self.state == "asking":
+            return self._no_common()
         untried = [revision for revision in self._modern if revision not in self._probed]
         revision = choose_revision(untried, supported)
         if revision is not None:
             self._move("retry")
             self._probed.append(revision)
+            self._is_modern = True
+            self._timer = None
             return (SendProbe(revision),)
         legacy = choose_revision(self._legacy, supported)
-        return self._no_common(supported) if legacy is None else self._chosen_legacy(legacy, now)
+        if legacy is not None:
+            return self._chosen_legacy(legacy, now)
+        self._refusal = error
+        return self._no_common()
 
     def init_result(self, version: Any, now: float) -> tuple[Action, ...]:
         """``initialize`` was answered; ``version`` is the ``protocolVersion`` of that result."""
         if self._is_late("initialize"):
             return ()
-        if self.state == "asking":
-            return self._no_common([version])
-        revision = choose_revision(self._legacy, [version])
+        self._hear([version])
+        revision = None if self.state == "asking" else choose_revision(self._legacy, [version])
         if revision is None:
-            return self._no_common([version])
+            return self._denied(ErrorDetail(0, f"a result in revision {_cut(version)}"), now)
         agreement = (SendInitialized(), Agreed(revision))
         self._move("answered")
         if self.ended:
             return agreement
         self._held = agreement
-        self._timer = now + self._waits.settle
+        self._timer = None if self._is_modern else now + self._waits.settle
         return ()
 
     def init_error(self, error: ErrorDetail, now: float) -> tuple[Action, ...]:
         """``initialize`` was answered with an error."""
         if self._is_late("initialize"):
             return ()
-        self._denial = error
-        if self.state == "hedging":
-            self._timer = None
-            self._move("denied")
-            return ()
-        supported = _supported_versions(error)
-        if self.state == "asking":
-            return self._no_common(supported or ())
-        if self._modern and self._refusal is None:
-            return self._probe(now)
-        if supported is not None:
-            return self._no_common(supported)
-        if not self._modern:
-            self._ask("probe", now)
-            return (SendProbe(LATEST),)
-        return self._fail(f"The server refused initialize: {_said(error)}.")
+        self._hear(_supported_versions(error) or ())
+        return self._denied(error, now)
 
     def exited(self, now: float) -> tuple[Action, ...]:
         """The server's process ended before there was an agreement."""
         if self.ended:
             return ()
+        is_settled = self.state in ("waiting", "asking", "restarting")
         unproven = self.state == "initializing" and bool(self._modern) and not self._probed
-        by_probe = self.state in ("probing", "hedging", "settling") and bool(self._legacy)
+        by_probe = self._probed_here and bool(self._legacy) and not is_settled
         if self._restarted or not (unproven or by_probe):
             if self.state == "asking":
-                return self._no_common(())
+                return self._no_common()
             return self._fail("The server's process ended before the two sides had agreed on a revision.")
         self._move("exited")
         self._restarted = True
-        self._after_restart = "probe" if unproven else "initialize"
-        self._timer = self._denial = None
+        self._after_restart = "probe" if unproven or self._is_modern else "initialize"
+        self._timer = None
         return (StartAgain(),)
 
     def due(self, now: float) -> tuple[Action, ...]:
@@ -318,15 +327,19 @@ class EraFinder:
         if self.ended or self.state == "idle":
             return ()
         if now >= self._give_up_at:
+            if self._theirs:  # It has answered something, if not what we can go on with.
+                return self._no_common()
+            names = ", ".join(revision.name for revision in self._allowed)
             return self._fail(
                 f"The server did not answer within {self._waits.patience:g} s. If it needs longer to start, allow "
-                "more time; if it waits for something, its stderr may say for what."
+                "more time; if it waits for something, its stderr may say for what; it may also know none of the "
+                f"revisions that this client allows ({names})."
             )
         if self._timer is None or now < self._timer:
             return ()
         self._timer = None
         if self.state == "asking":
-            return self._no_common(())
+            return self._no_common()
         if self.state == "settling":
             return self._settle("settled")
         self._move("quiet")
@@ -334,9 +347,11 @@ class EraFinder:
 
     def _probe(self, now: float) -> tuple[Action, ...]:
         self._move("probe")
-        may_hedge = self._legacy and self._denial is None and self._remembered != "modern"
-        self._timer = now + self._waits.quiet if may_hedge else None
+        quiet = self._waits.quiet_modern if self._remembered == "modern" else self._waits.quiet
+        may_hedge = self._legacy and self._denial is None and not self._is_modern
+        self._timer = now + quiet if may_hedge else None
         self._probed = [self._modern[0]]
+        self._probed_here = True
         return (SendProbe(self._modern[0]),)
 
     def _initialize(self, event: Literal["initialize", "refused"]) -> tuple[Action, ...]:
@@ -347,15 +362,14 @@ class EraFinder:
     def _refused(self, error: ErrorDetail, now: float) -> tuple[Action, ...]:
         """The answer to the probe is not one that a modern server gives."""
         self._refusal = error
-        if self.state == "asking":
-            return self._no_common(())
-        if self.state == "settling":
-            return self._settle("refused")
+        if self.state in ("asking", "settling") or self._is_modern:
+            return self._no_common()
         if self.state == "hedging":
-            self._timer = None
             self._move("refused")
             return ()
         if self._denial is not None:
+            if self._theirs:
+                return self._no_common()
             return self._fail(
                 f"The server refused both server/discover ({_said(error)}) and initialize ({_said(self._denial)})."
             )
@@ -364,10 +378,28 @@ class EraFinder:
         self._ask("initialize", now)
         return (SendInitialize(LATEST_LEGACY),)
 
+    def _denied(self, error: ErrorDetail, now: float) -> tuple[Action, ...]:
+        """The answer to ``initialize`` is not one to go on with."""
+        self._denial = error
+        if self.state == "asking":
+            return self._no_common()
+        if self.state == "hedging":
+            self._move("denied")
+            return ()
+        if self._modern and self._refusal is None:
+            return self._probe(now)
+        if self._theirs:
+            return self._no_common()
+        if self._modern:
+            return self._fail(f"The server refused initialize: {_said(error)}.")
+        self._ask("probe", now)
+        return (SendProbe(LATEST),)
+
     def _chosen_legacy(self, revision: Revision, now: float) -> tuple[Action, ...]:
         """The server named its revisions, and the best common one is a legacy one."""
         self._legacy = [revision, *(other for other in self._legacy if other != revision)]
-        return self._refused(ErrorDetail(0, f"it names {revision} as the best common revision"), now)
+        self._is_modern = False
+        return self._refused(ErrorDetail(0, f"the names of older revisions, {revision} the best of them"), now)
 
     def _ask(self, question: _Question, now: float) -> None:
         self._move("ask")
@@ -378,15 +410,23 @@ class EraFinder:
         self._move(event)
         return self._held
 
-    def _no_common(self, theirs: Sequence[Any]) -> tuple[Action, ...]:
+    def _no_common(self) -> tuple[Action, ...]:
+        if self.state == "settling":
+            return self._settle("refused")
         self._move("fail")
         detail = ""
-        if self._refusal is not None:
+        if choose_revision(self._probed, self._theirs) is not None:
+            detail = "It refused a revision that it names itself."
+        elif self._refusal is not None:
             detail = f"It answered server/discover with {_said(self._refusal)}."
         elif self._denial is not None:
             detail = f"It answered initialize with {_said(self._denial)}."
-        ours = [revision.name for revision in self._allowed]
-        return (Failed(NoCommonRevision(ours, [str(name) for name in theirs], detail)),)
+        return (Failed(NoCommonRevision([revision.name for revision in self._allowed], self._theirs, detail)),)
+
+    def _hear(self, versions: Sequence[Any]) -> None:
+        """Keep what the server names, for an error: some names, and not at any length."""
+        names = [_cut(name) for name in versions[:_NAMES_KEPT] if isinstance(name, str)]
+        self._theirs = list(dict.fromkeys([*self._theirs, *names]))[:_NAMES_KEPT]
 
     def _fail(self, sentence: str) -> tuple[Action, ...]:
         self._move("fail")
@@ -417,4 +457,13 @@ class _Unsupported(Payload, frozen=True):
 
 
 def _said(error: ErrorDetail) -> str:
-    return f"error {error.code} ({error.message})" if error.code else error.message
+    return f"error {error.code} ({_cut(error.message)})" if error.code else error.message
+
+
+def _cut(text: Any) -> str:
+    """What a peer said, at a length that fits into a sentence."""
+    return text[:_LONGEST_QUOTE] if isinstance(text, str) else f"a {type(text).__name__}"
+
+
+_LONGEST_QUOTE = 100
+_NAMES_KEPT = 20

@@ -43,6 +43,11 @@ class Work(msgspec.Struct, eq=False):
     state: _State = "running"
 
     @property
+    def is_counted(self) -> bool:
+        """Whether it counts as work in flight."""
+        return self.method != "subscriptions/listen"
+
+    @property
     def is_running(self) -> bool:
         """Whether the peer still wants to hear of it."""
         return self.state == "running"
@@ -53,6 +58,7 @@ class Incoming:
 
     def __init__(self, *, max_in_flight: int) -> None:
         self._works: dict[RequestId, Work] = {}
+        self._counted = 0
         self._max_in_flight = max_in_flight
 
     def __len__(self) -> int:
@@ -60,8 +66,12 @@ class Incoming:
 
     @property
     def is_full(self) -> bool:
-        """Whether reading has to wait until one of the open requests has ended."""
-        return len(self._works) >= self._max_in_flight
+        """Whether another request has to wait until one of the open ones has ended.
+
+        Notifications and responses have to be read all the same: a cancellation, or the answer to a question of
+        ours, may be what ends a request. Subscriptions do not count; they stay open, and have a limit of their own.
+        """
+        return self._counted >= self._max_in_flight
 
     def accept(self, request: Request) -> Work | Error:
         """Take a request in; an ``Error`` to send instead, if its id is that of a request still open."""
@@ -69,7 +79,12 @@ class Incoming:
             sentence = f"The id {_shown(request.id)} is that of a request that has not been answered yet."
             return Error(request.id, ErrorDetail(INVALID_REQUEST, sentence))
         work = self._works[request.id] = Work(request.id, request.method)
+        self._counted += work.is_counted
         return work
+
+    def find(self, request_id: Any) -> Work | None:
+        """The open request with this id, which may be anything that a peer can name."""
+        return self._works.get(request_id) if type(request_id) in (int, str) else None
 
     def notify(self, work: Work, notification: Notification) -> Notification | None:
         """The notification, if it may still be sent for this request, else None."""
@@ -88,7 +103,7 @@ class Incoming:
         What the peer names may be anything: unknown, ended or malformed ids are passed over, and so is
         ``initialize``, which is never cancelled.
         """
-        work = self._works.get(request_id) if type(request_id) in (int, str) else None
+        work = self.find(request_id)
         if work is None or work.method == "initialize":
             return None
         self._end(work, "cancel")
@@ -106,6 +121,7 @@ class Incoming:
             return False
         work.state = WORK.after(work.state, event)
         del self._works[work.id]
+        self._counted -= work.is_counted
         return True
 
 

@@ -64,15 +64,17 @@ class Subscription(msgspec.Struct, eq=False):
     id: int
     wanted: SubscriptionFilter
     topics: frozenset[Topic]
-    resources: frozenset[str]
     #: What the server agreed to; None until it has.
     honoured: SubscriptionFilter | None = None
     state: _State = "opening"
     was_lost: bool = False
 
     def asked_for(self, change: Change) -> bool:
-        """Whether the consumer wants to hear of this change."""
-        return change.topic in self.topics and (change.topic != "updates" or change.uri in self.resources)
+        """Whether the consumer wants to hear of this change.
+
+        An update may be that of a part of a resource that was asked for. Which ones those are, the server knows.
+        """
+        return change.topic in self.topics
 
 
 class Listener:
@@ -92,8 +94,7 @@ class Listener:
 
     def open(self, request_id: int, wanted: SubscriptionFilter) -> Subscription:
         """A listen request with this id and filter is being sent."""
-        resources = frozenset(wanted.resource_subscriptions or ())
-        subscription = self._by_id[request_id] = Subscription(request_id, wanted, topics_of(wanted), resources)
+        subscription = self._by_id[request_id] = Subscription(request_id, wanted, topics_of(wanted))
         return subscription
 
     def acknowledged(

@@ -7,6 +7,7 @@ unknown; neither harms.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -17,8 +18,8 @@ from mcpipe.wire.messages import Error, Notification, RequestId, Result
 
 __all__ = ["CALL", "Call", "Outgoing"]
 
-_State: TypeAlias = Literal["open", "answered", "broken", "cancelled", "expired", "lost"]
-_Event: TypeAlias = Literal["progress", "answer", "break", "cancel", "expire", "lose"]
+_State: TypeAlias = Literal["open", "answered", "broken", "ended", "cancelled", "expired", "lost"]
+_Event: TypeAlias = Literal["progress", "answer", "break", "end", "cancel", "expire", "lose"]
 
 CALL: Table[_State, _Event] = Table(
     "call",
@@ -27,14 +28,15 @@ CALL: Table[_State, _Event] = Table(
         ("open", "progress"): "open",
         ("open", "answer"): "answered",
         ("open", "break"): "broken",
+        ("open", "end"): "ended",
         ("open", "cancel"): "cancelled",
         ("open", "expire"): "expired",
         ("open", "lose"): "lost",
     },
-    final=("answered", "broken", "cancelled", "expired", "lost"),
+    final=("answered", "broken", "ended", "cancelled", "expired", "lost"),
     doc=(
-        "One request that this side has sent. *Broken*: the answer came but breaks the protocol. *Lost*: the "
-        "connection ended first."
+        "One request that this side has sent. *Broken*: the answer came but breaks the protocol. *Ended*: a "
+        "subscription that the server cancelled. *Lost*: the connection ended first."
     ),
 )
 
@@ -94,6 +96,11 @@ class Outgoing:
         Progress extends it to ``timeout`` after that progress, but never beyond ``max_timeout`` from now. The id is
         also the call's progress token.
         """
+        for name, wait in (("timeout", timeout), ("max_timeout", max_timeout)):
+            if wait is not None and not 0 <= wait < float("inf"):
+                raise UsageError(
+                    f"The {name} of {method} is {wait}: give it a number of seconds, or None for no limit."
+                )
         if self._closed:
             raise Closed(f"{method} was not sent: the connection is closed.")
         if self.is_full:
@@ -101,7 +108,7 @@ class Outgoing:
                 f"{method} was not sent: {self._max_in_flight} requests are open already. Wait for one to end."
             )
         latest = None if max_timeout is None else now + max_timeout
-        deadline = None if timeout is None else _earlier(now + timeout, latest)
+        deadline = latest if timeout is None else _earlier(now + timeout, latest)
         call = Call(self._next_id, method, deadline, timeout, latest)
         self._next_id += 1
         self._calls[call.id] = call
@@ -116,13 +123,25 @@ class Outgoing:
         """The call that a malformed response ends, as for ``answer``."""
         return self._end(request_id, "break")
 
+    def end(self, request_id: Any) -> Call | None:
+        """The subscription that the server cancelled, or None: it may cancel nothing else of ours."""
+        call = self.find(request_id)
+        if call is None or call.method != "subscriptions/listen":
+            self.unknown += 1
+            return None
+        return self._end(call.id, "end")
+
+    def find(self, request_id: Any) -> Call | None:
+        """The open call with this id."""
+        return self._calls.get(request_id) if type(request_id) is int else None
+
     def advance(self, token: Any, progress: float, now: float) -> Call | None:
         """The call that this progress belongs to, its deadline moved; None if it belongs to none or does not grow."""
-        call = self._calls.get(token) if type(token) is int else None
+        call = self.find(token)
         if call is None:
             self._count(token)
             return None
-        if call.progress is not None and progress <= call.progress:
+        if not progress > (-math.inf if call.progress is None else call.progress):
             return None
         call.state = CALL.after(call.state, "progress")
         call.progress = progress
@@ -163,10 +182,11 @@ class Outgoing:
         return Notification("notifications/cancelled", params)
 
     def _end(self, request_id: RequestId | msgspec.UnsetType, event: _Event) -> Call | None:
-        call = self._calls.pop(request_id, None) if type(request_id) is int else None
+        call = self.find(request_id)
         if call is None:
             self._count(request_id)
             return None
+        del self._calls[call.id]
         call.state = CALL.after(call.state, event)
         return call
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import math
 
+from msgspec.structs import replace
+
 from mcpipe.errors import UsageError
+from mcpipe.types.base import Number
 from mcpipe.types.progress import ProgressParams
 
 __all__ = ["ProgressMeter"]
@@ -17,6 +20,8 @@ __all__ = ["ProgressMeter"]
 class ProgressMeter:
     """Decides which progress of one request passes. ``rate`` is per second, after a ``burst``."""
 
+    __slots__ = ("_allowance", "_asked_at", "_burst", "_held", "_highest", "_rate")
+
     def __init__(self, *, burst: int = 32, rate: float = 20.0) -> None:
         if burst < 1 or not rate > 0:
             raise UsageError(f"A burst of {burst} and a rate of {rate:g} per second would let no progress pass.")
@@ -24,7 +29,7 @@ class ProgressMeter:
         self._rate = rate
         self._allowance = self._burst
         self._asked_at: float | None = None
-        self._highest = -math.inf
+        self._highest: Number = -math.inf
         self._held: ProgressParams | None = None
 
     @property
@@ -36,8 +41,10 @@ class ProgressMeter:
 
     def offer(self, progress: ProgressParams, now: float) -> ProgressParams | None:
         """The progress, if it may go out now; None if it is held back, or does not grow and is dropped."""
-        if not math.isfinite(progress.progress) or progress.progress <= self._highest:
+        if not _is_finite(progress.progress) or progress.progress <= self._highest:
             return None
+        if progress.total is not None and not _is_finite(progress.total):
+            progress = replace(progress, total=None)
         self._highest = progress.progress
         self._held = progress
         return self.due(now)
@@ -56,6 +63,11 @@ class ProgressMeter:
         """The value that was held back, whatever the time: the request is about to be answered."""
         held, self._held = self._held, None
         return held
+
+
+def _is_finite(number: Number) -> bool:
+    # Integers may have hundreds of digits, more than isfinite can take.
+    return not isinstance(number, float) or math.isfinite(number)
 
 
 #: A wait until exactly ``deadline`` must be enough, whatever floating point makes of it.

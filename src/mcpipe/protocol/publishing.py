@@ -6,15 +6,18 @@ returned by ``open``, and changes only by later calls, so it is always the first
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from mcpipe.errors import UsageError
+from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.protocol.tables import Table
-from mcpipe.protocol.topics import ListTopic, Topic, topics_of
+from mcpipe.protocol.topics import LIST_CHANGED, ListTopic, Topic, topics_of
+from mcpipe.types.base import COMPLETE
 from mcpipe.types.meta import SUBSCRIPTION_ID
-from mcpipe.types.subscriptions import SubscriptionFilter
+from mcpipe.types.subscriptions import ListenResult, SubscriptionFilter
 from mcpipe.wire.messages import INVALID_PARAMS, Error, ErrorDetail, Notification, RequestId, Result
 
 __all__ = ["PUBLICATION", "Publication", "Publisher"]
@@ -35,6 +38,9 @@ PUBLICATION: Table[_State, _Event] = Table(
 )
 
 
+_NO_META: Mapping[str, Any] = {}
+
+
 class Publication(msgspec.Struct, eq=False):
     """One subscription. Read it; only ``Publisher`` changes it."""
 
@@ -47,10 +53,10 @@ class Publication(msgspec.Struct, eq=False):
 class Publisher:
     """The subscriptions of one peer. ``offers`` says what this server announces at all."""
 
-    def __init__(self, offers: frozenset[Topic], *, max_subscriptions: int, max_resources: int) -> None:
+    def __init__(self, offers: frozenset[Topic], limits: Limits = DEFAULT_LIMITS) -> None:
         self._offers = offers
-        self._max_subscriptions = max_subscriptions
-        self._max_resources = max_resources
+        self._limits = limits
+        self._resources = 0
         self._publications: dict[RequestId, Publication] = {}
 
     def __len__(self) -> int:
@@ -63,13 +69,17 @@ class Publisher:
         """
         if request_id in self._publications:
             raise UsageError(f"The subscription {request_id!r} is open already.")
-        if len(self._publications) >= self._max_subscriptions:
-            return _refused(request_id, f"No more than {self._max_subscriptions} subscriptions may be open at once.")
-        asked = wanted.resource_subscriptions or []
-        if len(asked) > self._max_resources:
-            return _refused(request_id, f"A subscription may name no more than {self._max_resources} resources.")
+        limits = self._limits
+        if len(self._publications) >= limits.max_subscriptions:
+            return _refused(request_id, f"No more than {limits.max_subscriptions} subscriptions may be open at once.")
         topics = self._offers & topics_of(wanted)
-        resources = list(dict.fromkeys(asked)) if "updates" in topics else []
+        resources = list(dict.fromkeys(wanted.resource_subscriptions or ())) if "updates" in topics else []
+        if self._resources + len(resources) > limits.max_subscribed_resources:
+            sentence = f"All subscriptions together may name no more than {limits.max_subscribed_resources} resources."
+            return _refused(request_id, sentence)
+        if any(len(uri) > limits.max_uri for uri in resources):
+            return _refused(request_id, f"The address of a resource may have no more than {limits.max_uri} characters.")
+        self._resources += len(resources)
         self._publications[request_id] = Publication(request_id, topics, frozenset(resources))
         honoured = SubscriptionFilter(
             tools_list_changed="tools" in topics or None,
@@ -82,22 +92,27 @@ class Publisher:
     def list_changed(self, topic: ListTopic) -> list[Notification]:
         """A list has changed: what to send, one notification for each subscription that asked for it."""
         listeners = [it for it in self._publications.values() if topic in it.topics]
-        return [self._publish(it, f"notifications/{topic}/list_changed") for it in listeners]
+        return [self._publish(it, LIST_CHANGED[topic]) for it in listeners]
 
     def resource_updated(self, uri: str) -> list[Notification]:
         """A resource has changed: what to send, as for ``list_changed``."""
         listeners = [it for it in self._publications.values() if uri in it.resources]
         return [self._publish(it, "notifications/resources/updated", uri=uri) for it in listeners]
 
-    def end(self, request_id: RequestId) -> Result | None:
-        """End a subscription from this side: the answer to its listen request, or None if it is not open."""
+    def end(self, request_id: RequestId, meta: Mapping[str, Any] = _NO_META) -> Result | None:
+        """End a subscription from this side: the answer to its listen request, or None if it is not open.
+
+        ``meta`` goes into the result's ``_meta`` beside the subscription's id.
+        """
         if not self._close(request_id, "end"):
             return None
-        return Result(request_id, {"resultType": "complete", "_meta": {SUBSCRIPTION_ID: request_id}})
+        ended = ListenResult(meta={**meta, SUBSCRIPTION_ID: request_id}, result_type=COMPLETE)
+        return Result(request_id, ended)
 
-    def end_all(self) -> list[Result]:
+    def end_all(self, meta: Mapping[str, Any] = _NO_META) -> list[Result]:
         """End every subscription from this side, as when the server stops."""
-        return [ended for request_id in list(self._publications) if (ended := self.end(request_id)) is not None]
+        ended = [self.end(request_id, meta) for request_id in list(self._publications)]
+        return [result for result in ended if result is not None]
 
     def cancel(self, request_id: RequestId) -> bool:
         """The client cancelled the listen request: nothing more is sent for it. False if it was not open."""
@@ -112,6 +127,7 @@ class Publisher:
         if publication is None:
             return False
         publication.state = PUBLICATION.after(publication.state, event)
+        self._resources -= len(publication.resources)
         return True
 
 

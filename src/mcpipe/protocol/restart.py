@@ -17,6 +17,7 @@ from mcpipe.errors import UsageError
 from mcpipe.protocol.tables import Table
 
 __all__ = [
+    "MAX_SENDS",
     "RESTART",
     "BreakerOpen",
     "Decision",
@@ -86,7 +87,7 @@ class GiveUp(msgspec.Struct, frozen=True):
 Decision: TypeAlias = StartAgain | BreakerOpen | GiveUp
 
 _State = Literal["idle", "running", "waiting", "open", "trial", "stopped"]
-_Event = Literal["start", "lived", "crash", "trip", "give_up", "stop"]
+_Event = Literal["start", "connect", "lived", "crash", "trip", "give_up", "stop"]
 
 RESTART: Table[_State, _Event] = Table(
     "restart",
@@ -94,6 +95,7 @@ RESTART: Table[_State, _Event] = Table(
     {
         ("idle", "start"): "running",
         ("idle", "stop"): "stopped",
+        ("running", "connect"): "running",
         ("running", "lived"): "running",
         ("running", "crash"): "waiting",
         ("running", "trip"): "open",
@@ -103,6 +105,7 @@ RESTART: Table[_State, _Event] = Table(
         ("waiting", "stop"): "stopped",
         ("open", "start"): "trial",
         ("open", "stop"): "stopped",
+        ("trial", "connect"): "running",
         ("trial", "lived"): "running",
         ("trial", "trip"): "open",
         ("trial", "stop"): "stopped",
@@ -111,7 +114,8 @@ RESTART: Table[_State, _Event] = Table(
     },
     final=("stopped",),
     doc="Whether and when a server that exited is started again. `crash` is an early exit, `trip` the one too many "
-    "that opens the breaker, `lived` the news that it has run for long enough to count as healthy.",
+    "that opens the breaker, `connect` the end of its handshake, `lived` the news that it has run for long enough to "
+    "count as healthy.",
 )
 
 
@@ -140,7 +144,7 @@ class Restarter:
     @property
     def fails_fast(self) -> bool:
         """Whether a call should fail at once instead of waiting for the server to come back."""
-        return self.state in ("open", "stopped")
+        return self.state in ("open", "trial", "stopped")
 
     @property
     def deadline(self) -> float | None:
@@ -158,6 +162,10 @@ class Restarter:
         self._started_at = now
         self.starts += 1
 
+    def connected(self) -> None:
+        """The server that was started has answered: after a trial, calls may go to it again."""
+        self._take("connect")
+
     def tick(self, now: float) -> None:
         """Notice a long life, which closes the breaker after a trial. Optional: :meth:`exited` does it first."""
         if self.state in ("running", "trial") and now - self._started_at >= self._policy.healthy_after:
@@ -167,12 +175,17 @@ class Restarter:
             self._breaker_wait = self._policy.breaker_wait
 
     def exited(self, now: float, random: float) -> Decision:
-        """The server exited when it should not have. ``random`` is evenly spread over 0 to 1, without 1."""
+        """The server exited when it should not have. ``random`` is evenly spread over 0 to 1, without 1.
+
+        Said again of the same exit (its output ends, then its process is reaped), it gives the same decision again.
+        """
         if not 0.0 <= random < 1.0:
             raise UsageError(f"The random number {random} is not in the range from 0 to 1, without 1.")
         if self.state == "stopped":
             self._take("give_up")
             return GiveUp("stopped")
+        if self._deadline is not None:
+            return BreakerOpen(self._deadline) if self.state == "open" else StartAgain(self._deadline)
         if not self._policy.enabled:
             self._take("give_up")
             return GiveUp("disabled")
@@ -198,6 +211,9 @@ class Restarter:
     def _take(self, event: _Event) -> None:
         self.state = RESTART.after(self.state, event)
 
+
+#: How often a request is sent at the most, the first time included.
+MAX_SENDS = 3
 
 ResendPolicy: TypeAlias = Literal["safe", "always", "never"]
 
@@ -229,6 +245,7 @@ def may_resend(
     policy: ResendPolicy = "safe",
     read_only: bool | None = None,
     idempotent: bool | None = None,
+    sent: int = 1,
 ) -> bool:
     """Whether a request whose connection was lost may be sent again on the next one.
 
@@ -236,10 +253,12 @@ def may_resend(
     marks are hints of the server; None means that it gave none). ``always`` allows the rest as well: the caller
     accepts that something may happen twice. ``initialize`` and ``subscriptions/listen`` are never sent again as
     they are: a new connection makes its own handshake, and subscriptions are opened again with their own ids.
+
+    ``sent`` is how often it was sent already. After :data:`MAX_SENDS` times it may be what the server dies of.
     """
     if policy not in ("safe", "always", "never"):
         raise UsageError(f"There is no resend policy {policy!r}. Use 'safe', 'always' or 'never'.")
-    if policy == "never" or method in _BEGUN_ANEW:
+    if policy == "never" or method in _BEGUN_ANEW or sent >= MAX_SENDS:
         return False
     if policy == "always" or method in _SAFE:
         return True

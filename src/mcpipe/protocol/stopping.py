@@ -65,17 +65,22 @@ STOP: Table[_State, _Event] = Table(
         ("idle", "begin"): "closing",
         ("idle", "gone"): "done",
         ("idle", "child_gone"): "terminating",
+        ("closing", "begin"): "closing",
         ("closing", "gone"): "done",
         ("closing", "child_gone"): "terminating",
         ("closing", "late"): "terminating",
+        ("terminating", "begin"): "terminating",
         ("terminating", "gone"): "done",
         ("terminating", "child_gone"): "terminating",
         ("terminating", "late"): "killing",
+        ("killing", "begin"): "killing",
         ("killing", "gone"): "done",
         ("killing", "child_gone"): "killing",
         ("killing", "late"): "given_up",
         ("done", "begin"): "done",
         ("done", "gone"): "done",
+        ("done", "child_gone"): "done",
+        ("given_up", "begin"): "given_up",
         ("given_up", "gone"): "given_up",
         ("given_up", "child_gone"): "given_up",
     },
@@ -112,7 +117,7 @@ class Stopper:
         return self.state in STOP.final
 
     def begin(self, now: float) -> Action | None:
-        """Stop the server. None if it was already gone."""
+        """Stop the server. None if it was already gone, or is being stopped already."""
         return self._take("begin", now)
 
     def exited(self, now: float) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from mcpipe.types.subscriptions import SubscriptionFilter
 
-__all__ = ["TOPICS", "ListTopic", "Topic", "topics_of"]
+__all__ = ["LIST_CHANGED", "TOPICS", "ListTopic", "Topic", "topics_of"]
 
 #: A list that can change.
 ListTopic: TypeAlias = Literal["tools", "prompts", "resources"]
 #: What a server can offer, and a client ask for: changes of three lists, and updates of single resources.
 Topic: TypeAlias = ListTopic | Literal["updates"]
 
-TOPICS: frozenset[Topic] = frozenset((*get_args(ListTopic), "updates"))
+#: The notification for each list.
+LIST_CHANGED: dict[ListTopic, str] = {
+    "tools": "notifications/tools/list_changed",
+    "prompts": "notifications/prompts/list_changed",
+    "resources": "notifications/resources/list_changed",
+}
+
+TOPICS: frozenset[Topic] = frozenset((*LIST_CHANGED, "updates"))
 
 
 def topics_of(wanted: SubscriptionFilter) -> frozenset[Topic]:
