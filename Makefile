@@ -29,11 +29,12 @@ test: $(STAMP) ## run the tests, in parallel
 test-all: ## run the tests on every Python of 3.11 and newer that is found
 	@$(PYTHON) tools/each_python.py $(MAKE) test
 
-check: $(STAMP) ## format, lint and types
-	@echo "==> format, lint, types"
+check: $(STAMP) ## format, lint, types and layering
+	@echo "==> format, lint, types, layering"
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/repo/test_layers.py
 
 format: $(STAMP) ## rewrite the files in the project's format
 	@$(BIN)/ruff format .
@@ -46,8 +47,8 @@ coverage: $(STAMP) ## show that each module is fully covered by its own tests
 fuzz: $(STAMP) ## fuzz the wire layer with a million inputs and more
 	@$(BIN)/python -m fuzz
 
-fuzz-short: $(STAMP)
-	@$(BIN)/python -m fuzz --inputs 60000
+fuzz-short: $(STAMP) ## the same in short, with the same inputs each time
+	@$(BIN)/python -m fuzz --inputs 60000 --seed 1
 
 bench: $(STAMP) ## measure the wire layer against bytes.split and bare msgspec
 	@$(BIN)/python -m bench

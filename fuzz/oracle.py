@@ -112,12 +112,16 @@ def _read_id(found: dict[str, Any]) -> tuple[int | str | None, bool]:
 
 
 def _is_error(error: object) -> bool:
+    """Within an error a key may stand twice, but each of its values has to be right."""
     if not isinstance(error, _Object):
         return False
-    found = dict(error)
-    code = found.get("code")
-    is_integer = isinstance(code, _Number) and code.text.removeprefix("-").isdigit() and len(code.text) < 4000
-    return is_integer and isinstance(found.get("message"), str)
+    codes = [value for key, value in error if key == "code"]
+    messages = [value for key, value in error if key == "message"]
+    return bool(codes and messages) and all(map(_is_code, codes)) and all(isinstance(text, str) for text in messages)
+
+
+def _is_code(code: object) -> bool:
+    return isinstance(code, _Number) and code.text.removeprefix("-").isdigit() and len(code.text) < 4000
 
 
 def seen(message: Message | BadMessage) -> Verdict:

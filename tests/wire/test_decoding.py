@@ -224,6 +224,7 @@ def test_json_of_the_wrong_shape_is_answered_with_the_id_it_has(
         ('{"jsonrpc":"2.0","id":5,"error":{"code":1.5,"message":""}}', 5),
         ('{"jsonrpc":"2.0","id":5,"error":{"code":"1","message":""}}', 5),
         ('{"jsonrpc":"2.0","id":5,"error":{"code":1,"message":null}}', 5),
+        ('{"jsonrpc":"2.0","id":5,"error":{"code":1,"message":1,"message":"x"}}', 5),
         ('{"jsonrpc":"2.0","error":{"code":1,"message":null}}', UNSET),
     ],
 )
