@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from mcpipe.errors import DecodeError
+from mcpipe.errors import DecodeError, UsageError
 from mcpipe.types.base import Number, Params, Payload
 
 __all__ = [
@@ -137,9 +137,9 @@ class ElicitParams(_ElicitDetails, frozen=True):
 
     def __post_init__(self) -> None:
         if self.is_url and self.url is None:
-            raise ValueError("An elicitation in url mode needs a 'url'")
+            raise UsageError("An elicitation in url mode needs a 'url'.")
         if self.is_form and self.requested_schema is None:
-            raise ValueError("An elicitation in form mode needs a 'requestedSchema'")
+            raise UsageError("An elicitation in form mode needs a 'requestedSchema'.")
 
     @classmethod
     def for_form(cls, message: str, schema: FormSchema | dict[str, Any]) -> ElicitParams:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from mcpipe.errors import UsageError
 from mcpipe.types.base import Annotations, CacheableResult, Icon, Number, Params, Payload, RetryParams
 
 __all__ = [
@@ -61,7 +62,7 @@ class ResourceContents(_ContentsDetails, frozen=True):
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.blob is None):
-            raise ValueError("The contents of a resource need either 'text' or 'blob', and not both")
+            raise UsageError("The contents of a resource need either 'text' or 'blob', and not both.")
 
     @property
     def is_text(self) -> bool:
