@@ -1,7 +1,7 @@
 # Every target makes what it needs: a virtual environment for the Python it is started with, and the
 # packages in it. `make PYTHON=python3.13 test` uses another interpreter, beside the first.
 PYTHON ?= python3
-VENV := .venv/py$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VENV := .venv/py$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
@@ -12,6 +12,8 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 $(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "mcpipe needs Python 3.11 or newer, and $(PYTHON) is not that. Name one that is: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "==> $(VENV): creating a virtual environment and installing mcpipe with its development tools"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
@@ -34,6 +36,7 @@ check: $(STAMP) ## format, lint, types and layering
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/python tools/doc_examples.py
 	@$(BIN)/python -m pytest -q tests/repo/test_layers.py
 
 format: $(STAMP) ## rewrite the files in the project's format
@@ -58,3 +61,4 @@ docs: $(STAMP) ## write the generated parts of the docs anew
 
 clean: ## remove what the targets made
 	@rm -rf .venv .fuzz .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

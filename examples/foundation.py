@@ -133,12 +133,16 @@ def main() -> None:
     assert isinstance(block, TextContent)
     print(f"   client: {call.method} is {call.state}: {block.text}\n")
 
-    print("4. A call that is given up: the server is told, and a late answer would harm nobody.")
+    print("4. A call that is given up: the server is told, and the late answer harms nobody.")
     given_up = client.outgoing.open("tools/call", now=0.0, timeout=2.0)
     ((_, note),) = client.outgoing.expire(now=2.0)
     assert isinstance(note, Notification)
+    params = {"_meta": META, "name": "hello"}
+    (late,) = client.exchange(encode_line(Request(given_up.id, "tools/call", params)))
     client.exchange(encode_line(note))
-    print(f"   client: the call is {given_up.state}.")
+    assert isinstance(late, Result)
+    assert client.outgoing.answer(late) is None
+    print(f"   client: the call is {given_up.state}; answers that came too late: {client.outgoing.late}.")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from mcpipe.revisions import (
     allowed_revisions,
     choose_revision,
     find_revision,
+    get_revision,
 )
 from tests import spec
 
@@ -244,6 +245,17 @@ def test_find_revision(revision: Revision) -> None:
 @pytest.mark.parametrize("name", ["2025-01-01", "", None, 20241105, [], {}])
 def test_find_revision_that_does_not_exist(name: object) -> None:
     assert find_revision(name) is None
+
+
+def test_a_revision_is_shown_by_its_name() -> None:
+    assert str(LATEST) == "2026-07-28"
+    assert repr(LATEST) == "Revision('2026-07-28')"
+
+
+def test_get_revision() -> None:
+    assert get_revision("2025-06-18") is REVISIONS[2]
+    with pytest.raises(UsageError, match="There is no protocol revision '2025-06-19'"):
+        get_revision("2025-06-19")
 
 
 def test_allowed_revisions() -> None:

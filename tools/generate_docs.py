@@ -13,7 +13,9 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
+import mcpipe.limits
 import mcpipe.protocol
 from mcpipe import errors
 from mcpipe.limits import DEFAULT_LIMITS, Limits
@@ -54,16 +56,16 @@ def state_machines() -> str:
     return text
 
 
-def comments(record: type) -> dict[str, str]:
-    """The ``#:`` comment above each field of a record, from its source."""
+def comments(source: type | ModuleType, name: str = r"(\w+): ") -> dict[str, str]:
+    """The ``#:`` comment above each field of a record, or other name, from the source."""
     found: dict[str, str] = {}
     held: list[str] = []
-    for line in inspect.getsource(record).splitlines():
+    for line in inspect.getsource(source).splitlines():
         line = line.strip()
         if line.startswith("#: "):
             held.append(line[3:])
         else:
-            field = re.match(r"(\w+): ", line)
+            field = re.match(name, line)
             if field and held:
                 found[field[1]] = " ".join(held)
             held = []
@@ -80,7 +82,7 @@ def revisions() -> str:
     lines = [
         "# Revisions",
         "",
-        "One record a revision, in [revisions.py](../../src/mcpipe/revisions.py); the tests check the records",
+        "One record per revision, in [revisions.py](../../src/mcpipe/revisions.py); the tests check the records",
         f"against the official schemas. {NOTE}",
         "",
         "| what | " + " | ".join(map(str, REVISIONS)) + " |",
@@ -102,8 +104,8 @@ def limits() -> str:
     lines = [
         "# Limits",
         "",
-        "Nothing that a peer sends makes mcpipe grow without bound. Each connection has these caps",
-        f"([source](../../src/mcpipe/limits.py)), and each can be set. {NOTE}",
+        "Nothing that a peer sends makes mcpipe grow without bound. Whoever runs a connection gives its parts a",
+        f"`Limits` with these caps, or its numbers ([source](../../src/mcpipe/limits.py)). {NOTE}",
         "",
         "| limit | default | |",
         "|---|--:|---|",
@@ -112,6 +114,9 @@ def limits() -> str:
         f"| `{field}` | {getattr(DEFAULT_LIMITS, field):,} | {as_markdown(said[field])} |"
         for field in Limits.__struct_fields__
     ]
+    lines += ["", "Two caps are fixed:", "", "| constant | value | |", "|---|--:|---|"]
+    fixed = comments(mcpipe.limits, r"(MAX_\w+) = ")
+    lines += [f"| `{name}` | {getattr(mcpipe.limits, name):,} | {as_markdown(why)} |" for name, why in fixed.items()]
     return "\n".join(lines) + "\n"
 
 

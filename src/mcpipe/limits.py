@@ -1,6 +1,6 @@
 """Every cap in one place: nothing that a peer sends makes mcpipe grow without bound.
 
-Each number says why it is what it is. ``Limits(max_line=…)`` changes one and keeps the rest.
+Each number says why it is what it is. ``Limits(max_line=…)`` changes one and keeps the rest; the constants are fixed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,13 @@ import msgspec
 
 from mcpipe.errors import UsageError
 
-__all__ = ["DEFAULT_LIMITS", "Limits"]
+__all__ = ["DEFAULT_LIMITS", "MAX_FOREIGN", "MAX_STATE", "Limits"]
+
+#: Bytes of an envelope that belong to no known key: white space, unknown members, needless escapes. No real peer has a
+#: hundred, and the search for a key that appears twice costs time and memory in proportion to them.
+MAX_FOREIGN = 16 * 1024
+#: Bytes of request state that may be sealed. It travels with each round of a request, there and back.
+MAX_STATE = 64 * 1024
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ __all__ = [
     "allowed_revisions",
     "choose_revision",
     "find_revision",
+    "get_revision",
     "newest_first",
 ]
 
@@ -144,6 +145,9 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return self.name
 
+    def __repr__(self) -> str:
+        return f"Revision({self.name!r})"
+
 
 _2024_11_05 = Revision(
     name="2024-11-05",
@@ -241,20 +245,26 @@ def find_revision(name: object) -> Revision | None:
     return _BY_NAME.get(name) if isinstance(name, str) else None
 
 
+def get_revision(name: str) -> Revision:
+    """The record of the revision called ``name``; UsageError if there is none."""
+    revision = find_revision(name)
+    if revision is None:
+        raise UsageError(f"There is no protocol revision {name!r}. The known ones are {', '.join(_BY_NAME)}.")
+    return revision
+
+
 def allowed_revisions(names: Iterable[str] | None) -> tuple[Revision, ...]:
     """The records for a user's list of dates, newest first; all of them for None."""
     if names is None:
         return REVISIONS
     if isinstance(names, str):
         names = (names,)
-    wanted = tuple(names)
-    known = ", ".join(_BY_NAME)
-    for name in wanted:
-        if find_revision(name) is None:
-            raise UsageError(f"There is no protocol revision {name!r}. The known ones are {known}.")
+    wanted = [get_revision(name) for name in names]
     if not wanted:
-        raise UsageError(f"An empty list of protocol revisions allows nothing. The known ones are {known}.")
-    return tuple(revision for revision in REVISIONS if revision.name in wanted)
+        raise UsageError(
+            f"An empty list of protocol revisions allows nothing. The known ones are {', '.join(_BY_NAME)}."
+        )
+    return newest_first(wanted)
 
 
 def newest_first(revisions: Iterable[Revision]) -> tuple[Revision, ...]:

@@ -269,7 +269,7 @@ def test_a_server_that_refuses_the_probe_and_then_exits_is_started_again(hedged:
     assert finder.state == "initializing"
     assert finder.exited(1.2) == (StartAgain(),)
     assert finder.started(1.3) == (SendInitialize(LATEST_LEGACY),)
-    assert "refused initialize" in str(failure(finder.init_error(UNKNOWN_METHOD, 1.4))), "it refused the probe before"
+    assert "refused both" in str(failure(finder.init_error(UNKNOWN_METHOD, 1.4))), "it refused the probe before"
 
 
 @pytest.mark.req("ERA-5")
@@ -458,7 +458,7 @@ def test_what_a_server_says_is_quoted_briefly(size: int) -> None:
 def test_a_server_that_refuses_both_questions_is_named_so() -> None:
     finder = begin()
     finder.probe_error(UNKNOWN_METHOD, 0.1)
-    assert "refused initialize" in str(failure(finder.init_error(ErrorDetail(-1, "never"), 0.2)))
+    assert "refused both" in str(failure(finder.init_error(ErrorDetail(-1, "never"), 0.2)))
     finder = begin()
     finder.due(1)
     finder.init_error(ErrorDetail(-1, "never"), 1.1)

@@ -14,13 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.repo.source import ROOT
+from tools.doc_examples import PAGES, example
 from tools.generate_docs import PAGES as GENERATED
 from tools.generate_docs import tables
 
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-
 FENCE = re.compile(r"^(```+|~~~+)[^\n]*\n.*?^\1\s*?$", re.MULTILINE | re.DOTALL)
-PYTHON = re.compile(r"^```python\s*?\n(.*?)^```\s*?$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
 
 # Written so that this file does not find itself. A path inside an address is an example, not a path of a machine.
@@ -63,17 +61,6 @@ def dead_links(page: Path) -> Iterator[str]:
             yield f"{page.name} links to {link}, which does not exist"
         elif anchor and target.suffix == ".md" and anchor not in anchors(target):
             yield f"{page.name} links to {link}, but there is no such heading"
-
-
-def example(page: Path) -> str:
-    """The Python of a page as one program, in which each line has the number that it has on the page."""
-    text = page.read_text(encoding="utf-8")
-    lines = [""] * text.count("\n")
-    for block in PYTHON.finditer(text):
-        first = text.count("\n", 0, block.start(1))
-        code = block[1].splitlines()
-        lines[first : first + len(code)] = code
-    return "\n".join(lines)
 
 
 def written_files(root: Path) -> Iterator[Path]:

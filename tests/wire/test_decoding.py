@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw, UnsetType
 
 from fuzz.oracle import agrees, judge
-from mcpipe.wire.decoding import MAX_FOREIGN, BadMessage, Batch, Expected, decode_line, too_long
+from mcpipe.limits import MAX_FOREIGN
+from mcpipe.wire.decoding import BadMessage, Batch, Expected, decode_line, too_long
 from mcpipe.wire.events import EventTooLong
 from mcpipe.wire.lines import LineTooLong
 from mcpipe.wire.messages import (

@@ -370,9 +370,7 @@ class EraFinder:
         if self._denial is not None:
             if self._theirs:
                 return self._no_common()
-            return self._fail(
-                f"The server refused both server/discover ({_said(error)}) and initialize ({_said(self._denial)})."
-            )
+            return self._refused_both(error, self._denial)
         if self._legacy:
             return self._initialize("refused")
         self._ask("initialize", now)
@@ -390,8 +388,8 @@ class EraFinder:
             return self._probe(now)
         if self._theirs:
             return self._no_common()
-        if self._modern:
-            return self._fail(f"The server refused initialize: {_said(error)}.")
+        if self._refusal is not None:
+            return self._refused_both(self._refusal, error)
         self._ask("probe", now)
         return (SendProbe(LATEST),)
 
@@ -427,6 +425,9 @@ class EraFinder:
         """Keep what the server names, for an error: some names, and not at any length."""
         names = [_cut(name) for name in versions[:_NAMES_KEPT] if isinstance(name, str)]
         self._theirs = list(dict.fromkeys([*self._theirs, *names]))[:_NAMES_KEPT]
+
+    def _refused_both(self, probe: ErrorDetail, init: ErrorDetail) -> tuple[Action, ...]:
+        return self._fail(f"The server refused both server/discover ({_said(probe)}) and initialize ({_said(init)}).")
 
     def _fail(self, sentence: str) -> tuple[Action, ...]:
         self._move("fail")

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from mcpipe.errors import StateRefused, UsageError
+from mcpipe.limits import MAX_STATE
 
 __all__ = ["Params", "Sealer"]
 
@@ -63,7 +64,7 @@ class Sealer:
         *,
         ttl: float = 600.0,
         skew: float = 60.0,
-        max_state: int = 64 * 1024,
+        max_state: int = MAX_STATE,
     ) -> None:
         several = [keys] if isinstance(keys, bytes) else list(keys)
         if not several:
@@ -74,7 +75,7 @@ class Sealer:
         if not (0 < ttl < float("inf") and 0 <= skew < float("inf") and max_state >= 0):
             raise UsageError(
                 f"Sealed state cannot have ttl={ttl}, skew={skew}, max_state={max_state}: "
-                "the first must be more than 0, the others at least 0."
+                "the first must be finite and more than 0, the others finite and at least 0."
             )
         # A key of its own for this purpose: the caller may use the same bytes elsewhere.
         self._keys = tuple(hmac.digest(key, _PURPOSE, "sha256") for key in several)

@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias, overload
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from mcpipe.limits import MAX_FOREIGN
 from mcpipe.wire.events import EventTooLong
 from mcpipe.wire.lines import HEAD_BYTES, LineTooLong
 from mcpipe.wire.messages import (
@@ -34,17 +35,12 @@ from mcpipe.wire.messages import (
 )
 
 __all__ = [
-    "MAX_FOREIGN",
     "BadMessage",
     "Batch",
     "Expected",
     "decode_line",
     "too_long",
 ]
-
-#: Bytes of an envelope outside its known members: white space, unknown members, needless escapes. No real peer has a
-#: hundred; the exact search for a key that appears twice costs time and memory in proportion to them.
-MAX_FOREIGN = 16 * 1024
 
 #: The kinds of message that `decode_line` can be told to expect.
 Expected: TypeAlias = type[Request] | type[Result]
