@@ -34,7 +34,7 @@ def best_of(rounds: int, *work: Callable[[], object]) -> list[float]:
 def show(title: str, rows: Sequence[Row]) -> None:
     print(f"==> {title}")
     for row in rows:
-        line = f"  {row.name:<34} {row.measure:>34}   ratio {row.ratio:5.2f}"
+        line = f"  {row.name:<38} {row.measure:>34}   ratio {row.ratio:5.2f}"
         if row.aim is not None:
             reached = row.ratio <= row.aim if row.less_is_better else row.ratio >= row.aim
             line += f"   aim {'<=' if row.less_is_better else '>='} {row.aim:g}: {'reached' if reached else 'MISSED'}"

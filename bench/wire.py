@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from bench.measure import Row, best_of, show
-from mcpipe.wire.decoding import Expected, decode_line
+from mcpipe.wire.decoding import decode_line
 from mcpipe.wire.lines import LineSplitter
-from mcpipe.wire.messages import Message, Request, Result, encode_line
+from mcpipe.wire.messages import Error, Message, Notification, Request, Result, encode_line
 
 __all__ = ["run"]
 
@@ -25,6 +25,12 @@ META = (
 CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{' + META + b',"name":"forecast","arguments":%b}}'
 OLD_CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"forecast","arguments":%b}}'
 ANSWER = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":%b}],"resultType":"complete"}}'
+NUMBERS = range(1000, 2000)
+# The same messages in the other ways that peers write them: in another order, with spaces, and not in English.
+METHOD_FIRST = b'{"method":"tools/call","params":{"name":"forecast","arguments":%b},"jsonrpc":"2.0","id":%d}'
+SPACED = b'{"jsonrpc": "2.0", "id": %d, "method": "tools/call", "params": {"name": "forecast", "arguments": %b}}'
+NOTIFICATION = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%d,"progress":%b}}'
+ERROR = b'{"jsonrpc":"2.0","id":%d,"error":{"code":-32602,"message":%b}}'
 
 
 def run() -> None:
@@ -77,21 +83,36 @@ def feed(chunks: Sequence[bytes], max_line: int) -> None:
 
 def decode_rows() -> list[Row]:
     small, large = b'{"city":"Oslo","days":3}', b'{"text":"' + b"x" * 10_000 + b'"}'
+    accented = '{"city":"Tromsø","days":3}'.encode()
+    spaced = b'{"city": "Oslo", "days": 3}'
+    sentence = b'"It will rain, and then it will rain again."'
+    cjk = '"{}"'.format("明日は雨" * 1000).encode()
     return [
-        decode_row("decode a request", Request, CALL, small, aim=0.5),
-        decode_row("decode a request of 10 kB", Request, CALL, large, aim=0.5),
-        decode_row("decode a request without metadata", Request, OLD_CALL, small, aim=None),
-        decode_row("decode a result", Result, ANSWER, b'"It will rain, and then it will rain again."', aim=None),
+        decode_row("decode a request", Request, numbered(CALL, small), aim=0.5),
+        decode_row("decode a request of 10 kB", Request, numbered(CALL, large), aim=0.5),
+        decode_row("decode a request without metadata", Request, numbered(OLD_CALL, small)),
+        decode_row("decode a request, method first", Request, [METHOD_FIRST % (small, n) for n in NUMBERS]),
+        decode_row("decode a request, one non-ASCII letter", Request, numbered(OLD_CALL, accented)),
+        decode_row("decode a request, json.dumps spacing", Request, numbered(SPACED, spaced)),
+        decode_row("decode a notification", Notification, numbered(NOTIFICATION, b"0.5")),
+        decode_row("decode a result", Result, numbered(ANSWER, sentence)),
+        decode_row("decode a result, 12 kB of CJK text", Result, numbered(ANSWER, cjk)),
+        decode_row("decode an error", Error, numbered(ERROR, sentence)),
     ]
 
 
-def decode_row(name: str, kind: Expected, template: bytes, payload: bytes, *, aim: float | None) -> Row:
-    lines = [template % (number, payload) for number in range(1000, 2000)]
+def numbered(template: bytes, payload: bytes) -> list[bytes]:
+    return [template % (number, payload) for number in NUMBERS]
+
+
+def decode_row(name: str, kind: type[Message], lines: Sequence[bytes], *, aim: float | None = None) -> Row:
+    """The side that reads results and errors expects results, the other one requests, which is the default."""
     bare = msgspec.json.Decoder(kind).decode
+    assert all(isinstance(decode_line(line), kind) for line in lines)
 
     def ours() -> None:
         for line in lines:
-            decode_line(line, expect=kind)
+            decode_line(line, expect=Result)
 
     def ours_by_default() -> None:
         for line in lines:
@@ -101,7 +122,7 @@ def decode_row(name: str, kind: Expected, template: bytes, payload: bytes, *, ai
         for line in lines:
             bare(line)
 
-    return message_row(name, lines, baseline, ours_by_default if kind is Request else ours, aim)
+    return message_row(name, lines, baseline, ours if kind in (Result, Error) else ours_by_default, aim)
 
 
 def encode_rows() -> list[Row]:

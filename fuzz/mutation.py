@@ -10,17 +10,28 @@ __all__ = ["Mutator", "chunks"]
 #: The seeds stay; of what was found on the way, so many are kept.
 MAX_FOUND = 400
 MAX_SIZE = 400
+#: How many inputs are made longer than that, so that every cap on a part of an input is passed.
+STRETCHED = 0.005
+#: Where there are members: how many inputs are objects of random ones, and how many are valid but for one too many.
+RANDOM_OBJECTS = 0.35
+ONE_TOO_MANY = 0.2
 
 
 class Mutator:
     """Makes inputs from a corpus, which grows by the inputs that led to something new."""
 
     def __init__(
-        self, seeds: Sequence[bytes], tokens: Sequence[bytes], rng: Random, members: Sequence[bytes] = ()
+        self,
+        seeds: Sequence[bytes],
+        tokens: Sequence[bytes],
+        rng: Random,
+        members: Sequence[bytes] = (),
+        shapes: Sequence[Sequence[Sequence[bytes]]] = (),
     ) -> None:
         self.seeds = list(seeds)
         self.tokens = tokens
         self.members = members
+        self.shapes = shapes
         self.rng = rng
         self.found: list[bytes] = []
         self._ways: list[Callable[[bytes], bytes]] = [
@@ -39,9 +50,17 @@ class Mutator:
         ]
 
     def next(self) -> bytes:
-        """One input: something from the corpus, changed between no and four times, or an object of random members."""
+        """One input: something from the corpus, changed between no and four times, or an object of given members."""
         rng = self.rng
-        if self.members and rng.random() < 0.5:
+        data = self._make()
+        return self._stretch(data) if rng.random() < STRETCHED else data
+
+    def _make(self) -> bytes:
+        rng = self.rng
+        kind = rng.random() if self.members else 1.0
+        if kind < ONE_TOO_MANY:
+            return self._compose_one_too_many()
+        if kind < ONE_TOO_MANY + RANDOM_OBJECTS:
             data = self._compose()
             return self._deepen(data) if rng.random() < 0.002 else data
         data = self._pick()
@@ -63,8 +82,22 @@ class Mutator:
     def _compose(self) -> bytes:
         rng = self.rng
         space = rng.choice((b"", b"", b"", b" ", b"\n\t"))
-        members = [rng.choice(self.members) for _ in range(rng.choice((2, 3, 3, 4, 4, 4, 5, 6)))]
-        return space + b"{" + (b"," + space).join(members) + space + b"}" + space
+        return _object([rng.choice(self.members) for _ in range(rng.choice((2, 3, 3, 4, 4, 4, 5, 6)))], space)
+
+    def _compose_one_too_many(self) -> bytes:
+        """A message of a valid shape, with one member more: another of its own, or any."""
+        rng = self.rng
+        shape = rng.choice(self.shapes)
+        members = [rng.choice(values) for values in shape]
+        if rng.random() < 0.3:
+            rng.shuffle(members)
+        extra = rng.choice(rng.choice(shape) if rng.random() < 0.5 else self.members)
+        members.insert(rng.randint(0, len(members)), extra)
+        return _object(members, rng.choice((b"", b"", b"", b"", b"", b" ")))
+
+    def _stretch(self, data: bytes) -> bytes:
+        a, b = self._span(data)
+        return data[:a] + (data[a:b] or b"x") * self.rng.choice((1, 3, 1000, 1025, 3000)) + data[b:]
 
     def _deepen(self, data: bytes) -> bytes:
         a, b = self._span(data)
@@ -127,6 +160,10 @@ class Mutator:
     def _span(self, data: bytes) -> tuple[int, int]:
         a = self.rng.randint(0, len(data))
         return a, min(len(data), a + self.rng.choice((1, 1, 2, 4, 8, 20)))
+
+
+def _object(members: Sequence[bytes], space: bytes) -> bytes:
+    return space + b"{" + (b"," + space).join(members) + space + b"}" + space
 
 
 def chunks(data: bytes, rng: Random) -> list[bytes]:

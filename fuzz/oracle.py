@@ -6,14 +6,16 @@ It knows every rule of the decoder but two that are about resources (nesting dep
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
+from mcpipe.limits import MAX_DEPTH
 from mcpipe.wire.decoding import BadMessage
-from mcpipe.wire.messages import Error, Message, Notification, Request
+from mcpipe.wire.messages import PARSE_ERROR, Error, Message, Notification, Request
 
-__all__ = ["Verdict", "agrees", "judge", "seen"]
+__all__ = ["Verdict", "agrees", "begins_like_a_response", "judge", "seen", "shown_keys"]
 
 
 class Verdict(NamedTuple):
@@ -26,6 +28,11 @@ class Verdict(NamedTuple):
     is_response: bool = False
     #: A key is in the envelope twice: the decoder may then hold an id for unreadable that is not.
     repeats: bool = False
+    #: It is no JSON, but shows a result or an error: the decoder may hold it for a response, and trust its id.
+    may_be_response: bool = False
+
+
+_OUTCOMES = {"result", "error"}
 
 
 class _Object(list[tuple[str, Any]]):
@@ -64,12 +71,24 @@ def judge(line: bytes) -> Verdict:
         )
         _check_texts(value)
     except ValueError:
-        return Verdict("bad", code=-32700)
+        return Verdict("bad", code=-32700, may_be_response=not _OUTCOMES.isdisjoint(shown_keys(line)))
     except RecursionError:
+        return Verdict("too deep")
+    if _depth(value) > MAX_DEPTH:
         return Verdict("too deep")
     if not isinstance(value, _Object):
         return Verdict("bad", code=-32600)
     return _judge_members(value)
+
+
+def _depth(value: object) -> int:
+    """How deep arrays and objects are nested."""
+    depth = 0
+    level = [value]
+    while containers := [item for item in level if isinstance(item, list)]:
+        depth += 1
+        level = [part[1] if isinstance(item, _Object) else part for item in containers for part in item]
+    return depth
 
 
 def _judge_members(members: _Object) -> Verdict:
@@ -139,6 +158,45 @@ def agrees(message: Message | BadMessage, verdict: Verdict) -> bool:
     if verdict.kind == "too deep":
         return True
     said = seen(message)
+    if verdict.code == PARSE_ERROR:
+        # Of what is no JSON, the decoder looks at the head, to leave unanswered what might be a response.
+        return said.code == PARSE_ERROR and (said.is_response or said.id is None)
     if verdict.repeats:
         verdict = verdict._replace(id=None if said.id is None else verdict.id, repeats=False)
+    if verdict.may_be_response:
+        verdict = verdict._replace(may_be_response=False)
+        if said.is_response:
+            verdict = verdict._replace(is_response=True, id=said.id)
     return said == verdict and type(said.id) is type(verdict.id)
+
+
+def begins_like_a_response(head: bytes) -> bool:
+    """Whether a result or an error is shown, and no method before it."""
+    kinds = [key for key in shown_keys(head) if key == "method" or key in _OUTCOMES]
+    return bool(kinds) and kinds[0] in _OUTCOMES
+
+
+def shown_keys(head: bytes) -> list[str]:
+    """The keys of an object that are there in full in its first bytes, ``head``, without those of objects inside it."""
+    keys = []
+    depth = at = 0
+    is_key = False
+    while at < len(head):
+        start, letter = at, head[at : at + 1]
+        at += 1
+        if letter == b'"':
+            while head[at : at + 1] not in (b'"', b""):
+                at += 2 if head[at : at + 1] == b"\\" else 1
+            at += 1
+            if is_key and at <= len(head):
+                with suppress(ValueError):
+                    keys.append(json.loads(head[start:at].decode()))
+            is_key = False
+        elif letter in (b"{", b"["):
+            depth += 1
+            is_key = depth == 1
+        elif letter in (b"}", b"]"):
+            depth -= 1
+        elif letter == b",":
+            is_key = depth == 1
+    return keys

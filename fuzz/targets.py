@@ -10,7 +10,8 @@ import msgspec
 from msgspec import UNSET
 
 from fuzz.mutation import chunks
-from fuzz.oracle import agrees, judge
+from fuzz.oracle import agrees, begins_like_a_response, judge
+from fuzz.references import Events, Lines, plain_events, plain_lines
 from mcpipe.errors import DecodeError
 from mcpipe.types.reading import read
 from mcpipe.wire.decoding import BadMessage, Batch, decode_line, too_long
@@ -18,7 +19,7 @@ from mcpipe.wire.events import Event, EventDecoder, EventTooLong, encode_event
 from mcpipe.wire.lines import HEAD_BYTES, End, LineSplitter, LineTooLong
 from mcpipe.wire.messages import PARSE_ERROR, Error, Message, Request, Result, encode_line
 
-__all__ = ["TARGETS", "Decode", "Splitter", "Target", "events", "lines", "messages"]
+__all__ = ["TARGETS", "Decode", "EventReader", "Splitter", "Target", "events", "lines", "messages"]
 
 BOM = b"\xef\xbb\xbf"
 
@@ -32,6 +33,8 @@ class Target(NamedTuple):
     check: Callable[[bytes, Random], str]
     #: Members of which whole objects are made.
     members: Sequence[bytes] = ()
+    #: What a valid object has for its members, for each kind: the choices for its first, its second, and so on.
+    shapes: Sequence[Sequence[Sequence[bytes]]] = ()
 
 
 class Splitter(Protocol):
@@ -41,22 +44,33 @@ class Splitter(Protocol):
     def end(self) -> End: ...
 
 
+class EventReader(Protocol):
+    """What the target ``events`` needs of a decoder."""
+
+    @property
+    def last_event_id(self) -> str: ...
+    @property
+    def retry(self) -> int | None: ...
+    def feed(self, chunk: bytes) -> list[Event | EventTooLong]: ...
+    def end(self) -> bool: ...
+
+
 #: What the target ``messages`` needs of a decoder: the signature of `decode_line`.
 Decode: TypeAlias = Callable[..., Any]
 
 
 def lines(splitter: Callable[[int], Splitter] = LineSplitter) -> Target:
-    """Any chunking gives the same lines; no line is blank, has a newline, or is longer than the cap."""
+    """Any chunking gives the lines that the reference gives; none is blank, has a newline, or is over the cap."""
 
-    def split(parts: Sequence[bytes], max_line: int) -> tuple[list[bytes | LineTooLong], End]:
+    def split(parts: Sequence[bytes], max_line: int) -> Lines:
         machine = splitter(max_line)
         found = [line for part in parts for line in machine.feed(part)]
-        return found, machine.end()
+        return Lines(found, machine.end())
 
     def check(data: bytes, rng: Random) -> str:
-        max_line = rng.choice((1, 3, 8, 40, 1000))
-        found, end = split([data], max_line)
-        assert (found, end) == split(chunks(data, rng), max_line), "the chunking shows"
+        max_line = rng.choice((1, 3, 8, 40, 1000, 2000))
+        found, end = whole = split([data], max_line)
+        assert whole == split(chunks(data, rng), max_line), "the chunking shows"
         for line in found:
             if isinstance(line, bytes):
                 assert line.strip(), "a blank line"
@@ -65,6 +79,8 @@ def lines(splitter: Callable[[int], Splitter] = LineSplitter) -> Target:
             else:
                 assert len(line.head) <= min(max_line, HEAD_BYTES), "a head over the cap"
         assert len(end.rest) <= max_line, "a rest over the cap"
+        expected = plain_lines(data, max_line)
+        assert whole == expected, f"the splitter gives {whole}, the reference {expected}"
         kinds = "+".join(sorted({type(line).__name__ for line in found})) or "nothing"
         return f"{kinds}, {'clean' if end.clean else 'torn'}"
 
@@ -73,28 +89,29 @@ def lines(splitter: Callable[[int], Splitter] = LineSplitter) -> Target:
     return Target("lines", seeds, tokens, check)
 
 
-def events() -> Target:
-    """Any chunking gives the same events; what was decoded and is written again is decoded again."""
+def events(decoder: Callable[[int], EventReader] = EventDecoder) -> Target:
+    """Any chunking gives the events that the reference gives; what was decoded and is written again is read again."""
 
-    def read(parts: Sequence[bytes], max_event: int) -> tuple[list[Event | EventTooLong], str, int | None, bool]:
-        machine = EventDecoder(max_event)
+    def read(parts: Sequence[bytes], max_event: int) -> Events:
+        machine = decoder(max_event)
         found = [event for part in parts for event in machine.feed(part)]
-        return found, machine.last_event_id, machine.retry, machine.end()
+        return Events(found, machine.last_event_id, machine.retry, machine.end())
 
     def check(data: bytes, rng: Random) -> str:
-        max_event = rng.choice((1, 8, 30, 2000))
-        outcome = read([data], max_event)
-        assert outcome == read(chunks(data, rng), max_event), "the chunking shows"
-        found, _, _, clean = outcome
-        for event in found:
+        max_event = rng.choice((1, 8, 30, 2000, 5000))
+        whole = read([data], max_event)
+        assert whole == read(chunks(data, rng), max_event), "the chunking shows"
+        for event in whole.events:
             if isinstance(event, Event):
                 assert len(event.data) <= max_event, "an event over the cap"
                 again = encode_event(event.data, event=event.event, event_id=event.id, retry=event.retry)
-                assert read([again], 2000)[0] == [event], "written and read again, it differs"
+                assert read([again], len(again))[0] == [event], "written and read again, it differs"
             else:
                 assert len(event.head) <= min(max_event, HEAD_BYTES), "a head over the cap"
-        kinds = "+".join(sorted({type(event).__name__ for event in found})) or "nothing"
-        return f"{kinds}, {'clean' if clean else 'torn'}"
+        expected = plain_events(data, max_event)
+        assert whole == expected, f"the decoder gives {whole}, the reference {expected}"
+        kinds = "+".join(sorted({type(event).__name__ for event in whole.events})) or "nothing"
+        return f"{kinds}, {'clean' if whole.clean else 'torn'}"
 
     seeds = [
         b"data: a\n\n",
@@ -123,8 +140,11 @@ def events() -> Target:
     return Target("events", seeds, tokens, check)
 
 
-def messages(decode: Decode = decode_line) -> Target:
-    """The decoder says what the oracle says, and no answer to a bad line calls for another answer."""
+def messages(decode: Decode = decode_line, skip: Callable[[LineTooLong], BadMessage] = too_long) -> Target:
+    """The decoder says what the oracle says, and no answer to a bad line calls for another answer.
+
+    What ``skip`` makes of the head of a line fits to what the whole line is.
+    """
 
     def check_one(message: Message | BadMessage) -> str:
         if isinstance(message, BadMessage):
@@ -148,6 +168,19 @@ def messages(decode: Decode = decode_line) -> Target:
             return f"{type(message).__name__.lower()} with numbers out of range"
         return type(message).__name__.lower()
 
+    def check_head(head: bytes, whole: Message | BadMessage) -> None:
+        skipped = skip(LineTooLong(10, head))
+        check_one(skipped)
+        if isinstance(whole, Request) and skipped.id is not UNSET:
+            assert encode_line(Request(skipped.id, "m")) == encode_line(Request(whole.id, "m")), "the id of no request"
+            assert not skipped.is_response, "a request, skipped as a response"
+        is_response = isinstance(whole, Result | Error) or (isinstance(whole, BadMessage) and whole.is_response)
+        # A line with a method as well, and first, is no answer of anybody: to answer it starts no storm.
+        if is_response and (isinstance(whole, Result | Error) or begins_like_a_response(head)):
+            assert skipped.reply(idless_errors=False) is None, f"an answer with an id to a response: {skipped}"
+            if skipped.reply(idless_errors=True) is not None:
+                assert not begins_like_a_response(head), f"an answer to what shows to be a response: {skipped}"
+
     def check(data: bytes, rng: Random) -> str:
         outcome = decode(data)
         assert not isinstance(outcome, Batch), "a batch where there are none"
@@ -155,7 +188,9 @@ def messages(decode: Decode = decode_line) -> Target:
         said = check_one(outcome)
         if not (isinstance(outcome, BadMessage) and outcome.reason.startswith(_ABOUT_RESOURCES)):
             assert agrees(outcome, judge(data)), f"the decoder says {outcome}, the oracle {judge(data)}"
-        check_one(too_long(LineTooLong(10, data[:HEAD_BYTES])))
+        check_head(data[:HEAD_BYTES], outcome)
+        if not isinstance(outcome, BadMessage):
+            check_head(data[: rng.randint(0, min(len(data), HEAD_BYTES))], outcome)
         batch = decode(b"[" + data + b"]" if rng.random() < 0.5 else data, batches=True, max_batch=3)
         if isinstance(batch, Batch):
             assert 0 < len(batch.items) <= 3, "a batch over its limit"
@@ -165,11 +200,11 @@ def messages(decode: Decode = decode_line) -> Target:
             check_one(batch)
         return said
 
-    return Target("messages", _MESSAGES, _JSON_TOKENS, check, _MEMBERS)
+    return Target("messages", _MESSAGES, _JSON_TOKENS, check, _MEMBERS, _SHAPES)
 
 
 #: What the oracle knows nothing about.
-_ABOUT_RESOURCES = ("The line is nested too deeply", "The envelope has more than")
+_ABOUT_RESOURCES = ("The line is nested ", "The envelope has more than")
 
 _MESSAGES = [
     b'{"jsonrpc":"2.0","id":1,"method":"ping"}',
@@ -208,6 +243,19 @@ _MEMBERS = [
     *(b'"error":{"code":1,"message":"x"}', b'"error":{"code":1.5,"message":"x"}', b'"error":{}', b'"error":null'),
     *(b'"":1', b'"":{}', b'"x":{"id":1}', b'"\\"":"\\\\"', b'"x":"\\ud800"', b'"\xc3\xa9":0', b'" id":1'),
 ]
+_VERSION = (b'"jsonrpc":"2.0"',)
+_IDS = (b'"id":1', b'"id":2', b'"id":-30', b'"id":"a"', b'"id":""', b'"id":"\\u00e9"')
+_METHODS = (b'"method":"m"', b'"method":""', b'"method":"tools/call"', '"method":"é"'.encode())
+_PARAMS = (b'"params":{}', b'"params":{"id":1}', b'"params":{"a":[{"result":1}]}')
+_RESULTS = (b'"result":{}', b'"result":1', b'"result":{"id":1,"method":"m"}')
+_ERRORS = (b'"error":{"code":1,"message":""}', b'"error":{"code":-1,"message":"x","data":{"id":1}}')
+_SHAPES = (
+    (_VERSION, _IDS, _METHODS, _PARAMS),
+    (_VERSION, _IDS, _METHODS),
+    (_VERSION, _METHODS, _PARAMS),
+    (_VERSION, _IDS, _RESULTS),
+    (_VERSION, _IDS, _ERRORS),
+)
 _JSON_TOKENS = [
     *(b'"jsonrpc":"2.0",', b'"id":1,', b'"id":2', b'"id":null,', b'"method":"m",', b'"params":{},', b'"result":1,'),
     *(

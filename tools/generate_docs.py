@@ -114,7 +114,7 @@ def limits() -> str:
         f"| `{field}` | {getattr(DEFAULT_LIMITS, field):,} | {as_markdown(said[field])} |"
         for field in Limits.__struct_fields__
     ]
-    lines += ["", "Two caps are fixed:", "", "| constant | value | |", "|---|--:|---|"]
+    lines += ["", "Some caps are fixed:", "", "| constant | value | |", "|---|--:|---|"]
     fixed = comments(mcpipe.limits, r"(MAX_\w+) = ")
     lines += [f"| `{name}` | {getattr(mcpipe.limits, name):,} | {as_markdown(why)} |" for name, why in fixed.items()]
     return "\n".join(lines) + "\n"

@@ -9,7 +9,11 @@ import msgspec
 
 from mcpipe.errors import UsageError
 
-__all__ = ["DEFAULT_LIMITS", "MAX_FOREIGN", "MAX_STATE", "Limits"]
+__all__ = ["DEFAULT_LIMITS", "MAX_DEPTH", "MAX_FOREIGN", "MAX_STATE", "Limits"]
+
+#: How deep the arrays and objects of a message may be nested. Interpreters have limits of their own, from 1,000 to
+#: 10,000, and with a small stack some of them crash before they reach it.
+MAX_DEPTH = 500
 
 #: Bytes of an envelope that belong to no known key: white space, unknown members, needless escapes. No real peer has a
 #: hundred, and the search for a key that appears twice costs time and memory in proportion to them.

@@ -18,6 +18,7 @@ from mcpipe.protocol.admission import (
 )
 from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Revision
 from mcpipe.types import ClientCapabilities, Implementation
+from mcpipe.types.error_data import UnsupportedVersionData
 from mcpipe.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from mcpipe.wire.messages import (
     INVALID_PARAMS,
@@ -123,7 +124,7 @@ def test_a_version_that_is_not_served_is_refused_on_every_request(version: str) 
     for _ in range(2):
         error = refusal(admission.request(modern("tools/list", **{PROTOCOL_VERSION: version})))
         assert error.code == UNSUPPORTED_VERSION
-        assert error.data == {"supported": [str(LATEST)], "requested": version[:64]}
+        assert error.data == UnsupportedVersionData([str(LATEST)], version[:64])
         assert len(error.message) < 200
     assert isinstance(admission.request(modern("tools/list")), Admitted)
 
@@ -274,7 +275,7 @@ def test_both_eras_on_one_connection() -> None:
 def test_a_modern_only_server_names_its_versions_to_a_legacy_client(params: bytes, requested: str) -> None:
     error = refusal(Admission(MODERN).request(Request(1, "initialize", msgspec.Raw(params))))
     assert error.code == UNSUPPORTED_VERSION
-    assert error.data == {"supported": [str(LATEST)], "requested": requested}
+    assert error.data == UnsupportedVersionData([str(LATEST)], requested)
     assert str(LATEST) in error.message
 
 

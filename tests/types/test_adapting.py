@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import re
 from typing import Any
 
@@ -329,3 +330,44 @@ def test_cancellation_without_an_id() -> None:
             t.for_revision(params, revision)
         named = t.CancelledParams(1, "r")
         assert t.for_revision(named, revision) is named
+
+
+@pytest.mark.req("LEG-5")
+def test_an_unknown_mode_of_elicitation_does_not_become_a_form() -> None:
+    for schema in (None, {"type": "object", "properties": {}}):
+        asked = t.ElicitParams("m", mode="other", requested_schema=schema)
+        with pytest.raises(NotInRevision, match="has no modes of elicitation, such as 'other'"):
+            t.for_revision(asked, _2025_06_18)
+        assert t.for_revision(asked, _2025_11_25).mode == "other"
+
+
+class _Pair(msgspec.Struct, array_like=True):
+    one: int
+
+
+@dataclasses.dataclass
+class _Point:
+    x: int
+
+
+@pytest.mark.req("LEG-5")
+@pytest.mark.parametrize(
+    ("structured", "is_kept"),
+    [
+        ({"a": 1}, True),
+        (msgspec.Raw(b' {"a":1}'), True),
+        (_Point(1), True),
+        (_Pair(1), False),
+        ([1], False),
+        (5, False),
+    ],
+)
+def test_only_objects_are_structured_content_before_the_modern_revision(structured: Any, is_kept: bool) -> None:
+    result = t.CallToolResult([t.TextContent("text")], structured_content=structured)
+    written = t.for_revision(result, _2025_11_25)
+    assert (written.structured_content is not None) == is_kept
+
+
+def test_structured_content_that_cannot_be_written() -> None:
+    with pytest.raises(EncodeError, match="structured content"):
+        t.for_revision(t.CallToolResult([t.TextContent("a")], structured_content=object()), _2025_11_25)

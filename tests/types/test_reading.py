@@ -169,3 +169,19 @@ def test_a_result_is_an_object_and_its_type_a_text(result: bytes) -> None:
 def test_nothing_else_is_raised(kind: type[t.Payload], payload: dict[str, Any]) -> None:
     with contextlib.suppress(DecodeError):
         t.read(kind, msgspec.json.encode(payload))
+
+
+def test_a_mistake_that_is_not_forgiven_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_again(data: Any) -> Any:
+        raise AssertionError(data)
+
+    monkeypatch.setattr(reading, "_with_unknown_blocks", read_again)
+    for payload in (b'{"content":7}', b"{}", b'{"content":[{"type":7}]}', b'{"content":[],"isError":"Invalid value"}'):
+        with pytest.raises(DecodeError):
+            t.read(t.CallToolResult, payload)
+
+
+@pytest.mark.req("DIR-4")
+def test_what_is_known_is_for_the_caller_to_say() -> None:
+    with pytest.raises(ProtocolError, match="known: complete"):
+        t.read_result_type(b'{"resultType":"input_required"}', known=["complete"])

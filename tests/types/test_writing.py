@@ -239,3 +239,20 @@ def test_handshake_is_refused_where_there_is_none() -> None:
 def test_a_block_may_come_back_as_one_of_another_type() -> None:
     link: t.Payload = t.ResourceLink("file:///a", "A", meta={"a": 1})
     assert t.for_revision(link, _2024_11_05) == t.TextContent("A: file:///a")
+
+
+@pytest.mark.req("LEG-5")
+def test_a_type_of_the_callers_own_is_written_as_the_one_it_comes_from() -> None:
+    class MyTool(t.Tool, frozen=True):
+        pass
+
+    tools = t.ListToolsResult(tools=[MyTool("a", {"type": "object"}, title="A")])
+    written = msgspec.json.encode(t.for_revision(tools, _2024_11_05))
+    assert b"title" not in written
+
+
+@pytest.mark.req("LEG-5")
+def test_a_tuple_will_do_for_a_list() -> None:
+    blocks: Any = (t.AudioContent("AAAA", "audio/wav"), t.TextContent("hi"))
+    written = t.for_revision(t.CallToolResult(blocks), _2024_11_05)
+    assert [type(block) for block in written.content] == [t.TextContent, t.TextContent]

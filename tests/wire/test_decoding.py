@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tracemalloc
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw, UnsetType
 
 from fuzz.oracle import agrees, judge
-from mcpipe.limits import MAX_FOREIGN
+from mcpipe.limits import MAX_DEPTH, MAX_FOREIGN
 from mcpipe.wire.decoding import BadMessage, Batch, Expected, decode_line, too_long
 from mcpipe.wire.events import EventTooLong
 from mcpipe.wire.lines import LineTooLong
@@ -123,8 +124,8 @@ def test_messages_are_told_apart_by_their_keys(line: str, message: Message) -> N
         b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"m"}',
         b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
         b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\xff"}}',
-        b'{"jsonrpc":"2.0","id":1,"result":{"a":"\xed\xa0\x80"}}',
-        b'{"jsonrpc":"2.0","id":1,"result":{"a":"\xc3"}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\xed\xa0\x80"}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\xc3"}}',
         b'{"jsonrpc":"2.0","id":1,"method":"m","x\xff":1}',
         b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":NaN}}',
         b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":-Infinity}}',
@@ -144,6 +145,27 @@ def test_what_is_not_json_is_bad_without_an_id(line: bytes) -> None:
     assert (message.code, message.id, message.is_response) == (-32700, UNSET, False)
     assert message.reply(idless_errors=False) is None
     assert message.reply(idless_errors=True) == Error(UNSET, ErrorDetail(-32700, message.reason))
+
+
+@pytest.mark.req("FRM-4", "FRM-7")
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"2.0","id":1,"result":{"a":"\xed\xa0\x80"}}',
+        b'{"jsonrpc":"2.0","id":1,"result":{"a":"\xc3"}}',
+        b'{"jsonrpc":"2.0","id":1,"result":{"a":NaN}}',
+        rb'{"jsonrpc":"2.0","id":1,"result":"\ud800"}',
+        b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"',
+    ],
+)
+def test_a_response_that_is_not_json_is_not_answered_and_its_call_can_be_failed(line: bytes) -> None:
+    message = bad(line)
+    assert (message.code, message.id, message.is_response) == (-32700, 1, True)
+    assert message.reply(idless_errors=True) is None
+
+
+def test_a_lone_surrogate_is_named() -> None:
+    assert "surrogate" in bad(rb'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\ud800"}}').reason
 
 
 @pytest.mark.req("FRM-4")
@@ -305,7 +327,9 @@ def test_an_envelope_full_of_foreign_bytes_is_refused() -> None:
     message = decode_line((line % ("y" * (room + 1))).encode())
     assert isinstance(message, BadMessage)
     assert str(MAX_FOREIGN) in message.reason
-    assert message.id is UNSET
+    assert message.id == 1
+    for unsure in ("\\n", '","y":{"id":2},"z":"'):
+        assert decode_line((line % (unsure + "y" * room)).encode()) == BadMessage(message.reason, -32600)
 
 
 @pytest.mark.req("FRM-4")
@@ -323,16 +347,45 @@ def test_nesting_without_end_is_bad_and_no_crash(opening: bytes) -> None:
             message = decode_line(line, batches=True, expect=expect)
             assert isinstance(message, BadMessage)
             assert (message.code, message.id) == (-32600, UNSET)
-            assert "too deeply" in message.reason
+            assert message.reason == "The line is nested more than 500 deep."
+
+
+@pytest.mark.req("FRM-4")
+def test_the_depth_is_the_same_everywhere() -> None:
+    def line(depth: int) -> bytes:
+        return b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":%b}}' % (b"[" * depth + b"]" * depth)
+
+    assert isinstance(decode_line(line(MAX_DEPTH - 2)), Request)
+    assert bad(line(MAX_DEPTH - 1)) == BadMessage("The line is nested more than 500 deep.", -32600, 1)
+
+
+@pytest.mark.req("FRM-4")
+def test_a_caller_whose_stack_is_nearly_full_gets_an_answer_too() -> None:
+    line = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":' + b"[" * 100 + b"]" * 100 + b"}}"
+    found = []
+
+    def sink(depth: int) -> None:
+        if depth:
+            sink(depth - 1)
+        else:
+            found.append(decode_line(line))
+
+    for depth in range(0, sys.getrecursionlimit(), 10):
+        try:
+            sink(depth)
+        except RecursionError:
+            break
+    assert len(found) > 10
+    assert all(isinstance(message, Request | BadMessage) for message in found)
 
 
 @pytest.mark.req("FRM-4", "FRM-7")
 def test_a_request_that_is_too_deep_is_answered_with_its_id() -> None:
     deep = "[" * 100_000 + "]" * 100_000
     message = decode_line(f'{{"jsonrpc":"2.0","id":"a","method":"m","params":{{"x":{deep}}}}}'.encode())
-    assert message == BadMessage("The line is nested too deeply to be read.", -32600, "a", False)
+    assert message == BadMessage("The line is nested more than 500 deep.", -32600, "a", False)
     message = decode_line(f'{{"jsonrpc":"2.0","id":7,"error":{{"code":1,"message":"","data":{deep}}}}}'.encode())
-    assert message == BadMessage("The line is nested too deeply to be read.", -32600, 7, True)
+    assert message == BadMessage("The line is nested more than 500 deep.", -32600, 7, True)
 
 
 @pytest.mark.req("FRM-5", "FRM-7")
@@ -347,15 +400,25 @@ def test_a_request_that_is_too_deep_is_answered_with_its_id() -> None:
         (b'{"jsonrpc":"2.0","id":1, "error" : {"a', 1, True),
         (b'{"result":{"a', UNSET, True),
         (b'{"method":"m","result":{"a', UNSET, True),
-        (b'{"jsonrpc":"2.0","id":1,"method":"m', UNSET, False),
-        (b'{"jsonrpc":"2.0","id":1,"params":{"a":1,"method":"m","b":1', UNSET, False),
-        (b'{"jsonrpc":"2.0","x":1,"id":1,"method":"m","params":{', UNSET, False),
+        (b'{"jsonrpc":"2.0","id":1,"method":"m', 1, False),
+        (b'{"jsonrpc":"2.0","x":1,"id":1,"method":"m","params":{', 1, False),
+        # It cannot be told what these are, and they might be responses.
+        (b'{"jsonrpc":"2.0","id":1,"params":{"a":1,"method":"m","b":1', UNSET, True),
+        (b'{"jsonrpc":"2.0","id":"' + b"x" * 1001, UNSET, True),
+        (b"{", UNSET, True),
         (b'{"jsonrpc":"2.0","id":1,"id":2,"method":"m","params":{', UNSET, False),
         (b'{"jsonrpc":"2.0","id":1.5,"method":"m","params":{', UNSET, False),
         (b'{"jsonrpc":"2.0","id":null,"method":"m","params":{', UNSET, False),
         (b'{"jsonrpc":"2.0","id":9223372036854775808,"method":"m","params":{', UNSET, False),
         (b'{"method":"' + b"," * 1000, UNSET, False),
-        (b'{"method":"\xff","id":1,', UNSET, False),
+        (b'{"method":"\xff","id":1,', 1, False),
+        (b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"', UNSET, True),
+        (b'{"jsonrpc":"2.0","id":1.5,"result":{"a', UNSET, True),
+        (b'{"jsonrpc":"2.0","x":1,"id":1,"result":{', 1, True),
+        (b'{"jsonrpc":"2.0","id":1,"id":1,"result":{', UNSET, True),
+        (b'{"jsonrpc":"2.0","id":1,"method":"m","result":{', UNSET, True),
+        (b'[{"result":', UNSET, False),
+        (b'x{"result":', UNSET, False),
         (b'[{"id":1,"method":"m","params":{', UNSET, False),
         (b'x{"id":1,"method":"m","params":{', UNSET, False),
         (b'"id":1,"method":"m","params":1', UNSET, False),

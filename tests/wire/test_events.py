@@ -109,6 +109,13 @@ def test_the_waiting_time_is_the_last_one_asked_for(data: bytes, retry: int | No
         (b"data: a\r\r", True),
         (b": comment", True),
         (b": comment\n", True),
+        (BOM, True),
+        (BOM + b": comment", True),
+        (BOM + b": comment\n", True),
+        (BOM + b": " + b"x" * 100, True),
+        (BOM + b"data: a", False),
+        (BOM[:2], False),
+        (b"\n" + BOM + b": comment\n", False),
         (b"data: a\n\n: comment", True),
         (b"data: a", False),
         (b"data: a\n", False),
@@ -141,7 +148,12 @@ def test_the_end_is_clean_between_events(data: bytes, clean: bool) -> None:
         (b"x: y\n" * 50 + b"data:1\n\n", [Event(b"1")]),
         (b"data: 123456\ndata: 123456\n\n", [EventTooLong(10, b"1234")]),
         (b"data: 123456\n" + b"x" * 50 + b"\n\ndata:1\n\n", [EventTooLong(10, b"1234"), Event(b"1")]),
-        (BOM + b"data:123\n\n", [EventTooLong(10, b"12")]),
+        (b"data:" + b"1234567890" * 5, [EventTooLong(10, b"12345")]),
+        (b"data:12\ndata:" + b"1234567890" * 5, [EventTooLong(10, b"12\n123")]),
+        (BOM + b"data:12345\n\n", [Event(b"12345")]),
+        (BOM + b"data:123456\n\n", [EventTooLong(10, b"12345")]),
+        (BOM + b":" + b"x" * 50 + b"\ndata:1\n\n", [Event(b"1")]),
+        (BOM + b":" + b"x" * 50, []),
         (BOM + b"dat\n\ndata:1\n\n", [Event(b"1")]),
         (b"data:123456\n\ndata:123456\n\n", [EventTooLong(10, b"12345"), EventTooLong(10, b"12345")]),
     ],
@@ -160,10 +172,11 @@ def test_the_id_of_an_event_over_the_cap_counts() -> None:
 @pytest.mark.req("FRM-5")
 def test_the_head_of_a_long_event_is_short() -> None:
     value = b"0123456789" * 1000
-    data = BOM + b"data: " + value + b"\n\n"
-    for size in (1, 7, 1024, 1030, 5000, 20000):
-        chunks = [data[at : at + size] for at in range(0, len(data), size)]
-        assert read(chunks, max_event=5000)[0] == [EventTooLong(5000, value[:HEAD_BYTES])]
+    for end in (b"\n\n", b"\n", b""):
+        data = BOM + b"data: " + value + end
+        for size in (1, 7, 1024, 1030, 5000, 20000):
+            chunks = [data[at : at + size] for at in range(0, len(data), size)]
+            assert read(chunks, max_event=5000)[0] == [EventTooLong(5000, value[:HEAD_BYTES])]
 
 
 @pytest.mark.req("FRM-5")
@@ -181,6 +194,43 @@ def test_memory_is_bounded_by_the_cap(unit: bytes) -> None:
         assert tracemalloc.get_traced_memory()[1] - before < 2.5 * cap + 5000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.req("FRM-5")
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_chunk_larger_than_the_cap_is_not_held(end: bytes) -> None:
+    # The decoder cuts a chunk into lines, which copies it once if it has a newline.
+    chunk = b"data:" + b"x" * 1_000_000 + end
+    tracemalloc.start()
+    try:
+        decoder = EventDecoder(20_000)
+        before = tracemalloc.get_traced_memory()[0]
+        assert decoder.feed(chunk) == [EventTooLong(20_000, b"x" * HEAD_BYTES)]
+        held, peak = tracemalloc.get_traced_memory()
+        assert held - before < 5000
+        assert peak - before < len(end) * len(chunk) + 50_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_id_is_ignored() -> None:
+    longest, longer = "é" * 512, "é" * 512 + "x"
+    data = f"id: {longest}\ndata: a\n\nid: {longer}\ndata: b\n\n".encode()
+    assert read([data], max_event=5000)[:2] == ([Event(b"a", id=longest), Event(b"b")], longest)
+    assert read([data[at : at + 7] for at in range(0, len(data), 7)], max_event=5000) == read([data], max_event=5000)
+
+
+def test_a_long_name_is_ignored() -> None:
+    longest, longer = "é" * 512, "é" * 512 + "x"
+    data = f"event: {longest}\nevent: {longer}\ndata: a\n\nevent: {longer}\ndata: b\n\n".encode()
+    assert read([data], max_event=5000)[0] == [Event(b"a", longest), Event(b"b")]
+
+
+def test_a_field_is_as_long_as_it_would_be_sent_back() -> None:
+    # Each of these bytes is read as a character of three.
+    for count, id_ in ((341, "\ufffd" * 341), (342, None)):
+        (event,), *_ = read([b"id: " + b"\xff" * count + b"\ndata: a\n\n"], max_event=5000)
+        assert event == Event(b"a", id=id_)
 
 
 def test_a_cap_below_one_is_refused() -> None:
@@ -220,6 +270,12 @@ def test_other_fields_that_no_reader_would_accept_are_refused() -> None:
     for retry in (-1, 10**18):
         with pytest.raises(EncodeError, match="milliseconds"):
             encode_event(b"", retry=retry)
+    longest = "é" * 512
+    assert encode_event(b"", event=longest, event_id=longest).count("é".encode()) == 1024
+    with pytest.raises(EncodeError, match="The event of an event has 1025 bytes: use one of at most 1024"):
+        encode_event(b"", event=longest + "x")
+    with pytest.raises(EncodeError, match="The id of an event has 1025 bytes: use one of at most 1024"):
+        encode_event(b"", event_id=longest + "x")
     with pytest.raises(EncodeError, match="lone surrogate"):
         encode_event(b"", event="\ud800")
     with pytest.raises(EncodeError, match="lone surrogate"):

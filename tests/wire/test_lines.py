@@ -157,6 +157,23 @@ def test_memory_is_bounded_by_the_cap_for_any_chunking(size: int) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.req("FRM-5")
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_chunk_larger_than_the_cap_is_not_held(end: bytes) -> None:
+    # The splitter cuts a chunk into lines, which copies it once if it has a newline.
+    chunk = b"x" * 1_000_000 + end
+    tracemalloc.start()
+    try:
+        splitter = LineSplitter(20_000)
+        before = tracemalloc.get_traced_memory()[0]
+        assert splitter.feed(chunk) == [LineTooLong(20_000, b"x" * HEAD_BYTES)]
+        held, peak = tracemalloc.get_traced_memory()
+        assert held - before < 5000
+        assert peak - before < len(end) * len(chunk) + 50_000
+    finally:
+        tracemalloc.stop()
+
+
 class CountingBytes(bytes):
     """Bytes that count how many of them were searched or copied."""
 

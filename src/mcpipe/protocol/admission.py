@@ -16,6 +16,7 @@ from mcpipe.protocol.tables import Table
 from mcpipe.revisions import Revision, choose_revision, newest_first
 from mcpipe.types.base import Implementation, Payload
 from mcpipe.types.capabilities import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
+from mcpipe.types.error_data import MissingCapabilityData, UnsupportedVersionData
 from mcpipe.types.log import LoggingLevel
 from mcpipe.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, RequestMeta
 from mcpipe.types.reading import read
@@ -156,7 +157,7 @@ class Admission:
                 UNSUPPORTED_VERSION,
                 f"Unsupported protocol version {requested!r}: this server takes requests in {', '.join(supported)}"
                 + (", and in older versions after initialize." if self._legacy else "."),
-                {"supported": supported, "requested": requested},
+                UnsupportedVersionData(supported, requested),
             )
         )
 
@@ -190,7 +191,7 @@ def missing_capability(need: Need) -> ErrorDetail:
     return ErrorDetail(
         MISSING_CAPABILITY,
         f"This request needs the client capability {need!r}, which it does not declare.",
-        {"requiredCapabilities": _NEEDS[need]},
+        MissingCapabilityData(_NEEDS[need]),
     )
 
 

@@ -19,7 +19,7 @@ import msgspec
 from mcpipe.errors import ConnectError, DecodeError, NoCommonRevision, UsageError
 from mcpipe.protocol.tables import Table
 from mcpipe.revisions import LATEST, LATEST_LEGACY, Era, Revision, choose_revision, newest_first
-from mcpipe.types.base import Payload
+from mcpipe.types.error_data import UnsupportedVersionData
 from mcpipe.types.reading import read
 from mcpipe.wire.messages import UNSUPPORTED_VERSION, ErrorDetail
 
@@ -448,13 +448,9 @@ def _supported_versions(error: ErrorDetail) -> list[str] | None:
     if error.code != UNSUPPORTED_VERSION:
         return None
     try:
-        return read(_Unsupported, error.data).supported or None
+        return read(UnsupportedVersionData, error.data).supported or None
     except DecodeError:
         return None
-
-
-class _Unsupported(Payload, frozen=True):
-    supported: list[str]
 
 
 def _said(error: ErrorDetail) -> str:

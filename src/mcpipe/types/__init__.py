@@ -69,6 +69,7 @@ from mcpipe.types.elicitation import (
     NumberSchema,
     StringSchema,
 )
+from mcpipe.types.error_data import MissingCapabilityData, UnsupportedVersionData, UrlElicitationRequiredData
 from mcpipe.types.input import (
     CreateMessageRequest,
     ElicitRequest,
@@ -199,6 +200,7 @@ __all__ = [
     "LogMessageParams",
     "LoggingLevel",
     "Method",
+    "MissingCapabilityData",
     "ModelHint",
     "ModelPreferences",
     "MultiSelectSchema",
@@ -245,6 +247,8 @@ __all__ = [
     "ToolResultContent",
     "ToolUseContent",
     "UnknownContent",
+    "UnsupportedVersionData",
+    "UrlElicitationRequiredData",
     "for_revision",
     "read",
     "read_input_response",

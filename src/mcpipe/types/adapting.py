@@ -89,11 +89,7 @@ def _tool_result(result: CallToolResult, revision: Revision) -> CallToolResult:
     if result.content:
         return replace(result, structured_content=None)
     # The text form is normally there already. Without it, nothing at all would be left of the result.
-    try:
-        text = msgspec.json.encode(structured).decode()
-    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise EncodeError(f"The structured content of a tool's result cannot be written as JSON: {error}.") from error
-    return replace(result, structured_content=None, content=[TextContent(text)])
+    return replace(result, structured_content=None, content=[TextContent(_written(structured).decode())])
 
 
 def _tool_result_block(block: ToolResultContent, _: Revision) -> ToolResultContent:
@@ -102,9 +98,18 @@ def _tool_result_block(block: ToolResultContent, _: Revision) -> ToolResultConte
 
 
 def _is_object(value: Any) -> bool:
-    if isinstance(value, msgspec.Raw):
-        return bytes(value).lstrip().startswith(b"{")
-    return isinstance(value, dict | msgspec.Struct)
+    """Whether a value is an object once it is written."""
+    if isinstance(value, dict):
+        return True
+    written = value if isinstance(value, msgspec.Raw) else _written(value)
+    return bytes(memoryview(written)[:64]).lstrip().startswith(b"{")
+
+
+def _written(structured: Any) -> bytes:
+    try:
+        return msgspec.json.encode(structured)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise EncodeError(f"The structured content of a tool's result cannot be written as JSON: {error}.") from error
 
 
 def _message(message: SamplingMessage | CreateMessageResult, revision: Revision) -> Payload:
@@ -134,6 +139,8 @@ def _elicit(params: ElicitParams, revision: Revision) -> ElicitParams:
                 f"Protocol revision {revision} has no elicitation in url mode without an id. Give it an elicitation_id."
             )
         return params
+    if not (params.is_form or revision.has_url_elicitation):
+        raise NotInRevision(f"Protocol revision {revision} has no modes of elicitation, such as {params.mode!r}.")
     form = params.requested_schema
     if form is None:
         return params

@@ -68,7 +68,7 @@ class EmbeddedResource(_AnnotatedBlock, frozen=True, tag="resource"):
 class UnknownContent(Payload, frozen=True, tag_field="type", tag="mcpipe/unknown"):
     """A block of a type that is not known here. It is never written as such: ``for_revision`` makes a note of it."""
 
-    #: The block's ``type``, or the empty string if it has none.
+    #: The block's ``type``.
     kind: str
     #: The whole block.
     data: dict[str, Any]

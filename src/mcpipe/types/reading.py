@@ -26,6 +26,7 @@ def read(kind: type[T], payload: Any, *, what: str = "payload") -> T:
 
     ``payload`` is JSON (``msgspec.Raw`` or bytes) or what was decoded from it; it is not changed. An absent one
     (``UNSET``) is read as an empty object. Content blocks of a type that is not known become ``UnknownContent``.
+    JSON that did not come out of a decoded message may be nested deeper than a small stack can take.
     """
     if payload is msgspec.UNSET:
         payload = b"{}"
@@ -33,10 +34,12 @@ def read(kind: type[T], payload: Any, *, what: str = "payload") -> T:
     try:
         return _decode(kind, payload) if is_json else msgspec.convert(payload, kind)
     except msgspec.ValidationError as error:
+        if not _is_about_a_type(error):
+            raise _unreadable(what, error) from error
         first = error
     except _UNREADABLE as error:
         raise _unreadable(what, error) from error
-    # A block of a new type is the one mistake that is forgiven, at the price of reading the payload a second time.
+    # A block of a new type is the one mistake that is forgiven.
     try:
         return msgspec.convert(_with_unknown_blocks(_decode(Any, payload) if is_json else payload), kind)
     except _UNREADABLE:
@@ -60,6 +63,12 @@ def _decode(kind: Any, payload: bytes | msgspec.Raw) -> Any:
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     return decoder.decode(payload)
+
+
+def _is_about_a_type(error: msgspec.ValidationError) -> bool:
+    # Reading a second time takes many times the memory of the JSON. Only this one mistake is worth it.
+    text = str(error)
+    return text.startswith("Invalid value ") and text.endswith(".type`")
 
 
 def _unreadable(what: str, error: Exception) -> DecodeError:

@@ -31,7 +31,7 @@ class _Plan(msgspec.Struct, frozen=True):
     left_out: tuple[str, ...]
     filled: tuple[tuple[str, Any], ...]
     #: The fields that may hold payloads for which something has to be done, and the types of those.
-    inner: tuple[tuple[str, frozenset[type]], ...]
+    inner: tuple[tuple[str, tuple[type[Payload], ...]], ...]
 
 
 # Under the revision's name, as hashing its record would cost more than writing most payloads does.
@@ -44,7 +44,7 @@ def for_revision(payload: P, revision: Revision) -> P:
     What the revision lacks is left out, or said in another way where that keeps its meaning: a link or a sound becomes
     a text that names it, titled choices become ``enumNames``. So a content block may come back as one of another type;
     params and results stay what they are. What the revision requires is filled in: ``resultType``, and cache hints
-    that forbid caching. ``_meta`` is not looked into.
+    that forbid caching. ``_meta`` is not looked into. The copy shares with the payload what has not changed.
 
     Raises ``NotInRevision`` if the revision has no way to say it.
     """
@@ -81,13 +81,11 @@ def _follow(plan: _Plan, payload: Any, revision: Revision) -> Any:
     return replace(payload, **changes) if changes else payload
 
 
-def _write_value(value: Any, kinds: frozenset[type], revision: Revision) -> Any:
-    if type(value) in kinds:
+def _write_value(value: Any, kinds: tuple[type[Payload], ...], revision: Revision) -> Any:
+    if isinstance(value, kinds):
         return for_revision(value, revision)
-    if isinstance(value, list):
-        if kinds.isdisjoint(map(type, value)):
-            return value
-        items = [for_revision(item, revision) if type(item) in kinds else item for item in value]
+    if isinstance(value, list | tuple):
+        items = [for_revision(item, revision) if isinstance(item, kinds) else item for item in value]
         return value if all(map(is_, items, value)) else items
     if isinstance(value, dict):
         values = {key: _write_value(item, kinds, revision) for key, item in value.items()}
@@ -97,25 +95,25 @@ def _write_value(value: Any, kinds: frozenset[type], revision: Revision) -> Any:
 
 def _make_plan(kind: type[Payload], revision: Revision) -> _Plan | None:
     family = [parent for parent in kind.__mro__ if issubclass(parent, Payload)]
-    refused = None
-    if kind in PAYLOADS:
-        flag, name = PAYLOADS[kind]
-        refused = None if getattr(revision, flag) else name
-    adapt = None
-    if kind in ADAPTED:
-        flags, adapt = ADAPTED[kind]
-        if flags is not None and all(getattr(revision, flag) for flag in flags):
-            adapt = None
+    refused: str | None = None
+    adapt: Adapt | None = None
     fields: dict[str, str] = {}
     defaults: dict[str, Any] = {}
     for parent in reversed(family):
+        if parent in PAYLOADS:
+            flag, name = PAYLOADS[parent]
+            refused = None if getattr(revision, flag) else name
+        if parent in ADAPTED:
+            flags, adapt = ADAPTED[parent]
+            if flags is not None and all(getattr(revision, flag) for flag in flags):
+                adapt = None
         fields |= FIELDS.get(parent, {})
         defaults |= FILLED.get(parent, {})
     left_out = tuple(name for name, flag in fields.items() if not getattr(revision, flag))
     filled = tuple((name, value) for name, value in defaults.items() if name not in left_out)
     inner = []
     for name, kinds in _inner_kinds(kind).items():
-        planned = frozenset(inner for inner in kinds if _plan_for(inner, revision) is not None)
+        planned = tuple(inner for inner in kinds if _plan_for(inner, revision) is not None)
         if planned and name not in left_out:
             inner.append((name, planned))
     if refused is None and adapt is None and not (left_out or filled or inner):

@@ -5,7 +5,7 @@ follows from which keys it has, never from their values. A line that is not a me
 why, and knows the answer it deserves.
 
 What is refused: bytes that are not UTF-8, anything that is not JSON to the letter (NaN, lone surrogates and raw control
-characters too), nesting beyond what the interpreter's stack allows, ids that are neither text nor an integer of 64
+characters too), nesting more than `MAX_DEPTH` deep, ids that are neither text nor an integer of 64
 bits, a key that appears twice in the envelope, and an envelope with more than `MAX_FOREIGN` bytes of no known key.
 What is not looked at: keys that appear twice inside a payload (there the last one wins), and unknown keys.
 """
@@ -18,8 +18,10 @@ from typing import Literal, TypeAlias, overload
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from mcpipe.limits import MAX_FOREIGN
+from mcpipe.limits import MAX_DEPTH, MAX_FOREIGN
+from mcpipe.wire.depth import is_too_deep
 from mcpipe.wire.events import EventTooLong
+from mcpipe.wire.heads import end_of_text, look_at
 from mcpipe.wire.lines import HEAD_BYTES, LineTooLong
 from mcpipe.wire.messages import (
     INVALID_REQUEST,
@@ -94,20 +96,11 @@ class _LooseEnvelope(msgspec.Struct, frozen=True, gc=False):
     error: Raw | UnsetType = UNSET
 
 
-class _Head(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """The simple members that may stand before a payload."""
-
-    jsonrpc: str | UnsetType = UNSET
-    id: BoundedId | UnsetType = UNSET
-    method: str | UnsetType = UNSET
-
-
 _decode_request = msgspec.json.Decoder(Request).decode
 _decode_result = msgspec.json.Decoder(Result).decode
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_loose = msgspec.json.Decoder(_LooseEnvelope).decode
 _decode_error = msgspec.json.Decoder(ErrorDetail).decode
-_decode_head = msgspec.json.Decoder(_Head).decode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_id = msgspec.json.Decoder(BoundedId | None).decode
@@ -129,8 +122,8 @@ _SECOND_OTHER = len('"error":1,')
 _ROOM_IN_REQUEST = _REQUEST + _PARAMS + _SECOND_ID
 _ROOM_IN_RESULT = _RESULT + _SECOND_ID
 
-# How many members of a head are looked at: a message has three before its payload.
-_HEAD_MEMBERS = 8
+# No line of this length is nested too deeply: each bracket has to be closed, too.
+_SHALLOW = 2 * MAX_DEPTH
 
 _OPENING = ord("{")
 _CLOSING = ord("}")
@@ -163,23 +156,28 @@ def decode_line(
     # Both types forbid unknown keys. So, in an object, a j in the third place begins "jsonrpc", which is not missing.
     # A line that is hardly longer than the shortest way to say what was seen has no room for a second value of a key
     # (msgspec takes the last one, silently). And when the line ends in two braces, params ended in the first of them.
+    size = len(line)
+    if size > _SHALLOW and is_too_deep(line, MAX_DEPTH):
+        return _from_head(line, f"The line is nested more than {MAX_DEPTH} deep.", INVALID_REQUEST)
     try:
         if line[2] == _J:
             if expect is Request:
                 request = _decode_request(line)
                 params = request.params
                 if params is not UNSET:
-                    around = len(line) - len(request.method) - len(params)
+                    around = size - len(request.method) - len(params)
                     if (
                         (around < _ROOM_IN_REQUEST or around - _id_bytes(request.id) < _ROOM_IN_REQUEST)
                         and line[-2] == _CLOSING == line[-1]
-                        and line.isascii()
+                        and (line.isascii() or _is_utf8(line))
                     ):
                         return request
             else:
                 result = _decode_result(line)
-                around = len(line) - len(result.result)
-                if (around < _ROOM_IN_RESULT or around - _id_bytes(result.id) < _ROOM_IN_RESULT) and line.isascii():
+                around = size - len(result.result)
+                if (around < _ROOM_IN_RESULT or around - _id_bytes(result.id) < _ROOM_IN_RESULT) and (
+                    line.isascii() or _is_utf8(line)
+                ):
                     return result
     except (*_CANNOT_DECODE, IndexError):
         pass
@@ -238,7 +236,7 @@ def too_long(event: LineTooLong | EventTooLong) -> BadMessage:
         reason = f"A line is longer than the cap of {event.max_line} bytes, and was skipped."
     else:
         reason = f"An event is longer than the cap of {event.max_event} bytes, and was skipped."
-    return _from_head(event.head, reason)
+    return _from_head(event.head, reason, INVALID_REQUEST)
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -257,7 +255,7 @@ def _is_utf8(line: bytes) -> bool:
 def _examine(line: bytes, max_batch: int) -> Message | BadMessage | Batch:
     """The whole truth about a line, without haste. Batches are accepted if ``max_batch`` is not 0."""
     if not _is_utf8(line):
-        return BadMessage("The line is not valid UTF-8.", PARSE_ERROR)
+        return _from_head(line, "The line is not valid UTF-8.", PARSE_ERROR)
     try:
         _check_syntax(line)
         kind = line.lstrip()[:1]
@@ -265,10 +263,8 @@ def _examine(line: bytes, max_batch: int) -> Message | BadMessage | Batch:
             return _examine_object(line)
         if kind == b"[":
             return _examine_batch(line, max_batch)
-    except RecursionError:
-        return _from_head(line[:HEAD_BYTES], "The line is nested too deeply to be read.")
-    except msgspec.DecodeError as error:
-        return BadMessage(f"The line is not JSON: {error}.", PARSE_ERROR)
+    except (msgspec.DecodeError, RecursionError) as error:  # The latter if the caller's own stack is nearly full.
+        return _from_head(line, f"The line is not JSON: {_named_fault(error)}.", PARSE_ERROR)
     return BadMessage("The line is JSON, but not an object.", INVALID_REQUEST)
 
 
@@ -284,7 +280,8 @@ def _examine_object(line: bytes) -> Message | BadMessage:
 
     foreign = len(line) - _owned_bytes(members)
     if foreign > MAX_FOREIGN:
-        id_ = UNSET
+        if b"\\" in line or line.count(b'"id"') != 1:
+            id_ = UNSET
         fault = f"The envelope has more than {MAX_FOREIGN} bytes in it that belong to no known key"
     elif foreign >= _SECOND_ID and _repeats_a_key(line):
         if not _has_one_id(line):
@@ -340,7 +337,7 @@ def _repeats_a_key(line: bytes) -> bool:
     at = line.index(b"{") + 1
     for _ in members:
         start = line.index(b'"', at)
-        end = _end_of_text(line, start)
+        end = end_of_text(line, start)
         at = line.index(b":", end) + 1
         while line[at] in b" \t\r\n":
             at += 1
@@ -349,17 +346,6 @@ def _repeats_a_key(line: bytes) -> bool:
             return True
         at += len(value)
     return line.find(b'"', at) != -1
-
-
-def _end_of_text(line: bytes, start: int) -> int:
-    """The place after the JSON text whose first quote is at ``start``."""
-    at = start + 1
-    while True:
-        quote = line.index(b'"', at)
-        before = line[at:quote]
-        if (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:
-            return quote + 1
-        at = quote + 1
 
 
 def _has_one_id(line: bytes) -> bool:
@@ -414,36 +400,23 @@ def _batch_decoder(max_batch: int) -> msgspec.json.Decoder[msgspec.Struct]:
     return decoder
 
 
-def _from_head(head: bytes, reason: str) -> BadMessage:
-    id_, is_response = _salvage(head)
-    return BadMessage(reason, INVALID_REQUEST, id_, is_response)
+def _named_fault(error: Exception) -> str:
+    text = str(error)
+    # msgspec takes the end of a text for the end of the line when it looks for the second half of a pair.
+    return "it ends too early, or has half of a surrogate pair" if text == "Input data was truncated" else text
 
 
-def _salvage(head: bytes) -> tuple[RequestId | UnsetType, bool]:
-    """The id of a message of which only the head can be read, and whether the message is a response.
+def _from_head(line: bytes, reason: str, code: int) -> BadMessage:
+    """The bad message of which no more than the head can be read.
 
-    Without this the sender of the request, or the caller who waits for the response, would find out by a timeout. The
-    id counts only if nothing but simple members stands before it, and the method or the result is known as well.
+    Without a look at it, the sender of the request, or the caller who waits for the response, would find out by a
+    timeout; and a response might be answered. Where an object's head does not show what it is, it might be one.
     """
-    at = head.find(b"{")
-    if head[: at + 1].strip() != b"{":
-        return UNSET, False
-    seen = _Head()
-    for _ in range(_HEAD_MEMBERS):
-        if head[at + 1 :].lstrip().startswith((b'"result"', b'"error"')):
-            return (seen.id if seen.method is UNSET else UNSET), True
-        at = head.find(b",", at + 1)
-        if at == -1:
-            break
-        members = head[:at] + b"}"
-        try:
-            seen = _decode_head(members)
-        except msgspec.ValidationError:
-            break
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue  # The comma is part of a text.
-        if _repeats_a_key(members):
-            break
-        if seen.id is not UNSET and seen.method is not UNSET:
-            return seen.id, False
-    return UNSET, False
+    head = line[:HEAD_BYTES]
+    id_, kind = look_at(head)
+    if kind == "request":
+        # What is no JSON at all is answered without an id, whatever it looks like.
+        return BadMessage(reason, code, UNSET if code == PARSE_ERROR else id_)
+    if kind == "response":
+        return BadMessage(reason, code, id_, is_response=True)
+    return BadMessage(reason, code, is_response=code != PARSE_ERROR and head.lstrip().startswith(b"{"))

@@ -11,13 +11,15 @@ from io import BytesIO
 import msgspec
 
 from mcpipe.errors import EncodeError, UsageError
-from mcpipe.wire.lines import HEAD_BYTES
+from mcpipe.wire.lines import BYTE_ORDER_MARK, HEAD_BYTES, Unfinished
 
 __all__ = ["Event", "EventDecoder", "EventTooLong", "encode_comment", "encode_event"]
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # As much of an over-long line as its head may need.
-_KEPT = len(_BYTE_ORDER_MARK) + len("data: ") + HEAD_BYTES
+_KEPT = len("data: ") + HEAD_BYTES
+# The longest id or name of an event, in bytes. An id outlives its event: it is held as long as the stream, and sent
+# back in a header when the stream is resumed. Names and ids are short; what is longer is a mistake or an attack.
+_FIELD_BYTES = 1024
 # More digits than this are no number of milliseconds that anybody waits, and Python refuses to read thousands of them.
 _RETRY_DIGITS = 18
 
@@ -41,12 +43,15 @@ class EventTooLong(msgspec.Struct, frozen=True):
 def encode_event(
     data: bytes, *, event: str | None = None, event_id: str | None = None, retry: int | None = None
 ) -> bytes:
-    r"""One event as bytes. A ``\r``, ``\n`` or ``\r\n`` in ``data`` reaches the reader as ``\n``."""
+    r"""One event as bytes. A ``\r``, ``\n`` or ``\r\n`` in ``data`` reaches the reader as ``\n``.
+
+    ``event`` and ``event_id`` may have at most 1024 bytes: `EventDecoder` ignores longer ones.
+    """
     lines = []
     if event is not None:
-        lines.append(b"event: " + _field("event", event, "\r\n"))
+        lines.append(b"event: " + _written("event", event, "\r\n"))
     if event_id is not None:
-        lines.append(b"id: " + _field("id", event_id, "\r\n\0"))
+        lines.append(b"id: " + _written("id", event_id, "\r\n\0"))
     if retry is not None:
         if retry < 0 or len(str(retry)) > _RETRY_DIGITS:
             raise EncodeError(f"An event cannot say retry: {retry}. It has to be a number of milliseconds.")
@@ -66,6 +71,9 @@ class EventDecoder:
     ``max_event`` caps the data collected for one event plus the line being read, comments apart: the moment they pass
     it, the event is reported as one `EventTooLong`, and discarded up to the blank line that ends it. Its id counts even
     so, for a reader that resumed from before it would only get it again.
+
+    An ``id`` or ``event`` of more than 1024 bytes is ignored: an id is held as long as the stream, and sent back in a
+    header. A byte-order mark at the start of the stream is no part of it, and does not count.
     """
 
     __slots__ = (
@@ -73,13 +81,12 @@ class EventDecoder:
         "_begun",
         "_data",
         "_event",
-        "_first",
         "_has_data",
-        "_held",
         "_id",
         "_id_buffer",
         "_last_event_id",
-        "_partial",
+        "_line",
+        "_mark",
         "_reconnect",
         "_retry",
         "_size",
@@ -97,10 +104,10 @@ class EventDecoder:
         self._id_buffer = ""
         self._reconnect: int | None = None
         self._after_cr = False
-        self._first = True
+        # What came of a byte-order mark, None when the stream is past the place for it.
+        self._mark: bytes | None = b""
         # The line being read.
-        self._partial = BytesIO()
-        self._held = 0
+        self._line = Unfinished()
         self._skipping = False
         # The event being read. One buffer for its data: a list of short lines would take many times their bytes.
         self._data = BytesIO()
@@ -124,6 +131,8 @@ class EventDecoder:
 
     def feed(self, chunk: bytes) -> list[Event | EventTooLong]:
         """The events that ``chunk`` completes, and a report for each event in it that passes the cap, in order."""
+        if self._mark is not None:
+            chunk = self._without_mark(self._mark + chunk)
         if self._after_cr and chunk:
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")
@@ -137,35 +146,36 @@ class EventDecoder:
             if self._skipping:
                 self._skipping = False
             else:
-                if self._held:
-                    self._partial.write(line)
-                    line = self._take()
+                if self._line.size:
+                    self._line.add(line)
+                    line = self._line.take()
                 self._end_line(line, events)
-            self._first = False
         if rest and not self._skipping:
             self._hold(rest, events)
         return events
 
     def end(self) -> bool:
         """Whether the stream ended between two events. If not, the unfinished one is lost, as the rules have it."""
-        return not (self._begun or self._held)
+        return not (self._begun or self._line.size or self._mark)
+
+    def _without_mark(self, start: bytes) -> bytes:
+        """The start of the stream without a byte-order mark; nothing while it may yet become one."""
+        if len(start) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(start):
+            self._mark = start
+            return b""
+        self._mark = None
+        return start.removeprefix(BYTE_ORDER_MARK)
 
     def _hold(self, rest: bytes, events: list[Event | EventTooLong]) -> None:
         """Keeps the beginning of a line, unless it is a comment or passes the cap: then the line is skipped."""
-        if not self._held and rest.startswith(b":"):
+        if not self._line.size and rest.startswith(b":"):
             self._skipping = True
-        elif self._size + self._held + len(rest) > self.max_event:
-            self._partial.write(rest[:_KEPT])
-            self._give_up(self._take(), events)
+        elif self._size + self._line.size + len(rest) > self.max_event:
+            self._line.add(rest[:_KEPT])
+            self._give_up(self._line.take(), events)
             self._skipping = True
         else:
-            self._held += self._partial.write(rest)
-
-    def _take(self) -> bytes:
-        line = self._partial.getvalue()
-        self._partial = BytesIO()
-        self._held = 0
-        return line
+            self._line.add(rest)
 
     def _end_line(self, line: bytes, events: list[Event | EventTooLong]) -> None:
         if line.startswith(b":"):
@@ -173,15 +183,13 @@ class EventDecoder:
         if self._size + len(line) > self.max_event:
             self._give_up(line, events)
             return
-        if self._first:
-            line = line.removeprefix(_BYTE_ORDER_MARK)
         if line:
             self._begun = True
-            self._field(line)
+            self._read_field(line)
         else:
             self._end_event(events)
 
-    def _field(self, line: bytes) -> None:
+    def _read_field(self, line: bytes) -> None:
         if line.startswith(b"data:") or line == b"data":
             if not self._too_long:
                 self._add_data(_value(line))
@@ -189,9 +197,13 @@ class EventDecoder:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"event":
-            self._event = value.decode("utf-8", "replace")
-        elif name == b"id" and b"\0" not in value:
-            self._id = self._id_buffer = value.decode("utf-8", "replace")
+            text = _short_text(value)
+            if text is not None:
+                self._event = text
+        elif name == b"id":
+            text = _short_text(value)
+            if text is not None and "\0" not in text:
+                self._id = self._id_buffer = text
         elif name == b"retry" and value.isdigit() and len(value) <= _RETRY_DIGITS:
             self._retry = self._reconnect = int(value)
 
@@ -206,8 +218,6 @@ class EventDecoder:
         if not self._too_long:
             # Only what is within the cap: a larger chunk would show more of the event than a smaller one.
             line = line[: self.max_event - self._size]
-            if self._first:
-                line = line.removeprefix(_BYTE_ORDER_MARK)
             if line.startswith(b"data:"):
                 self._add_data(_value(line[:_KEPT]))
             events.append(EventTooLong(self.max_event, self._data.getvalue()[:HEAD_BYTES]))
@@ -236,10 +246,21 @@ def _value(line: bytes) -> memoryview:
     return memoryview(line)[len("data: ") if line.startswith(b"data: ") else len("data:") :]
 
 
-def _field(name: str, text: str, forbidden: str) -> bytes:
+def _short_text(value: bytes) -> str | None:
+    """The text of a field, None if it is too long, as it came or as it would be sent back."""
+    if len(value) > _FIELD_BYTES:
+        return None
+    text = value.decode("utf-8", "replace")
+    return text if len(text.encode()) <= _FIELD_BYTES else None
+
+
+def _written(name: str, text: str, forbidden: str) -> bytes:
     if any(character in text for character in forbidden):
         raise EncodeError(f"The {name} of an event has a character in it that would end the field: {text[:80]!a}.")
-    return _utf8(name, text)
+    value = _utf8(name, text)
+    if len(value) > _FIELD_BYTES:
+        raise EncodeError(f"The {name} of an event has {len(value)} bytes: use one of at most {_FIELD_BYTES}.")
+    return value
 
 
 def _utf8(name: str, text: str) -> bytes:

@@ -12,12 +12,12 @@ import msgspec
 
 from mcpipe.errors import UsageError
 
-__all__ = ["HEAD_BYTES", "End", "LineSplitter", "LineTooLong"]
+__all__ = ["BYTE_ORDER_MARK", "HEAD_BYTES", "End", "LineSplitter", "LineTooLong", "Unfinished"]
 
 #: How much of an over-long line is kept: enough to name the request it was.
 HEAD_BYTES = 1024
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class LineTooLong(msgspec.Struct, frozen=True):
@@ -38,6 +38,32 @@ class End(msgspec.Struct, frozen=True):
     rest: bytes
 
 
+class Unfinished:
+    """The line of which the end has not come yet, and how many bytes of it have."""
+
+    __slots__ = ("_bytes", "size")
+
+    def __init__(self) -> None:
+        # A BytesIO gives its bytes away without copying them, which a bytearray cannot.
+        self._bytes = BytesIO()
+        self.size = 0
+
+    def add(self, piece: bytes) -> None:
+        """Holds some more of the line."""
+        self.size += self._bytes.write(piece)
+
+    def value(self) -> bytes:
+        """The bytes, which stay held."""
+        return self._bytes.getvalue()
+
+    def take(self) -> bytes:
+        """The bytes, which are then no longer held."""
+        line = self._bytes.getvalue()
+        self._bytes = BytesIO()
+        self.size = 0
+        return line
+
+
 class LineSplitter:
     r"""Cuts a byte stream into lines.
 
@@ -47,42 +73,40 @@ class LineSplitter:
     bytes are discarded as they stream past, up to and with its newline. Then the stream goes on.
     """
 
-    __slots__ = ("_discarding", "_first", "_held", "_partial", "max_line")
+    __slots__ = ("_discarding", "_first", "_line", "max_line")
 
     def __init__(self, max_line: int) -> None:
         if max_line < 1:
             raise UsageError(f"The line cap is {max_line}: it must be at least 1.")
         self.max_line = max_line
-        # The unfinished line. A BytesIO gives its bytes away without copying them, which a bytearray cannot.
-        self._partial = BytesIO()
-        self._held = 0
+        self._line = Unfinished()
         self._discarding = False
         self._first = True
 
     def feed(self, chunk: bytes) -> list[bytes | LineTooLong]:
         """The lines that ``chunk`` completes, and a report for each line in it that passes the cap, in order."""
         pieces = chunk.split(b"\n")
-        room = self.max_line - self._held
+        room = self.max_line - self._line.size
         if self._first or self._discarding or (len(chunk) > room and max(map(len, pieces)) > room):
             return self._feed_carefully(pieces)
         rest = pieces.pop()
         if pieces:
-            was_held = self._held
+            was_held = self._line.size
             if was_held:
-                self._partial.write(pieces[0])
-                pieces[0] = self._take()
+                self._line.add(pieces[0])
+                pieces[0] = self._line.take()
             if b"\r" in chunk:
                 pieces = [piece.removesuffix(b"\r") for piece in pieces]
             elif was_held:
                 # The \r may have come with an earlier chunk.
                 pieces[0] = pieces[0].removesuffix(b"\r")
         if rest:
-            self._hold(rest)
+            self._line.add(rest)
         return [*filter(bytes.strip, pieces)]
 
     def end(self) -> End:
         """How the stream ended; to be asked after the last chunk."""
-        rest = self._finished(self._partial.getvalue())
+        rest = self._finished(self._line.value())
         if not rest.strip():
             rest = b""
         return End(clean=not (rest or self._discarding), rest=rest)
@@ -94,37 +118,29 @@ class LineSplitter:
         for piece in pieces:
             if self._discarding:
                 self._discarding = False
-            elif self._held + len(piece) > self.max_line:
+            elif self._line.size + len(piece) > self.max_line:
                 lines.append(self._report(piece))
             else:
-                self._hold(piece)
-                line = self._finished(self._take())
+                self._line.add(piece)
+                line = self._finished(self._line.take())
                 if line.strip():
                     lines.append(line)
             self._first = False
         if not self._discarding:
-            if self._held + len(rest) > self.max_line:
+            if self._line.size + len(rest) > self.max_line:
                 lines.append(self._report(rest))
                 self._discarding = True
             else:
-                self._hold(rest)
+                self._line.add(rest)
         return lines
 
     def _finished(self, line: bytes) -> bytes:
-        return (line.removeprefix(_BYTE_ORDER_MARK) if self._first else line).removesuffix(b"\r")
-
-    def _hold(self, piece: bytes) -> None:
-        self._held += self._partial.write(piece)
-
-    def _take(self) -> bytes:
-        line = self._partial.getvalue()
-        self._partial = BytesIO()
-        self._held = 0
-        return line
+        return (line.removeprefix(BYTE_ORDER_MARK) if self._first else line).removesuffix(b"\r")
 
     def _report(self, piece: bytes) -> LineTooLong:
         """Gives up the unfinished line, which ``piece`` takes past the cap."""
         # Only what is within the cap: a larger chunk would show more of the line than a smaller one.
-        self._hold(piece[: min(HEAD_BYTES, self.max_line)])
-        head = self._take()[: min(HEAD_BYTES, self.max_line)]
-        return LineTooLong(self.max_line, head.removeprefix(_BYTE_ORDER_MARK) if self._first else head)
+        shown = min(HEAD_BYTES, self.max_line)
+        self._line.add(piece[:shown])
+        head = self._line.take()[:shown]
+        return LineTooLong(self.max_line, head.removeprefix(BYTE_ORDER_MARK) if self._first else head)

@@ -149,7 +149,7 @@ def _refusal(message: Message, error: Exception) -> EncodeError:
 
 def _named(message: Message) -> str:
     if isinstance(message, Request | Notification):
-        return f"{type(message).__name__.lower()} {message.method!a}"
+        return f"{type(message).__name__.lower()} {message.method[:80]!a}"
     if isinstance(message, Result):
-        return f"result for the request {message.id!a}"
+        return f"result for the request {ascii(message.id)[:80]}"
     return f"error {message.error.code}"
