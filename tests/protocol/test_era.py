@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcpipe.errors import ConnectError, NoCommonRevision, UsageError
@@ -569,7 +569,6 @@ EVENTS = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(
     allowed=st.sampled_from([REVISIONS, MODERN, LEGACY]),
     remembered=st.sampled_from([None, "modern", "legacy"]),

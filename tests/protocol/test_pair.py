@@ -306,4 +306,4 @@ class Pair(RuleBasedStateMachine):
 
 
 TestPair = Pair.TestCase
-TestPair.settings = settings(max_examples=200, stateful_step_count=70, deadline=None)
+TestPair.settings = settings(max_examples=200, stateful_step_count=70)

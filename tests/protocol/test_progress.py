@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcpipe.errors import UsageError
@@ -82,7 +82,6 @@ def test_a_meter_that_lets_nothing_pass_is_refused(burst: int, rate: float) -> N
 
 
 @pytest.mark.req("PRG-1", "PRG-2")
-@settings(deadline=None)
 @given(
     steps=st.lists(st.tuples(st.floats(0, 1), st.floats(-10, 1000)), max_size=200),
     burst=st.integers(1, 5),

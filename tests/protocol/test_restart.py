@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcpipe.errors import UsageError
@@ -323,7 +323,6 @@ LIVES = st.lists(st.tuples(st.floats(0, 200), st.floats(0, 1, exclude_max=True))
 
 
 @pytest.mark.req("LIF-5")
-@settings(deadline=None)
 @given(policy=POLICIES, lives=LIVES)
 def test_for_any_lives_the_waits_are_bounded_and_the_breaker_is_right(
     policy: RestartPolicy, lives: list[tuple[float, float]]
@@ -356,7 +355,6 @@ def test_for_any_lives_the_waits_are_bounded_and_the_breaker_is_right(
     assert restarter.starts == len(lives)
 
 
-@settings(deadline=None)
 @given(
     policy=POLICIES,
     events=st.lists(st.tuples(st.sampled_from(["start", "exit", "tick", "stop"]), st.floats(0, 100)), max_size=40),

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mcpipe.errors import StateRefused, UsageError
@@ -51,7 +51,6 @@ SEALER = Sealer(KEY)
 
 
 @pytest.mark.req("MRT-3")
-@settings(deadline=None)
 @given(state=st.binary(max_size=300), method=st.text(), principal=st.none() | st.text(), passed=st.floats(0, 599))
 def test_what_was_sealed_opens_again(state: bytes, method: str, principal: str | None, passed: float) -> None:
     token = SEALER.seal(state, method=method, params=CALL, principal=principal, now=NOW)
@@ -70,7 +69,6 @@ def test_the_format_is_pinned() -> None:
 
 
 @pytest.mark.req("MRT-3")
-@settings(deadline=None)
 @given(data=st.data())
 def test_any_change_of_any_bit_is_refused(data: st.DataObject) -> None:
     token = seal(SEALER)
@@ -86,7 +84,6 @@ def test_what_is_too_short_or_of_another_version_is_no_token(token: str) -> None
 
 
 @pytest.mark.req("MRT-3")
-@settings(deadline=None)
 @given(data=st.data())
 def test_any_other_spelling_is_refused(data: st.DataObject) -> None:
     # 8 bytes of state leave spare bits in the last character, which a lax decoder would pass over.
@@ -113,7 +110,6 @@ def test_every_last_character_but_one_is_refused() -> None:
 
 
 @pytest.mark.req("MRT-3")
-@settings(deadline=None)
 @given(token=st.text(max_size=200) | st.binary(max_size=150).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
 def test_anything_else_is_refused(token: str) -> None:
     assert refusal(SEALER, token)[0] == FORGED
@@ -166,7 +162,6 @@ def test_keys_are_changed_by_putting_the_new_one_in_front() -> None:
 
 
 @pytest.mark.req("MRT-3")
-@settings(deadline=None)
 @given(late=st.floats(600, 1e9))
 def test_old_state_is_refused_with_its_own_sentence(late: float) -> None:
     assert refusal(SEALER, seal(SEALER), now=NOW + late) == (EXPIRED, "expired")
@@ -235,7 +230,6 @@ def same(a: Any, b: Any) -> bool:
 
 
 @pytest.mark.req("MRT-3")
-@settings(deadline=None)
 @given(one=JSON_VALUES, other=JSON_VALUES)
 def test_parameters_open_a_token_exactly_when_they_are_equal(one: Any, other: Any) -> None:
     token = seal(SEALER, params={"x": one})

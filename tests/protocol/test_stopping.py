@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcpipe.errors import UsageError
@@ -134,7 +134,6 @@ WAITS = st.floats(0, 1000)
 
 
 @pytest.mark.req("LIF-2")
-@settings(deadline=None)
 @given(
     ladder=st.builds(StopLadder, close_wait=WAITS, term_wait=WAITS, kill_wait=WAITS),
     child_exits=st.none() | st.floats(0, 1),

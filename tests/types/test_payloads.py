@@ -59,7 +59,7 @@ def test_every_payload_of_the_methods_is_among_the_kinds() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_reading_undoes_writing(kind: type[t.Payload], data: st.DataObject) -> None:
     payload = plain(data.draw(payloads(kind)))
@@ -70,7 +70,7 @@ def test_reading_undoes_writing(kind: type[t.Payload], data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_unknown_keys_are_passed_over_at_every_level(kind: type[t.Payload], data: st.DataObject) -> None:
     payload = plain(data.draw(payloads(kind)))
@@ -150,7 +150,6 @@ def test_the_strategies_make(name: str) -> None:
         payloads(kind),
         is_wanted,
         settings=settings(
-            deadline=None,
             max_examples=2000,
             database=None,
             phases=[Phase.generate],

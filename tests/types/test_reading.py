@@ -156,7 +156,7 @@ def test_a_result_is_an_object_and_its_type_a_text(result: bytes) -> None:
         t.read_result_type(result)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.sampled_from(
         [t.CallToolResult, t.CreateMessageParams, t.InputRequiredResult, t.ElicitParams, t.ListToolsResult]

@@ -75,7 +75,7 @@ def check(definition: str, value: Any, revision: Revision) -> None:
 
 @pytest.mark.req("LEG-5")
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_params_are_valid_in_every_revision(method: Method, data: st.DataObject) -> None:
     params = data.draw(payloads(method.params))
@@ -98,7 +98,7 @@ def test_params_are_valid_in_every_revision(method: Method, data: st.DataObject)
 @pytest.mark.parametrize(
     "method", [method for method in METHODS.values() if not method.is_notification], ids=lambda method: method.name
 )
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_results_are_valid_in_every_revision(method: Method, data: st.DataObject) -> None:
     assert method.result is not None
@@ -118,7 +118,7 @@ def test_results_are_valid_in_every_revision(method: Method, data: st.DataObject
 
 @pytest.mark.req("LEG-5")
 @pytest.mark.parametrize("kind", [t.ClientCapabilities, t.ServerCapabilities, t.Implementation])
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_what_is_sent_within_meta_is_valid_in_every_revision(kind: type[t.Payload], data: st.DataObject) -> None:
     part = data.draw(payloads(kind))
@@ -127,7 +127,7 @@ def test_what_is_sent_within_meta_is_valid_in_every_revision(kind: type[t.Payloa
 
 
 @pytest.mark.req("LEG-5")
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(payloads(t.InputRequiredResult))
 def test_input_required_results_are_valid_in_the_revisions_that_have_them(result: t.InputRequiredResult) -> None:
     check("InputRequiredResult", written(result, LATEST), LATEST)
@@ -137,7 +137,7 @@ def test_input_required_results_are_valid_in_the_revisions_that_have_them(result
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_writing_twice_changes_nothing(method: Method, data: st.DataObject) -> None:
     kinds = [kind for kind in (method.params, method.result) if kind is not None]

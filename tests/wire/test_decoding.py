@@ -299,7 +299,7 @@ def test_the_id_is_still_readable_when_another_key_is_there_twice() -> None:
 
 
 @pytest.mark.req("FRM-4", "FRM-8")
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(
     members=st.lists(st.sampled_from([text for texts in MEMBERS.values() for text in texts]), max_size=7),
     space=st.sampled_from(["", " ", "\n  "]),
@@ -309,7 +309,7 @@ def test_any_mix_of_members_is_judged_as_the_oracle_does(members: list[str], spa
 
 
 @pytest.mark.req("FRM-4", "FRM-8")
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(
     base=st.permutations(['"jsonrpc":"2.0"', '"id":7', '"method":"m"', '"params":{}']),
     more=st.lists(st.sampled_from([text for texts in MEMBERS.values() for text in texts]), max_size=2),
@@ -483,7 +483,7 @@ def test_a_batch_of_a_million_is_refused_without_being_built() -> None:
 
 
 @pytest.mark.req("FRM-8")
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(message=messages, data=st.data())
 def test_decoding_is_the_inverse_of_encoding(message: Message, data: st.DataObject) -> None:
     line = encode_line(message)
@@ -503,7 +503,7 @@ def test_decoding_is_the_inverse_of_encoding(message: Message, data: st.DataObje
 
 
 @pytest.mark.req("FRM-10")
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(items=st.lists(messages, min_size=1, max_size=5))
 def test_a_batch_comes_back_as_it_was_sent(items: list[Message]) -> None:
     batch = decode_line(encode_batch(items), batches=True)
@@ -512,7 +512,6 @@ def test_a_batch_comes_back_as_it_was_sent(items: list[Message]) -> None:
     assert [encode_line(item) for item in back] == [encode_line(item) for item in items]
 
 
-@settings(deadline=None)
 @given(request=requests, result=results, params=objects)
 def test_payloads_stay_as_they_came(request: Request, result: Result, params: dict[str, Any]) -> None:
     back = decode_line(encode_line(Request(request.id, request.method, params)))
@@ -525,7 +524,7 @@ def test_payloads_stay_as_they_came(request: Request, result: Result, params: di
 
 
 @pytest.mark.req("FRM-4", "FRM-7")
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(line=st.binary(max_size=60) | st.text(alphabet='{}[]",:\\ 019.eE-tfn jsonrpcid', max_size=60).map(str.encode))
 def test_any_bytes_are_judged_and_no_answer_calls_for_another(line: bytes) -> None:
     for batches in (False, True):

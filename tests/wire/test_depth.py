@@ -31,14 +31,13 @@ VALUES = st.recursive(
 
 
 @pytest.mark.req("FRM-4")
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(VALUES, st.integers(1, 6), st.booleans())
 def test_it_agrees_with_a_decoder(value: Any, max_depth: int, ascii_only: bool) -> None:
     data = json.dumps(value, ensure_ascii=ascii_only).encode()
     assert is_too_deep(data, max_depth) == (depth_of(value) > max_depth)
 
 
-@settings(deadline=None)
 @given(st.binary())
 def test_any_bytes_will_do(data: bytes) -> None:
     is_too_deep(data, 1)

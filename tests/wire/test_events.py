@@ -285,7 +285,7 @@ def test_other_fields_that_no_reader_would_accept_are_refused() -> None:
 names = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=10)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     data=st.binary(max_size=60),
     event=st.none() | names,
@@ -312,7 +312,7 @@ pieces = st.one_of(
 
 
 @pytest.mark.req("FRM-5")
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(chunks=chunked(st.lists(pieces, max_size=20).map(b"".join)), max_event=st.integers(1, 60))
 def test_any_chunking_gives_the_same(chunks: list[bytes], max_event: int) -> None:
     data = b"".join(chunks)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, UnsetType
 
@@ -51,7 +51,6 @@ def test_where_a_text_ends(data: bytes, end: int) -> None:
 
 
 @pytest.mark.req("FRM-7")
-@settings(deadline=None)
 @given(messages, st.integers(0, 200))
 def test_no_head_of_a_message_tells_anything_wrong(message: Request | Result | Error, cut: int) -> None:
     id_, kind = look_at(encode_line(message)[:cut])
@@ -61,7 +60,6 @@ def test_no_head_of_a_message_tells_anything_wrong(message: Request | Result | E
         assert id_ == message.id
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60), st.sampled_from([b"", b"{", b'{"id":1,', b'{"method":"m",']))
 def test_any_bytes_will_do(data: bytes, start: bytes) -> None:
     look_at(start + data)

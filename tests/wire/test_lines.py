@@ -208,7 +208,7 @@ streams = st.lists(pieces, max_size=20).map(b"".join)
 
 
 @pytest.mark.req("FRM-1", "FRM-5", "FRM-6", "FRM-9")
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(chunks=chunked(streams), max_line=st.integers(1, 40))
 def test_any_chunking_gives_the_same(chunks: list[bytes], max_line: int) -> None:
     data = b"".join(chunks)
@@ -219,7 +219,6 @@ def test_any_chunking_gives_the_same(chunks: list[bytes], max_line: int) -> None
 
 
 @pytest.mark.req("FRM-1")
-@settings(deadline=None)
 @given(data=streams)
 def test_it_agrees_with_the_plain_rule(data: bytes) -> None:
     lines, end = split([data], max_line=len(data) + 1)

@@ -117,7 +117,7 @@ def test_what_json_cannot_carry_is_refused_with_a_sentence(payload: object, why:
 
 
 @pytest.mark.req("FRM-1")
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(message=messages)
 def test_any_message_is_one_line_of_json(message: Message) -> None:
     line = encode_line(message)
