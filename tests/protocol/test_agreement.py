@@ -10,13 +10,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mcpipe.errors import NoCommonRevision
 from mcpipe.protocol.admission import Admission, Admitted, Handshake, Refused
-from mcpipe.protocol.era import Action, Agreed, EraFinder, Failed, SendInitialize, SendProbe
-from mcpipe.revisions import REVISIONS, Era, Revision
+from mcpipe.protocol.era import Action, Agreed, EraFinder, Failed, SendInitialize, SendProbe, StartAgain
+from mcpipe.revisions import LATEST, LEGACY, MODERN, REVISIONS, Era, Revision
 from mcpipe.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from mcpipe.wire.messages import ErrorDetail, Request
+from mcpipe.wire.messages import METHOD_NOT_FOUND, UNSUPPORTED_VERSION, ErrorDetail, Request
 
 SUBSETS = list(chain.from_iterable(combinations(REVISIONS, size) for size in range(1, len(REVISIONS) + 1)))
 
@@ -109,3 +111,55 @@ def test_what_two_sides_share_they_find(slow: bool, backwards: bool, remembered:
             assert isinstance(end.error, NoCommonRevision)
             for revision in ours:
                 assert str(revision) in str(end.error)
+
+
+UNKNOWN_METHOD = ErrorDetail(METHOD_NOT_FOUND, "Method not found")
+
+
+def unsupported(version: str) -> ErrorDetail:
+    return ErrorDetail(UNSUPPORTED_VERSION, "Unsupported", {"supported": [version], "requested": str(LATEST)})
+
+
+EVENTS = st.sampled_from(
+    ["probe_result", "probe_error", "probe_modern_error", "init_result", "init_error", "exited", "time"]
+)
+
+
+@given(
+    allowed=st.sampled_from([REVISIONS, MODERN, LEGACY]),
+    remembered=st.sampled_from([None, "modern", "legacy"]),
+    events=st.lists(st.tuples(EVENTS, st.sampled_from([*map(str, REVISIONS), "1999-01-01"])), max_size=30),
+)
+def test_it_always_ends_and_asks_each_question_a_bounded_number_of_times(
+    allowed: tuple[Revision, ...], remembered: Era | None, events: list[tuple[str, str]]
+) -> None:
+    """Whatever a server does, in whatever order: one end, by the deadline, and no question without end."""
+    finder = EraFinder(allowed, remembered=remembered)
+    done = list(finder.started(0))
+    now = 0.0
+    for event, version in [*events, *[("time", "")] * 10]:
+        if finder.state == "restarting":
+            done += finder.started(now)
+        if event == "time" and finder.deadline is not None:
+            now = max(now, finder.deadline)
+            done += finder.due(now)
+        elif event == "probe_result":
+            done += finder.probe_result([version], now)
+        elif event == "probe_error":
+            done += finder.probe_error(UNKNOWN_METHOD, now)
+        elif event == "probe_modern_error":
+            done += finder.probe_error(unsupported(version), now)
+        elif event == "init_result":
+            done += finder.init_result(version, now)
+        elif event == "init_error":
+            done += finder.init_error(UNKNOWN_METHOD, now)
+        elif event == "exited":
+            done += finder.exited(now)
+    assert finder.ended
+    ends = [action for action in done if isinstance(action, Agreed | Failed)]
+    assert len(ends) == 1
+    assert done[-1] is ends[0]
+    assert all(end.revision in allowed for end in ends if isinstance(end, Agreed))
+    assert sum(isinstance(action, SendProbe) for action in done) <= 3
+    assert sum(isinstance(action, SendInitialize) for action in done) <= 3
+    assert sum(isinstance(action, StartAgain) for action in done) <= 1

@@ -4,8 +4,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mcpipe.errors import ConnectError, NoCommonRevision, UsageError
 from mcpipe.protocol.era import (
@@ -93,6 +91,13 @@ def test_a_server_that_is_modern_and_exits_is_probed_again() -> None:
     assert finder.exited(0.2) == (StartAgain(),)
     assert finder.started(0.3) == (SendProbe(NEXT),)
     assert finder.deadline == 60
+
+
+@pytest.mark.req("ERA-2", "ERA-8")
+def test_a_discover_result_without_a_common_version_is_the_end() -> None:
+    error = failure(begin().probe_result(["2031-01-01"], 0.1))
+    assert isinstance(error, NoCommonRevision)
+    assert str(error).endswith("and the server offers 2031-01-01.")
 
 
 @pytest.mark.req("ERA-3", "ERA-8")
@@ -562,48 +567,3 @@ def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) 
             test_patience_ends_in_every_state(state)
 
     assert rows_taken(ERA, [examples], monkeypatch) == set(ERA.rows)
-
-
-EVENTS = st.sampled_from(
-    ["probe_result", "probe_error", "probe_modern_error", "init_result", "init_error", "exited", "time"]
-)
-
-
-@given(
-    allowed=st.sampled_from([REVISIONS, MODERN, LEGACY]),
-    remembered=st.sampled_from([None, "modern", "legacy"]),
-    events=st.lists(st.tuples(EVENTS, st.sampled_from([*NAMES, "1999-01-01"])), max_size=30),
-)
-def test_it_always_ends_and_asks_each_question_a_bounded_number_of_times(
-    allowed: tuple[Revision, ...], remembered: Era | None, events: list[tuple[str, str]]
-) -> None:
-    """Whatever a server does, in whatever order: one end, by the deadline, and no question without end."""
-    finder = EraFinder(allowed, waits=WAITS, remembered=remembered)
-    done = list(finder.started(0))
-    now = 0.0
-    for event, version in [*events, *[("time", "")] * 10]:
-        if finder.state == "restarting":
-            done += finder.started(now)
-        if event == "time" and finder.deadline is not None:
-            now = max(now, finder.deadline)
-            done += finder.due(now)
-        elif event == "probe_result":
-            done += finder.probe_result([version], now)
-        elif event == "probe_error":
-            done += finder.probe_error(UNKNOWN_METHOD, now)
-        elif event == "probe_modern_error":
-            done += finder.probe_error(unsupported(version), now)
-        elif event == "init_result":
-            done += finder.init_result(version, now)
-        elif event == "init_error":
-            done += finder.init_error(UNKNOWN_METHOD, now)
-        elif event == "exited":
-            done += finder.exited(now)
-    assert finder.ended
-    ends = [action for action in done if isinstance(action, Agreed | Failed)]
-    assert len(ends) == 1
-    assert done[-1] is ends[0]
-    assert all(end.revision in allowed for end in ends if isinstance(end, Agreed))
-    assert sum(isinstance(action, SendProbe) for action in done) <= 3
-    assert sum(isinstance(action, SendInitialize) for action in done) <= 3
-    assert sum(isinstance(action, StartAgain) for action in done) <= 1

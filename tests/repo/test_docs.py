@@ -105,7 +105,7 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     if code.strip():
         program = tmp_path / "example.py"
         program.write_text(code, encoding="utf-8")
-        done = subprocess.run(  # noqa: S603 - the page's own program
+        done = subprocess.run(
             [sys.executable, "-I", "-W", "error", program],
             cwd=tmp_path,
             capture_output=True,

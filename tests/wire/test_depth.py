@@ -91,5 +91,5 @@ thread.join()
 @pytest.mark.req("FRM-4")
 def test_a_small_stack_survives_any_nesting() -> None:
     """Some interpreters crash where msgspec alone would read thousands of levels."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "survived\n"), done.stderr

@@ -247,7 +247,7 @@ def fuzz(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
     """What a fuzzer does that is started by ``script``, in a folder of its own."""
     path = f"import sys; sys.path[:0] = [{str(ROOT)!r}]; from fuzz import __main__ as fuzz; "
     command = [sys.executable, "-c", path + script]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_an_input_that_hangs_ends_the_run(tmp_path: Path) -> None:
