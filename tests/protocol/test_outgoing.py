@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import Closed, UsageError
+from mcpipe.errors import Closed, ServerExited, UsageError
 from mcpipe.protocol.outgoing import CALL, Call, Outgoing
 from mcpipe.wire.messages import Error, ErrorDetail, Notification, Result
 from tests.protocol.walks import rows_taken
@@ -203,11 +203,15 @@ def test_after_a_restart_an_answer_of_the_old_server_is_unknown() -> None:
 def test_closing_loses_every_call() -> None:
     calls = new()
     first, second = calls.open("a", 0, timeout=1), calls.open("b", 0, timeout=1)
-    assert calls.close() == [first, second]
+    gone = ServerExited("weather", phase="call", exit_code=3)
+    assert calls.close(gone) == [first, second]
     assert (first.state, second.state, len(calls)) == ("lost", "lost", 0)
-    assert calls.close() == []
-    with pytest.raises(Closed, match="tools/list was not sent"):
+    assert first.cause is second.cause is gone
+    assert calls.close(Closed("Closed.")) == []
+    with pytest.raises(Closed, match="tools/list was not sent: the connection is closed") as caught:
         calls.open("tools/list", 1, timeout=1)
+    assert caught.value.__cause__ is gone
+    assert str(gone) in str(caught.value)
 
 
 def test_the_number_of_open_calls_is_bounded() -> None:

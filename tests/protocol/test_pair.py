@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from mcpipe.errors import Closed
 from mcpipe.protocol.incoming import Incoming, Work
 from mcpipe.protocol.listening import Change, Listener, Subscription
 from mcpipe.protocol.outgoing import CALL, Call, Outgoing
@@ -27,6 +28,7 @@ from mcpipe.wire.decoding import decode_line
 from mcpipe.wire.messages import Error, Message, Notification, Request, RequestId, Result, encode_line
 
 URIS = ["a:1", "a:2"]
+GONE = Closed("The server died.")
 CHANGES: dict[str, ListTopic] = {method: topic for topic, method in LIST_CHANGED.items()}
 
 
@@ -271,7 +273,7 @@ class Pair(RuleBasedStateMachine):
         self.deaths += 1
         for work in self.incoming.close():
             assert not work.is_running
-        for call in self.outgoing.close():
+        for call in self.outgoing.close(GONE):
             self.end(call)
         lost = self.listener.lose()
         self.connect()
@@ -299,7 +301,7 @@ class Pair(RuleBasedStateMachine):
                 self.client_reads_one()
         self.now += 1000
         self.wait(0.1)
-        for call in self.outgoing.close():
+        for call in self.outgoing.close(GONE):
             self.end(call)
         assert all(self.ends[call.id] == 1 for call in self.calls)
         assert len(self.outgoing) == 0

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from mcpipe.errors import Closed, UsageError
+from mcpipe.errors import Closed, McpipeError, UsageError
 from mcpipe.protocol.tables import Table
 from mcpipe.wire.messages import Error, Notification, RequestId, Result
 
@@ -53,6 +53,8 @@ class Call(msgspec.Struct, eq=False):
     latest: float | None
     state: _State = "open"
     progress: float | None = None
+    #: Why the connection ended, if that is what ended the call.
+    cause: McpipeError | None = None
 
     @property
     def may_be_cancelled(self) -> bool:
@@ -70,7 +72,7 @@ class Outgoing:
         self._first_id = self._next_id = first_id
         self._max_in_flight = max_in_flight
         self._earliest: float | None = None
-        self._closed = False
+        self._cause: McpipeError | None = None
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -101,8 +103,8 @@ class Outgoing:
                 raise UsageError(
                     f"The {name} of {method} is {wait}: give it a number of seconds, or None for no limit."
                 )
-        if self._closed:
-            raise Closed(f"{method} was not sent: the connection is closed.")
+        if self._cause is not None:
+            raise Closed(f"{method} was not sent: the connection is closed. {self._cause}") from self._cause
         if self.is_full:
             raise UsageError(
                 f"{method} was not sent: {self._max_in_flight} requests are open already. Wait for one to end."
@@ -164,11 +166,15 @@ class Outgoing:
             self._earliest = _earlier(self._earliest, call.deadline)
         return notes
 
-    def close(self) -> list[Call]:
-        """The connection is gone: returns the calls that are lost with it. No call can begin after that."""
-        self._closed = True
+    def close(self, cause: McpipeError) -> list[Call]:
+        """The connection is gone, and this is why: returns the calls that are lost with it.
+
+        No call can begin after that. Closed again, the first cause stays.
+        """
+        self._cause = self._cause or cause
         lost = list(self._calls.values())
         for call in lost:
+            call.cause = self._cause
             self._end(call.id, "lose")
         return lost
 
