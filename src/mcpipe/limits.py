@@ -9,12 +9,14 @@ import msgspec
 
 from mcpipe.errors import UsageError
 
-__all__ = ["DEFAULT_LIMITS", "MAX_DEPTH", "MAX_FOREIGN", "MAX_STATE", "Limits"]
+__all__ = ["DEFAULT_LIMITS", "MAX_DEPTH", "MAX_EVENT_FIELD", "MAX_FOREIGN", "MAX_STATE", "Limits"]
 
 #: How deep the arrays and objects of a message may be nested. Interpreters have limits of their own, from 1,000 to
 #: 10,000, and with a small stack some of them crash before they reach it.
 MAX_DEPTH = 500
-
+#: Bytes in the id or the name of a server-sent event. An id outlives its event: it is held as long as the stream, and
+#: sent back in a header when the stream is resumed.
+MAX_EVENT_FIELD = 1024
 #: Bytes of an envelope that belong to no known key: white space, unknown members, needless escapes. No real peer has a
 #: hundred, and the search for a key that appears twice costs time and memory in proportion to them.
 MAX_FOREIGN = 16 * 1024

@@ -269,7 +269,8 @@ def allowed_revisions(names: Iterable[str] | None) -> tuple[Revision, ...]:
 
 def newest_first(revisions: Iterable[Revision]) -> tuple[Revision, ...]:
     """The same revisions in the order of preference, each once."""
-    return tuple(sorted(set(revisions), key=str, reverse=True))
+    by_name = {revision.name: revision for revision in revisions}
+    return tuple(by_name[name] for name in sorted(by_name, reverse=True))
 
 
 def choose_revision(ours: Iterable[Revision], theirs: Iterable[object]) -> Revision | None:

@@ -84,7 +84,8 @@ class Admission:
         if not served:
             raise UsageError("A server that speaks no protocol revision cannot serve anyone.")
         self.state: _State = SESSION.initial
-        self._modern = [revision for revision in newest_first(served) if revision.is_modern]
+        # By name: this is asked for every modern request.
+        self._modern = {revision.name: revision for revision in newest_first(served) if revision.is_modern}
         self._legacy = [revision for revision in newest_first(served) if not revision.is_modern]
         #: How the legacy session was opened, or None while there is none.
         self.session: Handshake | None = None
@@ -116,7 +117,7 @@ class Admission:
         version = meta.protocol_version
         if version is None:
             return _invalid(f"params._meta must have {PROTOCOL_VERSION!r}, the protocol version of the request.")
-        revision = choose_revision(self._modern, [version])
+        revision = self._modern.get(version)
         if revision is None:
             return self._unsupported(version)
         capabilities = meta.client_capabilities
@@ -150,7 +151,7 @@ class Admission:
 
     def _unsupported(self, version: str) -> Refused:
         # Only the modern ones: a request with metadata in a legacy version would be refused again.
-        supported = [revision.name for revision in self._modern]
+        supported = list(self._modern)
         requested = version[:_LONGEST_VERSION]
         return Refused(
             ErrorDetail(

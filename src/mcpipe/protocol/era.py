@@ -185,7 +185,8 @@ class EraFinder:
 
     ``allowed`` are the revisions that the user lets us speak. ``remembered`` is the era found earlier: after ``legacy``
     the probe is skipped, after ``modern`` a silent server is given longer; a wrong memory is noticed and the
-    question asked after all. After an end (``state`` is final) every further answer is late and changes nothing.
+    question asked after all. An answer to a question that is not open, or not any more, is counted as ``late`` and
+    changes nothing.
     """
 
     def __init__(

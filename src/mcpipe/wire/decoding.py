@@ -5,8 +5,8 @@ follows from which keys it has, never from their values. A line that is not a me
 why, and knows the answer it deserves.
 
 What is refused: bytes that are not UTF-8, anything that is not JSON to the letter (NaN, lone surrogates and raw control
-characters too), nesting more than `MAX_DEPTH` deep, ids that are neither text nor an integer of 64
-bits, a key that appears twice in the envelope, and an envelope with more than `MAX_FOREIGN` bytes of no known key.
+characters too), nesting more than `MAX_DEPTH` deep, ids that are neither text nor an integer of 64 bits, a key that
+appears twice in the envelope, and an envelope with more than `MAX_FOREIGN` bytes of no known key.
 What is not looked at: keys that appear twice inside a payload (there the last one wins), and unknown keys.
 """
 
@@ -57,7 +57,7 @@ class BadMessage(msgspec.Struct, frozen=True):
     code: int
     #: The id, where the line has one that can be trusted.
     id: RequestId | UnsetType = UNSET
-    #: It has a result or an error: never to be answered, but the call with that id can be failed at once.
+    #: It has, or might have, a result or an error: never to be answered, but the call with that id can be failed now.
     is_response: bool = False
 
     def reply(self, *, idless_errors: bool) -> Error | None:

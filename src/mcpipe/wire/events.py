@@ -11,15 +11,13 @@ from io import BytesIO
 import msgspec
 
 from mcpipe.errors import EncodeError, UsageError
+from mcpipe.limits import MAX_EVENT_FIELD
 from mcpipe.wire.lines import BYTE_ORDER_MARK, HEAD_BYTES, Unfinished
 
 __all__ = ["Event", "EventDecoder", "EventTooLong", "encode_comment", "encode_event"]
 
 # As much of an over-long line as its head may need.
 _KEPT = len("data: ") + HEAD_BYTES
-# The longest id or name of an event, in bytes. An id outlives its event: it is held as long as the stream, and sent
-# back in a header when the stream is resumed. Names and ids are short; what is longer is a mistake or an attack.
-_FIELD_BYTES = 1024
 # More digits than this are no number of milliseconds that anybody waits, and Python refuses to read thousands of them.
 _RETRY_DIGITS = 18
 
@@ -248,18 +246,18 @@ def _value(line: bytes) -> memoryview:
 
 def _short_text(value: bytes) -> str | None:
     """The text of a field, None if it is too long, as it came or as it would be sent back."""
-    if len(value) > _FIELD_BYTES:
+    if len(value) > MAX_EVENT_FIELD:
         return None
     text = value.decode("utf-8", "replace")
-    return text if len(text.encode()) <= _FIELD_BYTES else None
+    return text if len(text.encode()) <= MAX_EVENT_FIELD else None
 
 
 def _written(name: str, text: str, forbidden: str) -> bytes:
     if any(character in text for character in forbidden):
         raise EncodeError(f"The {name} of an event has a character in it that would end the field: {text[:80]!a}.")
     value = _utf8(name, text)
-    if len(value) > _FIELD_BYTES:
-        raise EncodeError(f"The {name} of an event has {len(value)} bytes: use one of at most {_FIELD_BYTES}.")
+    if len(value) > MAX_EVENT_FIELD:
+        raise EncodeError(f"The {name} of an event has {len(value)} bytes: use one of at most {MAX_EVENT_FIELD}.")
     return value
 
 
