@@ -1,0 +1,84 @@
+"""What every transport gives: a connection, and what it asks of whoever owns one.
+
+Messages are pushed, not awaited: a connection calls its receiver for each message, on the event loop's thread and
+never from within a call of the receiver's own. That way a message costs no task and no turn of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from mcpipe.wire.decoding import BadMessage, Batch
+from mcpipe.wire.messages import Message
+
+__all__ = ["Connection", "Receiver", "Stats"]
+
+
+class Stats(msgspec.Struct):
+    """What went over a connection so far. A batch counts as one message."""
+
+    messages_in: int = 0
+    messages_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    #: Lines that were no message and were passed over.
+    bad_lines: int = 0
+
+
+class Receiver(Protocol):
+    """The owner of a connection. Its methods return at once and raise nothing."""
+
+    def received(self, item: Message | BadMessage | Batch) -> None:
+        """One message came, or a line that is none. Batches come as such whatever the revision."""
+
+    def ended(self, *, clean: bool) -> None:
+        """The peer sends no more: at the end of a message (``clean``) or in the middle of one.
+
+        What came of a torn last message has been received already. Sending still works. Called at most once.
+        """
+
+    def broke(self, error: OSError) -> None:
+        """Nothing can be sent any more, for instance because the peer is gone. Called at most once."""
+
+
+class Connection(Protocol):
+    """One connection to one peer.
+
+    All methods belong to the thread of the event loop that ``start`` was called on. After ``close`` or ``abort`` the
+    receiver is not called any more.
+    """
+
+    stats: Stats
+    #: Whether more is queued than the peer should be made to catch up with. Whoever can wait should.
+    is_clogged: bool
+
+    def start(self, receiver: Receiver) -> None:
+        """Begin to read. To be called once."""
+
+    def send(self, message: Message) -> None:
+        """Queue one message. What one turn of the loop sends goes out in one write.
+
+        `EncodeError` if it cannot be written as JSON; then nothing was queued. Nothing happens on a connection that
+        is closed or broken.
+        """
+
+    def send_batch(self, messages: Sequence[Message]) -> None:
+        """Queue several messages as one batch; otherwise as ``send``."""
+
+    async def drained(self) -> None:
+        """Wait until the connection is no longer clogged, or is closed or broken. Cancelling this harms nothing."""
+
+    def pause(self) -> None:
+        """Stop reading, as far as the transport can; what was read already may still be received."""
+
+    def resume(self) -> None:
+        """Read again."""
+
+    async def close(self) -> None:
+        """Write what is queued, then close. May be called again. Cancelled, it aborts."""
+
+    def abort(self) -> None:
+        """Close at once; what is queued is lost. May be called again, and after ``close``."""

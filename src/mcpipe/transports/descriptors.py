@@ -1,0 +1,262 @@
+"""File descriptors, and everything about them that differs between systems.
+
+What a descriptor is, how to write to it without ever waiting for its reader, how to keep it from children and forks.
+The flags of a descriptor belong to everybody who holds a copy of it, other processes too: they are left as they are,
+where the system has another way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import select
+import socket
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Literal, TypeAlias
+
+__all__ = [
+    "BlockingSink",
+    "Kind",
+    "PipeSink",
+    "SocketSink",
+    "close_private",
+    "enlarge_pipe",
+    "is_open",
+    "keep_private",
+    "kind_of",
+    "open_sink",
+    "private_copy",
+    "put_copy",
+    "put_null",
+    "wait_for_input",
+]
+
+#: What the event loop can watch: pipes (named ones too) and sockets. The rest are files, terminals and devices.
+Kind: TypeAlias = Literal["pipe", "socket", "other"]
+
+#: What a pipe is enlarged to once it has been full. It is the most that Linux gives everybody.
+_PIPE_BYTES = 1024 * 1024
+#: The most pieces that one write may have (IOV_MAX; POSIX grants 16, and Linux, macOS and the BSDs 1024).
+_MAX_PIECES = 1024
+#: Descriptors below this have a meaning for every program.
+_FIRST_PRIVATE = 3
+
+
+def is_open(fd: int) -> bool:
+    """Whether the number belongs to an open file."""
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def kind_of(fd: int) -> Kind:
+    """What the descriptor is; `OSError` if it is closed."""
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISFIFO(mode):
+        return "pipe"
+    return "socket" if stat.S_ISSOCK(mode) else "other"
+
+
+def enlarge_pipe(fd: int) -> None:
+    """Give a pipe more room, where the system can. Users have a quota for that, so do it for those that need it."""
+    # EPERM says that the quota is used up, EBUSY that the room is taken, EBADF that this is no pipe: all are fine.
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+
+# --- Privacy ---
+
+_private: set[int] = set()
+
+
+def private_copy(fd: int) -> int:
+    """A second descriptor for the same file, for this process alone, and not one of the standard three."""
+    return keep_private(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_PRIVATE))
+
+
+def keep_private(fd: int) -> int:
+    """Take a descriptor over: programs started from here do not get it, and in a fork it is the null device."""
+    os.set_inheritable(fd, False)
+    _private.add(fd)
+    return fd
+
+
+def close_private(fd: int) -> None:
+    """Close what `private_copy` or `keep_private` gave."""
+    _private.discard(fd)
+    os.close(fd)
+
+
+def put_copy(fd: int, target: int, *, inheritable: bool = True) -> None:
+    """Make ``target`` another descriptor for the file of ``fd``, whatever it was before."""
+    os.dup2(fd, target, inheritable)
+
+
+def put_null(target: int) -> None:
+    """Make ``target`` the null device, also for children."""
+    null = os.open(os.devnull, os.O_RDWR)
+    if null == target:  # it was free
+        os.set_inheritable(null, True)
+        return
+    try:
+        os.dup2(null, target)
+    finally:
+        os.close(null)
+
+
+def _leave_to_the_parent() -> None:
+    # Not closed: whatever in the fork still has the numbers must not meet a stranger's file behind them.
+    if _private:
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in _private:
+            os.dup2(null, fd, inheritable=False)
+        os.close(null)
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
+
+
+# --- Reading ---
+
+
+def wait_for_input(fd: int, wake: int) -> bool:
+    """Block until ``fd`` has something to read (True), or the other end of the pipe ``wake`` was closed (False)."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    return all(ready != wake for ready, _ in poll.poll())
+
+
+# --- Writing ---
+
+
+class _DescriptorSink:
+    """What all ways to write to a descriptor have in common. It owns the descriptor."""
+
+    __slots__ = ("_fd", "_loop")
+
+    def __init__(self, fd: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._fd = keep_private(fd)
+
+    def watch(self, then: Callable[[], None]) -> None:
+        """Call ``then`` whenever there is room again."""
+        self._loop.add_writer(self._fd, then)
+
+    def unwatch(self) -> None:
+        """Do so no more."""
+        self._loop.remove_writer(self._fd)
+
+    def close(self) -> None:
+        """Close the descriptor; it must not be watched."""
+        close_private(self._fd)
+
+
+class PipeSink(_DescriptorSink):
+    """Writes to a pipe through a description of our own, so that only we have it non-blocking."""
+
+    __slots__ = ("_is_large", "_was_blocking")
+
+    def __init__(self, fd: int) -> None:
+        own = _reopened(fd)
+        super().__init__(fd if own is None else own)
+        self._is_large = False
+        self._was_blocking = own is None and os.get_blocking(fd)
+        if own is not None:
+            close_private(fd)
+        elif self._was_blocking:
+            os.set_blocking(fd, False)
+
+    def write(self, pieces: Sequence[bytes | memoryview]) -> int:
+        """Write what the pipe has room for."""
+        try:
+            return os.writev(self._fd, pieces[:_MAX_PIECES])
+        except BlockingIOError:
+            return 0
+
+    def watch(self, then: Callable[[], None]) -> None:
+        """Call ``then`` whenever there is room again, of which there will be more."""
+        if not self._is_large:
+            self._is_large = True
+            enlarge_pipe(self._fd)
+        super().watch(then)
+
+    def close(self) -> None:
+        """Close the pipe, as blocking as it was."""
+        if self._was_blocking:
+            os.set_blocking(self._fd, True)
+        super().close()
+
+
+class SocketSink(_DescriptorSink):
+    """Writes to a socket, and asks it each time not to wait."""
+
+    __slots__ = ("_socket",)
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd)
+        self._socket = socket.socket(fileno=fd)
+        if self._socket.gettimeout() is not None:
+            # The program set a default timeout for its sockets; with one, a socket would wait all the same.
+            self._socket.settimeout(None)
+
+    def write(self, pieces: Sequence[bytes | memoryview]) -> int:
+        """Write what the socket has room for."""
+        try:
+            return self._socket.sendmsg(pieces[:_MAX_PIECES], (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.detach()
+        super().close()
+
+
+class BlockingSink(_DescriptorSink):
+    """Writes to a file, a terminal or a device, which cannot be watched: all of it, and waits if it must."""
+
+    __slots__ = ()
+
+    def write(self, pieces: Sequence[bytes | memoryview]) -> int:
+        """Write everything."""
+        rest = memoryview(b"".join(pieces))
+        total = len(rest)
+        while rest:
+            try:
+                rest = rest[os.write(self._fd, rest) :]
+            except BlockingIOError:
+                # Somebody who shares a terminal with us has made it non-blocking.
+                select.select((), (self._fd,), ())
+        return total
+
+
+def open_sink(fd: int) -> PipeSink | SocketSink | BlockingSink:
+    """The way to write to a descriptor, which then belongs to the sink."""
+    kind = kind_of(fd)
+    if kind == "pipe":
+        return PipeSink(fd)
+    return SocketSink(fd) if kind == "socket" else BlockingSink(fd)
+
+
+def _reopened(fd: int) -> int | None:
+    """The same pipe under a new description, non-blocking, or None where there is no way to that.
+
+    There is none without /proc, for a pipe that another user made, and for one that nobody reads any more.
+    """
+    try:
+        own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    if own >= _FIRST_PRIVATE:
+        return own
+    try:
+        return fcntl.fcntl(own, fcntl.F_DUPFD_CLOEXEC, _FIRST_PRIVATE)
+    finally:
+        os.close(own)

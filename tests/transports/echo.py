@@ -1,0 +1,52 @@
+"""A process that answers on its standard streams, as the tests start it: each request gets its params back.
+
+A request for ``do`` is answered after some code of the test has been run, and one for ``stop`` is the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from mcpipe.transports.stdio import Stdio, take_stdio
+from mcpipe.transports.stream import StreamConnection
+from mcpipe.wire.decoding import BadMessage, Batch
+from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, Result
+
+
+class Echo:
+    def __init__(self, connection: StreamConnection, do: Callable[[], object]) -> None:
+        self.connection = connection
+        self.do = do
+        self.is_done = asyncio.Event()
+
+    def received(self, item: Message | BadMessage | Batch) -> None:
+        if isinstance(item, Request):
+            if item.method == "do":
+                self.do()
+            self.connection.send(Result(item.id, item.params))
+            if item.method == "stop":
+                self.is_done.set()
+        elif isinstance(item, BadMessage):
+            self.connection.send(Error(0, ErrorDetail(item.code, item.reason)))
+
+    def ended(self, *, clean: bool) -> None:
+        self.connection.send(Notification("ended", {"clean": clean}))
+        self.is_done.set()
+
+    def broke(self, error: OSError) -> None:
+        self.is_done.set()
+
+
+async def echo(stdio: Stdio, do: Callable[[], object] = lambda: None) -> None:
+    """Answer until the end of the input."""
+    connection = stdio.connection()
+    receiver = Echo(connection, do)
+    connection.start(receiver)
+    await receiver.is_done.wait()
+    await connection.close()
+
+
+def serve(do: Callable[[], object] = lambda: None) -> None:
+    """The same as a whole program: the streams are not given back."""
+    asyncio.run(echo(take_stdio(), do))

@@ -1,0 +1,152 @@
+"""What the tests of connections share: a receiver that keeps all, pairs of connected ends, and a look at what leaks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from mcpipe.limits import DEFAULT_LIMITS, Limits
+from mcpipe.transports.connection import Connection
+from mcpipe.transports.descriptors import open_sink
+from mcpipe.transports.framed import LineConnection, Trace
+from mcpipe.transports.memory import memory_pair
+from mcpipe.transports.stream import StreamConnection, ThreadSource
+from mcpipe.wire.decoding import BadMessage, Batch
+from mcpipe.wire.messages import Message, Notification, Request
+
+Item: TypeAlias = Message | BadMessage | Batch
+
+# Long enough for the slowest machine, and only ever waited for if something is broken.
+PATIENCE = 60.0
+# Enough for whatever could still happen to have happened.
+TURNS = 50
+
+
+class Recorder:
+    """A receiver that keeps what it is given, and calls ``on_item`` with it."""
+
+    def __init__(self, on_item: Callable[[Item], None] | None = None) -> None:
+        self.items: list[Item] = []
+        self.ends: list[bool] = []
+        self.errors: list[OSError] = []
+        self.on_item = on_item
+        self._changed = asyncio.Event()
+
+    def received(self, item: Item) -> None:
+        self.items.append(item)
+        self._changed.set()
+        if self.on_item is not None:
+            self.on_item(item)
+
+    def ended(self, *, clean: bool) -> None:
+        self.ends.append(clean)
+        self._changed.set()
+
+    def broke(self, error: OSError) -> None:
+        self.errors.append(error)
+        self._changed.set()
+
+    @property
+    def names(self) -> list[str]:
+        """The methods of the requests and notifications that came."""
+        return [item.method for item in self.items if isinstance(item, Request | Notification)]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def until_count(self, count: int) -> None:
+        await self.until(lambda: len(self.items) >= count)
+
+    async def until_end(self) -> None:
+        await self.until(lambda: self.ends)
+
+
+async def turns(count: int = TURNS) -> None:
+    """Let the loop turn."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    """Run a test in a loop, with a bound on its time."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await main()
+
+    asyncio.run(bounded())
+
+
+def open_descriptors() -> dict[str, str]:
+    """The open descriptors of the process, and what they are."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 (a Path would open another one on the way)
+        try:
+            found[name] = str(Path(f"/proc/self/fd/{name}").readlink())
+        except OSError:
+            continue  # the one that was open to list the others
+    return found
+
+
+def readers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "mcpipe-reader"]
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Fails if what runs inside leaves a descriptor or a thread behind."""
+    before = open_descriptors()
+    yield
+    until = time.monotonic() + PATIENCE
+    # Nobody waits for a reader to be gone, except here.
+    while readers() and time.monotonic() < until:
+        time.sleep(0.001)
+    assert readers() == []
+    assert open_descriptors() == before
+
+
+# --- Pairs ---
+
+
+def pipe_pair(*, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None) -> tuple[Connection, Connection]:
+    (far_in, near_out), (near_in, far_out) = os.pipe(), os.pipe()
+    return StreamConnection(near_in, near_out, limits=limits, trace=trace), StreamConnection(far_in, far_out)
+
+
+def socket_pair(*, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None) -> tuple[Connection, Connection]:
+    near, far = (end.detach() for end in socket.socketpair())
+    return StreamConnection(near, near, limits=limits, trace=trace), StreamConnection(far, far)
+
+
+def thread_pair(*, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None) -> tuple[Connection, Connection]:
+    """As the first, but read by threads."""
+    (far_in, near_out), (near_in, far_out) = os.pipe(), os.pipe()
+
+    def end(read_fd: int, write_fd: int, limits: Limits, trace: Trace | None) -> Connection:
+        source, sink = ThreadSource(read_fd), open_sink(write_fd)
+        return LineConnection(source, sink, limits=limits, expect=Request, trace=trace)
+
+    return end(near_in, near_out, limits, trace), end(far_in, far_out, DEFAULT_LIMITS, None)
+
+
+class Maker(Protocol):
+    """Makes a pair; the limits are those of its first end at least."""
+
+    def __call__(self, *, limits: Limits = ...) -> tuple[Connection, Connection]: ...
+
+
+PAIRS: dict[str, Maker] = {
+    "pipe": pipe_pair,
+    "socket": socket_pair,
+    "thread": thread_pair,
+    "memory": memory_pair,
+}
