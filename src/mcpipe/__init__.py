@@ -1,5 +1,7 @@
 """The Model Context Protocol over pipes, sockets and HTTP: every revision, both ends."""
 
+from typing import TYPE_CHECKING, Any
+
 from mcpipe.errors import (
     Closed,
     ConnectError,
@@ -11,6 +13,7 @@ from mcpipe.errors import (
     ProtocolError,
     RemoteError,
     RequestCancelled,
+    RequestError,
     RequestLost,
     RequestTimeout,
     ServerExited,
@@ -18,25 +21,64 @@ from mcpipe.errors import (
     ToolError,
     UsageError,
 )
+from mcpipe.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from mcpipe.client.client import Client
+    from mcpipe.client.connecting import connect
+    from mcpipe.server.context import Context
+    from mcpipe.server.media import Audio, File, Image
+    from mcpipe.server.server import Server
 
 __all__ = [
+    "Audio",
+    "Client",
     "Closed",
     "ConnectError",
+    "Context",
     "DecodeError",
     "EncodeError",
+    "File",
+    "Image",
     "McpipeError",
     "NoCommonRevision",
     "NotInRevision",
     "ProtocolError",
     "RemoteError",
     "RequestCancelled",
+    "RequestError",
     "RequestLost",
     "RequestTimeout",
+    "Server",
     "ServerExited",
     "StateRefused",
     "ToolError",
     "UsageError",
     "__version__",
+    "connect",
 ]
+
+# What takes more than errors is loaded when it is asked for: a program that is only a server never loads the client.
+_HOMES = {
+    "Audio": "mcpipe.server.media",
+    "Client": "mcpipe.client.client",
+    "Context": "mcpipe.server.context",
+    "File": "mcpipe.server.media",
+    "Image": "mcpipe.server.media",
+    "Server": "mcpipe.server.server",
+    "connect": "mcpipe.client.connecting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

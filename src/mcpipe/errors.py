@@ -5,6 +5,7 @@
     │   ├── EncodeError       a value that JSON cannot carry
     │   └── NotInRevision     something that the agreed revision does not have
     ├── ToolError             a tool's own message to the model
+    ├── RequestError          a handler's own JSON-RPC error, to answer its request with
     ├── ConnectError          a server could not be started, or no agreement was reached
     │   └── NoCommonRevision  both sides work, but share no protocol revision
     ├── ServerExited          the server's process ended when it should not have
@@ -36,6 +37,7 @@ __all__ = [
     "ProtocolError",
     "RemoteError",
     "RequestCancelled",
+    "RequestError",
     "RequestLost",
     "RequestTimeout",
     "ServerExited",
@@ -67,6 +69,16 @@ class NotInRevision(UsageError):
 
 class ToolError(McpipeError):
     """Raised by a tool to tell the model what went wrong, in the author's words."""
+
+
+class RequestError(McpipeError):
+    """Raised by a server's handler: the request is answered with this JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        self.code = code
+        self.message = message
+        self.data = data
+        super().__init__(message)
 
 
 class ConnectError(McpipeError):

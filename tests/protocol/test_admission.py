@@ -157,6 +157,18 @@ DECLARED: list[tuple[dict[str, Any], set[Need]]] = [
 
 
 @pytest.mark.req("META-4")
+@pytest.mark.req("META-7")
+def test_the_same_metadata_means_the_same_however_often_and_however_much_other_came_between() -> None:
+    admission = Admission(REVISIONS)
+    for round_number in range(3):
+        for token in range(40):
+            outcome = admission.request(modern("tools/list", progressToken=token, long="x" * 3000 * (token % 2)))
+            assert isinstance(outcome, Admitted), round_number
+            assert outcome.progress_token == token
+    assert isinstance(admission.request(modern("tools/list", **{CLIENT_CAPABILITIES: {"roots": {}}})), Admitted)
+    assert refusal(admission.request(modern("tools/list", **{PROTOCOL_VERSION: "x"}))).code == UNSUPPORTED_VERSION
+
+
 @pytest.mark.parametrize(("declared", "has"), DECLARED)
 def test_what_a_client_has_declared(declared: dict[str, Any], has: set[Need]) -> None:
     capabilities = msgspec.convert(declared, ClientCapabilities)

@@ -133,6 +133,18 @@ def test_progress_extends_the_time_up_to_the_maximum() -> None:
     assert [ended for ended, _ in calls.expire(125)] == [call]
 
 
+@pytest.mark.req("CAN-5")
+def test_another_sign_of_work_extends_the_time_as_well() -> None:
+    calls, call = opened(timeout=10, latest=15)
+    calls.extend(call, 102)
+    assert (call.deadline, call.progress) == (112, None)
+    calls.extend(call, 109)
+    assert call.deadline == 115
+    calls, endless = opened(timeout=None)
+    calls.extend(endless, 102)
+    assert endless.deadline is None
+
+
 def test_a_maximum_below_the_timeout_holds() -> None:
     _, call = opened(timeout=10, latest=3)
     assert call.deadline == 103

@@ -73,6 +73,16 @@ def test_each_gets_what_it_asked_for_under_its_own_id() -> None:
     assert publications.resource_updated("a:3") == []
 
 
+def test_a_resource_is_watched_while_a_subscription_names_it() -> None:
+    subscriptions = publisher()
+    assert not subscriptions.is_watched("a://b")
+    subscriptions.open(1, SubscriptionFilter(resource_subscriptions=["a://b"]))
+    assert subscriptions.is_watched("a://b")
+    assert not subscriptions.is_watched("a://c")
+    subscriptions.cancel(1)
+    assert not subscriptions.is_watched("a://b")
+
+
 @pytest.mark.req("SUB-5", "CAN-6")
 def test_the_server_ends_one_with_a_complete_result_and_no_cancellation() -> None:
     publications = publisher()

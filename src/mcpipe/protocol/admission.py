@@ -7,7 +7,7 @@ with ``initialize``, which lasts as long as the connection. Both may use the sam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -89,17 +89,28 @@ class Admission:
         self._legacy = [revision for revision in newest_first(served) if not revision.is_modern]
         #: How the legacy session was opened, or None while there is none.
         self.session: Handshake | None = None
+        # What metadata said, by its bytes. A client sends the same with most requests, and the verdict follows from
+        # nothing else; in a session, which opens once and stays as it is, from that as well.
+        self._verdicts: dict[bytes, Admitted] = {}
 
     def request(self, request: Request, *, in_batch: bool = False) -> Admitted | Handshake | Refused:
         """Judge a request by its method and metadata. Its other parameters are not looked at."""
         try:
             if request.method == "initialize":
                 return self._handshake(request, in_batch=in_batch)
-            meta = RequestMeta.of(_read(request, _Metadata).meta)
+            try:
+                written = bytes(_decode_metadata(request.params).meta)
+            except (TypeError, msgspec.DecodeError, UnicodeDecodeError):
+                # Nothing is there, or it says what is wrong.
+                written = bytes(read(_Metadata, request.params, what="params").meta)
+            verdict = self._verdicts.get(written)
+            if verdict is not None and request.method != "server/discover":
+                return verdict
+            meta = RequestMeta.of(read(_Meta, written, what="params._meta"))
             if self._modern and (request.method == "server/discover" or not _MODERN_KEYS.isdisjoint(meta.raw)):
-                return self._stateless(meta)
+                return self._remembered(written, self._stateless(meta))
             if self.session is not None:
-                return self._in_session(self.session, meta)
+                return self._remembered(written, self._in_session(self.session, meta))
             if self._legacy and request.method == "ping":
                 return self._in_session(Handshake(self._legacy[0], ClientCapabilities(), None), meta)
         except DecodeError as error:
@@ -125,13 +136,20 @@ class Admission:
             return _invalid(f"params._meta must have {CLIENT_CAPABILITIES!r}, the client's capabilities.")
         return Admitted(revision, capabilities, meta.client_info, meta.progress_token, meta.log_level, meta)
 
+    def _remembered(self, written: bytes, verdict: Admitted | Refused) -> Admitted | Refused:
+        if isinstance(verdict, Admitted) and len(written) <= _LONGEST_REMEMBERED:
+            if len(self._verdicts) >= _MOST_REMEMBERED:
+                self._verdicts.clear()
+            self._verdicts[written] = verdict
+        return verdict
+
     def _in_session(self, session: Handshake, meta: RequestMeta) -> Admitted:
         return Admitted(session.revision, session.capabilities, session.client_info, meta.progress_token, None, meta)
 
     def _handshake(self, request: Request, *, in_batch: bool) -> Handshake | Refused:
         if not self._legacy:
             return self._unsupported(_requested(request))
-        opening = _read(request, _Opening)
+        opening = read(_Opening, request.params, what="params")
         if self.session is not None:
             return _wrong("This session is open already: initialize comes once, at its start.")
         if in_batch:
@@ -202,8 +220,18 @@ _LONGEST_VERSION = 64
 _MODERN_KEYS = frozenset((PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL))
 
 
+#: How much metadata is remembered: for one client it is most often the same, or differs in a progress token.
+_MOST_REMEMBERED = 16
+_LONGEST_REMEMBERED = 2048
+
+_Meta: Any = dict[str, Any] | None
+
+
 class _Metadata(Payload, frozen=True):
-    meta: dict[str, Any] | None = msgspec.field(name="_meta", default=None)
+    meta: msgspec.Raw = msgspec.field(name="_meta", default=msgspec.Raw(b"null"))
+
+
+_decode_metadata = msgspec.json.Decoder(_Metadata).decode
 
 
 class _Opening(Payload, frozen=True):
@@ -214,17 +242,10 @@ class _Opening(Payload, frozen=True):
     client_info: Implementation | None = None
 
 
-_Params = TypeVar("_Params", _Metadata, _Opening)
-
-
-def _read(request: Request, kind: type[_Params]) -> _Params:
-    return read(kind, request.params, what="params")
-
-
 def _requested(request: Request) -> str:
     """The version that ``initialize`` asks for; empty if that cannot be read."""
     try:
-        return _read(request, _Opening).protocol_version
+        return read(_Opening, request.params, what="params").protocol_version
     except DecodeError:
         return ""
 

@@ -40,12 +40,9 @@ class Work(msgspec.Struct, eq=False):
 
     id: RequestId
     method: str
+    #: Whether it counts as work in flight.
+    is_counted: bool
     state: _State = "running"
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether it counts as work in flight."""
-        return self.method != "subscriptions/listen"
 
     @property
     def is_running(self) -> bool:
@@ -60,26 +57,24 @@ class Incoming:
         self._works: dict[RequestId, Work] = {}
         self._counted = 0
         self._max_in_flight = max_in_flight
+        #: Whether another request has to wait until one of the open ones has ended. Notifications and responses have
+        #: to be read all the same: a cancellation, or the answer to a question of ours, may be what ends a request.
+        #: Subscriptions do not count; they stay open, and have a limit of their own.
+        self.is_full = False
 
     def __len__(self) -> int:
         return len(self._works)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether another request has to wait until one of the open ones has ended.
-
-        Notifications and responses have to be read all the same: a cancellation, or the answer to a question of
-        ours, may be what ends a request. Subscriptions do not count; they stay open, and have a limit of their own.
-        """
-        return self._counted >= self._max_in_flight
 
     def accept(self, request: Request) -> Work | Error:
         """Take a request in; an ``Error`` to send instead, if its id is that of a request still open."""
         if request.id in self._works:
             sentence = f"The id {_shown(request.id)} is that of a request that has not been answered yet."
             return Error(request.id, ErrorDetail(INVALID_REQUEST, sentence))
-        work = self._works[request.id] = Work(request.id, request.method)
-        self._counted += work.is_counted
+        is_counted = request.method != "subscriptions/listen"
+        work = self._works[request.id] = Work(request.id, request.method, is_counted)
+        if is_counted:
+            self._counted += 1
+            self.is_full = self._counted >= self._max_in_flight
         return work
 
     def find(self, request_id: Any) -> Work | None:
@@ -117,11 +112,13 @@ class Incoming:
         return works
 
     def _end(self, work: Work, event: _Event) -> bool:
-        if not work.is_running:
+        if work.state != "running":
             return False
-        work.state = WORK.after(work.state, event)
+        work.state = WORK.after("running", event)
         del self._works[work.id]
-        self._counted -= work.is_counted
+        if work.is_counted:
+            self._counted -= 1
+            self.is_full = False
         return True
 
 

@@ -147,9 +147,13 @@ class Outgoing:
             return None
         call.state = CALL.after(call.state, "progress")
         call.progress = progress
+        self.extend(call, now)
+        return call
+
+    def extend(self, call: Call, now: float) -> None:
+        """The peer is known to work on this call: its deadline moves as by progress, up to ``max_timeout``."""
         if call.timeout is not None:
             call.deadline = _earlier(now + call.timeout, call.latest)
-        return call
 
     def cancel(self, call: Call, reason: str | None = None) -> Notification | None:
         """Give a call up. Returns what to tell the peer; None if the call has ended or must not be cancelled."""

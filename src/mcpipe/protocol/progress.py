@@ -41,13 +41,17 @@ class ProgressMeter:
 
     def offer(self, progress: ProgressParams, now: float) -> ProgressParams | None:
         """The progress, if it may go out now; None if it is held back, or does not grow and is dropped."""
+        return self.due(now) if self.hold(progress) else None
+
+    def hold(self, progress: ProgressParams) -> bool:
+        """Hold the progress back, in place of an older one; False if it does not grow and is dropped."""
         if not _is_finite(progress.progress) or progress.progress <= self._highest:
-            return None
+            return False
         if progress.total is not None and not _is_finite(progress.total):
             progress = replace(progress, total=None)
         self._highest = progress.progress
         self._held = progress
-        return self.due(now)
+        return True
 
     def due(self, now: float) -> ProgressParams | None:
         """The value that was held back, if its time has come."""

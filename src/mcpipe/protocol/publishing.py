@@ -94,6 +94,10 @@ class Publisher:
         listeners = [it for it in self._publications.values() if topic in it.topics]
         return [self._publish(it, LIST_CHANGED[topic]) for it in listeners]
 
+    def is_watched(self, uri: str) -> bool:
+        """Whether any subscription asked for updates of this resource."""
+        return any(uri in publication.resources for publication in self._publications.values())
+
     def resource_updated(self, uri: str) -> list[Notification]:
         """A resource has changed: what to send, as for ``list_changed``."""
         listeners = [it for it in self._publications.values() if uri in it.resources]

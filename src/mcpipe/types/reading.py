@@ -17,6 +17,7 @@ T = TypeVar("T")
 _KNOWN = frozenset({"text", "image", "audio", "resource_link", "resource", "tool_use", "tool_result"})
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LONGEST_REASON = 300
+_JSON = (msgspec.Raw, bytes)
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
@@ -30,9 +31,13 @@ def read(kind: type[T], payload: Any, *, what: str = "payload") -> T:
     """
     if payload is msgspec.UNSET:
         payload = b"{}"
-    is_json = isinstance(payload, bytes | msgspec.Raw)
+    is_json = isinstance(payload, _JSON)
     try:
-        return _decode(kind, payload) if is_json else msgspec.convert(payload, kind)
+        if is_json:
+            # The way of each request: a decoder that is known is not looked for in another function.
+            decoder: msgspec.json.Decoder[T] | None = _decoders.get(kind)
+            return _decode(kind, payload) if decoder is None else decoder.decode(payload)
+        return msgspec.convert(payload, kind)
     except msgspec.ValidationError as error:
         if not _is_about_a_type(error):
             raise _unreadable(what, error) from error
@@ -58,10 +63,9 @@ class _Typed(Payload, frozen=True):
     result_type: str = COMPLETE
 
 
-def _decode(kind: Any, payload: bytes | msgspec.Raw) -> Any:
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+def _decode(kind: type[T], payload: bytes | msgspec.Raw) -> T:
+    decoder: msgspec.json.Decoder[T]
+    decoder = _decoders[kind] = _decoders.get(kind) or msgspec.json.Decoder(kind)
     return decoder.decode(payload)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import is_
 from typing import Any, TypeVar, get_args
 
@@ -21,6 +22,9 @@ __all__ = ["for_revision"]
 
 P = TypeVar("P", bound=Payload)
 
+_LISTS = (list, tuple)
+_NOTHING: Mapping[str, Any] = {}
+
 
 class _Plan(msgspec.Struct, frozen=True):
     """What has to be done to the payloads of one type for one revision."""
@@ -38,7 +42,7 @@ class _Plan(msgspec.Struct, frozen=True):
 _plans: dict[tuple[str, type[Payload]], _Plan | None] = {}
 
 
-def for_revision(payload: P, revision: Revision) -> P:
+def for_revision(payload: P, revision: Revision, more: Mapping[str, Any] = _NOTHING) -> P:
     """The payload as this revision has it: the same object if nothing has to change, otherwise a copy.
 
     What the revision lacks is left out, or said in another way where that keeps its meaning: a link or a sound becomes
@@ -46,10 +50,16 @@ def for_revision(payload: P, revision: Revision) -> P:
     params and results stay what they are. What the revision requires is filled in: ``resultType``, and cache hints
     that forbid caching. ``_meta`` is not looked into. The copy shares with the payload what has not changed.
 
-    Raises ``NotInRevision`` if the revision has no way to say it.
+    ``more`` has values for fields of the payload itself, to be set on the way. Raises ``NotInRevision`` if the revision
+    has no way to say it.
     """
-    plan = _plan_for(type(payload), revision)
-    return payload if plan is None else _follow(plan, payload, revision)
+    try:
+        plan = _plans[revision.name, type(payload)]
+    except KeyError:
+        plan = _plan_for(type(payload), revision)
+    if plan is not None:
+        return _follow(plan, payload, revision, more)  # type: ignore[no-any-return]
+    return replace(payload, **more) if more else payload
 
 
 def _plan_for(kind: type[Payload], revision: Revision) -> _Plan | None:
@@ -60,7 +70,7 @@ def _plan_for(kind: type[Payload], revision: Revision) -> _Plan | None:
         return plan
 
 
-def _follow(plan: _Plan, payload: Any, revision: Revision) -> Any:
+def _follow(plan: _Plan, payload: Any, revision: Revision, more: Mapping[str, Any]) -> Any:
     if plan.refused is not None:
         raise NotInRevision(f"Protocol revision {revision} has no {plan.refused}.")
     if plan.adapt is not None:
@@ -68,7 +78,10 @@ def _follow(plan: _Plan, payload: Any, revision: Revision) -> Any:
         if type(adapted) is not type(payload):
             return for_revision(adapted, revision)
         payload = adapted
-    changes = {name: value for name, value in plan.filled if getattr(payload, name) is None}
+    changes = dict(more)
+    for name, default in plan.filled:
+        if name not in changes and getattr(payload, name) is None:
+            changes[name] = default
     for name in plan.left_out:
         if getattr(payload, name) is not None:
             changes[name] = None
@@ -84,7 +97,13 @@ def _follow(plan: _Plan, payload: Any, revision: Revision) -> Any:
 def _write_value(value: Any, kinds: tuple[type[Payload], ...], revision: Revision) -> Any:
     if isinstance(value, kinds):
         return for_revision(value, revision)
-    if isinstance(value, list | tuple):
+    if isinstance(value, _LISTS):
+        # Most lists have nothing in them for which anything has to be done.
+        for item in value:
+            if isinstance(item, kinds):
+                break
+        else:
+            return value
         items = [for_revision(item, revision) if isinstance(item, kinds) else item for item in value]
         return value if all(map(is_, items, value)) else items
     if isinstance(value, dict):

@@ -1,0 +1,202 @@
+"""One request being worked on: what it may still send, and how it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError as ThreadCancelled
+from concurrent.futures import Future as ThreadFuture
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from mcpipe.errors import RequestCancelled
+from mcpipe.protocol.admission import Admitted
+from mcpipe.protocol.incoming import Work
+from mcpipe.protocol.progress import ProgressMeter
+from mcpipe.server.questions import Answers
+from mcpipe.server.workers import Job
+from mcpipe.types.base import Number, Payload
+from mcpipe.types.log import LOGGING_LEVELS, LoggingLevel, LogMessageParams
+from mcpipe.types.progress import ProgressParams
+from mcpipe.types.writing import for_revision
+from mcpipe.wire.messages import Notification, Request
+
+if TYPE_CHECKING:
+    from mcpipe.server.entries import Entry
+    from mcpipe.server.session import Session
+
+__all__ = ["Call", "Fallback"]
+
+T = TypeVar("T")
+
+#: From an entry and the error it failed with to the result that says so.
+Fallback: TypeAlias = "Callable[[Entry, BaseException], Payload]"
+
+#: How long progress waits, in seconds, before it is tried again on a client that does not keep up.
+_RETRY = 0.1
+
+_ENDED = "The request was cancelled or has ended, and nothing more is sent for it."
+
+_SEVERITY: dict[str, int] = {level: number for number, level in enumerate(LOGGING_LEVELS)}
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+class Call:
+    """One accepted request. It belongs to the thread of the event loop, except where a method says otherwise."""
+
+    __slots__ = (
+        "_meter",
+        "_timer",
+        "_waits",
+        "admitted",
+        "answers",
+        "entry",
+        "fallback",
+        "has_told",
+        "is_cancelled",
+        "job",
+        "request",
+        "session",
+        "task",
+        "to_result",
+        "work",
+    )
+
+    def __init__(self, session: Session, work: Work, admitted: Admitted, request: Request) -> None:
+        self.session = session
+        self.work = work
+        self.admitted = admitted
+        self.request = request
+        #: What is called, how its value becomes a result, and what is answered instead when it fails.
+        self.entry: Entry | None = None
+        self.to_result: Callable[[Any], Any] = _itself
+        self.fallback: Fallback | None = None
+        #: What runs an async function.
+        self.task: asyncio.Task[None] | None = None
+        #: What runs a plain one.
+        self.job: Job | None = None
+        #: The answers of a modern call; None until there is one, or a question.
+        self.answers: Answers | None = None
+        #: Read by other threads, too.
+        self.is_cancelled = False
+        #: Whether there is anything to ``finish``.
+        self.has_told = False
+        self._meter: ProgressMeter | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._waits: set[asyncio.Task[Any]] | None = None
+
+    def progress(self, progress: Number, total: Number | None, message: str | None) -> None:
+        """Tell the client how far the request is, if it wants to know."""
+        token = self.admitted.progress_token
+        if token is None or not self.work.is_running:
+            return
+        meter = self._meter
+        if meter is None:
+            meter = self._meter = ProgressMeter()
+            self.has_told = True
+        meter.hold(ProgressParams(token, progress, total, message))
+        self._release(meter)
+
+    def log(self, level: LoggingLevel, data: Any, logger: str | None) -> None:
+        """Send the client a log message, if it wants those of this level."""
+        if self.wants_log(level):
+            self._notify("notifications/message", LogMessageParams(level, data, logger=logger))
+
+    def wants_log(self, level: LoggingLevel) -> bool:
+        """Whether the client wants log messages of this level. May be called from any thread."""
+        least = self.admitted.log_level if self.admitted.revision.is_modern else self.session.log_level
+        return least is not None and self.work.is_running and _SEVERITY[level] >= _SEVERITY[least]
+
+    def finish(self) -> None:
+        """The answer is about to be sent: the progress that was held back goes first, and nothing comes later."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._stop_waits()
+        if self._meter is not None and (last := self._meter.last()) is not None:
+            self._notify("notifications/progress", last)
+
+    def stop(self) -> None:
+        """Nobody wants the answer any more: stop the work, as far as that can be done."""
+        self.is_cancelled = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.task is not None:
+            self.task.cancel()
+        if self.job is not None:
+            self.session.workers.abandon(self.job)
+        self._stop_waits()
+
+    def wait_in_thread(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the event loop and wait for what it gives; to be called from another thread only.
+
+        ``RequestCancelled`` if the request ends first.
+        """
+        outcome: ThreadFuture[T] = ThreadFuture()
+        try:
+            self.session.loop.call_soon_threadsafe(self._begin_wait, coroutine, outcome)
+        except RuntimeError:  # the loop is closed
+            coroutine.close()
+            outcome.cancel()
+        try:
+            return outcome.result()
+        except ThreadCancelled:
+            raise RequestCancelled(_ENDED) from None
+
+    def check_running(self) -> None:
+        """``RequestCancelled`` if nothing can be sent for the request any more."""
+        if not self.work.is_running:
+            raise RequestCancelled(_ENDED)
+
+    def is_own_thread(self) -> bool:
+        """Whether this is the thread of the event loop."""
+        return threading.get_ident() == self.session.thread
+
+    def _begin_wait(self, coroutine: Coroutine[Any, Any, T], outcome: ThreadFuture[T]) -> None:
+        if not self.work.is_running:
+            coroutine.close()
+            outcome.cancel()
+            return
+        if self._waits is None:
+            self._waits = set()
+            self.has_told = True
+        task = self.session.loop.create_task(coroutine)
+        self._waits.add(task)
+        task.add_done_callback(self._waits.discard)
+
+        def hand_over(done: asyncio.Task[T]) -> None:
+            if done.cancelled():
+                outcome.cancel()
+            elif (error := done.exception()) is not None:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(done.result())
+
+        task.add_done_callback(hand_over)
+
+    def _stop_waits(self) -> None:
+        for wait in self._waits or ():
+            wait.cancel()
+
+    def _notify(self, method: str, params: ProgressParams | LogMessageParams) -> None:
+        self.session.notify(self.work, Notification(method, for_revision(params, self.admitted.revision)))
+
+    def _release(self, meter: ProgressMeter) -> None:
+        """Send the progress that is held back, if its time has come and the client keeps up; otherwise later."""
+        if self._timer is not None:
+            return
+        now = self.session.loop.time()
+        if self.session.connection.is_clogged:
+            self._timer = self.session.loop.call_at(now + _RETRY, self._try_again, meter)
+            return
+        due = meter.due(now)
+        if due is not None:
+            self._notify("notifications/progress", due)
+        if meter.deadline is not None:
+            self._timer = self.session.loop.call_at(meter.deadline, self._try_again, meter)
+
+    def _try_again(self, meter: ProgressMeter) -> None:
+        self._timer = None
+        self._release(meter)

@@ -1,0 +1,125 @@
+"""What a server has: its tools, resources, prompts and completions, and whatever else it answers.
+
+Every method may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from mcpipe.errors import UsageError
+from mcpipe.protocol.topics import ListTopic
+from mcpipe.server.entries import CompletionEntry, Entry, HandlerEntry, PromptEntry, ResourceEntry, ToolEntry
+from mcpipe.server.pages import page_of
+from mcpipe.server.templates import folded
+
+__all__ = ["Catalog", "Registry"]
+
+E = TypeVar("E", bound=Entry)
+
+#: To answer these takes the session's own state.
+_OWN = frozenset({
+    "initialize", "server/discover", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe",
+    "subscriptions/listen",
+})  # fmt: skip
+
+
+class Registry(Generic[E]):
+    """Entries by name, in the order they were added. ``changed`` is called after every change."""
+
+    def __init__(self, kind: str, changed: Callable[[], None]) -> None:
+        self._kind = kind
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._entries: dict[str, E] = {}
+        #: The entry with a name, or None. Not a method of its own: this is on the way of each request.
+        self.get: Callable[[str], E | None] = self._entries.get
+        self._numbers: dict[str, int] = {}
+        self._added = 0
+        self._listed: list[tuple[int, E]] | None = []
+        #: Grows with every change.
+        self.version = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def all(self) -> list[tuple[int, E]]:
+        """All entries, each with the number that it was given when it was added. Not to be changed."""
+        with self._lock:
+            if self._listed is None:
+                self._listed = [(self._numbers[name], entry) for name, entry in self._entries.items()]
+            return self._listed
+
+    def page(self, cursor: str | None, size: int | None) -> tuple[list[E], str | None]:
+        """A page of the list, and the cursor of the next one; ``BadCursor`` for what is no cursor of it."""
+        return page_of(self.all(), cursor=cursor, size=size, name=f"{self._kind}s")
+
+    def add(self, entry: E) -> None:
+        """Add an entry; UsageError if there is one of this name already."""
+        with self._lock:
+            if entry.name in self._entries:
+                raise UsageError(
+                    f"There is a {self._kind} {entry.name!r} already. Remove that first, or use another name."
+                )
+            self._added += 1
+            self._entries[entry.name] = entry
+            self._numbers[entry.name] = self._added
+            self._note_change()
+        self._changed()
+
+    def remove(self, name: str) -> None:
+        """Remove an entry; UsageError if there is none of this name."""
+        with self._lock:
+            if name not in self._entries:
+                raise UsageError(f"There is no {self._kind} {name!r} to remove.")
+            del self._entries[name], self._numbers[name]
+            self._note_change()
+        self._changed()
+
+    def _note_change(self) -> None:
+        self._listed = None
+        self.version += 1
+
+
+class Catalog:
+    """Everything that one server has. ``announce`` is told which list has changed."""
+
+    def __init__(self, announce: Callable[[ListTopic], None]) -> None:
+        self.tools: Registry[ToolEntry] = Registry("tool", lambda: announce("tools"))
+        self.resources: Registry[ResourceEntry] = Registry("resource", lambda: announce("resources"))
+        self.templates: Registry[ResourceEntry] = Registry("resource template", self._templates_changed)
+        self.prompts: Registry[PromptEntry] = Registry("prompt", lambda: announce("prompts"))
+        #: By what they complete: the name of a prompt or a URI template, and the name of the argument.
+        self.completions: dict[tuple[str, str], CompletionEntry] = {}
+        #: By method: what the author answers, and hears, beyond the protocol.
+        self.request_handlers: dict[str, HandlerEntry] = {}
+        self.notification_handlers: dict[str, HandlerEntry] = {}
+        self._announce = announce
+        self._lock = threading.Lock()
+        self._by_precision: list[ResourceEntry] = []
+
+    def find_resource(self, uri: str) -> tuple[ResourceEntry, dict[str, str]] | None:
+        """The resource with this address, or the most precise template for it and the values of its variables."""
+        exact = self.resources.get(folded(uri))
+        if exact is not None:
+            return exact, {}
+        for entry in self._by_precision:
+            values = entry.template.match(uri)
+            if values is not None:
+                return entry, values
+        return None
+
+    def add_handler(self, entry: HandlerEntry) -> None:
+        """Add a handler; UsageError if its method has one, or is one of those that the session itself answers."""
+        handlers = self.notification_handlers if entry.is_notification else self.request_handlers
+        if entry.name in _OWN or entry.name in handlers:
+            raise UsageError(f"There is a handler for {entry.name!r} already, and it cannot be replaced.")
+        handlers[entry.name] = entry
+
+    def _templates_changed(self) -> None:
+        with self._lock:
+            entries = [entry for _, entry in self.templates.all()]
+            self._by_precision = sorted(entries, key=lambda entry: entry.template.rank)
+        self._announce("resources")

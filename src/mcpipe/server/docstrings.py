@@ -1,0 +1,145 @@
+"""Docstrings: what a function does, and what its arguments are, in the styles of Google, NumPy and Sphinx."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import cleandoc
+
+import msgspec
+
+__all__ = ["Docstring", "read_docstring"]
+
+# Classes describe under these titles and fields what their arguments are, too.
+_TITLES = frozenset({
+    "args", "arguments", "attributes", "keyword args", "keyword arguments", "other parameters", "parameters", "params",
+})  # fmt: skip
+_FIELDS = frozenset({
+    "arg", "argument", "attr", "attribute", "ivar", "key", "keyword", "kwarg", "kwparam", "param", "parameter", "var",
+})  # fmt: skip
+# Types are read from the annotations, which cannot be out of date.
+_TYPE_FIELDS = frozenset({"kwtype", "rtype", "type", "vartype"})
+
+#: The names that an item of a section describes and the text beside them; None if the line begins no item.
+_Head = tuple[list[str], str] | None
+
+
+class Docstring(msgspec.Struct, frozen=True):
+    """A docstring, taken apart."""
+
+    #: All of the text but the part about the arguments.
+    description: str = ""
+    arguments: dict[str, str] = {}
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph, in one line."""
+        return " ".join(self.description.partition("\n\n")[0].split())
+
+
+def read_docstring(text: str | None) -> Docstring:
+    """Takes a docstring apart. One in no known style is all description."""
+    if not text:
+        return Docstring()
+    lines = cleandoc(text).splitlines()
+    kept: list[str] = []
+    arguments: dict[str, str] = {}
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        indent = _indent(line)
+        if _is_google_title(lines, at):
+            at = _read_items(lines, at + 1, indent + 1, _google_head, arguments)
+        elif _is_underlined(lines, at) and line.strip().lower() in _TITLES:
+            at = _read_items(lines, at + 2, indent, _numpy_head, arguments)
+        elif _sphinx_head(line) is not None:
+            at = _read_items(lines, at, indent, _sphinx_head, arguments)
+        else:
+            kept.append(line)
+            at += 1
+    return Docstring(_joined(kept), {name: text for name, text in arguments.items() if name and text})
+
+
+def _read_items(lines: list[str], at: int, least: int, head: Callable[[str], _Head], arguments: dict[str, str]) -> int:
+    """Reads items, each with a text that may go on in deeper lines, and returns where something else begins."""
+    level = -1
+    names: list[str] = []
+    texts: list[str] = []
+    while at < len(lines):
+        line = lines[at]
+        indent = _indent(line)
+        if not line.strip():
+            texts.append("")
+        elif indent < least or _is_underlined(lines, at):
+            break
+        elif level < 0 or indent <= level:
+            begun = head(line)
+            if begun is None:
+                break
+            level = indent
+            names, first = begun
+            texts = [first]
+        else:
+            texts.append(line.strip())
+        at += 1
+        arguments.update(dict.fromkeys(names, _joined(texts)))
+    return at
+
+
+def _google_head(line: str) -> _Head:
+    """``days (int, optional): How many.``"""
+    before, colon, text = line.strip().partition(":")
+    # A type in parentheses may have colons of its own.
+    while colon and before.count("(") > before.count(")"):
+        more, colon, text = text.partition(":")
+        before += f":{more}"
+    names = _names(before.partition("(")[0])
+    return (names, text.strip()) if colon and names else None
+
+
+def _numpy_head(line: str) -> _Head:
+    """``days, hours : int``"""
+    names = _names(line.partition(":")[0])
+    return (names, "") if names else None
+
+
+def _sphinx_head(line: str) -> _Head:
+    """``:param int days: How many.``"""
+    if not line.lstrip().startswith(":"):
+        return None
+    words, colon, text = line.strip()[1:].partition(":")
+    field, _, name = words.partition(" ")
+    if colon and field in _TYPE_FIELDS:
+        return [""], ""
+    names = _names(name.rpartition(" ")[2])
+    return (names, text.strip()) if colon and field in _FIELDS and names else None
+
+
+def _names(text: str) -> list[str]:
+    """Names with commas between them; none if that is not what the text is."""
+    names = [name.strip().strip("*`\\") for name in text.split(",")]
+    return names if all(name.isidentifier() for name in names) else []
+
+
+def _is_google_title(lines: list[str], at: int) -> bool:
+    title = lines[at].strip()
+    if not title.endswith(":") or title[:-1].lower() not in _TITLES:
+        return False
+    following = next((line for line in lines[at + 1 :] if line.strip()), "")
+    return _indent(following) > _indent(lines[at])
+
+
+def _is_underlined(lines: list[str], at: int) -> bool:
+    rule = lines[at + 1].strip() if at + 1 < len(lines) else ""
+    return bool(lines[at].strip()) and len(rule) >= 3 and not rule.strip("-")
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _joined(lines: list[str]) -> str:
+    """The lines without blank ones at either end, and never two of those in a row."""
+    text = "\n".join(lines).strip()
+    while "\n\n\n" in text:
+        text = text.replace("\n\n\n", "\n\n")
+    return text

@@ -1,0 +1,183 @@
+"""Calling an author's function, and what becomes of what it returns or raises."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, TypeAlias
+
+import msgspec
+
+from mcpipe.errors import DecodeError, RemoteError, RequestError, StateRefused, ToolError
+from mcpipe.server.call import Call, Fallback
+from mcpipe.server.context import Context
+from mcpipe.server.entries import Entry, HandlerEntry
+from mcpipe.server.questions import Answers, InputNeeded, as_result
+from mcpipe.server.signatures import BadArguments
+from mcpipe.server.workers import Job, Workers
+from mcpipe.types.base import Payload
+from mcpipe.types.reading import read
+from mcpipe.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, ErrorDetail, Notification
+
+__all__ = ["Outcome", "execute", "explained", "fail", "hear"]
+
+_logger = logging.getLogger("mcpipe.server")
+
+#: What a request is answered with: a payload, a result that is written already, or an error.
+Outcome: TypeAlias = Payload | msgspec.Raw | dict[str, Any] | ErrorDetail
+
+
+def execute(
+    call: Call,
+    entry: Entry,
+    arguments: dict[str, Any],
+    to_result: Callable[[Any], Any] | None = None,
+    fallback: Fallback | None = None,
+) -> None:
+    """Call the function: an async one in a task, which begins at once; a plain one in a thread.
+
+    ``to_result`` makes the result of what it returns, and ``fallback`` that of what it raises.
+    """
+    session = call.session
+    call.entry = entry
+    call.fallback = fallback
+    if to_result is not None:
+        call.to_result = to_result
+    signature = entry.signature
+    if signature.context_name is not None:
+        arguments[signature.context_name] = Context(call)
+    if signature.is_async:
+        task = session.starter.start(_await(call, entry.function(**arguments)), session.fresh_context())
+        if not task.done():
+            call.task = task
+            session.keep(task)
+    else:
+        function, done = partial(_call_plain, call, entry), partial(_hand_over, call)
+        call.job = Job(function, arguments, done, session.fresh_context())
+        session.workers.submit(call.job)
+
+
+async def hear(entry: HandlerEntry, notification: Notification, workers: Workers) -> None:
+    """Call the function that hears a notification. Its failure is logged, and harms nobody."""
+    try:
+        arguments = entry.signature.read({entry.takes: read(dict[str, Any], notification.params, what="params")})
+    except (BadArguments, DecodeError) as error:
+        _logger.warning("A notification for the %s was passed over. %s", entry.spoken, error)
+        return
+    try:
+        if entry.signature.is_async:
+            await entry.function(**arguments)
+        else:
+            await _in_thread(entry, arguments, workers)
+    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:
+        _logger.exception("The %s failed.", entry.spoken)
+
+
+def fail(call: Call, error: BaseException) -> None:
+    """Answer a call whose function raised this, or that could not even be begun."""
+    if call.work.is_running:
+        call.session.finish(call, _outcome(call, error))
+
+
+def explained(error: BaseException, what: str) -> ErrorDetail:
+    """The error to answer with: an author's own words are told, everything else stays here, and is logged."""
+    if isinstance(error, RequestError):
+        return ErrorDetail(error.code, error.message, msgspec.UNSET if error.data is None else error.data)
+    if isinstance(error, ToolError | RemoteError):
+        return ErrorDetail(INTERNAL_ERROR, str(error))
+    if isinstance(error, StateRefused):
+        _logger.warning("Request state of the %s was refused: %s.", what, error.reason)
+        return ErrorDetail(INVALID_PARAMS, str(error))
+    if isinstance(error, DecodeError):
+        return ErrorDetail(INVALID_PARAMS, str(error))
+    _logger.error("The %s failed.", what, exc_info=error)
+    return ErrorDetail(INTERNAL_ERROR, f"The {what} failed, and the server's log says why.")
+
+
+async def _await(call: Call, coroutine: Coroutine[Any, Any, Any]) -> None:
+    try:
+        outcome = call.to_result(await coroutine)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+        fail(call, error)
+    else:
+        call.session.finish(call, outcome)
+
+
+def _call_plain(call: Call, entry: Entry, **arguments: Any) -> Outcome:
+    """Everything that may take its time, such as reading a file that the function returned, in the same thread."""
+    outcome: Outcome = call.to_result(entry.function(**arguments))
+    return outcome
+
+
+def _hand_over(call: Call, outcome: Any, error: BaseException | None) -> None:
+    try:
+        if error is None:
+            call.session.loop.call_soon_threadsafe(call.session.finish, call, outcome)
+        else:
+            call.session.loop.call_soon_threadsafe(fail, call, error)
+    except RuntimeError:  # the loop is closed
+        _logger.debug("A plain function of %s ended after its server.", call.work.method)
+
+
+def _outcome(call: Call, error: BaseException) -> Outcome:
+    entry = call.entry
+    try:
+        needed = _inputs_needed(error)
+        if needed:
+            return _input_required(call, needed)
+        if entry is not None and call.fallback is not None and not isinstance(error, RequestError):
+            if not isinstance(error, ToolError | RemoteError):
+                _logger.error("The %s failed.", entry.spoken, exc_info=error)
+            return call.fallback(entry, error)
+    except Exception as another:  # noqa: BLE001 - whatever it is, the client gets an answer
+        error = another
+    return explained(error, call.work.method if entry is None else entry.spoken)
+
+
+def _inputs_needed(error: BaseException) -> list[InputNeeded]:
+    """What the function asked for, whether one thing or several at once."""
+    if isinstance(error, InputNeeded):
+        return [error]
+    if isinstance(error, BaseExceptionGroup):
+        found = [_inputs_needed(each) for each in error.exceptions]
+        return [needed for each in found for needed in each] if all(found) else []
+    return []
+
+
+def _input_required(call: Call, needed: list[InputNeeded]) -> Payload:
+    shared = call.session.shared
+    answers = call.answers or Answers()
+    request = call.request
+    state = answers.seal(shared.sealer, needed, method=request.method, params=request.params, now=shared.now())
+    return as_result(needed, state)
+
+
+async def _in_thread(entry: Entry, arguments: dict[str, Any], workers: Workers) -> None:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[BaseException | None] = loop.create_future()
+
+    def hand_over(_: Any, error: BaseException | None) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, error)
+
+    def settle(error: BaseException | None) -> None:
+        if not done.done():
+            done.set_result(error)
+
+    job = Job(entry.function, arguments, hand_over, copy_context())
+    workers.submit(job)
+    try:
+        error = await done
+    except asyncio.CancelledError:
+        workers.abandon(job)
+        raise
+    if error is not None:
+        raise error

@@ -1,0 +1,289 @@
+"""What the protocol's own methods do: those that answer at once, and those that call a function of the author's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from mcpipe.errors import RemoteError, RequestError, ToolError
+from mcpipe.protocol.admission import Admitted
+from mcpipe.server.asking import may_need_input
+from mcpipe.server.call import Call
+from mcpipe.server.catalog import Registry
+from mcpipe.server.entries import Entry, ResourceEntry
+from mcpipe.server.execution import execute
+from mcpipe.server.pages import BadCursor
+from mcpipe.server.questions import Answers
+from mcpipe.server.results import contents_of, prompt_result_of
+from mcpipe.server.signatures import BadArguments
+from mcpipe.types.base import CacheableResult, PageParams, Payload, Result
+from mcpipe.types.completion import CompleteParams, CompleteResult, Completion, PromptReference
+from mcpipe.types.content import TextContent
+from mcpipe.types.lifecycle import DiscoverResult
+from mcpipe.types.log import SetLevelParams
+from mcpipe.types.prompts import ListPromptsResult
+from mcpipe.types.reading import read
+from mcpipe.types.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    ResourceParams,
+)
+from mcpipe.types.subscriptions import ListenParams
+from mcpipe.types.tools import CallToolResult, ListToolsResult
+from mcpipe.wire.messages import INVALID_PARAMS, Request
+
+if TYPE_CHECKING:
+    from mcpipe.server.session import Session
+
+__all__ = ["CALLS", "ONE_SHOT", "call_handler"]
+
+#: How many values a completion may have; the protocol says so.
+_MOST_COMPLETIONS = 100
+#: How much of a name that does not exist is repeated in the error about it.
+_LONGEST_SHOWN = 200
+
+
+class _Retry(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    input_responses: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    request_state: str | None = None
+
+
+class _Call(_Retry, frozen=True):
+    name: str
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _GetPrompt(_Retry, frozen=True):
+    name: str
+    arguments: dict[str, str] | None = None
+
+
+class _ReadResource(_Retry, frozen=True):
+    uri: str
+
+
+# Requests that are answered at once.
+
+
+def _discover(session: Session, _: Admitted, __: Request) -> Payload:
+    shared = session.shared
+    return DiscoverResult(
+        supported_versions=[str(revision) for revision in shared.revisions if revision.is_modern],
+        capabilities=shared.capabilities,
+        instructions=shared.instructions,
+        ttl_ms=shared.ttl_ms,
+        cache_scope=shared.cache_scope,
+    )
+
+
+def _ping(_: Session, __: Admitted, ___: Request) -> Payload:
+    return Result()
+
+
+_Lister: TypeAlias = Callable[["Session", Admitted, Request], Payload | msgspec.Raw]
+
+
+def _lister(kind: str, result: type[CacheableResult], field: str) -> _Lister:
+    """Answers with a page of one of the catalog's lists."""
+
+    def answer(session: Session, admitted: Admitted, request: Request) -> Payload | msgspec.Raw:
+        shared = session.shared
+        registry: Registry[Any] = getattr(shared.catalog, kind)
+        cursor = read(PageParams, request.params, what="params").cursor
+        if cursor is None and (first := shared.first_page(kind, registry.version, admitted.revision)) is not None:
+            return first
+        version = registry.version
+        try:
+            entries, next_cursor = registry.page(cursor, shared.page_size)
+        except BadCursor as error:
+            raise RequestError(INVALID_PARAMS, str(error)) from error
+        listed: dict[str, Any] = {field: [entry.payload for entry in entries], "next_cursor": next_cursor}
+        page = result(ttl_ms=shared.ttl_ms, cache_scope=shared.cache_scope, **listed)
+        if cursor is not None:
+            return page
+        return shared.keep_first_page(kind, version, admitted.revision, page)
+
+    return answer
+
+
+def _set_level(session: Session, _: Admitted, request: Request) -> Payload:
+    session.log_level = read(SetLevelParams, request.params, what="params").level
+    return Result()
+
+
+def _subscribe(session: Session, _: Admitted, request: Request) -> Payload:
+    session.changes.subscribe(read(ResourceParams, request.params, what="params").uri)
+    return Result()
+
+
+def _unsubscribe(session: Session, _: Admitted, request: Request) -> Payload:
+    session.changes.unsubscribe(read(ResourceParams, request.params, what="params").uri)
+    return Result()
+
+
+def _listen(session: Session, _: Admitted, request: Request) -> None:
+    session.changes.listen(request.id, read(ListenParams, request.params, what="params").notifications)
+
+
+#: None instead of a result: the answer comes later.
+ONE_SHOT: dict[str, Callable[[Session, Admitted, Request], Payload | msgspec.Raw | None]] = {
+    "server/discover": _discover,
+    "ping": _ping,
+    "tools/list": _lister("tools", ListToolsResult, "tools"),
+    "resources/list": _lister("resources", ListResourcesResult, "resources"),
+    "resources/templates/list": _lister("templates", ListResourceTemplatesResult, "resource_templates"),
+    "prompts/list": _lister("prompts", ListPromptsResult, "prompts"),
+    "logging/setLevel": _set_level,
+    "resources/subscribe": _subscribe,
+    "resources/unsubscribe": _unsubscribe,
+    "subscriptions/listen": _listen,
+}
+
+
+# Requests that call a function of the author's.
+
+
+def _call_tool(call: Call) -> None:
+    params = read(_Call, call.request.params, what="params")
+    entry = call.session.shared.catalog.tools.get(params.name)
+    if entry is None:
+        raise RequestError(INVALID_PARAMS, f"There is no tool {params.name[:_LONGEST_SHOWN]!r}.")
+    if params.request_state is not None:
+        _reopen(call, params)
+    try:
+        arguments = entry.signature.read(None if params.arguments is msgspec.UNSET else params.arguments)
+    except BadArguments as error:
+        call.session.finish(call, CallToolResult([TextContent(str(error))], is_error=True))
+        return
+    execute(call, entry, arguments, entry.output.result_of, _tool_failure)
+
+
+def _read_resource(call: Call) -> None:
+    params = read(_ReadResource, call.request.params, what="params")
+    found = call.session.shared.catalog.find_resource(params.uri)
+    if found is None:
+        raise _not_found(call, params.uri)
+    entry, values = found
+    if params.request_state is not None:
+        _reopen(call, params)
+
+    def finish(value: Any) -> Payload:
+        if isinstance(value, ReadResourceResult):
+            return value
+        contents = contents_of(value, uri=params.uri, mime_type=entry.mime_type)
+        if contents is None:
+            raise _not_found(call, params.uri)
+        return _read_result(call, entry, contents)
+
+    try:
+        arguments = entry.signature.read(values)
+    except BadArguments as error:
+        # The address is of the right shape but stands for nothing.
+        raise _not_found(call, params.uri) from error
+    execute(call, entry, arguments, finish)
+
+
+def _read_result(call: Call, entry: ResourceEntry, contents: list[Any]) -> Payload:
+    shared = call.session.shared
+    ttl_ms = shared.ttl_ms if entry.ttl_ms is None else entry.ttl_ms
+    # What depends on answers of the user must not be given to anyone else.
+    if call.answers is not None:
+        ttl_ms = 0
+    return ReadResourceResult(contents, ttl_ms=ttl_ms, cache_scope=entry.cache_scope or shared.cache_scope)
+
+
+def _get_prompt(call: Call) -> None:
+    params = read(_GetPrompt, call.request.params, what="params")
+    entry = call.session.shared.catalog.prompts.get(params.name)
+    if entry is None:
+        raise RequestError(INVALID_PARAMS, f"There is no prompt {params.name[:_LONGEST_SHOWN]!r}.")
+    if params.request_state is not None:
+        _reopen(call, params)
+    try:
+        arguments = entry.signature.read(params.arguments or {})
+    except BadArguments as error:
+        raise RequestError(INVALID_PARAMS, str(error)) from error
+    description = entry.payload.description
+    execute(call, entry, arguments, lambda value: prompt_result_of(value, description))
+
+
+def _complete(call: Call) -> None:
+    params = read(CompleteParams, call.request.params, what="params")
+    catalog = call.session.shared.catalog
+    ref = params.ref
+    if isinstance(ref, PromptReference):
+        of, is_known = ref.name, catalog.prompts.get(ref.name) is not None
+    else:
+        of, is_known = ref.uri, catalog.templates.get(ref.uri) is not None
+    if not is_known:
+        raise RequestError(INVALID_PARAMS, f"There is no prompt or resource template {of[:_LONGEST_SHOWN]!r}.")
+    entry = catalog.completions.get((of, params.argument.name))
+    if entry is None:
+        call.session.finish(call, CompleteResult(Completion([])))
+        return
+    given = (params.argument.value, (params.context and params.context.arguments) or {})
+    execute(call, entry, dict(zip(entry.takes, given, strict=False)), _completed)
+
+
+def _completed(value: Any) -> Payload:
+    if isinstance(value, CompleteResult):
+        return value
+    if isinstance(value, Completion):
+        return CompleteResult(value)
+    values = [value] if isinstance(value, str) else [str(each) for each in value or ()]
+    has_more = len(values) > _MOST_COMPLETIONS
+    return CompleteResult(Completion(values[:_MOST_COMPLETIONS], len(values), has_more or None))
+
+
+#: Each begins the work, and leaves the answer to the session.
+CALLS: dict[str, Callable[[Call], None]] = {
+    "tools/call": _call_tool,
+    "resources/read": _read_resource,
+    "prompts/get": _get_prompt,
+    "completion/complete": _complete,
+}
+
+
+def call_handler(call: Call) -> None:
+    """The same for a method that the author's own handler answers."""
+    entry = call.session.shared.catalog.request_handlers[call.request.method]
+    if may_need_input(call.request.method):
+        _reopen(call, read(_Retry, call.request.params, what="params"))
+    try:
+        arguments = entry.signature.read({entry.takes: read(dict[str, Any], call.request.params, what="params")})
+    except BadArguments as error:
+        raise RequestError(INVALID_PARAMS, str(error)) from error
+    execute(call, entry, arguments)
+
+
+def _tool_failure(entry: Entry, error: BaseException) -> Payload:
+    """What a model is told when a tool fails: the author's words, or that there are none."""
+    said = (
+        str(error)
+        if isinstance(error, ToolError | RemoteError)
+        else f"The {entry.spoken} failed, and its server knows why."
+    )
+    return CallToolResult([TextContent(said)], is_error=True)
+
+
+def _reopen(call: Call, params: _Retry) -> None:
+    """Give a call that was made before the answers that it had, and those that come with it now."""
+    state = params.request_state
+    if state is not None and call.admitted.revision.has_input_required:
+        shared, request = call.session.shared, call.request
+        call.answers = Answers.reopened(
+            shared.sealer,
+            state,
+            params.input_responses,
+            method=request.method,
+            params=request.params,
+            now=shared.now(),
+        )
+
+
+def _not_found(call: Call, uri: str) -> RequestError:
+    shown = uri[:_LONGEST_SHOWN]
+    return RequestError(call.admitted.revision.resource_not_found, f"There is no resource {shown!r}.", {"uri": shown})

@@ -1,0 +1,460 @@
+"""One connection of a server: every message that comes in, and how the connection ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import Any, TypeAlias
+
+from mcpipe.errors import Closed, DecodeError
+from mcpipe.protocol.admission import Admission, Admitted, Handshake
+from mcpipe.protocol.batches import BatchAnswers
+from mcpipe.protocol.incoming import Incoming, Work
+from mcpipe.revisions import Revision
+from mcpipe.server.call import Call
+from mcpipe.server.changes import Changes
+from mcpipe.server.ending import LAST_WAIT, Ending, Why
+from mcpipe.server.entries import HandlerEntry
+from mcpipe.server.execution import Outcome, explained, fail, hear
+from mcpipe.server.inquiries import Inquiries
+from mcpipe.server.methods import CALLS, ONE_SHOT, call_handler
+from mcpipe.server.outbox import Outbox
+from mcpipe.server.shared import Shared
+from mcpipe.server.tasks import TaskStarter
+from mcpipe.server.workers import Workers
+from mcpipe.transports.connection import Connection
+from mcpipe.types.base import Payload
+from mcpipe.types.lifecycle import InitializeResult
+from mcpipe.types.log import LoggingLevel
+from mcpipe.types.methods import METHODS
+from mcpipe.types.progress import CancelledParams
+from mcpipe.types.reading import read
+from mcpipe.wire.decoding import BadMessage, Batch
+from mcpipe.wire.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Error,
+    ErrorDetail,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Result,
+)
+
+__all__ = ["Session"]
+
+_logger = logging.getLogger("mcpipe.server")
+
+_Begin: TypeAlias = Callable[[Call], None]
+
+#: How many bad lines are logged one by one. After that, each time their number has doubled.
+_LOGGED_LINES = 10
+#: How many notifications handlers of the author's may be busy with before nothing more is read.
+_MOST_HEARD = 100
+
+_STOPPING = ErrorDetail(INTERNAL_ERROR, "The server is stopping, and does not finish this request.")
+_TOO_MANY = ErrorDetail(INTERNAL_ERROR, "Too many requests wait already. Send this one again when some are answered.")
+_TWICE = ErrorDetail(INVALID_REQUEST, "The id of this request is that of another one that has not been answered yet.")
+
+
+class Session:
+    """One connection, from its start to its end. It belongs to the thread of the event loop.
+
+    It never waits for its peer: what comes in is dealt with at once, or handed to a task or a thread.
+    """
+
+    def __init__(self, shared: Shared, connection: Connection) -> None:
+        self.shared = shared
+        self.connection = connection
+        self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+        #: Whether requests are taken in.
+        self.is_open = True
+        #: From which level on the legacy client wants log messages.
+        self.log_level: LoggingLevel = "info"
+        self.outbox = Outbox(connection, self.loop)
+        self.changes = Changes(self)
+        max_in_flight = shared.limits.max_in_flight
+        self._inquiries = Inquiries(self.outbox, self.loop, max_in_flight=max_in_flight)
+        self._admission = Admission(shared.revisions)
+        self._incoming = Incoming(max_in_flight=max_in_flight)
+        self._handlers = shared.catalog.request_handlers
+        self._calls: dict[RequestId, Call] = {}
+        self._batches: dict[RequestId, BatchAnswers] = {}
+        #: Requests beyond the limit, in the order they came.
+        self._waiting: dict[RequestId, tuple[_Begin, Request, Admitted, BatchAnswers | None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        # A request may end as soon as it has begun, and so ask for the next while that is being looked for.
+        self._is_releasing = False
+        #: Notifications that a handler of the author's is busy with.
+        self._heard = 0
+        self._bad_lines = 0
+        self._hears = True
+        # Each request begins with the variables of whoever serves the connection, and with no other request's.
+        self.fresh_context: Callable[[], Context] = copy_context().copy
+        self.starter = TaskStarter(self.loop)
+        self.ending = Ending(self.loop)
+
+    @property
+    def workers(self) -> Workers:
+        """The threads of plain functions."""
+        return self.shared.workers
+
+    @property
+    def lifespan(self) -> Any:
+        """What the server's lifespan gave."""
+        return self.shared.lifespan
+
+    @property
+    def is_ready_legacy(self) -> bool:
+        """Whether a legacy client has opened a session and said that it is ready."""
+        return self._admission.state == "ready"
+
+    # From its start to its end
+
+    async def run(self, *, finish_within: float, stop_within: float) -> None:
+        """Serve the connection until it ends or is stopped, and finish what was accepted, within these seconds."""
+        try:
+            self.connection.start(self)
+            why = await self.ending.why
+            await self._wind_down(why, stop_within if why == "stopped" else finish_within)
+        finally:
+            self._drop_all()
+            self.connection.abort()
+
+    def stop(self, within: float) -> None:
+        """Take no more requests, and end after this many seconds at the latest."""
+        self.ending.begin("stopped")
+        self.ending.give_up_after(within)
+
+    async def _wind_down(self, why: Why, within: float) -> None:
+        self.is_open = False
+        self.ending.give_up_after(within)
+        if why != "broken":
+            self.changes.end_all()
+            self._check_finished()
+            await self.ending.finished
+            self._refuse_all()
+        self._drop_all()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=LAST_WAIT)
+        await self.ending.close(self.connection)
+
+    def _check_finished(self) -> None:
+        if not self.is_open and not self._incoming and not self._waiting:
+            self.ending.finish()
+
+    def _refuse_all(self) -> None:
+        """Tell the client of each request that will not be finished."""
+        for _, request, _, batch in self._waiting.values():
+            self.outbox.deliver(Error(request.id, _STOPPING), batch)
+        self._waiting.clear()
+        for call in list(self._calls.values()):
+            _logger.warning("The server stops, and does not finish %s with the id %r.", call.work.method, call.work.id)
+            self._end(call.work, Error(call.work.id, _STOPPING))
+            call.stop()
+
+    def _drop_all(self) -> None:
+        """Stop all work. Nothing is sent for it any more."""
+        self.ending.cancel()
+        self._waiting.clear()
+        self._incoming.close()
+        for call in self._calls.values():
+            call.stop()
+        self._calls.clear()
+        self._inquiries.close()
+        self.changes.stop()
+        self.outbox.close()
+        for task in self._tasks:
+            task.cancel()
+
+    # What comes in
+
+    def received(self, item: Message | BadMessage | Batch) -> None:
+        """One message came, or a line that is none."""
+        if isinstance(item, Request):
+            self._request(item, None)
+        elif isinstance(item, Notification):
+            self._notification(item)
+        elif isinstance(item, Result | Error):
+            self._inquiries.answer(item)
+        elif isinstance(item, Batch):
+            self._batch(item)
+        else:
+            self._bad(item)
+
+    def ended(self, *, clean: bool) -> None:
+        """The client sends no more."""
+        if not clean:
+            _logger.info("The client's input ended in the middle of a line.")
+        self._hears = False
+        self._inquiries.close()
+        self.ending.begin("ended")
+
+    def broke(self, error: OSError) -> None:
+        """The client cannot be reached any more."""
+        _logger.debug("The client is gone: %s.", error)
+        self.ending.begin("broken")
+        self._drop_all()
+        self.ending.finish()
+
+    def _request(self, request: Request, batch: BatchAnswers | None) -> None:
+        verdict = self._admission.request(request, in_batch=batch is not None)
+        if not self.is_open:
+            self.outbox.deliver_now(Error(request.id, _STOPPING), batch)
+        elif isinstance(verdict, Admitted):
+            method = request.method
+            begin = call_handler if method in self._handlers else CALLS.get(method)
+            if begin is None:
+                self._answer_now(request, verdict, batch)
+            elif self._incoming.is_full or self._waiting:
+                self._hold(begin, request, verdict, batch)
+            else:
+                self._begin(begin, request, verdict, batch)
+        elif isinstance(verdict, Handshake):
+            self._open(request, verdict)
+        else:
+            self.outbox.deliver_now(Error(request.id, verdict.error), batch)
+
+    def _begin(self, begin: _Begin, request: Request, admitted: Admitted, batch: BatchAnswers | None) -> None:
+        work = self._incoming.accept(request)
+        if isinstance(work, Error):
+            self.outbox.deliver_now(work, batch)
+            return
+        if batch is not None:
+            self._batches[work.id] = batch
+        call = self._calls[work.id] = Call(self, work, admitted, request)
+        try:
+            begin(call)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            fail(call, error)
+
+    def _answer_now(self, request: Request, admitted: Admitted, batch: BatchAnswers | None) -> None:
+        work = self._accepted(request, batch)
+        if work is None:
+            return
+        answer = ONE_SHOT.get(request.method)
+        outcome: Outcome | None
+        if answer is None or not METHODS[request.method].sent_by("client", admitted.revision):
+            sentence = f"There is no method {request.method[:80]!r} in protocol revision {admitted.revision}."
+            outcome = ErrorDetail(METHOD_NOT_FOUND, sentence)
+        else:
+            try:
+                outcome = answer(self, admitted, request)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+                outcome = explained(error, request.method)
+        if outcome is not None:
+            self._end(work, self._response(work, outcome, admitted.revision), at_once=True)
+
+    def _open(self, request: Request, opened: Handshake) -> None:
+        work = self._accepted(request, None)
+        if work is not None:
+            shared = self.shared
+            result = InitializeResult(
+                protocol_version=str(opened.revision),
+                capabilities=shared.capabilities,
+                server_info=shared.identity,
+                instructions=shared.instructions,
+            )
+            self._end(work, self._response(work, result, opened.revision))
+
+    def _accepted(self, request: Request, batch: BatchAnswers | None) -> Work | None:
+        work = self._incoming.accept(request) if request.id not in self._waiting else Error(request.id, _TWICE)
+        if isinstance(work, Error):
+            self.outbox.deliver_now(work, batch)
+            return None
+        if batch is not None:
+            self._batches[work.id] = batch
+        return work
+
+    def _hold(self, begin: _Begin, request: Request, admitted: Admitted, batch: BatchAnswers | None) -> None:
+        """Keep a request until another one has ended. Beyond as many again, the client has to wait, too."""
+        if request.id in self._waiting or self._incoming.find(request.id) is not None:
+            self.outbox.deliver_now(Error(request.id, _TWICE), batch)
+        elif self._has_room or (batch is not None and not self._inquiries):
+            # A batch has been read as a whole already.
+            self._waiting[request.id] = (begin, request, admitted, batch)
+            self._pause_if_full()
+        else:
+            self.outbox.deliver_now(Error(request.id, _TOO_MANY), batch)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._waiting) < self.shared.limits.max_in_flight
+
+    def _pause_if_full(self) -> None:
+        # Whoever waits for the client's answers must go on reading, or wait for ever.
+        if self._has_room or self._inquiries:
+            self.outbox.unpause("full")
+        else:
+            self.outbox.pause("full")
+
+    def _release(self) -> None:
+        """A request has ended: go on with those that wait, or with the end."""
+        if self._is_releasing:
+            return
+        self._is_releasing = True
+        while self._waiting and not self._incoming.is_full:
+            self._begin(*self._waiting.pop(next(iter(self._waiting))))
+        self._is_releasing = False
+        self._pause_if_full()
+        self._check_finished()
+
+    def _notification(self, notification: Notification) -> None:
+        method = notification.method
+        if method == "notifications/cancelled":
+            self._cancel(notification)
+        elif method == "notifications/initialized":
+            self._admission.initialized()
+        entry = self.shared.catalog.notification_handlers.get(method)
+        if entry is not None:
+            self._hear(entry, notification)
+
+    def _hear(self, entry: HandlerEntry, notification: Notification) -> None:
+        # At once, as requests are: one that comes after the notification must not overtake it.
+        task = self.starter.start(hear(entry, notification, self.workers), self.fresh_context())
+        if task.done():
+            return
+        self.keep(task)
+        self._heard += 1
+        if self._heard == _MOST_HEARD:
+            self.outbox.pause("notifications")
+        task.add_done_callback(self._has_heard)
+
+    def _has_heard(self, _: asyncio.Task[None]) -> None:
+        self._heard -= 1
+        self.outbox.unpause("notifications")
+
+    def _cancel(self, notification: Notification) -> None:
+        try:
+            request_id = read(CancelledParams, notification.params, what="params").request_id
+        except DecodeError as error:
+            _logger.debug("A cancellation was passed over. %s", error)
+            return
+        if request_id in self._waiting:
+            self.outbox.skip(self._waiting.pop(request_id)[3])
+            self._release()
+            return
+        work = self._incoming.cancel(request_id)
+        if work is not None:
+            self.changes.cancel(work.id)
+            call = self._calls.pop(work.id, None)
+            if call is not None:
+                call.stop()
+            self.outbox.skip(self._batches.pop(work.id, None))
+            self._release()
+
+    def _batch(self, batch: Batch) -> None:
+        session = self._admission.session
+        if session is None or not session.revision.has_batches:
+            reason = "The line is a batch, and the protocol revision in use has none: send each message on a line."
+            self._bad(BadMessage(reason, INVALID_REQUEST))
+            return
+        replies = {}
+        for place, item in enumerate(batch.items):
+            if isinstance(item, BadMessage):
+                self._note(item)
+                reply = item.reply(idless_errors=session.revision.has_idless_errors)
+                if reply is not None:
+                    replies[place] = reply
+        answers = BatchAnswers(len(replies) + sum(isinstance(item, Request) for item in batch.items))
+        for place, item in enumerate(batch.items):
+            if isinstance(item, Request):
+                self._request(item, answers)
+            elif place in replies:
+                self.outbox.deliver_now(replies[place], answers)
+            elif not isinstance(item, BadMessage):
+                self.received(item)
+
+    def _bad(self, bad: BadMessage) -> None:
+        self._note(bad)
+        if bad.is_response:
+            self._inquiries.break_off(bad)
+        session = self._admission.session
+        revision = self.shared.revisions[0] if session is None else session.revision
+        reply = bad.reply(idless_errors=revision.has_idless_errors)
+        if reply is not None:
+            self.outbox.deliver_now(reply, None)
+
+    def _note(self, bad: BadMessage) -> None:
+        self._bad_lines += 1
+        if self._bad_lines <= _LOGGED_LINES:
+            _logger.warning("A line from the client was passed over. %s", bad.reason)
+        elif self._bad_lines & (self._bad_lines - 1) == 0:
+            _logger.warning("%d lines from the client were passed over so far. %s", self._bad_lines, bad.reason)
+
+    # What goes out
+
+    def finish(self, call: Call, outcome: Outcome) -> None:
+        """Answer a call, unless it has ended: now, or as soon as the client keeps up."""
+        work = call.work
+        if work.state != "running":
+            return
+        if not self.connection.is_clogged:
+            if call.has_told:
+                call.finish()
+            self._end(work, self._response(work, outcome, call.admitted.revision))
+        else:
+            call.task = self.loop.create_task(self._finish_later(call, outcome))
+            self.keep(call.task)
+            # More requests would only make more answers that wait.
+            self.outbox.pause_while_clogged()
+
+    def notify(self, work: Work, notification: Notification) -> None:
+        """Send a notification about a request, unless it has ended."""
+        permitted = self._incoming.notify(work, notification)
+        if permitted is not None:
+            self.outbox.send(permitted)
+
+    def answer_subscription(self, result: Result) -> None:
+        """End a subscription with this result."""
+        work = self._incoming.find(result.id)
+        if work is not None:
+            self._end(work, result)
+
+    async def ask(self, method: str, params: Payload | None) -> Any:
+        """Send the legacy client a request, and wait for its result."""
+        if not self._hears:
+            raise Closed(f"{method} was not sent: the client sends nothing any more, so it could not answer.")
+        self.outbox.unpause("full")
+        try:
+            return await self._inquiries.ask(method, params)
+        finally:
+            self._pause_if_full()
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Hold a task until it ends, and stop it when the connection does."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish_later(self, call: Call, outcome: Outcome) -> None:
+        await self.connection.drained()
+        self.finish(call, outcome)
+
+    def _response(self, work: Work, outcome: Outcome, revision: Revision) -> Result | Error:
+        if isinstance(outcome, ErrorDetail):
+            return Error(work.id, outcome)
+        try:
+            return Result(work.id, self.shared.written(outcome, revision))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            return Error(work.id, explained(error, work.method))
+
+    def _end(self, work: Work, response: Result | Error, *, at_once: bool = False) -> None:
+        """Answer a request, if it still waits for that."""
+        self._calls.pop(work.id, None)
+        permitted = self._incoming.answer(work, response)
+        if permitted is not None:
+            batch = self._batches.pop(work.id, None) if self._batches else None
+            if at_once:
+                self.outbox.deliver_now(permitted, batch)
+            elif batch is None:
+                self.outbox.send(permitted)
+            else:
+                self.outbox.deliver(permitted, batch)
+        if self._waiting or not self.is_open:
+            self._release()

@@ -1,0 +1,134 @@
+"""What all connections of one server share."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mcpipe.errors import UsageError
+from mcpipe.limits import Limits
+from mcpipe.revisions import Revision
+from mcpipe.server.catalog import Catalog
+from mcpipe.server.kinds import write
+from mcpipe.server.workers import Workers
+from mcpipe.types.base import COMPLETE, CacheScope, Implementation, Payload, Result
+from mcpipe.types.capabilities import ListCapability, ResourcesCapability, ServerCapabilities
+from mcpipe.types.content import TextContent
+from mcpipe.types.meta import SERVER_INFO
+from mcpipe.types.tools import CallToolResult
+from mcpipe.types.writing import for_revision
+
+if TYPE_CHECKING:
+    from mcpipe.protocol.sealing import Sealer  # it loads hashlib, and most servers never ask
+
+__all__ = ["Shared"]
+
+
+class Shared(msgspec.Struct, kw_only=True):
+    """The settings, the catalog and the threads of one server."""
+
+    identity: Implementation
+    instructions: str | None
+    #: Newest first.
+    revisions: tuple[Revision, ...]
+    limits: Limits
+    catalog: Catalog
+    workers: Workers
+    page_size: int
+    ttl_ms: int
+    cache_scope: CacheScope
+    extensions: dict[str, Any] | None
+    experimental: dict[str, Any] | None
+    state_keys: list[bytes]
+    #: What the lifespan gave; None while the server does not run.
+    lifespan: Any = None
+    _sealer: Any = None
+    _result_meta: dict[str, dict[str, Any]] = {}
+    _first_pages: dict[tuple[str, str], tuple[int, msgspec.Raw]] = {}
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What the server has, at this moment."""
+        catalog = self.catalog
+        has_resources = len(catalog.resources) or len(catalog.templates)
+        return ServerCapabilities(
+            tools=ListCapability(list_changed=True) if len(catalog.tools) else None,
+            resources=ResourcesCapability(list_changed=True, subscribe=True) if has_resources else None,
+            prompts=ListCapability(list_changed=True) if len(catalog.prompts) else None,
+            completions={} if catalog.completions else None,
+            logging={},
+            extensions=self.extensions,
+            experimental=self.experimental,
+        )
+
+    @property
+    def sealer(self) -> Sealer:
+        """Seals request state, with the keys given or, without any, with one that lasts as long as the process."""
+        if self._sealer is None:
+            from secrets import token_bytes  # most servers never ask
+
+            from mcpipe.protocol.sealing import Sealer
+
+            self._sealer = Sealer(self.state_keys or [token_bytes(32)])
+        sealer: Sealer = self._sealer
+        return sealer
+
+    def now(self) -> float:
+        """The time by which request state is sealed."""
+        return time.time()
+
+    def result_meta(self, revision: Revision) -> dict[str, Any]:
+        """The ``_meta`` of a result: who the server is. Not to be changed."""
+        meta = self._result_meta.get(revision.name)
+        if meta is None:
+            written = msgspec.Raw(msgspec.json.encode(for_revision(self.identity, revision)))
+            meta = self._result_meta[revision.name] = {SERVER_INFO: written}
+        return meta
+
+    def written(self, outcome: Any, revision: Revision) -> Any:
+        """A result as this revision has it, with the server's name in its ``_meta`` where that is usual."""
+        if type(outcome) is CallToolResult and _is_plain_text(outcome):
+            if not revision.has_result_types:
+                return outcome
+            meta = self.result_meta(revision)
+            return CallToolResult(outcome.content, is_error=outcome.is_error, meta=meta, result_type=COMPLETE)
+        if isinstance(outcome, msgspec.Raw):
+            return outcome
+        if not isinstance(outcome, Payload):
+            return self._written_object(outcome, revision)
+        if revision.has_result_types and isinstance(outcome, Result):
+            return for_revision(outcome, revision, {"meta": self.result_meta(revision) | (outcome.meta or {})})
+        return for_revision(outcome, revision)
+
+    def _written_object(self, value: Any, revision: Revision) -> dict[str, Any]:
+        """The same for what the author's own handler returned."""
+        written = {} if value is None else msgspec.json.decode(write(value))
+        if not isinstance(written, dict):
+            raise UsageError(f"A result has to be an object, and this is {type(value).__name__!r}.")
+        if revision.has_result_types:
+            written.setdefault("resultType", COMPLETE)
+            written["_meta"] = self.result_meta(revision) | written.get("_meta", {})
+        return written
+
+    def first_page(self, kind: str, version: int, revision: Revision) -> msgspec.Raw | None:
+        """The first page of a list, if it was kept and the list has not changed since."""
+        kept = self._first_pages.get((kind, revision.name))
+        return kept[1] if kept is not None and kept[0] == version else None
+
+    def keep_first_page(self, kind: str, version: int, revision: Revision, page: Payload) -> msgspec.Raw:
+        """Keep the first page of a list, as it is written."""
+        written = msgspec.Raw(msgspec.json.encode(self.written(page, revision)))
+        self._first_pages[kind, revision.name] = (version, written)
+        return written
+
+
+def _is_plain_text(result: CallToolResult) -> bool:
+    """Whether this is what most tools return, and every revision has in the same way: one text, and nothing else."""
+    if len(result.content) != 1 or result.structured_content is not None:
+        return False
+    block = result.content[0]
+    if type(block) is not TextContent or block.annotations is not None or block.meta is not None:
+        return False
+    return result.meta is None and result.result_type is None

@@ -1,0 +1,327 @@
+"""A client that a test plays, message by message, against a server in the same event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from mcpipe.limits import DEFAULT_LIMITS, Limits
+from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, REVISIONS, Revision
+from mcpipe.server.server import Server
+from mcpipe.transports.connection import Connection
+from mcpipe.transports.memory import memory_pair
+from mcpipe.transports.stream import StreamConnection
+from mcpipe.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
+from mcpipe.wire.decoding import BadMessage, Batch
+from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, Result
+
+T = TypeVar("T")
+
+#: A message as it is on the wire. Tests take them apart, and a failure to do so is a failure of the test.
+Plain: TypeAlias = dict[str, Any]
+Id: TypeAlias = int | str
+
+#: Nothing here takes that long. A test that does is stuck.
+PATIENCE = 60.0
+#: Enough for whatever could still happen to have happened.
+TURNS = 20
+
+ALL_REVISIONS = list(REVISIONS)
+ONE_OF_EACH_ERA = [LATEST, LATEST_LEGACY]
+WITH_BATCHES = next(revision for revision in LEGACY if revision.has_batches)
+
+#: A client that can do everything.
+ABLE: Plain = {"roots": {}, "sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}}
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a test's coroutine, but not for ever, and see that it leaves no task and no unheard error behind."""
+
+    async def watched() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        faults: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: faults.append(context))
+        async with asyncio.timeout(PATIENCE):
+            result = await main
+        await turns()
+        assert asyncio.all_tasks() == {task}
+        assert faults == []
+        return result
+
+    return asyncio.run(watched())
+
+
+async def turns(count: int = TURNS) -> None:
+    """Let everything happen that can happen without waiting."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def happens(event: threading.Event) -> None:
+    """Wait for a thread without holding up the event loop."""
+    assert await asyncio.to_thread(event.wait, PATIENCE)
+
+
+def plain(message: Any) -> Plain:
+    """A message as plain data, as it is on the wire."""
+    written: Plain = msgspec.json.decode(msgspec.json.encode(message))
+    return written
+
+
+def make_server(**options: Any) -> Server:
+    """A server that does not wait for what a test leaves unfinished."""
+    return Server("test", **{"finish_within": 0, "stop_within": 0, **options})
+
+
+class Peer:
+    """The client's end of a connection to a server."""
+
+    def __init__(self, connection: Connection, revision: Revision, capabilities: Plain) -> None:
+        self.connection = connection
+        self.revision = revision
+        self.capabilities = capabilities
+        #: Everything that came; a batch is a list under the key ``batch``.
+        self.seen: list[Plain] = []
+        #: The part of it that nobody has taken yet.
+        self.inbox: list[Plain] = []
+        self.has_ended = False
+        self.errors: list[OSError] = []
+        #: What the server's side came to; set by ``raw_client``.
+        self.serving: asyncio.Task[None]
+        self._ids = itertools.count(1)
+        self._changed = asyncio.Event()
+
+    # As a receiver
+
+    def received(self, item: Message | BadMessage | Batch) -> None:
+        message = {"batch": [plain(each) for each in item.items]} if isinstance(item, Batch) else plain(item)
+        self.seen.append(message)
+        self.inbox.append(message)
+        self._changed.set()
+
+    def ended(self, *, clean: bool) -> None:
+        self.has_ended = clean
+        self._changed.set()
+
+    def broke(self, error: OSError) -> None:
+        self.errors.append(error)
+        self._changed.set()
+
+    # What is sent
+
+    def meta(self, **more: Any) -> Plain:
+        """What this client's requests carry in ``_meta``."""
+        if not self.revision.is_modern:
+            return more
+        own = {
+            PROTOCOL_VERSION: str(self.revision),
+            CLIENT_CAPABILITIES: self.capabilities,
+            CLIENT_INFO: {"name": "peer", "version": "1"},
+        }
+        return own | more
+
+    def message(
+        self, method: str, params: Plain | None = None, *, request_id: Id | None = None, meta: Plain | None = None
+    ) -> Request:
+        """A request of this client's era."""
+        metadata = self.meta(**(meta or {}))
+        whole = {**(params or {}), **({"_meta": metadata} if metadata else {})}
+        return Request(next(self._ids) if request_id is None else request_id, method, whole)
+
+    def post(self, method: str, params: Plain | None = None, **options: Any) -> Id:
+        """Send a request, and leave it to the test to wait for what comes."""
+        request = self.message(method, params, **options)
+        self.connection.send(request)
+        return request.id
+
+    def post_call(self, tool: str, arguments: Plain | None = None, **options: Any) -> Id:
+        """The same for a tool."""
+        return self.post("tools/call", {"name": tool, "arguments": arguments or {}}, **options)
+
+    def notify(self, method: str, params: Plain | None = None) -> None:
+        self.connection.send(Notification(method, msgspec.UNSET if params is None else params))
+
+    def cancel(self, request_id: Any) -> None:
+        self.notify("notifications/cancelled", {"requestId": request_id})
+
+    def reply(self, question: Plain, result: Any) -> None:
+        """Answer a request of the server's."""
+        self.connection.send(Result(question["id"], result))
+
+    def refuse(self, question: Plain, code: int, message: str, data: Any = msgspec.UNSET) -> None:
+        self.connection.send(Error(question["id"], ErrorDetail(code, message, data)))
+
+    def send_line(self, line: bytes) -> None:
+        """Send a line that need not be a message."""
+        self.connection.send(cast("Message", msgspec.Raw(line)))
+
+    # What comes
+
+    async def until(self, condition: Callable[[], T]) -> T:
+        """Wait until what has come makes this true."""
+        while not (result := condition()):
+            self._changed.clear()
+            await self._changed.wait()
+        return result
+
+    async def take(self, matches: Callable[[Plain], object]) -> Plain:
+        """Take the first message of this kind out of the inbox, now or when it comes."""
+
+        def find() -> list[Plain]:
+            return [message for message in self.inbox if matches(message)][:1]
+
+        (found,) = await self.until(find)
+        self.inbox.remove(found)
+        return found
+
+    async def answer(self, request_id: Id) -> Plain:
+        """The response to a request."""
+        return await self.take(
+            lambda message: (
+                "method" not in message and message.get("id") == request_id and type(message["id"]) is type(request_id)
+            )
+        )
+
+    async def notification(self, method: str) -> Plain:
+        """The params of a notification, which may have none."""
+        message = await self.take(lambda each: each.get("method") == method and "id" not in each)
+        params: Plain = message.get("params", {})
+        return params
+
+    async def question(self, method: str | None = None) -> Plain:
+        """A request of the server's."""
+        return await self.take(lambda each: "id" in each and "method" in each and method in (None, each["method"]))
+
+    async def batch(self) -> list[Plain]:
+        """The messages of a batch, by their ids."""
+        items: list[Plain] = (await self.take(lambda each: "batch" in each))["batch"]
+        return sorted(items, key=lambda each: str(each.get("id")))
+
+    async def request(self, method: str, params: Plain | None = None, **options: Any) -> Plain:
+        """The response to a request that is sent now."""
+        return await self.answer(self.post(method, params, **options))
+
+    async def result(self, method: str, params: Plain | None = None, **options: Any) -> Plain:
+        """The same, which has to be a result."""
+        response = await self.request(method, params, **options)
+        assert "result" in response, response
+        result: Plain = response["result"]
+        return result
+
+    async def error(self, method: str, params: Plain | None = None, **options: Any) -> Plain:
+        """The same, which has to be an error."""
+        response = await self.request(method, params, **options)
+        assert "error" in response, response
+        error: Plain = response["error"]
+        return error
+
+    async def call(self, tool: str, arguments: Plain | None = None, **options: Any) -> Plain:
+        """The result of a tool."""
+        return await self.result("tools/call", {"name": tool, "arguments": arguments or {}}, **options)
+
+    async def text(self, tool: str, arguments: Plain | None = None, **options: Any) -> str:
+        """The text that a tool gives."""
+        return text_of(await self.call(tool, arguments, **options))
+
+    async def settled(self) -> None:
+        """Wait until the server has dealt with all that it was sent, and this client has read what came of it."""
+        for _ in range(2):
+            await turns()
+            await self.request("tools/list")
+
+    # Beginning and end
+
+    async def initialize(self, **params: Any) -> Plain:
+        """Open a legacy session."""
+        opened = await self.result(
+            "initialize",
+            {
+                "protocolVersion": str(self.revision),
+                "capabilities": self.capabilities,
+                "clientInfo": {"name": "peer", "version": "1"},
+                **params,
+            },
+        )
+        self.notify("notifications/initialized")
+        return opened
+
+    async def served(self) -> None:
+        """Wait until the server is through with this connection."""
+        await asyncio.shield(self.serving)
+
+
+def text_of(result: Plain) -> str:
+    """The text of a result, which must have just that."""
+    (block,) = result["content"]
+    text: str = block["text"]
+    return text
+
+
+@asynccontextmanager
+async def raw_client(
+    server: Server,
+    revision: Revision = LATEST,
+    *,
+    capabilities: Plain | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    opens: bool = True,
+) -> AsyncIterator[Peer]:
+    """A client of this revision, connected in memory, with its session open if it needs one."""
+    ours, theirs = memory_pair(limits=limits)
+    peer = Peer(ours, revision, capabilities or {})
+    async with _served(server, peer, theirs):
+        if opens and not revision.is_modern:
+            await peer.initialize()
+            peer.seen.clear()
+        yield peer
+
+
+@asynccontextmanager
+async def piped_client(
+    server: Server, revision: Revision = LATEST, *, capabilities: Plain | None = None
+) -> AsyncIterator[tuple[Peer, Callable[[], Awaitable[None]]]]:
+    """The same over a socket, and a function that ends the client's output while it still listens."""
+    ours, theirs = socket.socketpair()
+    end = ours.dup()
+    peer = Peer(StreamConnection(fd := ours.detach(), fd), revision, capabilities or {})
+
+    async def hang_up() -> None:
+        await turns()
+        end.shutdown(socket.SHUT_WR)
+
+    with end:
+        async with _served(server, peer, StreamConnection(fd := theirs.detach(), fd)):
+            if not revision.is_modern:
+                await peer.initialize()
+                peer.seen.clear()
+            yield peer, hang_up
+
+
+@asynccontextmanager
+async def _served(server: Server, peer: Peer, theirs: Connection) -> AsyncIterator[None]:
+    peer.serving = asyncio.create_task(server.serve_connection(theirs))
+    peer.connection.start(peer)
+    try:
+        yield
+    finally:
+        peer.connection.abort()
+        await asyncio.wait({peer.serving})
+    await peer.serving
+
+
+def methods_in(messages: Sequence[Plain]) -> list[str]:
+    """The methods of all requests and notifications among these."""
+    return [message["method"] for message in messages if "method" in message]
+
+
+def progress_in(messages: Sequence[Plain]) -> list[float]:
+    """The values of all progress among these, in the order they came."""
+    return [each["params"]["progress"] for each in messages if each.get("method") == "notifications/progress"]

@@ -1,0 +1,157 @@
+"""The answers that a modern call has, and the state that it travels with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from mcpipe.errors import DecodeError, StateRefused
+from mcpipe.protocol.sealing import Sealer
+from mcpipe.server.questions import Answers, InputNeeded, as_result
+from mcpipe.types.elicitation import ElicitParams
+from mcpipe.types.input import ElicitRequest, InputRequest, ListRootsRequest
+
+SEALER = Sealer(b"k" * 32)
+CALL: dict[str, Any] = {"method": "tools/call", "params": {"name": "t"}, "now": 1000.0}
+
+
+def question(text: str) -> InputRequest:
+    return ElicitRequest(ElicitParams.for_url(text, "https://example.com"))
+
+
+def ask(answers: Answers, *texts: str) -> list[bytes | InputNeeded]:
+    """What comes of asking all of these, whatever comes of the others."""
+    came: list[bytes | InputNeeded] = []
+    for text in texts:
+        try:
+            came.append(bytes(answers.next(question(text))))
+        except InputNeeded as needed:
+            came.append(needed)
+    return came
+
+
+def needed_in(came: list[bytes | InputNeeded]) -> list[InputNeeded]:
+    return [each for each in came if isinstance(each, InputNeeded)]
+
+
+def reopened(answers: Answers, needed: list[InputNeeded], responses: dict[str, Any] | None) -> Answers:
+    """The answers of the next round."""
+    token = answers.seal(SEALER, needed, **CALL)
+    given = msgspec.UNSET if responses is None else msgspec.Raw(msgspec.json.encode(responses))
+    return Answers.reopened(SEALER, token, given, **CALL)
+
+
+def test_a_question_without_an_answer_ends_the_call() -> None:
+    with pytest.raises(InputNeeded, match="question 1") as caught:
+        Answers().next(question("Name?"))
+    assert caught.value.key == "1"
+    assert caught.value.request == question("Name?")
+    # A function that guards itself against every error does not catch it.
+    assert not isinstance(caught.value, Exception)
+
+
+def test_each_round_has_the_answers_of_all_rounds_before() -> None:
+    answers = Answers()
+    texts = ["One?", "Two?", "Three?"]
+    for number, _ in enumerate(texts):
+        came = ask(answers, *texts[: number + 1])
+        assert came[:-1] == [b'"answer to %d"' % (each + 1) for each in range(number)]
+        (needed,) = needed_in(came)
+        answers = reopened(answers, [needed], {needed.key: f"answer to {number + 1}"})
+    assert ask(answers, *texts) == [b'"answer to 1"', b'"answer to 2"', b'"answer to 3"']
+
+
+@pytest.mark.parametrize("count", [2, 9, 10, 11, 25, 120])
+def test_many_questions_may_be_asked_at_once(count: int) -> None:
+    """Also more than nine, whose keys do not sort as their numbers do, and also twice the same."""
+    texts = [f"Question {number // 2}?" for number in range(count)]
+    answers = Answers()
+    needed = needed_in(ask(answers, *texts))
+    assert [each.key for each in needed] == [str(number + 1) for number in range(count)]
+    answers = reopened(answers, needed, {each.key: each.key for each in reversed(needed)})
+    assert ask(answers, *texts) == [b'"%d"' % (number + 1) for number in range(count)]
+
+
+def test_questions_across_the_tenth_keep_their_order() -> None:
+    answers = Answers()
+    for number in range(8):
+        needed = needed_in(ask(answers, *["Again?"] * (number + 1)))
+        answers = reopened(answers, needed, {each.key: each.key for each in needed})
+    needed = needed_in(ask(answers, *["Again?"] * 12))
+    assert [each.key for each in needed] == ["9", "10", "11", "12"]
+    answers = reopened(answers, needed, {each.key: each.key for each in needed})
+    assert ask(answers, *["Again?"] * 12) == [b'"%d"' % (number + 1) for number in range(12)]
+
+
+def test_an_answer_does_not_count_for_another_question() -> None:
+    answers = Answers()
+    needed = needed_in(ask(answers, "Delete A?", "Really?"))
+    answers = reopened(answers, needed, {"1": "yes", "2": "yes"})
+    came = ask(answers, "Delete B?", "Really?")
+    # What was known on the other way is forgotten.
+    assert [each.key for each in needed_in(came)] == ["1", "2"]
+    answers = reopened(answers, needed_in(came), {"1": "no", "2": "no"})
+    assert ask(answers, "Delete B?", "Really?") == [b'"no"', b'"no"']
+
+
+def test_a_question_without_a_response_is_asked_again() -> None:
+    answers = Answers()
+    needed = needed_in(ask(answers, "One?", "Two?"))
+    answers = reopened(answers, needed, {"1": 1})
+    came = ask(answers, "One?", "Two?")
+    assert came[0] == b"1"
+    assert [each.key for each in needed_in(came)] == ["2"]
+    answers = reopened(answers, needed_in(came), None)
+    assert [each.key for each in needed_in(ask(answers, "One?", "Two?"))] == ["2"]
+
+
+def test_responses_that_nobody_asked_for_are_passed_over() -> None:
+    answers = Answers()
+    needed = needed_in(ask(answers, "One?"))
+    answers = reopened(answers, needed, {"2": "sneaky", "1": "right", "x": None})
+    came = ask(answers, "One?", "Two?")
+    assert came[0] == b'"right"'
+    assert [each.key for each in needed_in(came)] == ["2"]
+
+
+@pytest.mark.parametrize("responses", [b"[]", b"5", b'"x"', b"null"])
+def test_responses_that_cannot_be_read(responses: bytes) -> None:
+    answers = Answers()
+    token = answers.seal(SEALER, needed_in(ask(answers, "One?")), **CALL)
+    with pytest.raises(DecodeError, match="inputResponses cannot be read"):
+        Answers.reopened(SEALER, token, msgspec.Raw(responses), **CALL)
+
+
+@pytest.mark.req("MRT-3")
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"method": "prompts/get"},
+        {"params": {"name": "another"}},
+        {"now": 1000.0 + 601},
+        {"now": 1.0},
+    ],
+)
+def test_state_is_good_for_its_own_call_only(other: dict[str, Any]) -> None:
+    answers = Answers()
+    token = answers.seal(SEALER, needed_in(ask(answers, "One?")), **CALL)
+    with pytest.raises(StateRefused):
+        Answers.reopened(SEALER, token, msgspec.UNSET, **{**CALL, **other})
+    with pytest.raises(StateRefused):
+        Answers.reopened(Sealer(b"x" * 32), token, msgspec.UNSET, **CALL)
+
+
+@pytest.mark.req("MRT-1")
+def test_the_result_asks_for_everything_at_once() -> None:
+    needed = [InputNeeded("1", question("One?")), InputNeeded("2", ListRootsRequest())]
+    result = msgspec.to_builtins(as_result(needed, "state"))
+    assert result["requestState"] == "state"
+    assert result["inputRequests"] == {
+        "1": {
+            "method": "elicitation/create",
+            "params": {"message": "One?", "mode": "url", "url": "https://example.com"},
+        },
+        "2": {"method": "roots/list"},
+    }

@@ -1,0 +1,216 @@
+"""What all connections share: how results are written for each revision, and what is kept between them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from mcpipe.errors import EncodeError, StateRefused, UsageError
+from mcpipe.limits import DEFAULT_LIMITS
+from mcpipe.revisions import LATEST, LATEST_LEGACY, REVISIONS, Revision
+from mcpipe.server.catalog import Catalog
+from mcpipe.server.entries import CompletionEntry, Described, PromptEntry, ResourceEntry, ToolEntry
+from mcpipe.server.shared import Shared
+from mcpipe.server.workers import Workers
+from mcpipe.types.base import Icon, Implementation, Result
+from mcpipe.types.content import TextContent
+from mcpipe.types.input import InputRequiredResult
+from mcpipe.types.meta import SERVER_INFO
+from mcpipe.types.tools import CallToolResult, ListToolsResult
+
+IDENTITY = Implementation("clock", "1", title="A clock", icons=[Icon("https://example.com/clock.png")])
+
+
+def make_shared(**options: Any) -> Shared:
+    settings: dict[str, Any] = {
+        "identity": IDENTITY,
+        "instructions": None,
+        "revisions": REVISIONS,
+        "limits": DEFAULT_LIMITS,
+        "catalog": Catalog(lambda _: None),
+        "workers": Workers(1),
+        "page_size": 10,
+        "ttl_ms": 0,
+        "cache_scope": "private",
+        "extensions": None,
+        "experimental": None,
+        "state_keys": [],
+    }
+    return Shared(**{**settings, **options})
+
+
+def written(outcome: Any, revision: Revision, shared: Shared | None = None) -> dict[str, Any]:
+    result = (shared or make_shared()).written(outcome, revision)
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(result))
+    return plain
+
+
+def resource(uri: str) -> ResourceEntry:
+    return ResourceEntry(
+        uri,
+        lambda x="": x,
+        Described(name="r"),
+        mime_type=None,
+        annotations=None,
+        size=None,
+        ttl_ms=None,
+        cache_scope=None,
+    )
+
+
+# Capabilities
+
+
+def test_a_server_says_what_it_has_at_the_moment() -> None:
+    shared = make_shared(extensions={"com.example/x": {}}, experimental={"y": {}})
+    catalog = shared.catalog
+    assert msgspec.to_builtins(shared.capabilities) == {
+        "logging": {},
+        "extensions": {"com.example/x": {}},
+        "experimental": {"y": {}},
+    }
+    catalog.tools.add(ToolEntry(lambda: None, Described(name="t"), annotations=None, structured=None))
+    catalog.prompts.add(PromptEntry(lambda: "", Described(name="p")))
+    catalog.completions["p", "a"] = CompletionEntry("p", "a", lambda typed: [])
+    catalog.templates.add(resource("a://{x}"))
+    capabilities = msgspec.to_builtins(shared.capabilities)
+    assert capabilities["tools"] == {"listChanged": True}
+    assert capabilities["prompts"] == {"listChanged": True}
+    assert capabilities["completions"] == {}
+    assert capabilities["resources"] == {"listChanged": True, "subscribe": True}
+    catalog.templates.remove("a://{x}")
+    assert shared.capabilities.resources is None
+    catalog.resources.add(resource("a://x"))
+    assert shared.capabilities.resources is not None
+
+
+# Results
+
+
+@pytest.mark.req("META-5", "DIR-4")
+def test_a_modern_result_names_the_server_and_its_own_kind() -> None:
+    result = written(Result(), LATEST)
+    assert result["resultType"] == "complete"
+    assert result["_meta"][SERVER_INFO] == msgspec.to_builtins(IDENTITY)
+
+
+@pytest.mark.req("LEG-5")
+def test_a_legacy_result_does_not() -> None:
+    assert written(Result(), LATEST_LEGACY) == {}
+
+
+@pytest.mark.parametrize("revision", REVISIONS, ids=str)
+def test_the_author_s_metadata_stays(revision: Revision) -> None:
+    result = written(CallToolResult([TextContent("x")], meta={"example.com/a": 1}), revision)
+    assert result["_meta"]["example.com/a"] == 1
+    assert (SERVER_INFO in result["_meta"]) == revision.has_result_types
+
+
+def test_metadata_is_not_shared_between_results() -> None:
+    shared = make_shared()
+    shared.written(Result(meta={"a": 1}), LATEST)
+    assert set(written(Result(), LATEST, shared)["_meta"]) == {SERVER_INFO}
+
+
+def test_a_result_that_asks_is_marked_as_such() -> None:
+    assert written(InputRequiredResult(request_state="s"), LATEST)["resultType"] == "input_required"
+
+
+def test_an_extension_s_own_kind_of_result_stays() -> None:
+    assert written(CallToolResult([], result_type="task"), LATEST)["resultType"] == "task"
+
+
+@dataclass
+class Point:
+    x: int
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [(None, {}), ({"a": [1]}, {"a": [1]}), (Point(1), {"x": 1})],
+)
+def test_a_handler_s_own_result(value: Any, plain: dict[str, Any]) -> None:
+    assert written(value, LATEST_LEGACY) == plain
+    modern = written(value, LATEST)
+    assert modern.pop("resultType") == "complete"
+    assert set(modern.pop("_meta")) == {SERVER_INFO}
+    assert modern == plain
+
+
+def test_a_handler_s_own_result_may_say_more() -> None:
+    given = {"resultType": "partial", "_meta": {"a": 1}}
+    modern = written(given, LATEST)
+    assert modern["resultType"] == "partial"
+    assert modern["_meta"]["a"] == 1
+    assert SERVER_INFO in modern["_meta"]
+    assert given == {"resultType": "partial", "_meta": {"a": 1}}
+
+
+@pytest.mark.parametrize("value", [5, "text", [1], True])
+def test_a_result_is_an_object(value: Any) -> None:
+    with pytest.raises(UsageError, match="A result has to be an object, and this is"):
+        make_shared().written(value, LATEST)
+
+
+def test_a_result_has_to_be_written() -> None:
+    with pytest.raises(EncodeError):
+        make_shared().written({"a": object()}, LATEST)
+
+
+def test_what_is_written_already_passes() -> None:
+    raw = msgspec.Raw(b"{}")
+    assert make_shared().written(raw, LATEST) is raw
+
+
+@pytest.mark.req("LEG-5")
+@pytest.mark.parametrize("revision", REVISIONS, ids=str)
+def test_the_server_s_name_is_as_the_revision_has_it(revision: Revision) -> None:
+    shared = make_shared()
+    meta = msgspec.json.decode(msgspec.json.encode(shared.result_meta(revision)))
+    assert meta[SERVER_INFO]["name"] == "clock"
+    assert ("title" in meta[SERVER_INFO]) == revision.has_titles
+    assert ("icons" in meta[SERVER_INFO]) == revision.has_icons
+    assert shared.result_meta(revision) is shared.result_meta(revision)
+    assert make_shared(identity=Implementation("other", "2")).result_meta(revision) != shared.result_meta(revision)
+
+
+# First pages
+
+
+def test_the_first_page_is_kept_until_the_list_changes() -> None:
+    shared = make_shared()
+    assert shared.first_page("tools", 0, LATEST) is None
+    kept = shared.keep_first_page("tools", 0, LATEST, ListToolsResult(tools=[]))
+    assert shared.first_page("tools", 0, LATEST) is kept
+    assert shared.first_page("tools", 1, LATEST) is None
+    assert shared.first_page("prompts", 0, LATEST) is None
+    assert shared.first_page("tools", 0, LATEST_LEGACY) is None
+    assert make_shared().first_page("tools", 0, LATEST) is None
+    assert msgspec.json.decode(kept)["resultType"] == "complete"
+
+
+# Sealing
+
+CALL: dict[str, Any] = {"method": "tools/call", "params": {}, "principal": None}
+
+
+@pytest.mark.req("MRT-3")
+def test_servers_with_the_same_keys_open_each_other_s_state() -> None:
+    old, new = b"o" * 32, b"n" * 32
+    one, other, stranger = make_shared(state_keys=[old]), make_shared(state_keys=[new, old]), make_shared()
+    token = one.sealer.seal(b"state", now=one.now(), **CALL)
+    assert other.sealer.open(token, now=other.now(), **CALL) == b"state"
+    assert one.sealer is one.sealer
+    with pytest.raises(StateRefused):
+        stranger.sealer.open(token, now=stranger.now(), **CALL)
+    with pytest.raises(StateRefused):
+        make_shared().sealer.open(stranger.sealer.seal(b"", now=1.0, **CALL), now=1.0, **CALL)
+
+
+def test_the_time_is_the_one_that_processes_share() -> None:
+    before = time.time()
+    assert before <= make_shared().now() <= time.time()
