@@ -1,0 +1,96 @@
+"""What a client hears of when it listens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import Protocol, Self
+
+from mcpipe.errors import McpipeError, UsageError
+from mcpipe.protocol.listening import Change, Missed
+from mcpipe.types.subscriptions import SubscriptionFilter
+
+__all__ = ["Changes", "Source"]
+
+#: Changes that wait for their consumer. It has to look at everything anew after so many anyway.
+_MAX_WAITING = 1000
+
+
+class Source(Protocol):
+    """Where changes come from: the way that one era has for them."""
+
+    async def open(self, changes: Changes) -> None:
+        """Begin to bring changes, and set what is ``honoured``."""
+
+    async def close(self, changes: Changes) -> None:
+        """Bring no more. Raises nothing, and may be called again."""
+
+
+class Changes:
+    """An async context manager, and within it an async iterator over `Change` and `Missed`.
+
+    It ends when the server ends the subscription, and raises when the connection is lost. A consumer that is too slow
+    finds a `Missed` in the place of what it did not take in time.
+    """
+
+    def __init__(self, source: Source, wanted: SubscriptionFilter, timeout: float | None) -> None:
+        self.wanted = wanted
+        #: Seconds that the server has for each of its answers.
+        self.timeout = timeout
+        #: What the server agreed to tell, which may be less than what is wanted; None until it has.
+        self.honoured: SubscriptionFilter | None = None
+        #: How many changes the consumer was too slow for.
+        self.dropped = 0
+        #: Why nothing comes any more, if something went wrong.
+        self.error: McpipeError | None = None
+        self._source = source
+        self._waiting: deque[Change | Missed] = deque()
+        self._news = asyncio.Event()
+        self._has_ended = False
+        self._is_used = False
+
+    async def __aenter__(self) -> Self:
+        if self._is_used:
+            raise UsageError("These changes were listened to already: call listen again.")
+        self._is_used = True
+        await self._source.open(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+        await self._source.close(self)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Change | Missed:
+        if not self._is_used:
+            raise UsageError("Enter the changes first: async with client.listen(...) as changes.")
+        # Cancelled here, nothing is lost: what came is taken only after the last wait.
+        while not self._waiting:
+            if self.error is not None:
+                raise self.error
+            if self._has_ended:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._waiting.popleft()
+
+    def push(self, change: Change | Missed) -> None:
+        """Something changed."""
+        if len(self._waiting) >= _MAX_WAITING:
+            self.dropped += len(self._waiting)
+            self._waiting.clear()
+            change = Missed()
+        self._waiting.append(change)
+        self._news.set()
+
+    def end(self, error: McpipeError | None = None) -> None:
+        """Nothing will come any more, because of the error if there is one. The first end counts."""
+        if not self._has_ended:
+            self._has_ended = True
+            self.error = error
+            self._news.set()

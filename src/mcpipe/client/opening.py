@@ -1,0 +1,174 @@
+"""How a connection begins: finding the server's era, and agreeing on a revision.
+
+The rules are those of ``protocol.era``; here they are driven over real connections, with real time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, TypeVar
+
+import msgspec
+
+from mcpipe.client.calls import Outcome
+from mcpipe.client.links import Link
+from mcpipe.client.session import Session, metadata
+from mcpipe.client.settings import ANONYMOUS, Settings
+from mcpipe.errors import DecodeError
+from mcpipe.protocol.era import (
+    Action,
+    Agreed,
+    EraFinder,
+    SendInitialize,
+    SendInitialized,
+    SendProbe,
+    StartAgain,
+)
+from mcpipe.protocol.outgoing import Call
+from mcpipe.revisions import Revision
+from mcpipe.types.base import Implementation, Payload
+from mcpipe.types.capabilities import ServerCapabilities
+from mcpipe.types.lifecycle import InitializeParams
+from mcpipe.types.meta import SERVER_INFO
+from mcpipe.types.reading import read
+from mcpipe.types.writing import for_revision
+from mcpipe.wire.decoding import BadMessage
+from mcpipe.wire.messages import ErrorDetail, Result
+
+__all__ = ["Greeting", "Opening"]
+
+T = TypeVar("T")
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """What both sides agreed on, and what the server said of itself."""
+
+    revision: Revision
+    server_info: Implementation | None
+    capabilities: ServerCapabilities
+    instructions: str | None
+
+
+class Opening:
+    """Opens one link. ``session`` is the one that is open at the moment, also when the opening has failed."""
+
+    def __init__(self, link: Link, settings: Settings) -> None:
+        self.session: Session | None = None
+        self._link = link
+        self._settings = settings
+        self._finder = EraFinder(settings.revisions, waits=settings.waits)
+        self._loop = asyncio.get_running_loop()
+        #: The questions that are open, under the futures of their answers.
+        self._questions: dict[asyncio.Future[Outcome], Call] = {}
+        #: What the server has answered to each.
+        self._said: dict[str, _Said] = {}
+
+    async def run(self) -> tuple[Session, Greeting]:
+        """Find an agreement; ``ConnectError`` if there is none."""
+        session = await self._connect(first_id=1)
+        todo = deque(self._finder.started(self._loop.time()))
+        while True:
+            while not todo:
+                todo.extend(await self._wait(session))
+            match todo.popleft():
+                case SendProbe(revision):
+                    self._ask(session, "server/discover", {"_meta": metadata(self._settings, revision)})
+                case SendInitialize(revision):
+                    session.expect_legacy(revision)
+                    self._ask(session, "initialize", _introduction(self._settings, revision))
+                case SendInitialized():
+                    await session.notify("notifications/initialized")
+                case StartAgain():
+                    session = await self._connect(first_id=session.calls.next_id)
+                    todo.extend(self._finder.started(self._loop.time()))
+                case Agreed(revision):
+                    return session, self._agree(session, revision)
+                case failed:
+                    raise failed.error
+
+    async def _connect(self, *, first_id: int) -> Session:
+        if self.session is not None:
+            await self.session.close(0)
+        self._questions.clear()
+        connection = await self._link.open()
+        self.session = Session(connection, self._settings, self._link, first_id=first_id)
+        self.session.start()
+        return self.session
+
+    def _ask(self, session: Session, method: str, params: Any) -> None:
+        call, answer = session.calls.open(method, params)
+        self._questions[answer] = call
+
+    async def _wait(self, session: Session) -> tuple[Action, ...]:
+        """Wait for the next thing to happen; returns what to do about it."""
+        finder, loop = self._finder, self._loop
+        timeout = None if finder.deadline is None else max(0.0, finder.deadline - loop.time())
+        happenings: list[asyncio.Future[Any]] = [*self._questions, session.lost]
+        await asyncio.wait(happenings, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for answer in [answer for answer in self._questions if answer.done()]:
+            actions = self._tell(self._questions.pop(answer).method, answer.result())
+            if actions:
+                return actions
+        if session.lost.done():
+            if self._link.failure is not None:
+                raise self._link.failure
+            return finder.exited(loop.time())
+        return finder.due(loop.time())
+
+    def _tell(self, method: str, outcome: Outcome) -> tuple[Action, ...]:
+        finder, now = self._finder, self._loop.time()
+        is_probe = method == "server/discover"
+        if isinstance(outcome, Result):
+            said = self._said[method] = _read_or_none(_Said, outcome.result) or _Said()
+            if is_probe:
+                return finder.probe_result(said.supported_versions, now)
+            return finder.init_result(said.protocol_version, now)
+        if outcome is None:
+            return ()  # the connection is gone, which is told by itself
+        detail = ErrorDetail(outcome.code, outcome.reason) if isinstance(outcome, BadMessage) else outcome.error
+        return finder.probe_error(detail, now) if is_probe else finder.init_error(detail, now)
+
+    def _agree(self, session: Session, revision: Revision) -> Greeting:
+        for call in self._questions.values():
+            # Without a word: a server that has not answered this question may not know what a cancellation is.
+            session.calls.forget(call)
+        said = self._said["server/discover" if revision.is_modern else "initialize"]
+        meta = said.meta if isinstance(said.meta, dict) else {}
+        capabilities = _read_or_none(ServerCapabilities, said.capabilities) or ServerCapabilities()
+        session.agree(revision, capabilities)
+        return Greeting(
+            revision,
+            _read_or_none(Implementation, meta.get(SERVER_INFO) if revision.is_modern else said.server_info),
+            capabilities,
+            _read_or_none(str, said.instructions),
+        )
+
+
+class _Said(Payload, frozen=True, kw_only=True):
+    """An answer to one of the questions, forgiving: who leaves something out, or gets it wrong, can be talked to."""
+
+    supported_versions: Any = None
+    protocol_version: Any = None
+    capabilities: Any = None
+    server_info: Any = None
+    instructions: Any = None
+    meta: Any = msgspec.field(default=None, name="_meta")
+
+
+def _read_or_none(kind: type[T], value: Any) -> T | None:
+    try:
+        return None if value is None else read(kind, value)
+    except DecodeError:
+        return None
+
+
+def _introduction(settings: Settings, revision: Revision) -> InitializeParams:
+    return for_revision(
+        InitializeParams(
+            protocol_version=revision.name,
+            capabilities=settings.inputs.capabilities,
+            client_info=settings.client_info or ANONYMOUS,
+        ),
+        revision,
+    )

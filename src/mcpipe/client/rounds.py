@@ -1,0 +1,59 @@
+"""Reading results, and answering those that ask for something first."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from mcpipe.client.inputs import Inputs
+from mcpipe.errors import DecodeError, ProtocolError
+from mcpipe.revisions import Revision
+from mcpipe.types.base import COMPLETE, Result
+from mcpipe.types.input import InputRequiredResult
+from mcpipe.types.methods import METHODS
+from mcpipe.types.reading import read, read_result_type
+
+__all__ = ["MAX_ROUNDS", "next_round", "read_result"]
+
+R = TypeVar("R", bound=Result)
+
+#: How often one call is sent, at the most. Each question that a tool asks takes a round.
+MAX_ROUNDS = 32
+
+
+def read_result(kind: type[R], raw: msgspec.Raw, method: str, revision: Revision) -> R | InputRequiredResult:
+    """The result of a request, or what the server wants to know first; ``ProtocolError`` if it is neither."""
+    what = "result of " + method
+    try:
+        result = read(kind, raw, what=what)
+        if result.result_type in (None, COMPLETE) or not revision.has_result_types:
+            return result
+    except DecodeError:
+        # One that asks for input lacks what the other kind must have.
+        if not revision.has_result_types or read_result_type(raw) == COMPLETE:
+            raise
+    read_result_type(raw)  # raises if it is a type that nobody knows
+    if not METHODS[method].may_need_input:
+        raise ProtocolError(f"The server wants input before it answers {method}, which needs none.")
+    return read(InputRequiredResult, raw, what=what)
+
+
+async def next_round(
+    asked: InputRequiredResult, params: dict[str, Any], inputs: Inputs, revision: Revision
+) -> dict[str, Any]:
+    """The params of the same request with what the server asked for, and with its state as it came."""
+    if asked.input_requests is None and asked.request_state is None:
+        raise ProtocolError("The server wants input before it answers, and does not say which.")
+    retry = {key: value for key, value in params.items() if key not in _OF_ONE_ROUND}
+    if asked.input_requests is not None:
+        # One after the other, as a person would want to be asked.
+        retry["inputResponses"] = {
+            key: await inputs.answer(request, revision) for key, request in asked.input_requests.items()
+        }
+    if asked.request_state is not None:
+        retry["requestState"] = asked.request_state
+    return retry
+
+
+_OF_ONE_ROUND = frozenset(("_meta", "inputResponses", "requestState"))

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import mcpipe
+from mcpipe.client.client import Client
+from mcpipe.client.connecting import connect
+from mcpipe.errors import UsageError
+from mcpipe.revisions import LATEST
+from mcpipe.types.base import Implementation
+from mcpipe.types.meta import CLIENT_INFO
+from tests.client.peers import Peer, modern, nothing, run, talk
+
+
+async def stay(client: Client) -> None:
+    """The body of a client that says nothing."""
+
+
+@pytest.mark.parametrize("target", ["python server.py", ["python", "server.py"], None, 7, object()])
+def test_what_is_no_server_is_refused(target: Any) -> None:
+    with pytest.raises(UsageError, match=f"connect takes a Server, and not a {type(target).__name__}"):
+        connect(target)
+
+
+@pytest.mark.parametrize("name", ["timeout", "max_timeout"])
+@pytest.mark.parametrize("wait", [-1, float("nan"), float("inf")])
+def test_a_timeout_that_makes_no_sense_is_refused(name: str, wait: float) -> None:
+    options: dict[str, Any] = {name: wait}
+    with pytest.raises(UsageError, match=f"{name} is {wait}"):
+        connect(Peer(nothing), **options)
+
+
+def test_an_unknown_revision_is_refused() -> None:
+    with pytest.raises(UsageError, match="no protocol revision '1999-01-01'"):
+        connect(Peer(nothing), revisions=["1999-01-01"])
+
+
+def test_a_client_comes_out_of_a_context_or_can_be_awaited() -> None:
+    async def main() -> None:
+        peer = modern(nothing)
+        async with connect(peer) as client:
+            assert client.revision == LATEST
+        peer.check()
+        client = await connect(peer := modern(nothing))
+        assert client.revision == LATEST
+        await client.close()
+        peer.check()
+
+    run(main())
+
+
+def test_it_connects_once() -> None:
+    async def main() -> None:
+        connecting = connect(modern(nothing))
+        async with connecting:
+            with pytest.raises(UsageError, match="call connect again"):
+                await connecting
+
+    run(main())
+
+
+@pytest.mark.req("META-1")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, {"name": "mcpipe", "version": mcpipe.__version__}),
+        (
+            {"client_info": Implementation("host", "3", title="A host")},
+            {"name": "host", "version": "3", "title": "A host"},
+        ),
+        ({"client_info": None}, None),
+    ],
+)
+def test_the_client_says_who_it_is_unless_told_not_to(options: dict[str, Any], said: dict[str, Any] | None) -> None:
+    async def play(peer: Peer) -> None:
+        request = await peer.discover()
+        assert request["params"]["_meta"].get(CLIENT_INFO) == said
+
+    talk(Peer(play), stay, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"client_info": None}])
+def test_a_legacy_server_is_always_told_a_name(options: dict[str, Any]) -> None:
+    async def play(peer: Peer) -> None:
+        request = await peer.initialize("2024-11-05")
+        assert request["params"]["clientInfo"]["name"] == ("client" if options else "mcpipe")
+
+    talk(Peer(play), stay, revisions=["2024-11-05"], **options)
+
+
+def test_the_body_may_fail() -> None:
+    async def main() -> None:
+        peer = modern(nothing)
+        with pytest.raises(ZeroDivisionError):
+            async with connect(peer):
+                raise ZeroDivisionError
+        peer.check()
+
+    run(main())
