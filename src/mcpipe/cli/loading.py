@@ -1,0 +1,75 @@
+"""Finding the server in a file."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from mcpipe.errors import McpipeError, UsageError
+from mcpipe.server.server import Server
+
+__all__ = ["load_server"]
+
+
+def load_server(target: str) -> Server:
+    """The server that ``FILE`` or ``FILE:NAME`` says; UsageError if it cannot be had."""
+    path, name = _split(target)
+    module = _imported(path)
+    if name:
+        found = getattr(module, name, None)
+        if not isinstance(found, Server):
+            what = "has no" if found is None else f"has a {type(found).__name__}, and no Server, called"
+            raise UsageError(f"{path} {what} {name!r}. {_hint(module)}")
+        return found
+    servers = _servers_in(module)
+    if len(set(servers.values())) != 1:
+        what = "several servers" if servers else "no server"
+        raise UsageError(f"{path} has {what} at its top level. {_hint(module)}")
+    return next(iter(servers.values()))
+
+
+def _split(target: str) -> tuple[Path, str]:
+    if Path(target).is_file():
+        return Path(target), ""
+    file, colon, name = target.rpartition(":")
+    path = Path(file if colon else target)
+    if not path.is_file():
+        raise UsageError(f"There is no file {str(path)!r}. Give the path of a Python file that has a Server.")
+    return path, name
+
+
+def _imported(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} cannot be imported: its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    # As for a program that is run: its neighbours can be imported.
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{path} cannot be imported. {_cause(error, path)}") from error
+    return module
+
+
+def _cause(error: BaseException, path: Path) -> str:
+    """What went wrong, and on which line of the file, without a wall of traceback."""
+    said = str(error) if isinstance(error, McpipeError) else f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
+    if isinstance(error, SyntaxError):
+        return f"Line {error.lineno}: {error.msg}."
+    return f"Line {lines[-1]}: {said}" if lines else said
+
+
+def _servers_in(module: ModuleType) -> dict[str, Server]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, Server)}
+
+
+def _hint(module: ModuleType) -> str:
+    names = ", ".join(repr(name) for name in _servers_in(module))
+    return f"Its servers are {names}." if names else "Make one with: server = Server('name')"
