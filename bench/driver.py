@@ -1,0 +1,135 @@
+"""The raw driver: starts a server, speaks bytes with it over pipes, and stops the time.
+
+It does as little as it can while the clock runs: requests are made in advance, answers are counted by their newlines,
+and read properly only afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+
+from bench.traffic import Calls, Era, Failed
+
+__all__ = ["Driven", "driven"]
+
+CHUNK = 64 * 1024
+#: A server that takes longer than this, all in all, hangs. It is killed, which ends every wait for it.
+PATIENCE = 120.0
+
+#: Without the settings of whoever runs this, such as to write no bytecode, which would compile every module each time.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+
+class Ended(Exception):
+    """The server sends no more, though it should."""
+
+
+@contextmanager
+def driven(command: Sequence[str], era: Era) -> Iterator[Driven]:
+    """A server that has been opened in that era, until it is left; `Failed` if it dies before, or says more after."""
+    with tempfile.TemporaryFile() as stderr:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0, env=ENVIRONMENT
+        )
+        watchdog = threading.Timer(PATIENCE, process.kill)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            with process:
+                yield (server := Driven(process, era, started))
+                server.finish()
+        except (Ended, BrokenPipeError):
+            stderr.seek(0)
+            last_words = stderr.read()[-2000:].decode(errors="replace").strip()
+            raise Failed(f"{command} ended instead of answering. Its last words: {last_words or 'none'}") from None
+        finally:
+            watchdog.cancel()
+
+
+class Driven:
+    """A server process under measurement."""
+
+    def __init__(self, process: subprocess.Popen[bytes], era: Era, started: float) -> None:
+        assert process.stdin
+        assert process.stdout
+        self._stdin, self._stdout = process.stdin.fileno(), process.stdout.fileno()
+        self._finish = process.stdin.close
+        self.pid = process.pid
+        #: What the server said to the first line.
+        self.greeting = self.ask(era.opening)
+        #: The seconds from the start of the process until then.
+        self.cold_start = time.perf_counter() - started
+        os.write(self._stdin, era.opened)
+        os.set_blocking(self._stdin, False)
+
+    def ask(self, line: bytes) -> bytes:
+        """The answer to one line."""
+        os.write(self._stdin, line)
+        return self._line()
+
+    def finish(self) -> None:
+        """Ends the conversation; `Failed` if the server has more to say than its answers."""
+        self._finish()
+        if rest := os.read(self._stdout, CHUNK):
+            raise Failed(f"after its last answer the server said: {rest[:200]!r}")
+
+    def one_at_a_time(self, calls: Calls) -> list[float]:
+        """The seconds that each call took, sent when the one before it has been answered."""
+        clock = time.perf_counter
+        answers, times = [], []
+        for begin, end in pairwise(calls.bounds):
+            request = calls.data[begin:end]
+            started = clock()
+            os.write(self._stdin, request)
+            answers.append(self._line())
+            times.append(clock() - started)
+        calls.check(b"".join(answers))
+        return times
+
+    def in_flight(self, calls: Calls, window: int) -> float:
+        """The seconds that all calls took together, with as many open at a time as the window is wide."""
+        data, bounds, count = calls.data, calls.bounds, len(calls)
+        answers = []
+        answered = written = 0
+        allowed = bounds[min(window, count)]
+        started = time.perf_counter()
+        while answered < count:
+            if written < allowed:
+                written += self._write(data[written:allowed])
+                if written < allowed and not select.select([self._stdout], [self._stdin], [])[0]:
+                    continue
+            chunk = self._read()
+            answers.append(chunk)
+            answered += chunk.count(b"\n")
+            allowed = bounds[min(answered + window, count)]
+        seconds = time.perf_counter() - started
+        calls.check(b"".join(answers))
+        return seconds
+
+    def _write(self, data: memoryview) -> int:
+        """As much as the pipe takes now."""
+        try:
+            return os.write(self._stdin, data)
+        except BlockingIOError:
+            return 0
+
+    def _line(self) -> bytes:
+        line = self._read()
+        while not line.endswith(b"\n"):
+            line += self._read()
+        return line
+
+    def _read(self) -> bytes:
+        """What there is, as soon as there is something."""
+        if chunk := os.read(self._stdout, CHUNK):
+            return chunk
+        raise Ended

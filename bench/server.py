@@ -1,0 +1,226 @@
+"""Servers over stdio: ours, the official SDK's and a loop written by hand, driven with raw bytes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from statistics import median
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from bench.driver import Driven, driven
+from bench.environments import CONTENDERS, pin, python_with
+from bench.machine import ForeignWork, cpu_seconds, pinned, resident_megabytes
+from bench.measure import Row, show
+from bench.traffic import LEGACY, MODERN, Calls, Era, Failed, Mirrored
+
+__all__ = ["run"]
+
+WINDOW = 64
+#: The headline figures come from more rounds than those that are shown beside them.
+ROUNDS, FEWER_ROUNDS = 5, 3
+#: A start is so short that whatever else the machine does shows in it.
+START_ROUNDS = 21
+#: How long each figure is measured in each round, and with how many calls at most.
+SECONDS = 0.3
+MOST_CALLS = 100_000
+
+
+class Contender(NamedTuple):
+    """Something that takes part."""
+
+    name: str
+    command: Sequence[str]
+    calls: Callable[[Era, range], Calls] = Calls.echo
+
+
+class Start(NamedTuple):
+    """What a server has cost when it has answered its first line."""
+
+    seconds: float
+    #: CPU seconds, which other work on the machine lengthens less.
+    cpu: float
+    megabytes: float
+
+
+class Load(NamedTuple):
+    """What calls cost."""
+
+    #: Seconds, one at a time.
+    p50: float
+    p99: float
+    #: Calls a second.
+    alone: float
+    in_flight: float
+    #: CPU seconds of the server for 10,000 calls in flight.
+    cpu: float
+    #: Memory at the end.
+    megabytes: float
+
+
+Figures = TypeVar("Figures", Start, Load)
+Rounds = Mapping[str, Sequence[Figures]]
+
+MINIMAL, BARE, OURS, OFFICIAL = "minimal Python", "bare", f"mcpipe {version('mcpipe')}", "mcp 2.3.0"
+#: No server: it shows what the driver and the pipes take by themselves.
+MIRROR = Contender("cat", ["cat"], Mirrored.echo)
+
+
+def run() -> None:
+    """Prints the tables."""
+    if sys.platform != "linux":
+        print("==> servers are measured on Linux only, which says what processes cost and can pin them to a core")
+        return
+    if not (ours := python_with("mcpipe")):
+        return
+    light = [script(BARE, ours, "bare"), script(OURS, ours, "ours")]
+    official = python_with("mcp-2.3.0")
+    heavy = [script(OFFICIAL, official, "official")] if official else []
+    servers = [*light, *heavy]
+    print(f"==> servers: bare and mcpipe with {pin('mcpipe', 'msgspec')}, ", end="")
+    print(f"mcp with {pin('mcp-2.3.0', 'pydantic')} and {pin('mcp-2.3.0', 'anyio')}")
+    foreign = ForeignWork()
+    for server in servers:
+        try_out(server)
+
+    starts = {
+        **start_rounds([script(MINIMAL, ours, "minimal"), *light], START_ROUNDS),
+        **start_rounds(heavy, ROUNDS),
+    }
+    show_starts(starts)
+    loads = {}
+    for era, rounds in ((MODERN, ROUNDS), (LEGACY, FEWER_ROUNDS)):
+        with pinned():
+            loads[era.name] = load_rounds(servers, era, rounds)
+        show_loads(f"{era.name}, driver and server on one core", loads[era.name])
+        show_loads(f"{era.name}, on any core", load_rounds(servers, era, FEWER_ROUNDS))
+    show(f"{OURS} on one core, the median ratio of all rounds", [*start_rows(starts), *load_rows(loads)])
+    print(f"==> {foreign.share():.0%} of the machine's CPU time went to other processes meanwhile")
+
+
+def script(name: str, interpreter: str, file: str) -> Contender:
+    return Contender(name, [interpreter, str(CONTENDERS / f"{file}.py")])
+
+
+def try_out(server: Contender) -> None:
+    """Both tools answer rightly, in both eras. After that the system has all files at hand that a start reads."""
+    for era in (MODERN, LEGACY):
+        with driven(server.command, era) as process:
+            if "result" not in msgspec.json.decode(process.greeting):
+                raise Failed(f"{server.name} does not take {era.name} clients: {process.greeting!r}")
+            process.in_flight(Calls.echo(era, range(1, 100)), WINDOW)
+            process.in_flight(Calls.add(era, range(100, 200)), WINDOW)
+
+
+def start_rounds(servers: Sequence[Contender], rounds: int) -> Rounds[Start]:
+    """The servers take turns, here and below, so that a busy machine slows all of them alike."""
+    starts: dict[str, list[Start]] = {server.name: [] for server in servers}
+    with pinned():
+        for _ in range(rounds):
+            for server in servers:
+                with driven(server.command, MODERN) as process:
+                    used = cpu_seconds(process.pid)
+                    starts[server.name].append(Start(process.cold_start, used, resident_megabytes(process.pid)))
+    return starts
+
+
+def load_rounds(servers: Sequence[Contender], era: Era, rounds: int) -> Rounds[Load]:
+    servers = [*servers, MIRROR] if era is MODERN else servers
+    loads: dict[str, list[Load]] = {server.name: [] for server in servers}
+    for _ in range(rounds):
+        for server in servers:
+            with driven(server.command, era) as process:
+                loads[server.name].append(load(process, Supply(server, era)))
+    return loads
+
+
+class Supply:
+    """Calls with ids that never come again."""
+
+    def __init__(self, server: Contender, era: Era) -> None:
+        self._server = server
+        self._era = era
+        self._next = 1_000_000
+
+    def calls(self, count: float) -> Calls:
+        """So many, within reason."""
+        first, self._next = self._next, self._next + min(MOST_CALLS, max(WINDOW, round(count)))
+        return self._server.calls(self._era, range(first, self._next))
+
+
+def load(process: Driven, supply: Supply) -> Load:
+    """A few calls each time say how many there can be, and warm the server up."""
+    one = median(process.one_at_a_time(supply.calls(WINDOW)))
+    times = sorted(process.one_at_a_time(supply.calls(SECONDS / one)))
+
+    few = supply.calls(SECONDS / 3 / one)
+    calls = supply.calls(SECONDS * len(few) / process.in_flight(few, WINDOW))
+    used = cpu_seconds(process.pid)
+    seconds = process.in_flight(calls, WINDOW)
+    used = cpu_seconds(process.pid) - used
+    return Load(
+        p50=median(times),
+        p99=times[len(times) * 99 // 100],
+        alone=len(times) / sum(times),
+        in_flight=len(calls) / seconds,
+        cpu=used / len(calls) * 10_000,
+        megabytes=resident_megabytes(process.pid),
+    )
+
+
+def show_starts(starts: Rounds[Start]) -> None:
+    print(f"==> starts on one core, the median of {len(starts[OURS])}")
+    print(f"  {'':<16}{'first answer':>14}{'CPU':>11}{'idle memory':>14}")
+    for name, rounds in starts.items():
+        start = Start(*map(median, zip(*rounds, strict=True)))
+        print(f"  {name:<16}{start.seconds * 1000:>11.1f} ms{start.cpu * 1000:>8.1f} ms", end="")
+        print(f"{start.megabytes:>11.1f} MB", flush=True)
+
+
+def show_loads(title: str, loads: Rounds[Load]) -> None:
+    print(f"==> calls of echo, {title}, the median of {len(loads[OURS])} rounds")
+    print(f"  {'':<16}{'one at a time: p50':>20}{'p99':>13}{'calls/s':>11}", end="")
+    print(f"{f'{WINDOW} in flight: calls/s':>24}{'CPU s/10,000':>14}{'memory':>11}")
+    for name, rounds in loads.items():
+        each = Load(*map(median, zip(*rounds, strict=True)))
+        print(f"  {name:<16}{each.p50 * 1e6:>17,.1f} µs{each.p99 * 1e6:>10,.1f} µs{each.alone:>11,.0f}", end="")
+        print(f"{each.in_flight:>24,.0f}{each.cpu:>14.3f}{each.megabytes:>8.1f} MB", flush=True)
+
+
+def start_rows(starts: Rounds[Start]) -> list[Row]:
+    idle = median(start.megabytes for start in starts[OURS])
+    return [
+        versus("first answer", starts, MINIMAL, lambda start: start.seconds),
+        versus("first answer", starts, BARE, lambda start: start.seconds, 3, less_is_better=True),
+        versus("idle memory", starts, BARE, lambda start: start.megabytes, 1.9, less_is_better=True),
+        Row("idle memory, against 26 MB", f"{idle:.1f} MB", idle / 26, 1, less_is_better=True),
+    ]
+
+
+def load_rows(loads: Mapping[str, Rounds[Load]]) -> list[Row]:
+    rows = []
+    for era, rounds in loads.items():
+        in_flight = f"{era} {WINDOW} in flight"
+        rows.append(versus(f"{era} p50", rounds, BARE, lambda load: load.p50, 2.5, less_is_better=True))
+        rows.append(versus(in_flight, rounds, BARE, lambda load: load.in_flight, 0.4))
+        if OFFICIAL in rounds:
+            rows.append(versus(f"{era} one by one", rounds, OFFICIAL, lambda load: load.alone, 20))
+            rows.append(versus(in_flight, rounds, OFFICIAL, lambda load: load.in_flight, 20))
+    return rows
+
+
+def versus(
+    name: str,
+    rounds: Rounds[Figures],
+    other: str,
+    figure: Callable[[Figures], float],
+    aim: float | None = None,
+    *,
+    less_is_better: bool = False,
+) -> Row:
+    """Ours against another. The two sides of a ratio are of the same round."""
+    ratios = [figure(us) / figure(them) for us, them in zip(rounds[OURS], rounds[other], strict=True)]
+    spread = f"{min(ratios):,.2f} to {max(ratios):,.2f}"
+    return Row(f"{name}, against {other}", spread, median(ratios), aim, less_is_better)

@@ -1,0 +1,132 @@
+"""The server that the official clients visit: a small inn, with one of everything."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from mcpipe import Context, Server, ToolError
+
+server = Server("interop", version="1.0.0", instructions="A small inn, for trying clients.")
+
+CITIES = ["Oslo", "Osaka", "Paris"]
+NOTES = "interop://notes"
+
+pages = {NOTES: "Bring a coat."}
+go_on = asyncio.Event()
+was_cancelled = asyncio.Event()
+
+
+@dataclass
+class Forecast:
+    city: str
+    celsius: list[int]
+
+
+@dataclass
+class Stay:
+    nights: int
+    breakfast: bool
+
+
+@dataclass
+class Consent:
+    sure: bool
+
+
+@server.tool
+def greet(name: str) -> str:
+    return f"Hello, {name}!"
+
+
+@server.tool
+async def forecast(city: str, days: int = 3) -> Forecast:
+    return Forecast(city, celsius=list(range(days)))
+
+
+@server.tool
+def refuse(reason: str) -> str:
+    raise ToolError(reason)
+
+
+@server.tool
+async def climb(steps: int, ctx: Context) -> str:
+    """Reports each step, and then waits for ``release``."""
+    for step in range(1, steps + 1):
+        await ctx.progress(step, steps, f"step {step}")
+    try:
+        await go_on.wait()
+    except asyncio.CancelledError:
+        was_cancelled.set()
+        raise
+    go_on.clear()
+    return f"climbed {steps} steps"
+
+
+@server.tool
+async def release() -> str:
+    go_on.set()
+    return "released"
+
+
+@server.tool
+async def stopped() -> str:
+    """Says so when a climb has been cancelled."""
+    await asyncio.wait_for(was_cancelled.wait(), 30)
+    return "stopped"
+
+
+@server.tool
+async def book(room: str, ctx: Context) -> str:
+    stay = await ctx.elicit(f"How long do you stay in {room}?", Stay)
+    if stay.data is None:
+        return f"{room}: {stay.action}"
+    consent = await ctx.elicit(f"Book {room}?", Consent)
+    return f"{room}: {stay.data}, {consent.data}"
+
+
+@server.tool
+async def announce(text: str, ctx: Context) -> str:
+    await ctx.info(text)
+    return "announced"
+
+
+@server.tool
+async def rewrite(text: str) -> str:
+    pages[NOTES] = text
+    server.resource_changed(NOTES)
+    return "rewritten"
+
+
+@server.resource(NOTES)
+async def read_notes() -> str:
+    return pages[NOTES]
+
+
+@server.resource("interop://dot", mime_type="image/png")
+def dot() -> bytes:
+    return b"\x89PNG\r\n"
+
+
+@server.resource("interop://cities/{city}")
+async def about(city: str) -> str:
+    return f"{city} is a city."
+
+
+@server.prompt
+def plan(city: str) -> str:
+    return f"Plan a day in {city}."
+
+
+@server.completion("plan", "city")
+def complete_prompt(value: str) -> list[str]:
+    return [city for city in CITIES if city.startswith(value)]
+
+
+@server.completion("interop://cities/{city}", "city")
+async def complete_template(value: str) -> list[str]:
+    return [city for city in CITIES if city.startswith(value)]
+
+
+if __name__ == "__main__":
+    server.run()
