@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format coverage fuzz fuzz-short bench docs clean
+.PHONY: help demo test test-all check format coverage fuzz fuzz-short interop bench docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -17,12 +17,12 @@ $(STAMP): pyproject.toml
 	@echo "==> $(VENV): creating a virtual environment and installing mcpipe with its development tools"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli]' --group dev
 	@touch $@
 
-demo: $(STAMP) ## run a small example of what there is
-	@echo "==> examples/foundation.py: a client and a server, in one process, without any I/O"
-	@$(BIN)/python examples/foundation.py
+demo: $(STAMP) ## a tour of what there is, with a real server process
+	@echo "==> examples/demo.py: a server process, spoken to in both eras of the protocol"
+	@$(BIN)/python -m examples.demo
 
 test: $(STAMP) ## run the tests, in parallel
 	@echo "==> tests, on $$($(BIN)/python --version)"
@@ -53,6 +53,10 @@ fuzz: $(STAMP) ## fuzz the wire layer with a million inputs and more
 fuzz-short: $(STAMP) ## the same in short, with the same inputs each time
 	@$(BIN)/python -m fuzz --inputs 60000 --seed 1
 
+interop: $(STAMP) ## let the official Python and TypeScript SDKs use a server of ours (needs Node.js)
+	@$(BIN)/python -m tests.interop.environments
+	@$(BIN)/python -m pytest -n auto tests/interop
+
 bench: $(STAMP) ## measure the wire layer against bytes.split and bare msgspec
 	@$(BIN)/python -m bench
 
@@ -60,5 +64,5 @@ docs: $(STAMP) ## write the generated parts of the docs anew
 	@$(BIN)/python tools/generate_docs.py
 
 clean: ## remove what the targets made
-	@rm -rf .venv .fuzz .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	@rm -rf .venv .fuzz .bench .interop .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

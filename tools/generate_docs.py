@@ -17,7 +17,7 @@ from types import ModuleType
 
 import mcpipe.limits
 import mcpipe.protocol
-from mcpipe import errors
+from mcpipe import Audio, Context, File, Image, Server, errors
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.protocol.tables import Table
 from mcpipe.revisions import REVISIONS, Revision
@@ -126,6 +126,58 @@ def error_tree() -> str:
     return f"# Errors\n\n{head} {NOTE}\n\n```text\n{inspect.cleandoc(tree)}\n```\n\n{as_markdown(rest)}\n"
 
 
+def api(title: str, intro: str, *kinds: type) -> str:
+    """The public part of some classes, from their signatures and docstrings."""
+    text = f"# {title}\n\n{intro} {NOTE}\n"
+    for kind in kinds:
+        made = inspect.signature(kind) if kind.__module__.startswith("mcpipe") else None
+        text += f"\n## {kind.__name__}\n\n```text\n{written(kind.__name__, made)}\n```\n\n{prose(kind)}\n"
+        for name, member in vars(kind).items():
+            if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
+                continue
+            if isinstance(member, property):
+                text += f"\n**`{name}`**: {prose(member)}\n"
+            else:
+                word = "await " if inspect.iscoroutinefunction(member) else ""
+                signature = inspect.signature(member)
+                text += f"\n```text\n{word}{written(name, signature)}\n```\n\n{prose(member)}\n"
+    return text
+
+
+def written(name: str, signature: inspect.Signature | None) -> str:
+    """A call as one writes it: the defaults of what may be left out, and no types, which the source has."""
+    parts: list[str] = []
+    star = False
+    for parameter in signature.parameters.values() if signature is not None else ():
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            star = True
+            parts.append("*")
+        default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
+        prefix = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        parts.append(prefix + parameter.name + ("=DEFAULT_LIMITS" if default.startswith("=Limits(") else default))
+    line = f"{name}({', '.join(parts)})"
+    return line if len(line) <= 100 else f"{name}(\n    " + ",\n    ".join(parts) + ",\n)"
+
+
+def prose(what: object) -> str:
+    return as_markdown(inspect.getdoc(what) or "").replace("\\|", "|")
+
+
+def servers() -> str:
+    """What servers are written with."""
+    return api(
+        "Servers",
+        "`from mcpipe import Server, Context, Image, Audio, File`. The [how-to pages](../README.md) show them at work.",
+        Server,
+        Context,
+        Image,
+        Audio,
+        File,
+    )
+
+
 def requirements() -> str:
     """The ledger, as a page."""
     rows = tomllib.loads((ROOT / "requirements.toml").read_text(encoding="utf-8"))
@@ -152,6 +204,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "reference" / "limits.md": limits,
     ROOT / "docs" / "reference" / "errors.md": error_tree,
     ROOT / "docs" / "reference" / "requirements.md": requirements,
+    ROOT / "docs" / "reference" / "servers.md": servers,
 }
 
 

@@ -30,6 +30,8 @@ UNWRITTEN = {
     ".git",
     ".venv",
     ".fuzz",
+    ".bench",
+    ".interop",
     ".hypothesis",
     ".mypy_cache",
     ".pytest_cache",
@@ -108,6 +110,7 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-I", "-W", "error", program],
             cwd=tmp_path,
+            stdin=subprocess.DEVNULL,  # a server that a page runs ends at once
             capture_output=True,
             text=True,
             timeout=60,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,16 @@ def offered(tree: ast.Module) -> list[str] | None:
     return None
 
 
+def statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """What stands at the top of a module, also what depends on the Python or is there for type checkers only."""
+    for node in tree.body:
+        yield from (*node.body, *node.orelse) if isinstance(node, ast.If) else (node,)
+
+
 def public_names(tree: ast.Module, *, is_package: bool) -> set[str]:
     """The public names that a module defines at its top; those that it imports too if it is a package."""
     names: set[str] = set()
-    for node in tree.body:
+    for node in statements(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 names.add(name)
@@ -67,24 +74,38 @@ def test_everything_that_is_offered_can_be_had() -> None:
 
 def test_the_top_of_the_package_is_pinned() -> None:
     assert mcpipe.__all__ == [
+        "Audio",
+        "Client",
         "Closed",
         "ConnectError",
+        "Context",
         "DecodeError",
         "EncodeError",
+        "File",
+        "Image",
         "McpipeError",
         "NoCommonRevision",
         "NotInRevision",
         "ProtocolError",
         "RemoteError",
         "RequestCancelled",
+        "RequestError",
         "RequestLost",
         "RequestTimeout",
+        "Server",
         "ServerExited",
         "StateRefused",
         "ToolError",
         "UsageError",
         "__version__",
+        "connect",
     ]
+
+
+def test_names_that_load_when_asked_for_are_listed_too() -> None:
+    assert dir(mcpipe) == mcpipe.__all__
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        mcpipe.nothing  # noqa: B018 - the access is the test
 
 
 def test_the_version_is_that_of_the_project() -> None:
@@ -104,6 +125,7 @@ def test_the_version_is_that_of_the_project() -> None:
         ("a.py", "__all__ = ['f', 'f']\ndef f(): pass\n", ["offers a name twice"]),
         ("__init__.py", "__all__ = []\nfrom mcpipe.b import f\n", ["defines f and does not offer it"]),
         ("__init__.py", "__all__ = ['f']\nfrom mcpipe.b import f\nfrom typing import Any\n", []),
+        ("__init__.py", "__all__ = ['f']\nif TYPE_CHECKING:\n    from mcpipe.b import f\n", []),
         ("__init__.py", '"""Nothing."""\n', []),
         ("a.py", "T = TypeVar('T')\n", []),
         ("a.py", "__all__ = ['__version__', 'f']\n__version__ = ''\ndef f(): pass\ndef _g(): pass\n", []),

@@ -9,7 +9,7 @@ from tests.repo.source import modules
 from tests.repo.test_layers import LAYERS, PURE
 
 # Everything below may be loaded by ``import mcpipe``, and nothing else of the package.
-OWN = {"mcpipe", "mcpipe.errors"}
+OWN = {"mcpipe", "mcpipe.errors", "mcpipe.version"}
 # The one dependency of the core, and what it brings: its typing helpers use typing_extensions where there is one.
 THIRD_PARTY = {"msgspec", "typing_extensions"}
 
@@ -45,6 +45,26 @@ def test_importing_the_package_loads_these_modules_only() -> None:
     assert {name for name in names if name.partition(".")[0] == "mcpipe"} == OWN
     assert foreign(names) <= THIRD_PARTY
     assert tops(names) & HEAVY == set()
+
+
+# A server with a tool of each kind, and what it needs to run on stdio.
+SERVER = """
+import mcpipe
+server = mcpipe.Server("x")
+@server.tool
+async def one(number: int) -> str: ...
+@server.tool
+def other(ctx: mcpipe.Context, names: list[str] = []) -> dict[str, int]: ...
+import mcpipe.server.running, mcpipe.transports.stdio
+"""
+
+
+def test_a_server_on_stdio_loads_asyncio_and_msgspec_and_hardly_anything_else() -> None:
+    names = loaded(SERVER)
+    own = {name for name in names if name.startswith("mcpipe.")}
+    assert {"mcpipe.server.session", "mcpipe.transports.stream"} <= own
+    assert not {name for name in own if name.startswith(("mcpipe.client", "mcpipe.cli", "mcpipe.protocol.sealing"))}
+    assert names - own - loaded("import asyncio, msgspec") <= {"mcpipe", "bisect", "_bisect"}
 
 
 def test_no_module_of_the_lower_layers_loads_anything_heavy() -> None:

@@ -15,6 +15,7 @@ LAYERS = {
     "errors": 0,
     "limits": 0,
     "revisions": 0,
+    "version": 0,
     "wire": 1,
     "types": 1,
     "protocol": 2,
@@ -25,7 +26,8 @@ LAYERS = {
     "cli": 5,
 }
 PURE = 2  # the highest layer that only computes
-STRANGERS = ({"wire", "types"},)  # in the same layer, but not for each other
+PROGRAMS = 5  # built from the package as any program is
+STRANGERS = ({"wire", "types"}, {"client", "server"})  # in the same layer, but not for each other
 
 DENIED = frozenset({
     "asyncio", "concurrent", "contextvars", "ctypes", "dataclasses", "datetime", "email", "fcntl", "glob",
@@ -68,9 +70,9 @@ def import_faults(package: Path, module: str, path: Path) -> Iterator[tuple[int,
                 yield line, f"imports {first}, which layer {layer} has no use for"
             continue
         target = rest.partition(".")[0]
-        if target not in LAYERS:
+        if target not in LAYERS and layer < PROGRAMS:
             yield line, f"imports {name} from the top of the package, which is for users"
-        elif LAYERS[target] > layer:
+        elif LAYERS.get(target, 0) > layer:
             yield line, f"imports {name}: layer {LAYERS[target]} from layer {layer}"
         elif any({top, target} == pair for pair in STRANGERS):
             yield line, f"imports {name}: {top} and {target} do not know each other"
@@ -129,6 +131,7 @@ PLANTED = {
     "a module of the package's top": ("protocol/era.py", "from mcpipe import Server\n", "which is for users"),
     "the package itself": ("protocol/era.py", "import mcpipe\n", "which is for users"),
     "wire that knows types": ("wire/lines.py", "from mcpipe.types import Tool\n", "do not know each other"),
+    "a client that knows servers": ("client/api.py", "from mcpipe.server import api\n", "do not know each other"),
     "types that know wire": ("types/tools.py", "from mcpipe import wire\n", "do not know each other"),
     "a clock": ("protocol/era.py", "import time\n", "imports time"),
     "a part of a denied package": ("errors.py", "from concurrent.futures import Future\n", "imports concurrent"),
@@ -162,6 +165,7 @@ def test_the_guard_finds(name: str, tmp_path: Path) -> None:
         ("wire/lines.py", "from .messages import Request\nfrom . import messages\n"),
         ("transports/child.py", "import asyncio, os\nasync def f(): print(await g())\n"),
         ("__init__.py", "from mcpipe.client import connect\n"),
+        ("cli/main.py", "from mcpipe import Server\n"),
     ],
 )
 def test_the_guard_lets_pass(where: str, code: str, tmp_path: Path) -> None:
