@@ -57,7 +57,7 @@ interop: $(STAMP) ## let the official Python and TypeScript SDKs use a server of
 	@$(BIN)/python -m tests.interop.environments
 	@$(BIN)/python -m pytest -n auto tests/interop
 
-bench: $(STAMP) ## measure the wire layer against bytes.split and bare msgspec
+bench: $(STAMP) ## measure the wire layer and servers, as ratios to floors and peers
 	@$(BIN)/python -m bench
 
 docs: $(STAMP) ## write the generated parts of the docs anew

@@ -1,4 +1,4 @@
-"""``python -m bench [PART ...]``: the benchmarks, one part after the other; all of them if none is named."""
+"""``python -m bench [PART ...]``: the benchmarks, one part after the other; the usual ones if none is named."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import argparse
 import platform
 import sys
 
-from bench import server, wire
+from bench import behaviour, server, wire
 
-PARTS = {"wire": wire.run, "server": server.run}
+PARTS = {"wire": wire.run, "server": server.run, "behaviour": behaviour.run}
+#: What runs if nothing is named: what measures. The rest only observes, and takes a minute.
+USUAL = ["wire", "server"]
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(prog="python -m bench")
-    arguments.add_argument("part", nargs="*", help=f"what to measure: {', '.join(PARTS)}; all of it if none is named")
-    chosen = arguments.parse_args().part or list(PARTS)
+    arguments.add_argument("part", nargs="*", help=f"one of {', '.join(PARTS)}; {' and '.join(USUAL)} if none is named")
+    chosen = arguments.parse_args().part or USUAL
     if unknown := set(chosen) - set(PARTS):
         arguments.error(f"there is no part {', '.join(sorted(unknown))}: the parts are {', '.join(PARTS)}")
     print(f"==> Python {platform.python_version()} on {platform.machine()}")

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from bench.traffic import Calls, Era, Failed
 
-__all__ = ["Driven", "driven"]
+__all__ = ["ENVIRONMENT", "Driven", "driven"]
 
 CHUNK = 64 * 1024
 #: A server that takes longer than this, all in all, hangs. It is killed, which ends every wait for it.

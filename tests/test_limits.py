@@ -20,6 +20,7 @@ def test_the_defaults_are_pinned() -> None:
         "max_batch": 1000,
         "max_event": 67_108_864,
         "max_in_flight": 10_000,
+        "max_waiting": 10_000,
         "max_subscriptions": 1000,
         "max_subscribed_resources": 10_000,
         "max_uri": 8192,

@@ -35,6 +35,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_event: int = 64 * 1024 * 1024
     #: Requests of one peer being worked on at once. More of them wait; notifications and responses do not.
     max_in_flight: int = 10_000
+    #: Requests of one peer that wait. Beyond that nothing is read until one of them has its turn.
+    max_waiting: int = 10_000
     #: Open subscriptions of one peer. Each costs a pass over its filter for every change.
     max_subscriptions: int = 1000
     #: Resource addresses in all open subscriptions of one peer together.

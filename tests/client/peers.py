@@ -140,6 +140,9 @@ class Peer:
     def ended(self, *, clean: bool) -> None:
         self._ended.set()
 
+    def hung_up(self) -> None:
+        """Nothing to do."""
+
     def broke(self, error: OSError) -> None:
         self._ended.set()
 

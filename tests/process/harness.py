@@ -108,7 +108,6 @@ class ServerProcess:
         *,
         stdin: int = subprocess.PIPE,
         stdout: int = subprocess.PIPE,
-        stderr: int = subprocess.PIPE,
         env: dict[str, str] | None = None,
         redirect: str = "",
         may_fail: bool = False,
@@ -125,7 +124,7 @@ class ServerProcess:
             [*shell, sys.executable, "-m", f"tests.process.servers.{program}", json.dumps(options or {})],
             stdin=stdin,
             stdout=stdout,
-            stderr=stderr,
+            stderr=subprocess.PIPE,
             env=inherited | (env or {}),
             cwd=ROOT,
             bufsize=0,
@@ -141,8 +140,8 @@ class ServerProcess:
         try:
             self._process.kill()
             self._process.wait(PATIENCE)
-            if kind is None and self.reads_errors:
-                self._until(lambda: self._stderr is None, "the end of stderr")
+            if kind is None:
+                self.exit_code()
                 alarms = [alarm for alarm in _ALARMS if alarm in self.errors and not self._may_fail]
                 assert not alarms, self._report(f"stderr has {alarms}")
         finally:
@@ -247,8 +246,9 @@ class ServerProcess:
         self._process.send_signal(number)
 
     def exit_code(self) -> int:
-        """The exit code, once the process has ended."""
+        """The exit code, once the process has ended and all of its stderr has been read."""
         self._until(lambda: self._process.poll() is not None, "the process to end")
+        self._until(lambda: self._stderr is None or not self.reads_errors, "the end of stderr")
         return self._process.wait(PATIENCE)
 
     def finish(self) -> list[Message]:

@@ -19,7 +19,7 @@ from tests.process.harness import (
     text_of,
 )
 
-HUGE = b'"' + b"x" * 50_000_000 + b'"\n'
+HUGE = b'"' + b"x" * 30_000_000 + b'"\n'
 
 # Lines that are no messages, and the code of the answer; None where there must be none.
 BAD_LINES: dict[str, tuple[bytes, int | None]] = {

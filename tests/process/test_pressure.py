@@ -58,10 +58,10 @@ BOUND = 20
 FLOODS: dict[str, list[Message]] = {
     "large results": [modern_call(number, "big", size=100_000) for number in range(600)],
     "large results of plain functions": [
-        modern_call(number, "plain_echo", text="x" * 20_000) for number in range(3000)
+        modern_call(number, "plain_echo", text="x" * 20_000) for number in range(2000)
     ],
-    "lists": [modern(number, "tools/list") for number in range(6000)],
-    "refusals": [modern(f"{number} " + "x" * 1000, "no/such") for number in range(40_000)],
+    "lists": [modern(number, "tools/list") for number in range(4000)],
+    "refusals": [modern(f"{number} " + "x" * 1000, "no/such") for number in range(30_000)],
 }
 
 
@@ -142,6 +142,23 @@ def test_a_function_that_tells_much_waits_for_its_client(revision: str | None) -
             data = message["params"]["data"]
             told[data["by"]].append(data["number"])
         assert told == {"tell": list(range(1000)), "plain_tell": list(range(1000))}
+
+
+@pytest.mark.req("CAN-2", "CAN-3")
+@pytest.mark.parametrize("tool", ["tell", "plain_tell"])
+def test_functions_that_wait_for_their_client_can_be_cancelled(tool: str) -> None:
+    with started() as server:
+        client = Client(server)
+        server.reads_output = False
+        arguments = {"count": 1000, "size": 20_000}
+        calls = [client.send("tools/call", {"name": tool, "arguments": arguments}, **LOG) for _ in range(10)]
+        server.wait_for_error_text("begins")
+        server.send(*map(cancellation, calls))
+        server.reads_output = True
+        client.fence()
+        server.inbox.clear()
+        assert client.say("plain_echo", text="next") == "next"
+        assert server.finish() == []
 
 
 @pytest.mark.req("PRG-1", "FRM-1")

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import itertools
+import json
+import os
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
+import pytest
 
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, REVISIONS, Revision
 from mcpipe.server.server import Server
+from mcpipe.transports import stdio
 from mcpipe.transports.connection import Connection
 from mcpipe.transports.memory import memory_pair
+from mcpipe.transports.stdio import Stdio
 from mcpipe.transports.stream import StreamConnection
 from mcpipe.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from mcpipe.wire.decoding import BadMessage, Batch
@@ -76,6 +82,24 @@ def plain(message: Any) -> Plain:
     return written
 
 
+def modern_meta(capabilities: Plain | None = None) -> Plain:
+    """What every modern request carries."""
+    return {
+        PROTOCOL_VERSION: str(LATEST),
+        CLIENT_CAPABILITIES: capabilities or {},
+        CLIENT_INFO: {"name": "peer", "version": "1"},
+    }
+
+
+def lines(*requests: Plain) -> bytes:
+    """Modern requests as they are on a pipe: each is a method and params; the ids are 0, 1, 2, …"""
+    written = [
+        {"jsonrpc": "2.0", "id": number, **request, "params": {**request.get("params", {}), "_meta": modern_meta()}}
+        for number, request in enumerate(requests)
+    ]
+    return b"".join(json.dumps(each).encode() + b"\n" for each in written)
+
+
 def make_server(**options: Any) -> Server:
     """A server that does not wait for what a test leaves unfinished."""
     return Server("test", **{"finish_within": 0, "stop_within": 0, **options})
@@ -96,6 +120,7 @@ class Peer:
         self.errors: list[OSError] = []
         #: What the server's side came to; set by ``raw_client``.
         self.serving: asyncio.Task[None]
+        self.socket: socket.socket | None = None
         self._ids = itertools.count(1)
         self._changed = asyncio.Event()
 
@@ -111,6 +136,9 @@ class Peer:
         self.has_ended = clean
         self._changed.set()
 
+    def hung_up(self) -> None:
+        """Nothing to do."""
+
     def broke(self, error: OSError) -> None:
         self.errors.append(error)
         self._changed.set()
@@ -119,14 +147,7 @@ class Peer:
 
     def meta(self, **more: Any) -> Plain:
         """What this client's requests carry in ``_meta``."""
-        if not self.revision.is_modern:
-            return more
-        own = {
-            PROTOCOL_VERSION: str(self.revision),
-            CLIENT_CAPABILITIES: self.capabilities,
-            CLIENT_INFO: {"name": "peer", "version": "1"},
-        }
-        return own | more
+        return modern_meta(self.capabilities) | more if self.revision.is_modern else more
 
     def message(
         self, method: str, params: Plain | None = None, *, request_id: Id | None = None, meta: Plain | None = None
@@ -162,6 +183,11 @@ class Peer:
     def send_line(self, line: bytes) -> None:
         """Send a line that need not be a message."""
         self.connection.send(cast("Message", msgspec.Raw(line)))
+
+    def send_raw(self, data: bytes) -> None:
+        """Send bytes that need not even be a line; over a socket only."""
+        assert self.socket is not None
+        self.socket.sendall(data)
 
     # What comes
 
@@ -293,6 +319,8 @@ async def piped_client(
     end = ours.dup()
     peer = Peer(StreamConnection(fd := ours.detach(), fd), revision, capabilities or {})
 
+    peer.socket = end
+
     async def hang_up() -> None:
         await turns()
         end.shutdown(socket.SHUT_WR)
@@ -315,6 +343,62 @@ async def _served(server: Server, peer: Peer, theirs: Connection) -> AsyncIterat
         peer.connection.abort()
         await asyncio.wait({peer.serving})
     await peer.serving
+
+
+class Streams:
+    """The other ends of standard input and output, and what the process has of them."""
+
+    def __init__(self, to: int, from_: int) -> None:
+        self._to = os.fdopen(to, "wb", buffering=0)
+        self._from = from_
+        os.set_blocking(from_, False)
+
+    def feed(self, data: bytes) -> None:
+        self._to.write(data)
+
+    def end(self) -> None:
+        """There is no more input."""
+        self._to.close()
+
+    def messages(self) -> list[Plain]:
+        """Everything that was written so far."""
+        data = b""
+        with suppress(BlockingIOError):
+            while chunk := os.read(self._from, 65536):
+                data += chunk
+        return [json.loads(line) for line in data.splitlines()]
+
+    def close(self) -> None:
+        self.end()
+        os.close(self._from)
+
+
+@contextmanager
+def standard_streams() -> Iterator[Streams]:
+    """Pipes in place of standard input and output, given back in the end even by who keeps them for good."""
+    taken: list[Stdio] = []
+
+    def take() -> Stdio:
+        taken.append(stdio.Stdio())
+        return taken[-1]
+
+    saved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in range(2)]
+    (inner_input, outer_input), (outer_output, inner_output) = os.pipe(), os.pipe()
+    streams = Streams(outer_input, outer_output)
+    for inner, fd in ((inner_input, 0), (inner_output, 1)):
+        os.dup2(inner, fd)
+        os.close(inner)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stdio, "take_stdio", take)
+            yield streams
+    finally:
+        for each in taken:
+            each.restore()
+        for fd, own in enumerate(saved):
+            os.dup2(own, fd)
+            os.close(own)
+        streams.close()
 
 
 def methods_in(messages: Sequence[Plain]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import RemoteError, ToolError
+from mcpipe.errors import ToolError
 from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
 from mcpipe.server.context import Context
 from mcpipe.server.server import Server
@@ -246,32 +246,36 @@ def test_an_extension_s_method_may_ask_a_legacy_client() -> None:
 
 
 @both_kinds
-def test_the_client_s_own_error_reaches_the_function(kind: str) -> None:
-    """And if the function does not catch it, the model."""
+def test_a_client_that_answers_with_an_error_is_a_tool_error(kind: str) -> None:
+    """Which the function may catch; what the client said is its cause."""
     server = make_server()
 
     @server.tool
     async def catch(ctx: Context) -> str:
         try:
             await ctx.roots()
-        except RemoteError as error:
-            return f"caught {error.code}"
+        except ToolError as error:
+            return repr(error.__cause__)
         return "not reached"
 
     @server.tool
     def plain_catch(ctx: Context) -> str:
         try:
             ctx.roots()
-        except RemoteError as error:
-            return f"caught {error.code}"
+        except ToolError as error:
+            return repr(error.__cause__)
         return "not reached"
 
     server.add_tool(_let_go, name="let_go")
 
     async def body(peer: Peer) -> None:
         for tool, is_error, text in (
-            ("catch" if kind == "async" else "plain_catch", None, "caught -1"),
-            ("let_go", True, "The peer answered with error -1: No roots here."),
+            (
+                "catch" if kind == "async" else "plain_catch",
+                None,
+                "RemoteError('The peer answered with error -1: No roots here.')",
+            ),
+            ("let_go", True, "The client could not be asked: it answered with error -1."),
         ):
             request_id = peer.post_call(tool)
             peer.refuse(await peer.question(), -1, "No roots here")
@@ -286,21 +290,31 @@ async def _let_go(ctx: Context) -> str:
     return "not reached"
 
 
-@pytest.mark.parametrize("revision", [LATEST, LATEST_LEGACY], ids=str)
-def test_an_answer_that_is_none_is_a_failure(revision: Revision, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_answer_that_is_none_is_refused() -> None:
     async def body(peer: Peer) -> None:
-        if revision.is_modern:
-            asked = await peer.call("ask")
-            params = {"requestState": asked["requestState"], "inputResponses": {"1": {"roots": "none"}}}
-            result = await peer.result("tools/call", {"name": "ask", "arguments": {}, **params})
-        else:
-            request_id = peer.post_call("ask")
-            peer.reply(await peer.question(), {"roots": "none"})
-            result = (await peer.answer(request_id))["result"]
-        assert text_of(result) == "The tool 'ask' failed, and its server knows why."
+        asked = await peer.call("ask")
+        params = {"requestState": asked["requestState"], "inputResponses": {"1": {"roots": "none"}}}
+        error = await peer.error("tools/call", {"name": "ask", "arguments": {}, **params})
+        assert error["code"] == -32602
+        assert error["message"].startswith("The client's answer cannot be read")
 
-    talk(asking_server(ASKS["roots"][0], "async"), body, revision, capabilities=ABLE)
-    assert "The client's answer cannot be read" in caplog.text
+    talk(asking_server(ASKS["roots"][0], "async"), body, capabilities=ABLE)
+
+
+@both_kinds
+@pytest.mark.parametrize(
+    "line", ['{"jsonrpc":"2.0","id":%d,"result":{"roots":"none"}}', '{"jsonrpc":"2.0","id":%d,"error":1}']
+)
+def test_a_legacy_answer_that_is_none_is_a_tool_error(kind: str, line: str) -> None:
+    async def body(peer: Peer) -> None:
+        request_id = peer.post_call("ask")
+        question = await peer.question()
+        peer.send_line((line % question["id"]).encode())
+        result = (await peer.answer(request_id))["result"]
+        assert result["isError"] is True
+        assert text_of(result).startswith("The client")
+
+    talk(asking_server(ASKS["roots"][0], kind), body, LATEST_LEGACY, capabilities=ABLE)
 
 
 @both_kinds

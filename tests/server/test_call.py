@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import RequestCancelled
+from mcpipe.errors import RequestCancelled, UsageError
 from mcpipe.revisions import LATEST, LATEST_LEGACY, Revision
 from mcpipe.server.context import Context
 from mcpipe.server.server import Server
@@ -636,14 +636,14 @@ def test_a_question_of_a_helper_ends_with_the_request() -> None:
     assert len(raised) == 1
 
 
-def test_an_error_on_the_loop_is_raised_in_the_thread() -> None:
+def test_progress_that_is_no_number_is_refused_where_it_is_told() -> None:
     server = make_server()
 
     @server.tool
     def fail(ctx: Context) -> str:
         try:
             ctx.progress("no number")  # type: ignore[arg-type]  # the wrong thing, on purpose
-        except TypeError:
+        except UsageError:
             return "caught"
         return "nothing happened"
 

@@ -15,7 +15,9 @@ from mcpipe.errors import DecodeError, RemoteError, RequestError, StateRefused, 
 from mcpipe.limits import Limits
 from mcpipe.revisions import LATEST, Revision
 from mcpipe.server.context import Context
+from mcpipe.server.questions import InputNeeded
 from mcpipe.server.server import Server
+from mcpipe.types.input import ListRootsRequest
 from mcpipe.types.meta import LOG_LEVEL
 from tests.server.harness import (
     ABLE,
@@ -158,7 +160,7 @@ def test_a_fault_is_logged_in_full_and_told_without_internals(
 ) -> None:
     result = outcome(kind, raising(error), revision)["result"]
     assert result["isError"] is True
-    assert text_of(result) == "The tool 'tool' failed, and its server knows why."
+    assert text_of(result) == "The tool 'tool' failed, and the server's log says why."
     assert "The tool 'tool' failed." in caplog.text
     assert f"{type(error).__name__}: {INTERNALS}" in caplog.text
     assert "raise error" in caplog.text
@@ -167,7 +169,7 @@ def test_a_fault_is_logged_in_full_and_told_without_internals(
 @pytest.mark.parametrize("error", [KeyboardInterrupt(INTERNALS), GeneratorExit(INTERNALS), StopIteration(INTERNALS)])
 def test_a_thread_may_raise_anything(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     result = outcome("plain", raising(error))["result"]
-    assert text_of(result) == "The tool 'tool' failed, and its server knows why."
+    assert text_of(result) == "The tool 'tool' failed, and the server's log says why."
     assert INTERNALS in caplog.text
 
 
@@ -222,21 +224,24 @@ def test_a_value_that_cannot_be_written_is_a_fault(
 ) -> None:
     response = outcome(kind, make, revision)
     if "result" in response:
-        assert text_of(response["result"]) == "The tool 'tool' failed, and its server knows why."
+        assert text_of(response["result"]) == "The tool 'tool' failed, and the server's log says why."
     else:  # it was found only when the message was written
         assert response["error"]["code"] == -32603
     assert caplog.records != []
+
+
+FAILED = "The prompt 'ask' failed, and the server's log says why."
 
 
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
         (ToolError("Not here."), -32603, "Not here."),
-        (RemoteError(-1, "Not now"), -32603, "The peer answered with error -1: Not now."),
+        (RemoteError(-1, INTERNALS), -32603, FAILED),
         (RequestError(-32000, "Not I."), -32000, "Not I."),
-        (StateRefused("Not yours.", reason="forged"), -32602, "Not yours."),
-        (DecodeError("Not readable."), -32602, "Not readable."),
-        (ValueError(INTERNALS), -32603, "The prompt 'ask' failed, and the server's log says why."),
+        (StateRefused(INTERNALS, reason="forged"), -32603, FAILED),
+        (DecodeError(INTERNALS), -32603, FAILED),
+        (ValueError(INTERNALS), -32603, FAILED),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
@@ -259,8 +264,46 @@ def test_what_has_no_result_for_errors_gets_an_error(
             assert await peer.error("prompts/get", {"name": "ask"}) == {"code": code, "message": message}
 
     run(main())
-    assert (INTERNALS in caplog.text) == isinstance(error, ValueError)
-    assert ("forged" in caplog.text) == isinstance(error, StateRefused)
+    assert (INTERNALS in caplog.text) == (message == FAILED)
+
+
+def test_an_error_that_cannot_say_what_it_is_is_answered_all_the_same() -> None:
+    class Mute(ToolError):
+        def __str__(self) -> str:
+            raise ValueError(INTERNALS)
+
+    error = outcome("async", raising(Mute()))["error"]
+    assert error == {"code": -32603, "message": "The tool 'tool' failed, and the server's log says why."}
+
+
+def test_a_question_that_nobody_could_ask_is_answered_all_the_same() -> None:
+    key: Any = []
+    request = ListRootsRequest()
+    result = outcome("async", raising(InputNeeded(key, request)))["result"]
+    assert text_of(result) == "The tool 'tool' failed, and the server's log says why."
+
+
+@both_eras
+def test_what_the_client_sent_is_explained_to_it(revision: Revision, caplog: pytest.LogCaptureFixture) -> None:
+    server = make_server()
+    add_tool(server, "async", lambda: "x")
+
+    @server.request("example.com/echo")
+    async def echo(params: dict[str, Any]) -> dict[str, Any]:
+        return {"got": params.get("a")}
+
+    async def main() -> None:
+        async with raw_client(server, revision) as peer:
+            assert (await peer.result("example.com/echo", {"a": 1}))["got"] == 1
+            error = await peer.error("tools/call", {"name": 5})
+            assert error["code"] == -32602
+            assert error["message"].startswith("The params cannot be read")
+            if revision.is_modern:
+                error = await peer.error("tools/call", {"name": "tool", "requestState": "forged"})
+                assert error["code"] == -32602
+                assert "was refused" in caplog.text
+
+    run(main())
 
 
 def test_an_interrupt_on_the_loop_is_for_the_program() -> None:
@@ -328,7 +371,7 @@ def test_a_fault_beside_a_question_is_a_fault(caplog: pytest.LogCaptureFixture) 
     async def main() -> None:
         async with raw_client(asking_server(ValueError(INTERNALS)), capabilities=ABLE) as peer:
             result = await peer.call("ask_all")
-            assert text_of(result) == "The tool 'ask_all' failed, and its server knows why."
+            assert text_of(result) == "The tool 'ask_all' failed, and the server's log says why."
 
     run(main())
     assert INTERNALS in caplog.text
@@ -379,7 +422,7 @@ def test_a_function_that_swallows_every_error_still_asks() -> None:
     run(main())
 
 
-def test_state_that_becomes_too_large_is_a_fault(caplog: pytest.LogCaptureFixture) -> None:
+def test_state_that_becomes_too_large_is_told_to_the_model() -> None:
     server = make_server()
 
     @server.tool
@@ -392,7 +435,7 @@ def test_state_that_becomes_too_large_is_a_fault(caplog: pytest.LogCaptureFixtur
         async with raw_client(server, capabilities=ABLE) as peer:
             asked = await peer.call("hoard")
             much = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "x" * 100_000}}
-            error = await peer.error(
+            result = await peer.result(
                 "tools/call",
                 {
                     "name": "hoard",
@@ -401,10 +444,10 @@ def test_state_that_becomes_too_large_is_a_fault(caplog: pytest.LogCaptureFixtur
                     "inputResponses": {"1": much},
                 },
             )
-            assert error["code"] == -32603
+            assert result["isError"] is True
+            assert "at most 65536 are allowed" in text_of(result)
 
     run(main())
-    assert "at most 65536 are allowed" in caplog.text
 
 
 # Functions that outlive what they work for

@@ -40,6 +40,9 @@ class Ends:
     def ended(self, *, clean: bool) -> None:
         self.inquiries.close()
 
+    def hung_up(self) -> None:
+        """Nothing to do."""
+
     def broke(self, error: OSError) -> None:
         raise AssertionError(error)
 

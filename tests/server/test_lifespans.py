@@ -258,6 +258,81 @@ def test_a_lifespan_that_does_not_want_to_be_cancelled_is_closed() -> None:
     assert events == ["ignored", "close"]
 
 
+def test_the_next_one_begins_when_the_last_one_has_ended() -> None:
+    """It may need what that one has not let go yet."""
+
+    async def main() -> None:
+        resource = Resource(held_at="close")
+        lifespans = Lifespans(resource)
+
+        async def use() -> Any:
+            async with lifespans.running(never()) as value:
+                return value
+
+        first = asyncio.create_task(use())
+        await turns()
+        others = [asyncio.create_task(use()) for _ in range(2)]
+        await turns()
+        assert resource.events == ["open", "held at close"]
+        resource.go.set()
+        assert await asyncio.gather(first, *others) == ["value"] * 3
+        assert resource.events == ["open", "held at close", "close", "open", "held at close", "close"]
+
+    run(main())
+
+
+def test_who_gives_up_does_not_wait_for_the_last_one_either() -> None:
+    async def main() -> None:
+        resource = Resource(held_at="close")
+        lifespans = Lifespans(resource)
+
+        async def use(given_up: asyncio.Future[Any]) -> Any:
+            async with lifespans.running(given_up) as value:
+                return value
+
+        first = asyncio.create_task(use(never()))
+        await turns()
+        given_up = never()
+        second = asyncio.create_task(use(given_up))
+        await turns()
+        given_up.set_result(None)
+        assert await second is None
+        assert resource.events == ["open", "held at close"]
+        resource.go.set()
+        assert await first == "value"
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True])
+def test_an_end_that_takes_too_long_is_cut_short(is_stubborn: bool, caplog: pytest.LogCaptureFixture) -> None:
+    go = asyncio.Event()
+    events = []
+
+    @asynccontextmanager
+    async def slow() -> AsyncIterator[str]:
+        yield "value"
+        try:
+            await go.wait()
+        except asyncio.CancelledError:
+            events.append("cancelled")
+            if not is_stubborn:
+                raise
+            await go.wait()
+
+    async def main() -> None:
+        lifespans = Lifespans(slow)
+        for _ in range(2):  # the next one does not wait for ever, either
+            async with lifespans.running(never(), within=0) as value:
+                assert value == "value"
+        assert events == ["cancelled", "cancelled"]
+        go.set()
+        await turns()
+
+    run(main())
+    assert ("does not end, and is left behind" in caplog.text) == is_stubborn
+
+
 @pytest.mark.parametrize("when", ["opening", "open"])
 def test_it_is_closed_when_the_event_loop_ends(when: str) -> None:
     resources = []

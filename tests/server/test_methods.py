@@ -70,7 +70,7 @@ def test_discover_says_who_the_server_is_and_what_it_has() -> None:
         assert result["capabilities"]["tools"] == {"listChanged": True}
         assert result["capabilities"]["extensions"] == {"com.example/x": {"y": 1}}
         assert result["capabilities"]["experimental"] == {"z": {}}
-        assert "prompts" not in result["capabilities"]
+        assert "completions" not in result["capabilities"]
         assert result["instructions"] == "Be kind."
         assert (result["ttlMs"], result["cacheScope"]) == (1500, "public")
         assert result["resultType"] == "complete"
@@ -340,7 +340,7 @@ def test_structured_content_goes_to_those_who_have_it(revision: Revision) -> Non
     ("error", "text"),
     [
         (ToolError("There is no room 13."), "There is no room 13."),
-        (ValueError("internals"), "The tool 'fail' failed, and its server knows why."),
+        (ValueError("internals"), "The tool 'fail' failed, and the server's log says why."),
     ],
 )
 def test_a_tool_s_failure_is_told_to_the_model(revision: Revision, error: Exception, text: str) -> None:

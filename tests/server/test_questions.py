@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import DecodeError, StateRefused
+from mcpipe.errors import DecodeError, EncodeError, StateRefused
 from mcpipe.protocol.sealing import Sealer
 from mcpipe.server.questions import Answers, InputNeeded, as_result
 from mcpipe.types.elicitation import ElicitParams
@@ -114,6 +114,17 @@ def test_responses_that_nobody_asked_for_are_passed_over() -> None:
     came = ask(answers, "One?", "Two?")
     assert came[0] == b'"right"'
     assert [each.key for each in needed_in(came)] == ["2"]
+
+
+@pytest.mark.parametrize("text", ["half a \ud800 pair"])
+def test_a_question_that_cannot_be_written_is_not_asked(text: str) -> None:
+    answers = Answers()
+    with pytest.raises(EncodeError, match="The question cannot be written as JSON"):
+        answers.next(question(text))
+    nested: dict[str, Any] = {}
+    nested["nested"] = nested
+    with pytest.raises(EncodeError):
+        answers.next(ElicitRequest(ElicitParams.for_form("x", nested)))
 
 
 @pytest.mark.parametrize("responses", [b"[]", b"5", b'"x"', b"null"])

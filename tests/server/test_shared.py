@@ -13,14 +13,15 @@ from mcpipe.errors import EncodeError, StateRefused, UsageError
 from mcpipe.limits import DEFAULT_LIMITS
 from mcpipe.revisions import LATEST, LATEST_LEGACY, REVISIONS, Revision
 from mcpipe.server.catalog import Catalog
-from mcpipe.server.entries import CompletionEntry, Described, PromptEntry, ResourceEntry, ToolEntry
+from mcpipe.server.entries import CompletionEntry, Described, ResourceEntry
 from mcpipe.server.shared import Shared
 from mcpipe.server.workers import Workers
-from mcpipe.types.base import Icon, Implementation, Result
+from mcpipe.types.base import Annotations, Icon, Implementation, Result
 from mcpipe.types.content import TextContent
 from mcpipe.types.input import InputRequiredResult
 from mcpipe.types.meta import SERVER_INFO
 from mcpipe.types.tools import CallToolResult, ListToolsResult
+from mcpipe.types.writing import for_revision
 
 IDENTITY = Implementation("clock", "1", title="A clock", icons=[Icon("https://example.com/clock.png")])
 
@@ -65,27 +66,19 @@ def resource(uri: str) -> ResourceEntry:
 # Capabilities
 
 
-def test_a_server_says_what_it_has_at_the_moment() -> None:
+def test_a_server_says_what_it_has_and_may_have_later() -> None:
     shared = make_shared(extensions={"com.example/x": {}}, experimental={"y": {}})
     catalog = shared.catalog
     assert msgspec.to_builtins(shared.capabilities) == {
+        "tools": {"listChanged": True},
+        "resources": {"listChanged": True, "subscribe": True},
+        "prompts": {"listChanged": True},
         "logging": {},
         "extensions": {"com.example/x": {}},
         "experimental": {"y": {}},
     }
-    catalog.tools.add(ToolEntry(lambda: None, Described(name="t"), annotations=None, structured=None))
-    catalog.prompts.add(PromptEntry(lambda: "", Described(name="p")))
     catalog.completions["p", "a"] = CompletionEntry("p", "a", lambda typed: [])
-    catalog.templates.add(resource("a://{x}"))
-    capabilities = msgspec.to_builtins(shared.capabilities)
-    assert capabilities["tools"] == {"listChanged": True}
-    assert capabilities["prompts"] == {"listChanged": True}
-    assert capabilities["completions"] == {}
-    assert capabilities["resources"] == {"listChanged": True, "subscribe": True}
-    catalog.templates.remove("a://{x}")
-    assert shared.capabilities.resources is None
-    catalog.resources.add(resource("a://x"))
-    assert shared.capabilities.resources is not None
+    assert msgspec.to_builtins(shared.capabilities)["completions"] == {}
 
 
 # Results
@@ -108,6 +101,28 @@ def test_the_author_s_metadata_stays(revision: Revision) -> None:
     result = written(CallToolResult([TextContent("x")], meta={"example.com/a": 1}), revision)
     assert result["_meta"]["example.com/a"] == 1
     assert (SERVER_INFO in result["_meta"]) == revision.has_result_types
+
+
+@pytest.mark.req("LEG-5")
+@pytest.mark.parametrize("revision", REVISIONS, ids=str)
+@pytest.mark.parametrize(
+    "result",
+    [
+        CallToolResult([TextContent("x")]),
+        CallToolResult([TextContent("x")], is_error=True),
+        CallToolResult([TextContent("x"), TextContent("y")]),
+        CallToolResult([TextContent("x", annotations=Annotations(priority=1, last_modified="2025-01-12T15:00:58Z"))]),
+        CallToolResult([TextContent("x", meta={"a": 1})]),
+        CallToolResult([TextContent("x")], structured_content={"a": 1}),
+        CallToolResult([]),
+    ],
+)
+def test_the_short_way_for_plain_text_leads_to_the_same(revision: Revision, result: CallToolResult) -> None:
+    shared = make_shared()
+    expected = msgspec.to_builtins(for_revision(result, revision))
+    if revision.has_result_types:
+        expected["_meta"] = {SERVER_INFO: msgspec.to_builtins(for_revision(IDENTITY, revision))}
+    assert written(result, revision, shared) == expected
 
 
 def test_metadata_is_not_shared_between_results() -> None:
@@ -209,6 +224,22 @@ def test_servers_with_the_same_keys_open_each_other_s_state() -> None:
         stranger.sealer.open(token, now=stranger.now(), **CALL)
     with pytest.raises(StateRefused):
         make_shared().sealer.open(stranger.sealer.seal(b"", now=1.0, **CALL), now=1.0, **CALL)
+
+
+@pytest.mark.req("MRT-3")
+def test_state_lives_as_long_as_the_server_says() -> None:
+    shared = make_shared(state_ttl=5.0)
+    token = shared.sealer.seal(b"state", now=1000.0, **CALL)
+    assert shared.sealer.open(token, now=1004.0, **CALL) == b"state"
+    with pytest.raises(StateRefused):
+        shared.sealer.open(token, now=1006.0, **CALL)
+
+
+@pytest.mark.parametrize("options", [{"state_keys": [b"short"]}, {"state_keys": [b"k" * 32], "state_ttl": 0.0}])
+def test_keys_can_be_checked_before_they_are_needed(options: dict[str, Any]) -> None:
+    make_shared(state_keys=[b"k" * 32]).check_keys()
+    with pytest.raises(UsageError):
+        make_shared(**options).check_keys()
 
 
 def test_the_time_is_the_one_that_processes_share() -> None:

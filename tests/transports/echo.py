@@ -34,6 +34,9 @@ class Echo:
         self.connection.send(Notification("ended", {"clean": clean}))
         self.is_done.set()
 
+    def hung_up(self) -> None:
+        """Nothing to do."""
+
     def broke(self, error: OSError) -> None:
         self.is_done.set()
 

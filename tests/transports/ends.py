@@ -49,6 +49,9 @@ class Recorder:
         self.ends.append(clean)
         self._changed.set()
 
+    def hung_up(self) -> None:
+        """Nothing to do."""
+
     def broke(self, error: OSError) -> None:
         self.errors.append(error)
         self._changed.set()

@@ -678,6 +678,9 @@ def test_an_abort_may_be_the_answer_to_an_end(pair: Maker, how: str) -> None:
                 far.send(Notification("a last word"))
                 far.abort()
 
+            def hung_up(self) -> None:
+                """Nothing to do."""
+
             def broke(self, error: OSError) -> None:
                 super().broke(error)
                 far.abort()

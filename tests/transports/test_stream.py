@@ -377,7 +377,7 @@ def test_a_block_that_comes_during_a_pause_waits_for_its_end(tmp_path: Path) -> 
             source.resume()
             return 1
 
-        source.start(arrived, lambda error: ended.set())
+        source.start(arrived, lambda error: ended.set(), ended.set)
         source.pause()
         while source._held is None:  # noqa: ASYNC110 (the source tells nobody: that is the point)
             await asyncio.sleep(0)

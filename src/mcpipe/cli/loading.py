@@ -17,7 +17,9 @@ __all__ = ["load_server"]
 def load_server(target: str) -> Server:
     """The server that ``FILE`` or ``FILE:NAME`` says; UsageError if it cannot be had."""
     path, name = _split(target)
-    module = _imported(path)
+    module, run = _imported(path)
+    if run is not None and not name:
+        return run
     if name:
         found = getattr(module, name, None)
         if not isinstance(found, Server):
@@ -31,6 +33,18 @@ def load_server(target: str) -> Server:
     return next(iter(servers.values()))
 
 
+class _Run(BaseException):
+    """The file runs its server while it is imported, and means this one."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self.server = server
+
+
+def _note_run(self: Server, *_: object, **__: object) -> None:
+    raise _Run(self)
+
+
 def _split(target: str) -> tuple[Path, str]:
     if Path(target).is_file():
         return Path(target), ""
@@ -41,7 +55,8 @@ def _split(target: str) -> tuple[Path, str]:
     return path, name
 
 
-def _imported(path: Path) -> ModuleType:
+def _imported(path: Path) -> tuple[ModuleType, Server | None]:
+    """The module, and the server that it runs, if it does."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} cannot be imported: its name must end in .py.")
@@ -49,11 +64,18 @@ def _imported(path: Path) -> ModuleType:
     sys.modules[path.stem] = module
     # As for a program that is run: its neighbours can be imported.
     sys.path.insert(0, str(path.resolve().parent))
+    run = Server.run
     try:
+        # Many files end with server.run(), and this is what runs it.
+        setattr(Server, "run", _note_run)  # noqa: B010 - a method cannot be assigned to
         spec.loader.exec_module(module)
+    except _Run as noted:
+        return module, noted.server
     except (Exception, SystemExit) as error:
         raise UsageError(f"{path} cannot be imported. {_cause(error, path)}") from error
-    return module
+    finally:
+        setattr(Server, "run", run)  # noqa: B010 - the same
+    return module, None
 
 
 def _cause(error: BaseException, path: Path) -> str:

@@ -200,6 +200,9 @@ class Session:
         how = "The server closed the connection." if clean else "The connection ended in the middle of a message."
         self._lose(self._link.failure or Closed(how))
 
+    def hung_up(self) -> None:
+        """Cannot happen: reading is never paused."""
+
     def broke(self, error: OSError) -> None:
         """The server reads no more. What it has written before that may still come."""
         cause = Closed(f"The server does not read any more: {error.strerror or error}.")

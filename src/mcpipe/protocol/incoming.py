@@ -118,7 +118,7 @@ class Incoming:
         del self._works[work.id]
         if work.is_counted:
             self._counted -= 1
-            self.is_full = False
+            self.is_full = self._counted >= self._max_in_flight
         return True
 
 

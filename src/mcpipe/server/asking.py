@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from mcpipe.errors import NotInRevision, RequestError, ToolError, UsageError
+from mcpipe.errors import DecodeError, NotInRevision, ProtocolError, RemoteError, RequestError, ToolError, UsageError
 from mcpipe.protocol.admission import Need, has_capability, missing_capability
 from mcpipe.server.questions import Answers
 from mcpipe.types.input import CreateMessageRequest, ElicitRequest, InputRequest
 from mcpipe.types.methods import METHODS
 from mcpipe.types.reading import read
 from mcpipe.types.writing import for_revision
+from mcpipe.wire.messages import INVALID_PARAMS
 
 if TYPE_CHECKING:
     from mcpipe.server.call import Call
@@ -50,13 +51,20 @@ async def ask(call: Call, request: InputRequest, kind: type[T]) -> T:
             call.answers = Answers()
         # What cannot be asked must fail here, where the function can see it.
         for_revision(request, admitted.revision)
-        return read(kind, call.answers.next(request), what="client's answer")
+        try:
+            return read(kind, call.answers.next(request), what="client's answer")
+        except DecodeError as error:
+            raise RequestError(INVALID_PARAMS, str(error)) from error
     try:
         params = for_revision(_with_id(request), admitted.revision).params
     except NotInRevision as error:
         raise ToolError(f"This needs a newer client. {error}") from error
-    result = await call.session.ask(str(request.__struct_config__.tag), params)
-    return read(kind, result, what="client's answer")
+    try:
+        return read(kind, await call.session.ask(str(request.__struct_config__.tag), params), what="client's answer")
+    except RemoteError as error:
+        raise ToolError(f"The client could not be asked: it answered with error {error.code}.") from error
+    except ProtocolError as error:
+        raise ToolError(str(error)) from error
 
 
 def may_need_input(method: str) -> bool:

@@ -40,6 +40,10 @@ _ENDED = "The request was cancelled or has ended, and nothing more is sent for i
 _SEVERITY: dict[str, int] = {level: number for number, level in enumerate(LOGGING_LEVELS)}
 
 
+#: For the calls without a context. Never changed.
+_NO_OUTCOMES: set[ThreadFuture[Any]] = set()
+
+
 def _itself(value: Any) -> Any:
     return value
 
@@ -58,6 +62,7 @@ class Call:
         "has_told",
         "is_cancelled",
         "job",
+        "outcomes",
         "request",
         "session",
         "task",
@@ -87,6 +92,8 @@ class Call:
         self._meter: ProgressMeter | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._waits: set[asyncio.Task[Any]] | None = None
+        #: What other threads wait for; its context makes room for them.
+        self.outcomes: set[ThreadFuture[Any]] = _NO_OUTCOMES
 
     def progress(self, progress: Number, total: Number | None, message: str | None) -> None:
         """Tell the client how far the request is, if it wants to know."""
@@ -135,15 +142,20 @@ class Call:
         ``RequestCancelled`` if the request ends first.
         """
         outcome: ThreadFuture[T] = ThreadFuture()
+        # First this, then the look: whatever ends the request after the look finds it here.
+        self.has_told = True
+        self.outcomes.add(outcome)
         try:
+            self.check_running()
             self.session.loop.call_soon_threadsafe(self._begin_wait, coroutine, outcome)
-        except RuntimeError:  # the loop is closed
-            coroutine.close()
-            outcome.cancel()
-        try:
             return outcome.result()
-        except ThreadCancelled:
+        except (RuntimeError, ThreadCancelled) as error:
+            if isinstance(error, RuntimeError) and not self.session.loop.is_closed():
+                raise
             raise RequestCancelled(_ENDED) from None
+        finally:
+            self.outcomes.discard(outcome)
+            coroutine.close()
 
     def check_running(self) -> None:
         """``RequestCancelled`` if nothing can be sent for the request any more."""
@@ -155,13 +167,12 @@ class Call:
         return threading.get_ident() == self.session.thread
 
     def _begin_wait(self, coroutine: Coroutine[Any, Any, T], outcome: ThreadFuture[T]) -> None:
-        if not self.work.is_running:
-            coroutine.close()
-            outcome.cancel()
+        if outcome.cancelled():
             return
+        # From here on the task decides: its coroutine must not be touched before it has ended.
+        self.outcomes.discard(outcome)
         if self._waits is None:
             self._waits = set()
-            self.has_told = True
         task = self.session.loop.create_task(coroutine)
         self._waits.add(task)
         task.add_done_callback(self._waits.discard)
@@ -179,6 +190,9 @@ class Call:
     def _stop_waits(self) -> None:
         for wait in self._waits or ():
             wait.cancel()
+        # Also those that have not even begun.
+        for outcome in tuple(self.outcomes):
+            outcome.cancel()
 
     def _notify(self, method: str, params: ProgressParams | LogMessageParams) -> None:
         self.session.notify(self.work, Notification(method, for_revision(params, self.admitted.revision)))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
+import msgspec
+
 from mcpipe.errors import RequestCancelled, ToolError, UsageError
 from mcpipe.revisions import Revision
 from mcpipe.server.asking import ask
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Context", "Roots", "Sampled", "Told"]
 
 T = TypeVar("T")
+
+_NUMBERS = (int, float)
 
 
 class Answer(Generic[T]):
@@ -104,6 +108,7 @@ class Context:
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        call.outcomes = set()
 
     @property
     def request_id(self) -> RequestId:
@@ -118,7 +123,9 @@ class Context:
     @property
     def meta(self) -> dict[str, Any]:
         """The request's ``_meta``, as it came: a copy."""
-        return dict(self._call.admitted.meta.raw)
+        # All the way down: what it is made from serves other requests, too.
+        copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self._call.admitted.meta.raw))
+        return copy
 
     @property
     def client_info(self) -> Implementation | None:
@@ -145,9 +152,11 @@ class Context:
 
         Nothing happens if the client did not ask for progress.
         """
+        if type(progress) not in _NUMBERS or (total is not None and type(total) not in _NUMBERS):
+            raise UsageError(f"Progress is told in numbers, and not as {progress!r} of {total!r}.")
         if self._call.admitted.progress_token is None:
             return _TOLD
-        return self._tell(lambda: self._call.progress(progress, total, message), can_wait=True)
+        return self._tell(lambda: self._call.progress(progress, total, message and str(message)), can_wait=True)
 
     def log(self, level: LoggingLevel, data: Any, *, logger: str | None = None) -> Told:
         """Send the client a log message: a text, or any JSON value.
@@ -159,7 +168,7 @@ class Context:
             raise UsageError(f"There is no log level {level!r}. The levels are {', '.join(LOGGING_LEVELS)}.")
         if not self._call.wants_log(level):
             return _TOLD
-        return self._tell(lambda: self._call.log(level, data, logger), can_wait=False)
+        return self._tell(lambda: self._call.log(level, data, logger and str(logger)), can_wait=False)
 
     def debug(self, data: Any, *, logger: str | None = None) -> Told:
         """``log`` at the level *debug*."""

@@ -30,6 +30,7 @@ class Ending:
         self.finished: asyncio.Future[None] = loop.create_future()
         self._deadline = float("inf")
         self._timer: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
         self._closing: asyncio.Timeout | None = None
 
     def begin(self, why: Why) -> None:
@@ -40,10 +41,20 @@ class Ending:
     def give_up_after(self, within: float) -> None:
         """What is not finished in so many seconds will not be."""
         self._deadline = min(self._deadline, self._loop.time() + within)
-        self.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = self._loop.call_at(self._deadline, self.finish)
         if self._closing is not None and not self._closing.expired():
             self._closing.reschedule(self._last_moment())
+
+    def go_on_within(self, seconds: float) -> None:
+        """The client sends no more, but not all that it sent has been read: something has to happen in this time.
+
+        To be called again whenever something has, and ended by ``go_on_within(inf)``.
+        """
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = None if seconds == float("inf") else self._loop.call_later(seconds, self.begin, "ended")
 
     def finish(self) -> None:
         """Nothing is left to do."""
@@ -57,9 +68,12 @@ class Ending:
                 await connection.close()
         except TimeoutError:
             _logger.warning("The client did not read the last answers in time.")
+        finally:
+            self._closing = None
 
     def cancel(self) -> None:
         """The deadline matters no more."""
+        self.go_on_within(float("inf"))
         if self._timer is not None:
             self._timer.cancel()
 

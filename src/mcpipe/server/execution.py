@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -12,10 +12,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from mcpipe.errors import DecodeError, RemoteError, RequestError, StateRefused, ToolError
+from mcpipe.errors import DecodeError, RequestError, StateRefused, ToolError, UsageError
 from mcpipe.server.call import Call, Fallback
 from mcpipe.server.context import Context
 from mcpipe.server.entries import Entry, HandlerEntry
+from mcpipe.server.forks import end_fork
 from mcpipe.server.questions import Answers, InputNeeded, as_result
 from mcpipe.server.signatures import BadArguments
 from mcpipe.server.workers import Job, Workers
@@ -51,7 +52,7 @@ def execute(
     if signature.context_name is not None:
         arguments[signature.context_name] = Context(call)
     if signature.is_async:
-        task = session.starter.start(_await(call, entry.function(**arguments)), session.fresh_context())
+        task = session.starter.start(_await(call, entry, arguments), session.fresh_context())
         if not task.done():
             call.task = task
             session.keep(task)
@@ -85,29 +86,36 @@ def fail(call: Call, error: BaseException) -> None:
         call.session.finish(call, _outcome(call, error))
 
 
-def explained(error: BaseException, what: str) -> ErrorDetail:
-    """The error to answer with: an author's own words are told, everything else stays here, and is logged."""
-    if isinstance(error, RequestError):
+def explained(error: BaseException, what: str, *, is_clients: bool = False) -> ErrorDetail:
+    """The error to answer with: an author's own words are told, everything else stays here, and is logged.
+
+    ``is_clients``: no function was called yet, so what cannot be read is the client's, which is told.
+    """
+    if isinstance(error, RequestError) and type(error.code) is int and type(error.message) is str:
         return ErrorDetail(error.code, error.message, msgspec.UNSET if error.data is None else error.data)
-    if isinstance(error, ToolError | RemoteError):
+    if isinstance(error, ToolError):
         return ErrorDetail(INTERNAL_ERROR, str(error))
-    if isinstance(error, StateRefused):
-        _logger.warning("Request state of the %s was refused: %s.", what, error.reason)
-        return ErrorDetail(INVALID_PARAMS, str(error))
-    if isinstance(error, DecodeError):
+    if is_clients and isinstance(error, StateRefused | DecodeError):
+        if isinstance(error, StateRefused):
+            _logger.warning("Request state of the %s was refused: %s.", what, error.reason)
         return ErrorDetail(INVALID_PARAMS, str(error))
     _logger.error("The %s failed.", what, exc_info=error)
     return ErrorDetail(INTERNAL_ERROR, f"The {what} failed, and the server's log says why.")
 
 
-async def _await(call: Call, coroutine: Coroutine[Any, Any, Any]) -> None:
+async def _await(call: Call, entry: Entry, arguments: dict[str, Any]) -> None:
     try:
-        outcome = call.to_result(await coroutine)
-    except (KeyboardInterrupt, GeneratorExit):
+        # Called in here: a task that is cancelled before it begins must not leave a coroutine behind.
+        outcome = call.to_result(await entry.function(**arguments))
+    except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+    except BaseException as error:
+        end_fork(call.session.generation)
+        if isinstance(error, GeneratorExit) and not call.work.is_running:
+            raise
         fail(call, error)
     else:
+        end_fork(call.session.generation)
         call.session.finish(call, outcome)
 
 
@@ -129,17 +137,22 @@ def _hand_over(call: Call, outcome: Any, error: BaseException | None) -> None:
 
 def _outcome(call: Call, error: BaseException) -> Outcome:
     entry = call.entry
+    needed = _inputs_needed(error)
     try:
-        needed = _inputs_needed(error)
         if needed:
             return _input_required(call, needed)
+    except UsageError as refused:
+        error = ToolError(f"The questions of this call, and the answers so far, cannot be kept. {refused}")
+    except Exception as another:  # noqa: BLE001 - whatever it is, the client gets an answer
+        error = another
+    try:
         if entry is not None and call.fallback is not None and not isinstance(error, RequestError):
-            if not isinstance(error, ToolError | RemoteError):
+            if not isinstance(error, ToolError):
                 _logger.error("The %s failed.", entry.spoken, exc_info=error)
             return call.fallback(entry, error)
     except Exception as another:  # noqa: BLE001 - whatever it is, the client gets an answer
         error = another
-    return explained(error, call.work.method if entry is None else entry.spoken)
+    return explained(error, call.work.method if entry is None else entry.spoken, is_clients=entry is None)
 
 
 def _inputs_needed(error: BaseException) -> list[InputNeeded]:

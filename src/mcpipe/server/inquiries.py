@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from mcpipe.errors import Closed, EncodeError, ProtocolError, RemoteError
+from mcpipe.errors import Closed, DecodeError, EncodeError, ProtocolError, RemoteError
 from mcpipe.protocol.outgoing import Call as Inquiry
 from mcpipe.protocol.outgoing import Outgoing
 from mcpipe.server.outbox import Outbox
 from mcpipe.types.base import Payload
+from mcpipe.types.reading import read
 from mcpipe.wire.decoding import BadMessage
 from mcpipe.wire.messages import Error, Request, Result
 
@@ -59,8 +60,8 @@ class Inquiries:
             self._settle(self._outgoing.answer(response), response.result, None)
         else:
             detail = response.error
-            data = None if detail.data is msgspec.UNSET else msgspec.json.decode(detail.data)
-            self._settle(self._outgoing.answer(response), None, RemoteError(detail.code, detail.message, data))
+            error = RemoteError(detail.code, detail.message, _maybe_read(detail.data))
+            self._settle(self._outgoing.answer(response), None, error)
 
     def break_off(self, bad: BadMessage) -> None:
         """The client sent something that was meant to be a response."""
@@ -81,3 +82,11 @@ class Inquiries:
             waiting.set_result(result)
         else:
             waiting.set_exception(error)
+
+
+def _maybe_read(data: Any) -> Any:
+    """What an error carries; None if nothing, or if Python cannot hold it."""
+    try:
+        return None if data is msgspec.UNSET else read(Any, data)
+    except DecodeError:
+        return None

@@ -18,7 +18,7 @@ from mcpipe.server.shapes.readings import Reading
 from mcpipe.server.shapes.schemas import schema_for
 from mcpipe.server.shapes.words import cut, located
 
-__all__ = ["BadValue", "reader_of", "schema_of", "write"]
+__all__ = ["BadValue", "checker_of", "reader_of", "schema_of", "write"]
 
 
 class BadValue(Exception):
@@ -65,6 +65,17 @@ def reader_of(kind: Any, *, strict: bool = True, scope: Mapping[str, Any] | None
         return made
 
     return read
+
+
+def checker_of(kind: Any) -> Callable[[bytes], object]:
+    """A function that takes what ``write`` made and raises ``msgspec.ValidationError`` if it is not of this type.
+
+    What only the type itself can read, such as a pydantic model, is trusted.
+    """
+    looked = look(kind, {})
+    if not looked.is_native or hasattr(kind, "model_validate"):
+        return len
+    return msgspec.json.Decoder(looked.shape.kind, dec_hook=read_custom).decode
 
 
 def write(value: Any) -> bytes:

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from mcpipe.errors import UsageError
 
-__all__ = ["LOG_FORMATS", "LogFormat", "StderrHandler", "set_up_logs", "trace_line"]
+__all__ = ["LOG_FORMATS", "LogFormat", "StderrHandler", "set_up_logs", "trace_line", "write_stderr"]
 
 LogFormat: TypeAlias = Literal["human", "plain"]
 
@@ -51,7 +51,7 @@ class StderrHandler(logging.Handler):
             text = self._prefix(record) + text
         if self._dropped:
             text = f"({self._dropped} log messages were dropped, because nobody read them.)\n{text}"
-        if self._write(text.encode("utf-8", "backslashreplace") + b"\n"):
+        if write_stderr(text.encode("utf-8", "backslashreplace") + b"\n"):
             self._dropped = 0
         else:
             self._dropped += 1
@@ -61,15 +61,17 @@ class StderrHandler(logging.Handler):
             return "[TRACE] "
         return "Error: " if record.levelno >= logging.ERROR else ""
 
-    def _write(self, data: bytes) -> bool:
-        try:
-            while data:
-                if not select.select((), (_STDERR,), (), 0)[1]:
-                    return False
-                data = data[os.write(_STDERR, data[:_PIECE]) :]
-        except (OSError, ValueError):  # stderr is closed
-            return False
-        return True
+
+def write_stderr(data: bytes) -> bool:
+    """Write to stderr without ever waiting; False if it did not take everything."""
+    try:
+        while data:
+            if not select.select((), (_STDERR,), (), 0)[1]:
+                return False
+            data = data[os.write(_STDERR, data[:_PIECE]) :]
+    except (OSError, ValueError):  # stderr is closed
+        return False
+    return True
 
 
 def set_up_logs(log_format: LogFormat | None, *, trace: bool | None) -> bool:

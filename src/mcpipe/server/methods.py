@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from mcpipe.errors import RemoteError, RequestError, ToolError
+from mcpipe.errors import RequestError, ToolError
 from mcpipe.protocol.admission import Admitted
 from mcpipe.server.asking import may_need_input
 from mcpipe.server.call import Call
@@ -261,11 +261,7 @@ def call_handler(call: Call) -> None:
 
 def _tool_failure(entry: Entry, error: BaseException) -> Payload:
     """What a model is told when a tool fails: the author's words, or that there are none."""
-    said = (
-        str(error)
-        if isinstance(error, ToolError | RemoteError)
-        else f"The {entry.spoken} failed, and its server knows why."
-    )
+    said = str(error) if isinstance(error, ToolError) else f"The {entry.spoken} failed, and the server's log says why."
     return CallToolResult([TextContent(said)], is_error=True)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mcpipe.errors import DecodeError
+from mcpipe.errors import DecodeError, EncodeError
 from mcpipe.types.input import InputRequest, InputRequiredResult
 
 if TYPE_CHECKING:
@@ -78,11 +78,15 @@ class Answers:
         return answers
 
     def next(self, request: InputRequest) -> msgspec.Raw:
-        """The answer to the function's next question; ``InputNeeded`` if there is none yet."""
+        """The answer to the function's next question; ``InputNeeded`` if there is none yet.
+
+        ``EncodeError`` if the question cannot be written: here, where the function can see it.
+        """
         place = self._asked
         self._asked += 1
+        digest = _digest(request)
         if place < len(self._known):
-            if self._known[place].question == _digest(request):
+            if self._known[place].question == digest:
                 return self._known[place].answer
             # The function took another way than last time. What it knew there does not count here.
             del self._known[place:]
@@ -102,4 +106,8 @@ def as_result(needed: list[InputNeeded], state: str) -> InputRequiredResult:
 def _digest(request: InputRequest) -> str:
     from hashlib import blake2b  # most servers never ask
 
-    return blake2b(_encode(request), digest_size=12).hexdigest()
+    try:
+        written = _encode(request)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise EncodeError(f"The question cannot be written as JSON: {error}.") from error
+    return blake2b(written, digest_size=12).hexdigest()

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 
 from mcpipe.errors import EncodeError, UsageError
-from mcpipe.server.kinds import schema_of, write
+from mcpipe.server.kinds import checker_of, schema_of, write
 from mcpipe.server.media import Audio, Data, File, Image, block_of_bytes, mime_type_of, to_base64
 from mcpipe.server.signatures import MISSING
 from mcpipe.types.base import Role
@@ -120,6 +120,7 @@ def _result_of_list(value: Any) -> CallToolResult:
 def _structured(schema: dict[str, Any] | None, returns: Any) -> Callable[[Any], CallToolResult]:
     kind = (schema or {}).get("type")
     start = {"object": b"{", "array": b"["}.get(kind, b"") if isinstance(kind, str) else b""
+    check = checker_of(returns) if schema is not None else len
 
     def convert(value: Any) -> CallToolResult:
         if isinstance(value, CallToolResult):
@@ -127,6 +128,10 @@ def _structured(schema: dict[str, Any] | None, returns: Any) -> Callable[[Any], 
         data = _json_of(value)
         if not data.startswith(start):
             raise UsageError(f"A tool that returns {_named(returns)} returned a value of type {type(value).__name__}.")
+        try:
+            check(data)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"A tool that returns {_named(returns)} returned something else: {error}.") from None
         return CallToolResult([TextContent(data.decode())], structured_content=msgspec.Raw(data))
 
     return convert

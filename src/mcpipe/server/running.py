@@ -6,13 +6,14 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from mcpipe.server.logs import LogFormat, set_up_logs, trace_line
+from mcpipe.server.logs import LogFormat, set_up_logs, trace_line, write_stderr
 from mcpipe.transports.framed import Trace
 from mcpipe.transports.stdio import Stdio
 
@@ -25,6 +26,8 @@ _logger = logging.getLogger("mcpipe.server")
 
 #: How long what nothing can stop may keep the process once the server should have ended.
 _GRACE = 3.0
+#: How long the end of a server may take beyond the time that its requests have: the last answers, and the lifespan.
+_LAST_STEPS = 1.5
 
 
 def run_on_stdio(server: Server, stdio: Stdio, *, log_format: LogFormat | None, trace: bool | None) -> None:
@@ -32,7 +35,7 @@ def run_on_stdio(server: Server, stdio: Stdio, *, log_format: LogFormat | None, 
 
     SIGINT and SIGTERM stop it, and a second one ends the process at once. Whatever a signal finds, such as a handler
     that blocks the event loop or a lifespan that hangs, the process ends soon after the time that the server has to
-    stop in. Threads that nothing can stop keep it for no more than a few seconds after the server's end.
+    stop in. Threads and children that nothing can stop keep it for no more than a few seconds after the server's end.
     """
     tracer = trace_line if set_up_logs(log_format, trace=trace) else None
     before = set(threading.enumerate())
@@ -42,10 +45,15 @@ def run_on_stdio(server: Server, stdio: Stdio, *, log_format: LogFormat | None, 
         with suppress(asyncio.CancelledError), _Signals(server, loop, main):
             loop.run_until_complete(main)
         _cancel_rest(loop)
-        loop.run_until_complete(loop.shutdown_asyncgens())
+        with suppress(TimeoutError):
+            loop.run_until_complete(asyncio.wait_for(loop.shutdown_asyncgens(), _GRACE))
     finally:
         loop.close()
     stuck = sorted(thread.name for thread in set(threading.enumerate()) - before if not thread.daemon)
+    if "multiprocessing" in sys.modules:
+        import multiprocessing
+
+        stuck += [child.name for child in multiprocessing.active_children() if not child.daemon]
     if stuck:
         _end_process_after(_GRACE, 0, f"The process ends without waiting for {', '.join(stuck)} any longer.")
 
@@ -64,6 +72,7 @@ class _Signals:
         self._server = server
         self._loop = loop
         self._main = main
+        self._process = os.getpid()
         self._is_stopping = False
         self._previous: dict[signal.Signals, Any] = {}
 
@@ -77,6 +86,11 @@ class _Signals:
             signal.signal(number, handler)
 
     def _came(self, number: int, _: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            # A fork has this handler, too, but not the server.
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+            return
         code = 128 + number
         if self._is_stopping:
             os._exit(code)
@@ -87,9 +101,9 @@ class _Signals:
 
     def _stop(self, name: str) -> None:
         _logger.info("%s came: the server stops.", name)
-        if not self._server.stop():
-            # It has not begun, or is about to end.
-            self._main.cancel()
+        # Beyond that there is only the lifespan, on its way in or out.
+        patience = self._server.stop_within + _LAST_STEPS if self._server.stop() else 0
+        self._loop.call_later(patience, self._main.cancel)
 
 
 def _cancel_rest(loop: asyncio.AbstractEventLoop) -> None:
@@ -106,7 +120,8 @@ def _end_process_after(seconds: float, code: int, sentence: str) -> None:
 
     def wait_and_end() -> None:
         time.sleep(seconds)
-        _logger.warning("%s", sentence)
+        # Not by logging, which may be what does not stop.
+        write_stderr(f"{sentence}\n".encode())
         os._exit(code)
 
     threading.Thread(target=wait_and_end, name="mcpipe-end", daemon=True).start()

@@ -51,6 +51,7 @@ class Server:
       ``stop_within`` after a signal or ``stop``.
     - ``state_keys`` seal what a client keeps for a call that asked for input: give the same ones (32 random bytes
       each) to all processes that share their clients. The first seals, all open. Without any, a process makes its own.
+      ``state_ttl`` is how many seconds the user may take to answer.
     """
 
     def __init__(
@@ -73,9 +74,12 @@ class Server:
         finish_within: float = 30.0,
         stop_within: float = 1.5,
         state_keys: Sequence[bytes] = (),
+        state_ttl: float = 3600.0,
         extensions: dict[str, Any] | None = None,
         experimental: dict[str, Any] | None = None,
     ) -> None:
+        if not name or {type(name), type(version)} != {str}:
+            raise UsageError(f"A server has a name and a version, both texts, and not {name!r} and {version!r}.")
         if page_size < 1:
             raise UsageError(f"The page size is {page_size}: it must be at least 1.")
         if not (0 <= finish_within < float("inf") and 0 <= stop_within < float("inf")):
@@ -107,7 +111,10 @@ class Server:
             extensions=extensions,
             experimental=experimental,
             state_keys=list(state_keys),
+            state_ttl=state_ttl,
         )
+        if state_keys:
+            self._shared.check_keys()
 
     @property
     def name(self) -> str:
@@ -184,6 +191,8 @@ class Server:
         meta: dict[str, Any] | None = None,
     ) -> Callable[[F], F]:
         """Make a function a resource: ``@server.resource("notes://all")``; see ``add_resource``."""
+        if not isinstance(uri, str):
+            raise UsageError("A resource has an address: write @server.resource('scheme://path') above its function.")
 
         def decorate(function: F) -> F:
             self.add_resource(
@@ -336,6 +345,7 @@ class Server:
         from mcpipe.transports.stdio import take_stdio
 
         _check_address(address)
+        _check_no_loop()
         run_on_stdio(self, take_stdio(), log_format=log_format, trace=trace)
 
     async def serve(self, address: str = "stdio") -> None:
@@ -350,12 +360,13 @@ class Server:
             await self.serve_connection(stdio.connection(limits=self.limits))
 
     async def serve_connection(self, connection: Connection) -> None:
-        """Serve one connection, until it ends. Several may be served at once."""
+        """Serve one connection, until it ends. Several may be served at once, all in the same event loop."""
         session = Session(self._shared, connection)
         with self._lock:
             self._sessions.add(session)
         try:
-            async with self._lifespans.running(session.ending.why) as value:
+            session.start(self.finish_within)
+            async with self._lifespans.running(session.ending.why, within=self.finish_within) as value:
                 self._shared.lifespan = value
                 await session.run(finish_within=self.finish_within, stop_within=self.stop_within)
         finally:
@@ -389,6 +400,8 @@ class Server:
 
 
 def _decorated(function: F | None, options: dict[str, Any], add: Callable[..., None]) -> F | Callable[[F], F]:
+    if function is not None and not callable(function):
+        raise UsageError(f"{function!r} is no function. To give a name, write (name={function!r}).")
     if function is not None:
         add(function)
         return function
@@ -409,3 +422,13 @@ def _milliseconds(seconds: float) -> int:
 def _check_address(address: str) -> None:
     if address != "stdio":
         raise UsageError(f"A server cannot be run on {address!r}. What it can be run on is 'stdio'.")
+
+
+def _check_no_loop() -> None:
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError("server.run() makes an event loop of its own, and one is running already: await server.serve().")

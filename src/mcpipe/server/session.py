@@ -19,6 +19,7 @@ from mcpipe.server.changes import Changes
 from mcpipe.server.ending import LAST_WAIT, Ending, Why
 from mcpipe.server.entries import HandlerEntry
 from mcpipe.server.execution import Outcome, explained, fail, hear
+from mcpipe.server.forks import generation
 from mcpipe.server.inquiries import Inquiries
 from mcpipe.server.methods import CALLS, ONE_SHOT, call_handler
 from mcpipe.server.outbox import Outbox
@@ -59,6 +60,7 @@ _MOST_HEARD = 100
 
 _STOPPING = ErrorDetail(INTERNAL_ERROR, "The server is stopping, and does not finish this request.")
 _TOO_MANY = ErrorDetail(INTERNAL_ERROR, "Too many requests wait already. Send this one again when some are answered.")
+_NOT_IN_BATCH = ErrorDetail(INVALID_REQUEST, "A subscription cannot be part of a batch, whose answers come together.")
 _TWICE = ErrorDetail(INVALID_REQUEST, "The id of this request is that of another one that has not been answered yet.")
 
 
@@ -73,6 +75,7 @@ class Session:
         self.connection = connection
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
+        self.generation = generation()
         #: Whether requests are taken in.
         self.is_open = True
         #: From which level on the legacy client wants log messages.
@@ -95,6 +98,9 @@ class Session:
         self._heard = 0
         self._bad_lines = 0
         self._hears = True
+        self._has_started = False
+        self._has_hung_up = False
+        self._finish_within = 0.0
         # Each request begins with the variables of whoever serves the connection, and with no other request's.
         self.fresh_context: Callable[[], Context] = copy_context().copy
         self.starter = TaskStarter(self.loop)
@@ -120,12 +126,22 @@ class Session:
     async def run(self, *, finish_within: float, stop_within: float) -> None:
         """Serve the connection until it ends or is stopped, and finish what was accepted, within these seconds."""
         try:
-            self.connection.start(self)
+            self.start(finish_within)
+            self.outbox.unpause("waiting")
             why = await self.ending.why
             await self._wind_down(why, stop_within if why == "stopped" else finish_within)
         finally:
             self._drop_all()
             self.connection.abort()
+
+    def start(self, finish_within: float) -> None:
+        """Look at the connection without reading yet, so that a client which leaves before that is noticed."""
+        if not self._has_started:
+            self._has_started = True
+            self._finish_within = finish_within
+            self.outbox.pause("waiting")
+            self.connection.start(self)
+            self.connection.pause()
 
     def stop(self, within: float) -> None:
         """Take no more requests, and end after this many seconds at the latest."""
@@ -177,6 +193,8 @@ class Session:
 
     def received(self, item: Message | BadMessage | Batch) -> None:
         """One message came, or a line that is none."""
+        if self._has_hung_up:
+            self.ending.go_on_within(self._finish_within)
         if isinstance(item, Request):
             self._request(item, None)
         elif isinstance(item, Notification):
@@ -194,7 +212,13 @@ class Session:
             _logger.info("The client's input ended in the middle of a line.")
         self._hears = False
         self._inquiries.close()
+        self.ending.go_on_within(float("inf"))
         self.ending.begin("ended")
+
+    def hung_up(self) -> None:
+        """The client is gone, or sends no more: what it sent before is still read, as long as that goes on."""
+        self._has_hung_up = True
+        self.ending.go_on_within(self._finish_within)
 
     def broke(self, error: OSError) -> None:
         """The client cannot be reached any more."""
@@ -204,9 +228,15 @@ class Session:
         self.ending.finish()
 
     def _request(self, request: Request, batch: BatchAnswers | None) -> None:
+        if request.method == "initialize" and self._is_in_flight(request.id):
+            # Before it can open a session.
+            self.outbox.deliver_now(Error(request.id, _TWICE), batch)
+            return
         verdict = self._admission.request(request, in_batch=batch is not None)
         if not self.is_open:
             self.outbox.deliver_now(Error(request.id, _STOPPING), batch)
+        elif batch is not None and request.method == "subscriptions/listen":
+            self.outbox.deliver_now(Error(request.id, _NOT_IN_BATCH), batch)
         elif isinstance(verdict, Admitted):
             method = request.method
             begin = call_handler if method in self._handlers else CALLS.get(method)
@@ -222,12 +252,9 @@ class Session:
             self.outbox.deliver_now(Error(request.id, verdict.error), batch)
 
     def _begin(self, begin: _Begin, request: Request, admitted: Admitted, batch: BatchAnswers | None) -> None:
-        work = self._incoming.accept(request)
-        if isinstance(work, Error):
-            self.outbox.deliver_now(work, batch)
+        work = self._accepted(request, batch)
+        if work is None:
             return
-        if batch is not None:
-            self._batches[work.id] = batch
         call = self._calls[work.id] = Call(self, work, admitted, request)
         try:
             begin(call)
@@ -247,24 +274,26 @@ class Session:
             try:
                 outcome = answer(self, admitted, request)
             except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
-                outcome = explained(error, request.method)
+                outcome = explained(error, request.method, is_clients=True)
         if outcome is not None:
             self._end(work, self._response(work, outcome, admitted.revision), at_once=True)
 
     def _open(self, request: Request, opened: Handshake) -> None:
-        work = self._accepted(request, None)
-        if work is not None:
-            shared = self.shared
-            result = InitializeResult(
-                protocol_version=str(opened.revision),
-                capabilities=shared.capabilities,
-                server_info=shared.identity,
-                instructions=shared.instructions,
-            )
-            self._end(work, self._response(work, result, opened.revision))
+        shared = self.shared
+        result = InitializeResult(
+            protocol_version=str(opened.revision),
+            capabilities=shared.capabilities,
+            server_info=shared.identity,
+            instructions=shared.instructions,
+        )
+        self.outbox.deliver_now(Result(request.id, shared.written(result, opened.revision)), None)
+
+    def _is_in_flight(self, request_id: RequestId) -> bool:
+        is_held = request_id in self._waiting or request_id in self._batches
+        return is_held or self._incoming.find(request_id) is not None
 
     def _accepted(self, request: Request, batch: BatchAnswers | None) -> Work | None:
-        work = self._incoming.accept(request) if request.id not in self._waiting else Error(request.id, _TWICE)
+        work = Error(request.id, _TWICE) if self._is_in_flight(request.id) else self._incoming.accept(request)
         if isinstance(work, Error):
             self.outbox.deliver_now(work, batch)
             return None
@@ -274,7 +303,7 @@ class Session:
 
     def _hold(self, begin: _Begin, request: Request, admitted: Admitted, batch: BatchAnswers | None) -> None:
         """Keep a request until another one has ended. Beyond as many again, the client has to wait, too."""
-        if request.id in self._waiting or self._incoming.find(request.id) is not None:
+        if self._is_in_flight(request.id):
             self.outbox.deliver_now(Error(request.id, _TWICE), batch)
         elif self._has_room or (batch is not None and not self._inquiries):
             # A batch has been read as a whole already.
@@ -285,7 +314,7 @@ class Session:
 
     @property
     def _has_room(self) -> bool:
-        return len(self._waiting) < self.shared.limits.max_in_flight
+        return len(self._waiting) < self.shared.limits.max_waiting
 
     def _pause_if_full(self) -> None:
         # Whoever waits for the client's answers must go on reading, or wait for ever.
@@ -449,12 +478,15 @@ class Session:
         self._calls.pop(work.id, None)
         permitted = self._incoming.answer(work, response)
         if permitted is not None:
-            batch = self._batches.pop(work.id, None) if self._batches else None
+            batch = self._batches.get(work.id) if self._batches else None
             if at_once:
                 self.outbox.deliver_now(permitted, batch)
             elif batch is None:
                 self.outbox.send(permitted)
             else:
                 self.outbox.deliver(permitted, batch)
+            if batch is not None and batch.is_complete:
+                # Not before: until its answer is sent, an id is in use.
+                self._batches = {key: other for key, other in self._batches.items() if other is not batch}
         if self._waiting or not self.is_open:
             self._release()

@@ -42,6 +42,7 @@ class Shared(msgspec.Struct, kw_only=True):
     extensions: dict[str, Any] | None
     experimental: dict[str, Any] | None
     state_keys: list[bytes]
+    state_ttl: float = 3600.0
     #: What the lifespan gave; None while the server does not run.
     lifespan: Any = None
     _sealer: Any = None
@@ -50,14 +51,12 @@ class Shared(msgspec.Struct, kw_only=True):
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What the server has, at this moment."""
-        catalog = self.catalog
-        has_resources = len(catalog.resources) or len(catalog.templates)
+        """What the server has. Each list may be empty now and have entries later, so all are named."""
         return ServerCapabilities(
-            tools=ListCapability(list_changed=True) if len(catalog.tools) else None,
-            resources=ResourcesCapability(list_changed=True, subscribe=True) if has_resources else None,
-            prompts=ListCapability(list_changed=True) if len(catalog.prompts) else None,
-            completions={} if catalog.completions else None,
+            tools=ListCapability(list_changed=True),
+            resources=ResourcesCapability(list_changed=True, subscribe=True),
+            prompts=ListCapability(list_changed=True),
+            completions={} if self.catalog.completions else None,
             logging={},
             extensions=self.extensions,
             experimental=self.experimental,
@@ -71,9 +70,13 @@ class Shared(msgspec.Struct, kw_only=True):
 
             from mcpipe.protocol.sealing import Sealer
 
-            self._sealer = Sealer(self.state_keys or [token_bytes(32)])
+            self._sealer = Sealer(self.state_keys or [token_bytes(32)], ttl=self.state_ttl)
         sealer: Sealer = self._sealer
         return sealer
+
+    def check_keys(self) -> None:
+        """UsageError if state cannot be sealed with the keys that were given, now and not at the first question."""
+        self.sealer  # noqa: B018 - asking for it makes it
 
     def now(self) -> float:
         """The time by which request state is sealed."""

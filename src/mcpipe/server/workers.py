@@ -9,6 +9,7 @@ from contextvars import Context
 from typing import Any
 
 from mcpipe.errors import UsageError
+from mcpipe.server.forks import end_fork, generation
 
 __all__ = ["Job", "Workers"]
 
@@ -20,7 +21,7 @@ class Job:
     A job that is abandoned before it starts is never run, and ``done`` is not called for it.
     """
 
-    __slots__ = ("_context", "_done", "_function", "_kwargs", "is_abandoned", "is_running")
+    __slots__ = ("_context", "_done", "_function", "_generation", "_kwargs", "is_abandoned", "is_running")
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class Job:
         self._kwargs = kwargs
         self._done = done
         self._context = context
+        self._generation = generation()
         self.is_running = False
         self.is_abandoned = False
 
@@ -43,6 +45,7 @@ class Job:
             value = self._context.run(self._function, **self._kwargs)
         except BaseException as raised:  # noqa: BLE001 - handed on to whoever waits
             error = raised
+        end_fork(self._generation)
         self._done(value, error)
 
 
@@ -73,7 +76,12 @@ class Workers:
             if self._idle >= len(self._jobs):
                 self._changed.notify()
             elif self._threads < self._size + min(self._stuck, self._size):
-                self._start_thread()
+                try:
+                    self._start_thread()
+                except RuntimeError:  # the system has no more
+                    if not self._threads:
+                        self._jobs.remove(job)
+                        raise
 
     def abandon(self, job: Job) -> None:
         """Nobody waits for this job any more."""
@@ -96,8 +104,8 @@ class Workers:
             self._changed.notify_all()
 
     def _start_thread(self) -> None:
+        threading.Thread(target=self._work, name=f"mcpipe-worker-{self._threads + 1}", daemon=True).start()
         self._threads += 1
-        threading.Thread(target=self._work, name=f"mcpipe-worker-{self._threads}", daemon=True).start()
 
     def _work(self) -> None:
         while self._run_next():

@@ -40,6 +40,12 @@ class Receiver(Protocol):
         What came of a torn last message has been received already. Sending still works. Called at most once.
         """
 
+    def hung_up(self) -> None:
+        """The peer sends no more, but what it sent has not been received yet, because reading is paused.
+
+        ``ended`` comes when all of that has been received. Called at most once, where the system can tell.
+        """
+
     def broke(self, error: OSError) -> None:
         """Nothing can be sent any more, for instance because the peer is gone. Called at most once."""
 

@@ -13,6 +13,7 @@ import os
 import select
 import socket
 import stat
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Literal, TypeAlias
@@ -24,6 +25,7 @@ __all__ = [
     "SocketSink",
     "close_private",
     "enlarge_pipe",
+    "hang_up_bell",
     "is_open",
     "keep_private",
     "kind_of",
@@ -73,6 +75,10 @@ def enlarge_pipe(fd: int) -> None:
 # --- Privacy ---
 
 _private: set[int] = set()
+#: A reader's thread closes its own.
+_lock = threading.Lock()
+#: The null device, open as long as anything is private.
+_null: int | None = None
 
 
 def private_copy(fd: int) -> int:
@@ -82,15 +88,27 @@ def private_copy(fd: int) -> int:
 
 def keep_private(fd: int) -> int:
     """Take a descriptor over: programs started from here do not get it, and in a fork it is the null device."""
+    global _null  # noqa: PLW0603 (a process has one set of descriptors)
     os.set_inheritable(fd, False)
-    _private.add(fd)
+    with _lock:
+        if _null is None:
+            # In a fork there may be none left to open it with.
+            null = os.open(os.devnull, os.O_RDWR)
+            _null = fcntl.fcntl(null, fcntl.F_DUPFD_CLOEXEC, _FIRST_PRIVATE)
+            os.close(null)
+        _private.add(fd)
     return fd
 
 
 def close_private(fd: int) -> None:
     """Close what `private_copy` or `keep_private` gave."""
-    _private.discard(fd)
-    os.close(fd)
+    global _null  # noqa: PLW0603 (a process has one set of descriptors)
+    with _lock:
+        _private.discard(fd)
+        os.close(fd)
+        if not _private and _null is not None:
+            os.close(_null)
+            _null = None
 
 
 def put_copy(fd: int, target: int, *, inheritable: bool = True) -> None:
@@ -112,17 +130,29 @@ def put_null(target: int) -> None:
 
 def _leave_to_the_parent() -> None:
     # Not closed: whatever in the fork still has the numbers must not meet a stranger's file behind them.
-    if _private:
-        null = os.open(os.devnull, os.O_RDWR)
+    if _null is not None:
         for fd in _private:
-            os.dup2(null, fd, inheritable=False)
-        os.close(null)
+            os.dup2(_null, fd, inheritable=False)
 
 
 os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 # --- Reading ---
+
+
+def hang_up_bell(fd: int) -> select.epoll | None:
+    """Something to watch that becomes readable when nobody can write into a pipe or socket any more, read or not.
+
+    None where the system cannot tell that. It has to be closed.
+    """
+    if not hasattr(select, "epoll"):
+        return None
+    with suppress(OSError):  # there may be no more descriptors
+        bell = select.epoll()
+        bell.register(fd, select.EPOLLRDHUP)
+        return bell
+    return None
 
 
 def wait_for_input(fd: int, wake: int) -> bool:

@@ -30,10 +30,16 @@ Trace: TypeAlias = Callable[[Literal["in", "out"], bytes], None]
 class Source(Protocol):
     """Where bytes come from. It calls only while it is not paused, from the event loop, never from within a call."""
 
-    def start(self, arrived: Callable[[bytes], int], ran_out: Callable[[OSError | None], None]) -> None:
+    def start(
+        self,
+        arrived: Callable[[bytes], int],
+        ran_out: Callable[[OSError | None], None],
+        hung_up: Callable[[], None],
+    ) -> None:
         """Begin. ``arrived`` is called with some bytes and returns how many lines they completed.
 
         ``ran_out`` is called last, and once: with None at the end, or with the error that made reading impossible.
+        ``hung_up`` is called once at most, and while the source is paused: whoever sent the bytes will send no more.
         """
 
     def pause(self) -> None:
@@ -132,7 +138,7 @@ class LineConnection:
         self._receiver = receiver
         self._has_started = True
         self._is_flowing = True
-        self._source.start(self._arrived, self._ran_out)
+        self._source.start(self._arrived, self._ran_out, receiver.hung_up)
         self._loop.call_soon(self._flush)
 
     # --- Reading ---

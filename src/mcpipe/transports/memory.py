@@ -44,18 +44,27 @@ class _Inbox:
         self._is_closed = False
         self._is_complete = False  # nothing more will be put in
         self._has_ended = False  # and that has been told
+        #: To be called once, and not before the start.
+        self._hung_up: Callable[[], None] | None = None
         #: Called, from the loop, when there is room again.
         self.on_room: Callable[[], None] | None = None
 
-    def start(self, arrived: Callable[[bytes], int], ran_out: Callable[[OSError | None], None]) -> None:
+    def start(
+        self,
+        arrived: Callable[[bytes], int],
+        ran_out: Callable[[OSError | None], None],
+        hung_up: Callable[[], None],
+    ) -> None:
         """Begin."""
         self._arrived = arrived
         self._ran_out = ran_out
+        self._hung_up = hung_up
         self.resume()
 
     def pause(self) -> None:
-        """Pass nothing on."""
+        """Pass nothing on but the end."""
         self._is_flowing = False
+        self._loop.call_soon(self._tell_hang_up)
 
     def resume(self) -> None:
         """Pass on what is there, in the next turn of the loop."""
@@ -86,6 +95,7 @@ class _Inbox:
         """Nothing more will be put in."""
         self._is_complete = True
         self._loop.call_soon(self._pass_on)
+        self._loop.call_soon(self._tell_hang_up)
 
     def _pass_on(self) -> None:
         if not self._is_flowing:
@@ -99,6 +109,12 @@ class _Inbox:
         elif self._is_complete and not self._has_ended:
             self._has_ended = True
             self._ran_out(None)
+
+    def _tell_hang_up(self) -> None:
+        is_paused = not (self._is_flowing or self._is_closed or self._has_ended)
+        if is_paused and self._is_complete and self._hung_up is not None:
+            told, self._hung_up = self._hung_up, None
+            told()
 
     def _make_room(self) -> None:
         self._chunks.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import threading
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.transports.descriptors import (
     close_private,
     enlarge_pipe,
+    hang_up_bell,
     keep_private,
     kind_of,
     open_sink,
@@ -63,10 +65,22 @@ class StreamConnection(LineConnection):
 class WatchedSource:
     """Reads a pipe or a socket when the loop says that there is something; as much as experience says."""
 
-    __slots__ = ("_arrived", "_fd", "_has_ended", "_is_watching", "_loop", "_ran_out", "_size")
+    __slots__ = (
+        "_arrived",
+        "_bell",
+        "_fd",
+        "_has_ended",
+        "_has_hung_up",
+        "_hung_up",
+        "_is_watching",
+        "_loop",
+        "_ran_out",
+        "_size",
+    )
 
     _arrived: Callable[[bytes], int]
     _ran_out: Callable[[OSError | None], None]
+    _hung_up: Callable[[], None]
 
     def __init__(self, fd: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -74,28 +88,41 @@ class WatchedSource:
         self._size = _SMALL_READ
         self._is_watching = False
         self._has_ended = False
+        #: What tells of the end while nothing is read.
+        self._bell: select.epoll | None = None
+        self._has_hung_up = False
 
-    def start(self, arrived: Callable[[bytes], int], ran_out: Callable[[OSError | None], None]) -> None:
+    def start(
+        self,
+        arrived: Callable[[bytes], int],
+        ran_out: Callable[[OSError | None], None],
+        hung_up: Callable[[], None],
+    ) -> None:
         """Begin."""
         self._arrived = arrived
         self._ran_out = ran_out
+        self._hung_up = hung_up
         self.resume()
 
     def pause(self) -> None:
-        """Do not read."""
+        """Do not read, and look for nothing but the end."""
         if self._is_watching:
             self._is_watching = False
             self._loop.remove_reader(self._fd)
+            self._look_for_hang_up()
 
     def resume(self) -> None:
         """Read again."""
         if not self._is_watching and not self._has_ended:
             self._is_watching = True
+            self._stop_looking()
             self._loop.add_reader(self._fd, self._read)
 
     def close(self) -> None:
         """Close the descriptor."""
+        self._has_ended = True
         self.pause()
+        self._stop_looking()
         close_private(self._fd)
 
     def _read(self) -> None:
@@ -126,6 +153,23 @@ class WatchedSource:
         self._has_ended = True
         self.pause()
         self._ran_out(error)
+
+    def _look_for_hang_up(self) -> None:
+        if not self._has_ended and not self._has_hung_up:
+            self._bell = hang_up_bell(self._fd)
+            if self._bell is not None:
+                self._loop.add_reader(self._bell, self._rings)
+
+    def _stop_looking(self) -> None:
+        if self._bell is not None:
+            self._loop.remove_reader(self._bell)
+            self._bell.close()
+            self._bell = None
+
+    def _rings(self) -> None:
+        self._has_hung_up = True
+        self._stop_looking()
+        self._hung_up()
 
 
 class ThreadSource:
@@ -160,8 +204,13 @@ class ThreadSource:
         self._has_ended = False
         self._held: bytes | OSError | None = None
 
-    def start(self, arrived: Callable[[bytes], int], ran_out: Callable[[OSError | None], None]) -> None:
-        """Begin."""
+    def start(
+        self,
+        arrived: Callable[[bytes], int],
+        ran_out: Callable[[OSError | None], None],
+        hung_up: Callable[[], None],
+    ) -> None:
+        """Begin. Nobody hangs up a file, and who hangs up a terminal sends a signal."""
         self._arrived = arrived
         self._ran_out = ran_out
         wake, self._wake = map(keep_private, os.pipe())

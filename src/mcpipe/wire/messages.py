@@ -110,18 +110,18 @@ _NEWLINE = ord("\n")
 _RETURN = ord("\r")
 
 # What msgspec raises for a value that it cannot write: ValueError has lone surrogates and endless digits below it.
-_CANNOT_ENCODE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
+_CANNOT_ENCODE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError, MemoryError)
 
 
 def encode_line(message: Message) -> bytes:
     r"""The message as one line, with its ``\n``; `EncodeError` if something in it cannot be written as JSON."""
     try:
         data = _encode(message)
+        if _NEWLINE in data or _RETURN in data:
+            data = _without_line_ends(data)
+        return data + b"\n"
     except _CANNOT_ENCODE as error:
         raise _refusal(message, error) from error
-    if _NEWLINE in data or _RETURN in data:
-        data = _without_line_ends(data)
-    return data + b"\n"
 
 
 def encode_batch(messages: Sequence[Message]) -> bytes:
@@ -140,6 +140,8 @@ def _without_line_ends(data: bytes) -> bytes:
 def _refusal(message: Message, error: Exception) -> EncodeError:
     if isinstance(error, RecursionError):
         why = "it is nested too deeply, or contains itself"
+    elif isinstance(error, MemoryError):
+        why = "there is not enough memory for it"
     elif isinstance(error, UnicodeEncodeError):
         why = "a text in it has a lone surrogate, which UTF-8 cannot carry"
     else:
