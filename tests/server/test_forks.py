@@ -1,43 +1,53 @@
-"""A child that a function forked is no server."""
+"""Functions that fork and come back twice, in real processes."""
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from mcpipe.server import forks
-from mcpipe.server.forks import end_fork, generation
-from tests.server.harness import PATIENCE
+from tests.server.harness import lines
 
-SCRIPT = """
-import os, sys
-from mcpipe.server.forks import end_fork, generation
-before = generation()
-end_fork(before)
-if os.fork() == 0:
-    end_fork(before)
-    os._exit(7)
-_, status = os.wait()
-end_fork(before)
-print("the child ended with", os.waitstatus_to_exitcode(status))
+FORKING = """
+import os
+from mcpipe import Server
+
+server = Server("forking")
+
+
+@server.tool
+{kind}def fork() -> str:
+    return "parent" if os.fork() else "child"
+
+
+server.run()
 """
 
 
-def test_a_fork_ends_and_its_parent_does_not() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert done.stdout == "the child ended with 1\n"
+@pytest.mark.req("FRM-2")
+@pytest.mark.parametrize("kind", ["async ", ""])
+def test_the_child_of_a_function_that_forks_says_nothing_and_is_gone(kind: str, tmp_path: Path) -> None:
+    program = tmp_path / "forking.py"
+    program.write_text(FORKING.format(kind=kind))
+    call = {"method": "tools/call", "params": {"name": "fork", "arguments": {}}}
+    done = subprocess.run(
+        [sys.executable, program], input=lines(call, call), capture_output=True, timeout=60, check=True
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted(answer["id"] for answer in answers) == [0, 1]
+    assert {answer["result"]["content"][0]["text"] for answer in answers} == {"parent"}
+    assert b"Traceback" not in done.stderr
 
 
-def test_a_fork_is_known_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    codes: list[int] = []
-    monkeypatch.setattr(os, "_exit", codes.append)
-    monkeypatch.setattr(forks, "_generation", before := generation())
-    end_fork(before)
-    assert codes == []
-    forks._note_fork()
-    assert generation() == before + 1
-    end_fork(before)
-    assert codes == [1]
+def test_a_server_may_run_in_a_fork(tmp_path: Path) -> None:
+    program = tmp_path / "forked.py"
+    code = FORKING.format(kind="async ").replace(
+        "server.run()", "if os.fork() == 0:\n    server.run()\nelse:\n    os.wait()"
+    )
+    program.write_text(code.replace('"parent" if os.fork() else "child"', '"here"'))
+    call = {"method": "tools/call", "params": {"name": "fork", "arguments": {}}}
+    done = subprocess.run([sys.executable, program], input=lines(call), capture_output=True, timeout=60, check=True)
+    assert json.loads(done.stdout)["result"]["content"][0]["text"] == "here"

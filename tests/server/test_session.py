@@ -533,6 +533,32 @@ def test_a_batch_holds_no_subscription() -> None:
     run(main())
 
 
+@pytest.mark.req("FRM-8", "FRM-10")
+def test_an_id_is_in_use_until_the_answer_of_its_batch_is_sent() -> None:
+    shop = Workshop()
+
+    async def main() -> None:
+        async with raw_client(shop.server, WITH_BATCHES) as peer:
+            peer.connection.send_batch(
+                [
+                    peer.message("ping", request_id=8),
+                    peer.message("tools/call", {"name": "hold", "arguments": {"number": 1}}, request_id=9),
+                ]
+            )
+            await peer.settled()
+            peer.connection.send(peer.message("ping", request_id=8))
+            peer.connection.send(peer.message("tools/call", {"name": "hold"}, request_id=8))
+            await peer.settled()
+            assert [each["error"]["code"] for each in peer.seen if each.get("id") == 8] == [-32600, -32600]
+            shop.go.set()
+            assert [each["id"] for each in await peer.batch()] == [8, 9]
+            peer.connection.send(peer.message("ping", request_id=8))
+            await peer.settled()
+            assert [each["result"] for each in peer.seen if each.get("id") == 8 and "result" in each] == [{}]
+
+    run(main())
+
+
 def test_an_id_that_a_batch_has_twice_is_refused_the_second_time() -> None:
     shop = Workshop()
 

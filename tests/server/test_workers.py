@@ -309,3 +309,32 @@ def test_every_job_that_is_wanted_is_done_exactly_once(before: set[threading.Thr
 def test_a_pool_has_a_thread_at_least(size: int) -> None:
     with pytest.raises(UsageError, match="at least 1"):
         Workers(size)
+
+
+def test_a_job_for_which_no_thread_can_start_never_runs(
+    before: set[threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = Workers(2)
+    refused, first, second = Errand(lambda: "refused"), Errand(lambda: "first"), Errand(lambda: "second")
+
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="can't start"):
+            workers.submit(refused.job)
+    gate = threading.Event()
+    busy = Errand(lambda: gate.wait(PATIENCE))
+    workers.submit(busy.job)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        # There is a thread that will come to it.
+        workers.submit(first.job)
+    gate.set()
+    workers.submit(second.job)
+    for errand in (busy, first, second):
+        errand.wait()
+    assert refused.outcomes == []
+    assert [each.outcomes for each in (first, second)] == [[("first", None)], [("second", None)]]
+    workers.close()

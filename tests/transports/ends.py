@@ -36,6 +36,7 @@ class Recorder:
         self.items: list[Item] = []
         self.ends: list[bool] = []
         self.errors: list[OSError] = []
+        self.hang_ups = 0
         self.on_item = on_item
         self._changed = asyncio.Event()
 
@@ -50,7 +51,8 @@ class Recorder:
         self._changed.set()
 
     def hung_up(self) -> None:
-        """Nothing to do."""
+        self.hang_ups += 1
+        self._changed.set()
 
     def broke(self, error: OSError) -> None:
         self.errors.append(error)

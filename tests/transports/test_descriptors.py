@@ -7,6 +7,8 @@ import errno
 import fcntl
 import os
 import pty
+import resource
+import select
 import socket
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from mcpipe.transports.descriptors import (
     SocketSink,
     close_private,
     enlarge_pipe,
+    hang_up_bell,
     is_open,
     keep_private,
     kind_of,
@@ -179,6 +182,41 @@ def test_a_free_number_can_become_the_null_device() -> None:
 
 
 # --- Reading ---
+
+
+def test_without_a_free_descriptor_nobody_hears_a_hang_up() -> None:
+    """And nothing fails for that: it is told by the end, when that is read."""
+    read_end, write_end = os.pipe()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (read_end, hard))
+        assert hang_up_bell(read_end) is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    os.close(write_end)
+    bell = hang_up_bell(read_end)
+    assert bell is not None
+    assert bell.poll(0) != []
+    bell.close()
+    os.close(read_end)
+
+
+def test_a_fork_loses_what_is_private_although_no_descriptor_is_free() -> None:
+    read_end, write_end = os.pipe()
+    keep_private(write_end)
+    child = os.fork()
+    if child == 0:
+        os.write(write_end, b"stray")
+        os._exit(0)
+    os.waitpid(child, 0)
+    close_private(write_end)
+    assert os.read(read_end, 5) == b""
+    os.close(read_end)
+
+
+def test_a_system_that_cannot_tell_a_hang_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(select, "epoll")
+    assert hang_up_bell(0) is None
 
 
 def test_a_wait_for_input_ends_with_input_or_when_it_is_told_to() -> None:

@@ -455,6 +455,42 @@ def test_pausing_outside_of_a_message_stops_the_reading(pair: Maker) -> None:
     run(main)
 
 
+def test_a_peer_that_leaves_is_noticed_while_nothing_is_read(pair: Maker) -> None:
+    async def main() -> None:
+        near, _, far, far_side = started(pair)
+        await turns()
+        far.pause()
+        send_all(near, HUNDRED)
+        await near.close()
+        if pair is not PAIRS["thread"]:  # nobody hangs up a file
+            await far_side.until(lambda: far_side.hang_ups)
+        far.resume()
+        far.pause()
+        await turns()
+        assert far_side.items == []
+        far.resume()
+        await far_side.until_end()
+        assert far_side.names == HUNDRED
+        assert far_side.hang_ups <= 1
+        await far.close()
+
+    run(main)
+
+
+def test_a_peer_that_leaves_while_it_is_read_has_not_hung_up(pair: Maker) -> None:
+    async def main() -> None:
+        near, _, far, far_side = started(pair)
+        send_all(near, HUNDRED)
+        await near.close()
+        await far_side.until_end()
+        far.pause()
+        await turns()
+        assert far_side.hang_ups == 0
+        await far.close()
+
+    run(main)
+
+
 def test_a_pause_in_the_torn_last_message_holds_back_the_end(pair: Maker) -> None:
     async def main() -> None:
         near, _, far, far_side = started(pair)

@@ -124,3 +124,14 @@ def test_any_message_is_one_line_of_json(message: Message) -> None:
     assert line.index(b"\n") == len(line) - 1
     assert json.loads(line) == json.loads(msgspec.json.encode(message))
     assert json.loads(line)["jsonrpc"] == "2.0"
+
+
+def test_a_message_that_memory_has_no_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(_: object) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr("mcpipe.wire.messages._encode", no_room)
+    with pytest.raises(
+        EncodeError, match="The result for the request 1 cannot be written as JSON: there is not enough"
+    ):
+        encode_line(Result(1, {}))

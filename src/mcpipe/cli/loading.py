@@ -80,11 +80,13 @@ def _imported(path: Path) -> tuple[ModuleType, Server | None]:
 
 def _cause(error: BaseException, path: Path) -> str:
     """What went wrong, and on which line of the file, without a wall of traceback."""
+    if isinstance(error, SyntaxError):
+        # It may be in a file that this one imports.
+        of = f" of {error.filename}" if Path(error.filename or path).resolve() != path.resolve() else ""
+        return f"Line {error.lineno}{of}: {error.msg}."
     said = str(error) if isinstance(error, McpipeError) else f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
-    if isinstance(error, SyntaxError):
-        return f"Line {error.lineno}: {error.msg}."
     return f"Line {lines[-1]}: {said}" if lines else said
 
 
