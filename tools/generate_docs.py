@@ -17,7 +17,8 @@ from types import ModuleType
 
 import mcpipe.limits
 import mcpipe.protocol
-from mcpipe import Audio, Context, File, Image, Server, errors
+from mcpipe import Audio, Client, Context, File, Image, Server, connect, errors
+from mcpipe.client import Changes, Elicitation
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.protocol.tables import Table
 from mcpipe.revisions import REVISIONS, Revision
@@ -178,6 +179,21 @@ def servers() -> str:
     )
 
 
+def clients() -> str:
+    """What clients are made with."""
+    text = api(
+        "Clients",
+        "`from mcpipe import connect`. So far a client connects to a server in the same process; see "
+        "[Test a server](../howto/test-a-server.md).",
+        Client,
+        Changes,
+        Elicitation,
+    )
+    opening = f"\n## connect\n\n```text\n{written('connect', inspect.signature(connect))}\n```\n\n{prose(connect)}\n"
+    head, mark, rest = text.partition("\n## Client\n")
+    return head + opening + mark + rest
+
+
 def requirements() -> str:
     """The ledger, as a page."""
     rows = tomllib.loads((ROOT / "requirements.toml").read_text(encoding="utf-8"))
@@ -205,6 +221,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "reference" / "errors.md": error_tree,
     ROOT / "docs" / "reference" / "requirements.md": requirements,
     ROOT / "docs" / "reference" / "servers.md": servers,
+    ROOT / "docs" / "reference" / "clients.md": clients,
 }
 
 

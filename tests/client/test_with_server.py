@@ -185,6 +185,7 @@ def test_resources_prompts_and_completions(name: str) -> None:
         prompt = await client.get_prompt("plan", {"city": "Oslo"})
         assert prompt.messages[0].content == TextContent("Plan a day in Oslo.")
         assert (await client.complete(PromptReference("plan"), "city", "O")).values == ["Oslo", "Odense"]
+        assert (await client.complete("plan", "city", "O")).values == ["Oslo", "Odense"]
         reference = ResourceTemplateReference("world://{place}/now")
         completion = await client.complete(reference, "place", "os", {"land": "no"})
         assert completion.values == (["os!", "no"] if client.revision.has_completion_context else ["os!"])

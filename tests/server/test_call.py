@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -650,6 +651,35 @@ def test_progress_that_is_no_number_is_refused_where_it_is_told() -> None:
     async def main() -> None:
         async with raw_client(server) as peer:
             assert await peer.text("fail", meta=WANTED) == "caught"
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", [KeyError, RuntimeError])
+def test_an_error_on_the_loop_is_raised_in_the_thread_that_waits(kind: type[Exception]) -> None:
+    server = make_server()
+
+    @dataclass
+    class Picky:
+        name: str
+
+        def __post_init__(self) -> None:
+            raise kind(self.name)
+
+    @server.tool
+    def ask(ctx: Context) -> str:
+        try:
+            ctx.elicit("Name?", Picky)
+        except kind as error:
+            return f"caught {error}"
+        return "not reached"
+
+    async def main() -> None:
+        async with raw_client(server, LATEST_LEGACY, capabilities=ABLE) as peer:
+            request_id = peer.post_call("ask")
+            peer.reply(await peer.question(), {"action": "accept", "content": {"name": "Ada"}})
+            text = text_of((await peer.answer(request_id))["result"])
+            assert text.startswith("caught") or "does not fit" in text, text
 
     run(main())
 

@@ -215,6 +215,29 @@ def test_a_level_that_is_none_is_refused(kind: str) -> None:
     talk(server, body)
 
 
+@both_kinds
+@pytest.mark.parametrize("values", [("1",), (None,), (1, "2"), (True,), (1, [])])
+def test_progress_is_told_in_numbers(kind: str, values: Any) -> None:
+    """Also to a client that does not want to know: a mistake should be seen at once."""
+    server = make_server()
+
+    def tell(ctx: Context) -> str:
+        with pytest.raises(UsageError, match="Progress is told in numbers"):
+            ctx.progress(*values)
+        return "refused"
+
+    async def tell_tool(ctx: Context) -> str:
+        return tell(ctx)
+
+    server.add_tool(tell_tool if kind == "async" else tell, name="tell")
+
+    async def body(peer: Peer) -> None:
+        assert await peer.text("tell") == "refused"
+        assert await peer.text("tell", meta={"progressToken": 1}) == "refused"
+
+    talk(server, body)
+
+
 def test_a_message_that_cannot_be_written_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     server = make_server()
 

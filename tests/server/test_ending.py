@@ -10,6 +10,7 @@ from mcpipe.server.ending import Ending
 from mcpipe.transports.memory import memory_pair
 from mcpipe.wire.messages import Notification
 from tests.server.harness import run, turns
+from tests.transports.ends import Recorder
 
 
 def test_the_first_reason_counts() -> None:
@@ -42,6 +43,41 @@ def test_something_has_to_happen_in_time() -> None:
         assert not ending.why.done()
         ending.go_on_within(0)
         assert await ending.why == "ended"
+        ending.cancel()
+
+    run(main())
+
+
+def test_a_deadline_that_matters_no_more_does_nothing() -> None:
+    async def main() -> None:
+        ending = Ending(asyncio.get_running_loop())
+        ending.cancel()
+        ending.give_up_after(0)
+        ending.go_on_within(0)
+        ending.cancel()
+        await asyncio.sleep(0.01)
+        assert not ending.finished.done()
+        assert not ending.why.done()
+
+    run(main())
+
+
+def test_the_client_reads_the_last_answers() -> None:
+    """It has a moment for that, also when the time is over."""
+
+    async def main() -> None:
+        client, server = memory_pair()
+        came = Recorder()
+        client.start(came)
+        server.start(Recorder())
+        for _ in range(40):
+            server.send(notification())
+        ending = Ending(asyncio.get_running_loop())
+        ending.give_up_after(0)
+        await ending.close(server)
+        await came.until_end()
+        assert len(came.items) == 40
+        client.abort()
         ending.cancel()
 
     run(main())

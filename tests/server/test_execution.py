@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -304,6 +305,37 @@ def test_what_the_client_sent_is_explained_to_it(revision: Revision, caplog: pyt
                 assert "was refused" in caplog.text
 
     run(main())
+
+
+def test_a_function_whose_loop_is_gone_is_let_go() -> None:
+    server = make_server()
+    events: list[str] = []
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    @server.tool
+    async def stubborn() -> str:
+        tasks.append(asyncio.current_task())
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                events.append("cancelled")
+            except GeneratorExit:
+                events.append("closed")
+                raise
+
+    async def main() -> None:
+        async with raw_client(server) as peer:
+            peer.post_call("stubborn")
+            await turns()
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # asyncio complains of the task
+    loop.run_until_complete(main())
+    loop.close()
+    tasks.clear()
+    gc.collect()
+    assert set(events) == {"cancelled", "closed"}
 
 
 def test_an_interrupt_on_the_loop_is_for_the_program() -> None:

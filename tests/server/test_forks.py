@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from mcpipe.server import forks
+from mcpipe.server.forks import end_fork, generation
 from tests.server.harness import lines
 
 FORKING = """
@@ -51,3 +54,15 @@ def test_a_server_may_run_in_a_fork(tmp_path: Path) -> None:
     call = {"method": "tools/call", "params": {"name": "fork", "arguments": {}}}
     done = subprocess.run([sys.executable, program], input=lines(call), capture_output=True, timeout=60, check=True)
     assert json.loads(done.stdout)["result"]["content"][0]["text"] == "here"
+
+
+def test_a_fork_is_known_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    monkeypatch.setattr(forks, "_generation", before := generation())
+    end_fork(before)
+    assert codes == []
+    forks._note_fork()
+    assert generation() == before + 1
+    end_fork(before)
+    assert codes == [1]

@@ -108,7 +108,11 @@ def test_answers_may_come_in_any_order() -> None:
     run(main())
 
 
-@pytest.mark.parametrize(("data", "read"), [(msgspec.UNSET, None), ({"a": 1}, {"a": 1})])
+@pytest.mark.parametrize(
+    ("data", "read"),
+    [(msgspec.UNSET, None), ({"a": 1}, {"a": 1}), (None, None), (msgspec.Raw(b"1" * 5000), None)],
+    ids=["none", "some", "null", "more digits than Python takes"],
+)
 def test_a_client_may_refuse(data: Any, read: Any) -> None:
     async def main() -> None:
         ends = Ends()

@@ -65,6 +65,11 @@ class Workshop:
         self.server.add_tool(self.large)
         self.server.add_tool(self.ask)
 
+    async def has_counted(self, numbers: list[int], count: int) -> None:
+        """Wait until so many have begun, or were cancelled; in threads that takes its time."""
+        while len(numbers) < count:  # noqa: ASYNC110 - an event would have to be set by threads
+            await asyncio.sleep(0.001)
+
     async def echo(self, number: int) -> int:
         self.begun.append(number)
         return number
@@ -759,14 +764,13 @@ def test_a_cancelled_request_is_stopped_and_not_answered(revision: Revision, too
     async def main() -> None:
         async with raw_client(shop.server, revision) as peer:
             cancelled, other = numbered(peer, tool, 1, 2)
-            await peer.settled()
+            await shop.has_counted(shop.begun, 2)
             peer.cancel(cancelled)
             await peer.settled()
             shop.go.set()
             shop.thread_go.set()
             assert "result" in await peer.answer(other)
-            while not shop.cancelled:  # noqa: ASYNC110 - by a thread, for plain functions
-                await asyncio.sleep(0.001)
+            await shop.has_counted(shop.cancelled, 1)
             assert shop.cancelled == [1]
             assert not any(each.get("id") == cancelled for each in peer.seen)
 

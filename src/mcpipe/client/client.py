@@ -25,7 +25,9 @@ from mcpipe.types.completion import (
     Completion,
     CompletionArgument,
     CompletionContext,
+    PromptReference,
     Reference,
+    ResourceTemplateReference,
 )
 from mcpipe.types.input import InputRequiredResult
 from mcpipe.types.log import LOGGING_LEVELS, LoggingLevel
@@ -199,7 +201,7 @@ class Client:
 
     async def complete(
         self,
-        ref: Reference,
+        ref: Reference | str,
         argument: str,
         value: str,
         context: dict[str, str] | None = None,
@@ -209,8 +211,10 @@ class Client:
     ) -> Completion:
         """What ``value`` may become, as the value of an argument of a prompt or of a resource template.
 
-        ``context`` has the values that other arguments already have.
+        ``ref`` is the prompt's name, or the template. ``context`` has the values that other arguments already have.
         """
+        if isinstance(ref, str):
+            ref = ResourceTemplateReference(ref) if "://" in ref else PromptReference(ref)
         known = None if context is None else CompletionContext(context)
         params = for_revision(CompleteParams(ref, CompletionArgument(argument, value), known), self.revision)
         fields: dict[str, Any] = msgspec.to_builtins(params)
