@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from mcpipe.errors import RequestCancelled, UsageError
@@ -17,6 +19,7 @@ from mcpipe.server.context import Context
 from mcpipe.server.server import Server
 from mcpipe.types.log import LOGGING_LEVELS, LoggingLevel
 from mcpipe.types.meta import LOG_LEVEL
+from mcpipe.wire.messages import Notification
 from tests.server.harness import (
     ABLE,
     ALL_REVISIONS,
@@ -512,6 +515,52 @@ def test_a_thread_that_waits_is_woken_by_a_cancellation(where: str) -> None:
 
     run(main())
     assert [type(error) for error in raised] == ([RequestCancelled] if where == "question" else [])
+
+
+def block_until(condition: Callable[[], object]) -> None:
+    patience = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < patience
+        time.sleep(0.001)
+
+
+@pytest.mark.req("CAN-3")
+def test_a_thread_is_woken_also_if_the_loop_has_not_come_to_its_question_yet() -> None:
+    server = make_server()
+    contexts: list[Context] = []
+    started, go, woken = threading.Event(), threading.Event(), threading.Event()
+
+    @server.tool
+    def ask(ctx: Context) -> None:
+        contexts.append(ctx)
+        started.set()
+        assert go.wait(PATIENCE)
+        try:
+            ctx.roots()
+        except RequestCancelled:
+            woken.set()
+
+    @server.tool
+    async def freeze() -> str:
+        """Keeps the loop busy until the thread waits for it, and then brings the cancellation."""
+        call = contexts[0]._call
+        go.set()
+        block_until(lambda: call.outcomes)
+        params = msgspec.Raw(msgspec.json.encode({"requestId": call.work.id}))
+        call.session.received(Notification("notifications/cancelled", params))
+        assert woken.wait(PATIENCE)
+        return "thawed"
+
+    async def main() -> None:
+        async with raw_client(server, LATEST_LEGACY, capabilities=ABLE) as peer:
+            request_id = peer.post_call("ask")
+            await happens(started)
+            assert await peer.text("freeze") == "thawed"
+            await peer.settled()
+            assert methods_in(peer.seen) == []
+            assert not any(each["id"] == request_id for each in peer.seen)
+
+    run(main())
 
 
 @both_eras

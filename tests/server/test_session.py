@@ -1171,15 +1171,17 @@ def test_answers_wait_for_a_client_that_does_not_read_and_none_is_lost(revision:
     run(main())
 
 
-def test_a_client_that_does_not_read_is_not_read_either() -> None:
+@pytest.mark.parametrize("method", ["tools/list", "tools/call", "nothing"])
+def test_a_client_that_does_not_read_is_not_read_either(method: str) -> None:
     shop = Workshop()
 
     async def main() -> None:
         async with raw_client(shop.server) as peer:
             peer.connection.pause()
-            count = 40_000
+            count = 20_000
+            params = {"name": "large", "arguments": {"size": 500}, "padding": "x" * 100}
             for number in range(count):
-                peer.post("tools/list")
+                peer.post(method, params)
                 if number % 1000 == 0:
                     await turns()
             await turns(200)
@@ -1454,6 +1456,31 @@ def test_a_server_that_stops_does_not_wait_for_ever(revision: Revision, tool: st
             await peer.served()
             shop.thread_go.set()
             assert shop.begun == [1]
+
+    run(main())
+
+
+@pytest.mark.req("FRM-10", "LIF-14")
+@pytest.mark.parametrize("how", ["stop", "end of input"])
+def test_a_batch_that_is_not_finished_in_time_is_answered_as_one(how: str) -> None:
+    shop = Workshop(limits=limited(2))
+
+    async def main() -> None:
+        async with piped_client(shop.server, WITH_BATCHES) as (peer, hang_up):
+            calls = [
+                peer.message("tools/call", {"name": tool, "arguments": {"number": number}}, request_id=number)
+                for number, tool in enumerate(("echo", "hold", "hold", "hold", "echo"))
+            ]
+            peer.connection.send_batch(calls)
+            await peer.settled() if how == "stop" else await turns()
+            if how == "stop":
+                shop.server.stop()
+            else:
+                await hang_up()
+            first, *others = await peer.batch()
+            assert text_of(first["result"]) == "0"
+            assert codes(*others) == [-32603] * 4
+            await peer.served()
 
     run(main())
 

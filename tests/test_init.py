@@ -1,0 +1,28 @@
+"""The top of the package: names that load when they are asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import mcpipe
+
+
+@pytest.mark.parametrize("name", mcpipe.__all__)
+def test_every_name_can_be_had_and_is_kept(name: str) -> None:
+    value = getattr(mcpipe, name)
+    assert vars(mcpipe)[name] is value
+
+
+def test_all_names_are_listed_and_there_are_no_others() -> None:
+    assert dir(mcpipe) == mcpipe.__all__
+    with pytest.raises(AttributeError, match="module 'mcpipe' has no attribute 'nothing'"):
+        mcpipe.nothing  # noqa: B018 - the access is the test
+
+
+def test_a_server_does_not_load_the_client() -> None:
+    program = "import sys, mcpipe; mcpipe.Server; print(*(name for name in sys.modules if 'mcpipe.client' in name))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
