@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
+import random
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -1261,6 +1263,109 @@ def test_progress_and_answers_of_a_client_that_reads_now_and_then_stay_in_order(
     run(main())
 
 
+# Everything at once
+
+
+class Walk:
+    """A client that does anything at any time, and keeps a record of what it may expect."""
+
+    def __init__(self, peer: Peer, shop: Workshop, seed: int) -> None:
+        self._peer = peer
+        self._shop = shop
+        self._random = random.Random(seed)
+        self._numbers = itertools.count(1000)
+        self.posted: list[Id] = []
+        self.cancelled: set[Id] = set()
+
+    async def take(self, steps: int) -> None:
+        actions = [self._post] * 6 + [self._cancel] * 2 + [self._let_go, self._pause, self._batch, self._wait]
+        for _ in range(steps):
+            self._random.choice(actions)()
+            self._reply()
+            await turns(self._random.randrange(4))
+        # Now everything comes to its end.
+        self._shop.thread_go.set()
+        self._peer.connection.resume()
+        await self._peer.until(self._is_settled)
+
+    def _message(self) -> Request:
+        number = next(self._numbers)
+        tool = self._random.choice(["echo", "hold", "block", "ask", "large", "nothing", "list"])
+        self.posted.append(number)
+        if tool == "list":
+            return self._peer.message("tools/list", request_id=number)
+        arguments = {"size": self._random.choice([1, 400_000])} if tool == "large" else {"number": number}
+        meta = {"progressToken": number}
+        params = {"name": tool, "arguments": arguments}
+        return self._peer.message("tools/call", params, request_id=number, meta=meta)
+
+    def _post(self) -> None:
+        self._peer.connection.send(self._message())
+
+    def _batch(self) -> None:
+        if self._peer.revision.has_batches:
+            self._peer.connection.send_batch([self._message() for _ in range(self._random.randrange(1, 6))])
+
+    def _cancel(self) -> None:
+        if self.posted:
+            self.cancelled.add(number := self._random.choice(self.posted))
+            self._peer.cancel(number)
+
+    def _let_go(self) -> None:
+        self._shop.go.set()
+        self._shop.go.clear()
+
+    def _pause(self) -> None:
+        self._peer.connection.pause()
+
+    def _wait(self) -> None:
+        self._peer.connection.resume()
+
+    def _reply(self) -> None:
+        for question in [each for each in self._peer.inbox if "id" in each and "method" in each]:
+            self._peer.inbox.remove(question)
+            self._peer.reply(question, {"action": "accept"})
+
+    def answers(self) -> dict[Id, int]:
+        """How often each request was answered."""
+        each = [item for message in self._peer.seen for item in message.get("batch", [message])]
+        counts: dict[Id, int] = {}
+        for message in each:
+            if "method" not in message:
+                counts[message["id"]] = counts.get(message["id"], 0) + 1
+        return counts
+
+    def _is_settled(self) -> bool:
+        self._let_go()
+        self._reply()
+        answers = self.answers()
+        return all(number in answers or number in self.cancelled for number in self.posted)
+
+
+@pytest.mark.req("FRM-8", "CAN-2", "CAN-4")
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("revision", [LATEST, LATEST_LEGACY, WITH_BATCHES], ids=str)
+def test_each_request_is_answered_once_whatever_happens(revision: Revision, seed: int) -> None:
+    shop = Workshop(limits=Limits(max_in_flight=3, max_waiting=3 if seed % 2 else 300), threads=2)
+
+    async def main() -> None:
+        async with raw_client(shop.server, revision, capabilities=ABLE) as peer:
+            walk = Walk(peer, shop, seed)
+            await walk.take(300)
+            await peer.settled()
+            answers = walk.answers()
+            wrong = {number: answers.get(number) for number in walk.posted if answers.get(number, 0) > 1}
+            assert wrong == {}
+            assert all(number in answers for number in walk.posted if number not in walk.cancelled)
+            # It is as good as new.
+            (request_id,) = numbered(peer, "echo", 1)
+            assert "result" in await peer.answer(request_id)
+            (session,) = shop.server._sessions
+            assert len(session._incoming) == len(session._calls) == len(session._waiting) == len(session._batches) == 0
+
+    run(main())
+
+
 # The end of the client's input
 
 
@@ -1463,7 +1568,7 @@ def test_a_server_that_stops_does_not_wait_for_ever(revision: Revision, tool: st
 @pytest.mark.req("FRM-10", "LIF-14")
 @pytest.mark.parametrize("how", ["stop", "end of input"])
 def test_a_batch_that_is_not_finished_in_time_is_answered_as_one(how: str) -> None:
-    shop = Workshop(limits=limited(2))
+    shop = Workshop(limits=Limits(max_in_flight=2))
 
     async def main() -> None:
         async with piped_client(shop.server, WITH_BATCHES) as (peer, hang_up):
@@ -1472,7 +1577,7 @@ def test_a_batch_that_is_not_finished_in_time_is_answered_as_one(how: str) -> No
                 for number, tool in enumerate(("echo", "hold", "hold", "hold", "echo"))
             ]
             peer.connection.send_batch(calls)
-            await peer.settled() if how == "stop" else await turns()
+            await peer.settled()
             if how == "stop":
                 shop.server.stop()
             else:

@@ -366,7 +366,7 @@ class Session:
             _logger.debug("A cancellation was passed over. %s", error)
             return
         if request_id in self._waiting:
-            self.outbox.skip(self._waiting.pop(request_id)[3])
+            self._skip(self._waiting.pop(request_id)[3])
             self._release()
             return
         work = self._incoming.cancel(request_id)
@@ -375,7 +375,7 @@ class Session:
             call = self._calls.pop(work.id, None)
             if call is not None:
                 call.stop()
-            self.outbox.skip(self._batches.pop(work.id, None))
+            self._skip(self._batches.pop(work.id, None))
             self._release()
 
     def _batch(self, batch: Batch) -> None:
@@ -399,6 +399,16 @@ class Session:
                 self.outbox.deliver_now(replies[place], answers)
             elif not isinstance(item, BadMessage):
                 self.received(item)
+        self._forget_complete(answers)
+
+    def _skip(self, batch: BatchAnswers | None) -> None:
+        self.outbox.skip(batch)
+        self._forget_complete(batch)
+
+    def _forget_complete(self, batch: BatchAnswers | None) -> None:
+        if batch is not None and batch.is_complete:
+            # Not before: until its answer is sent, an id is in use.
+            self._batches = {key: other for key, other in self._batches.items() if other is not batch}
 
     def _bad(self, bad: BadMessage) -> None:
         self._note(bad)
@@ -485,8 +495,6 @@ class Session:
                 self.outbox.send(permitted)
             else:
                 self.outbox.deliver(permitted, batch)
-            if batch is not None and batch.is_complete:
-                # Not before: until its answer is sent, an id is in use.
-                self._batches = {key: other for key, other in self._batches.items() if other is not batch}
+            self._forget_complete(batch)
         if self._waiting or not self.is_open:
             self._release()
