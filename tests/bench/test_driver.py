@@ -118,7 +118,8 @@ def test_the_figures_of_a_process() -> None:
     before, between, after = time.process_time(), cpu_seconds(os.getpid()), time.process_time()
     assert before <= between <= after
     assert 1 < resident_megabytes(os.getpid()) < 10_000
-    assert 0 <= ForeignWork().share() <= 1
+    # The two clocks behind it are not the same.
+    assert -0.01 <= ForeignWork().share() <= 1.01
 
 
 def test_pinning_holds_for_children_and_ends() -> None:
