@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from mcpipe.server import forks
-from mcpipe.server.forks import end_fork, generation
 from tests.server.harness import lines
 
 FORKING = """
@@ -59,10 +58,8 @@ def test_a_server_may_run_in_a_fork(tmp_path: Path) -> None:
 def test_a_fork_is_known_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
-    monkeypatch.setattr(forks, "_generation", before := generation())
-    end_fork(before)
-    assert codes == []
+    monkeypatch.setattr(forks, "generation", before := forks.generation)
     forks._note_fork()
-    assert generation() == before + 1
-    end_fork(before)
+    assert forks.generation == before + 1
+    forks.end_fork()
     assert codes == [1]

@@ -145,7 +145,7 @@ class Context:
     @property
     def lifespan(self) -> Any:
         """What the server's ``lifespan`` gave when the server started; None if it has none."""
-        return self._call.session.lifespan
+        return self._call.session.shared.lifespan
 
     def progress(self, progress: Number, total: Number | None = None, message: str | None = None) -> Told:
         """Tell the client how far the request is. The numbers should grow; floods are thinned out.

@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from mcpipe.errors import DecodeError, RequestError, StateRefused, ToolError, UsageError
+from mcpipe.server import forks
 from mcpipe.server.call import Call, Fallback
 from mcpipe.server.context import Context
 from mcpipe.server.entries import Entry, HandlerEntry
-from mcpipe.server.forks import end_fork
 from mcpipe.server.questions import Answers, InputNeeded, as_result
 from mcpipe.server.signatures import BadArguments
 from mcpipe.server.workers import Job, Workers
@@ -110,13 +110,16 @@ async def _await(call: Call, entry: Entry, arguments: dict[str, Any]) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        end_fork(call.session.generation)
+        if forks.generation != call.session.generation:
+            forks.end_fork()
         if isinstance(error, GeneratorExit) and not call.work.is_running:
             raise
         fail(call, error)
     else:
-        end_fork(call.session.generation)
-        call.session.finish(call, outcome)
+        session = call.session
+        if forks.generation != session.generation:
+            forks.end_fork()
+        session.finish(call, outcome)
 
 
 def _call_plain(call: Call, entry: Entry, **arguments: Any) -> Outcome:

@@ -14,12 +14,12 @@ from mcpipe.protocol.admission import Admission, Admitted, Handshake
 from mcpipe.protocol.batches import BatchAnswers
 from mcpipe.protocol.incoming import Incoming, Work
 from mcpipe.revisions import Revision
+from mcpipe.server import forks
 from mcpipe.server.call import Call
 from mcpipe.server.changes import Changes
 from mcpipe.server.ending import LAST_WAIT, Ending, Why
 from mcpipe.server.entries import HandlerEntry
 from mcpipe.server.execution import Outcome, explained, fail, hear
-from mcpipe.server.forks import generation
 from mcpipe.server.inquiries import Inquiries
 from mcpipe.server.methods import CALLS, ONE_SHOT, call_handler
 from mcpipe.server.outbox import Outbox
@@ -75,7 +75,7 @@ class Session:
         self.connection = connection
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
-        self.generation = generation()
+        self.generation = forks.generation
         #: Whether requests are taken in.
         self.is_open = True
         #: From which level on the legacy client wants log messages.
@@ -110,11 +110,6 @@ class Session:
     def workers(self) -> Workers:
         """The threads of plain functions."""
         return self.shared.workers
-
-    @property
-    def lifespan(self) -> Any:
-        """What the server's lifespan gave."""
-        return self.shared.lifespan
 
     @property
     def is_ready_legacy(self) -> bool:
@@ -293,7 +288,9 @@ class Session:
         return is_held or self._incoming.find(request_id) is not None
 
     def _accepted(self, request: Request, batch: BatchAnswers | None) -> Work | None:
-        work = Error(request.id, _TWICE) if self._is_in_flight(request.id) else self._incoming.accept(request)
+        # What is held back is looked for only if there is any: this is on the way of each request.
+        is_held = (self._waiting or self._batches) and self._is_in_flight(request.id)
+        work = Error(request.id, _TWICE) if is_held else self._incoming.accept(request)
         if isinstance(work, Error):
             self.outbox.deliver_now(work, batch)
             return None

@@ -9,7 +9,7 @@ from contextvars import Context
 from typing import Any
 
 from mcpipe.errors import UsageError
-from mcpipe.server.forks import end_fork, generation
+from mcpipe.server import forks
 
 __all__ = ["Job", "Workers"]
 
@@ -34,7 +34,7 @@ class Job:
         self._kwargs = kwargs
         self._done = done
         self._context = context
-        self._generation = generation()
+        self._generation = forks.generation
         self.is_running = False
         self.is_abandoned = False
 
@@ -45,7 +45,8 @@ class Job:
             value = self._context.run(self._function, **self._kwargs)
         except BaseException as raised:  # noqa: BLE001 - handed on to whoever waits
             error = raised
-        end_fork(self._generation)
+        if forks.generation != self._generation:
+            forks.end_fork()
         self._done(value, error)
 
 
