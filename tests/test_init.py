@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
@@ -26,3 +27,15 @@ def test_a_server_does_not_load_the_client() -> None:
     program = "import sys, mcpipe; mcpipe.Server; print(*(name for name in sys.modules if 'mcpipe.client' in name))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("call", ["enable", "disable"])
+def test_loading_a_name_leaves_the_garbage_collector_as_it_was(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(vars(mcpipe), "Server", raising=False)
+    was_enabled = gc.isenabled()
+    try:
+        getattr(gc, call)()
+        assert mcpipe.Server is not None
+        assert gc.isenabled() == (call == "enable")
+    finally:
+        (gc.enable if was_enabled else gc.disable)()
