@@ -260,14 +260,6 @@ def test_only_one_parameter_can_take_the_context() -> None:
         inspected(function)
 
 
-def test_parameters_that_the_caller_gives_are_not_for_clients() -> None:
-    def function(uri: complex, x: int) -> None: ...
-
-    signature = inspected(function, given=["uri"])
-    assert signature.names == ("x",)
-    assert signature.read({"x": 1}) == {"x": 1}
-
-
 def test_defaults_are_those_of_the_function() -> None:
     thing, numbers = object(), [1]
 

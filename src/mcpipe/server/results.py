@@ -37,12 +37,10 @@ from mcpipe.types.tools import CallToolResult
 
 __all__ = [
     "Output",
-    "assistant_message",
     "contents_of",
     "messages_of",
     "output_of",
     "prompt_result_of",
-    "user_message",
 ]
 
 _CONTENT: tuple[type, ...] = (
@@ -185,16 +183,6 @@ def _one_contents_of(value: Any, uri: str, mime_type: str | None) -> ResourceCon
 
 
 # Prompts
-
-
-def user_message(content: Any) -> PromptMessage:
-    """A message of the user's: text, or anything else that is content."""
-    return _message("user", content)
-
-
-def assistant_message(content: Any) -> PromptMessage:
-    """A message of the model's: text, or anything else that is content."""
-    return _message("assistant", content)
 
 
 def prompt_result_of(value: Any, description: str | None = None) -> GetPromptResult:

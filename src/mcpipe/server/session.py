@@ -299,7 +299,7 @@ class Session:
         return work
 
     def _hold(self, begin: _Begin, request: Request, admitted: Admitted, batch: BatchAnswers | None) -> None:
-        """Keep a request until another one has ended. Beyond as many again, the client has to wait, too."""
+        """Keep a request until another one has ended. Beyond ``max_waiting`` of them, the client has to wait, too."""
         if self._is_in_flight(request.id):
             self.outbox.deliver_now(Error(request.id, _TWICE), batch)
         elif self._has_room or (batch is not None and not self._inquiries):

@@ -144,13 +144,11 @@ class Signature:
         return values
 
 
-def inspect_function(
-    function: Callable[..., Any], *, context: type, strict: bool = True, given: Collection[str] = ()
-) -> Signature:
+def inspect_function(function: Callable[..., Any], *, context: type, strict: bool = True) -> Signature:
     """The signature of a function, as clients see it; a UsageError if they could not call it.
 
-    A parameter annotated with ``context`` is for the caller to fill in, and so are those named in ``given``: they are
-    not in the schema, and not read. Unless ``strict``, a text may stand for another value.
+    A parameter annotated with ``context`` is for the caller to fill in: it is not in the schema, and not read.
+    Unless ``strict``, a text may stand for another value.
     """
     if not callable(function):
         raise UsageError(f"{function!r} is not a function.")
@@ -170,7 +168,7 @@ def inspect_function(
             if context_name is not None:
                 raise UsageError(f"{what} takes the context, as {context_name!r} does: leave one of them out.")
             context_name = parameter.name
-        elif parameter.name not in given:
+        else:
             described = docstring.arguments.get(parameter.name, "")
             parameters.append(_read_parameter(parameter, annotation, described, {**names, **scope}, what))
     return Signature(

@@ -76,13 +76,9 @@ class Workers:
             self._jobs.append(job)
             if self._idle >= len(self._jobs):
                 self._changed.notify()
-            elif self._threads < self._size + min(self._stuck, self._size):
-                try:
-                    self._start_thread()
-                except RuntimeError:  # the system has no more
-                    if not self._threads:
-                        self._jobs.remove(job)
-                        raise
+            elif not self._add_thread() and not self._threads:
+                self._jobs.remove(job)
+                raise RuntimeError("The system has no thread left to run a plain function in.")
 
     def abandon(self, job: Job) -> None:
         """Nobody waits for this job any more."""
@@ -92,8 +88,8 @@ class Workers:
             job.is_abandoned = True
             if job.is_running:
                 self._stuck += 1
-                if self._jobs and self._threads < self._size + min(self._stuck, self._size):
-                    self._start_thread()
+                if self._jobs:
+                    self._add_thread()
             elif job in self._jobs:
                 self._jobs.remove(job)
 
@@ -104,9 +100,20 @@ class Workers:
             self._jobs.clear()
             self._changed.notify_all()
 
-    def _start_thread(self) -> None:
-        threading.Thread(target=self._work, name=f"mcpipe-worker-{self._threads + 1}", daemon=True).start()
+    def _add_thread(self) -> bool:
+        """Start another thread if there may be one more, and the system has one."""
+        if self._threads >= self._bound:
+            return False
+        try:
+            threading.Thread(target=self._work, name=f"mcpipe-worker-{self._threads + 1}", daemon=True).start()
+        except RuntimeError:  # the system has no more: what waits is run by the threads there are
+            return False
         self._threads += 1
+        return True
+
+    @property
+    def _bound(self) -> int:
+        return self._size + min(self._stuck, self._size)
 
     def _work(self) -> None:
         while self._run_next():
@@ -127,7 +134,7 @@ class Workers:
     def _next_job(self) -> Job | None:
         with self._changed:
             while True:
-                if self._closed or self._threads > self._size + min(self._stuck, self._size):
+                if self._closed or self._threads > self._bound:
                     self._threads -= 1
                     return None
                 if self._jobs:
