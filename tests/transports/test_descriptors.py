@@ -256,7 +256,11 @@ def test_a_pipe_is_written_to_without_waiting_and_nobody_else_sees_a_change() ->
         assert isinstance(sink, PipeSink)
         assert sink.write([b"ab", memoryview(b"cd")]) == 4
         assert os.read(read_end, 10) == b"abcd"
+        for piece in (b"ef", memoryview(b"ef")):
+            assert sink.write([piece]) == 2
+            assert os.read(read_end, 10) == b"ef"
         total = fill(sink)
+        assert sink.write([b"x"]) == sink.write([b"x", b"y"]) == 0
         assert os.get_blocking(other)
         room = asyncio.Event()
         sink.watch(room.set)

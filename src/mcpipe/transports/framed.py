@@ -306,7 +306,7 @@ class LineConnection:
         if self.is_clogged:
             self.is_clogged = False
             for waiter in self._waiting:
-                if not waiter.done():
+                if not waiter.done() and not self._loop.is_closed():
                     waiter.set_result(None)
 
     # --- Closing ---

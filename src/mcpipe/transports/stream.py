@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.transports.descriptors import (
+    bytes_waiting,
     close_private,
     enlarge_pipe,
     hang_up_bell,
@@ -61,6 +62,14 @@ class StreamConnection(LineConnection):
         source = WatchedSource(read_fd) if is_watchable else ThreadSource(read_fd)
         super().__init__(source, sink, limits=limits, expect=expect, trace=trace)
 
+    def finish(self) -> None:
+        """The peer is known to be gone: receive what is there now, and then the end, whoever else holds the pipe.
+
+        Nothing happens on a file or a terminal, which have their own end.
+        """
+        if isinstance(self._source, WatchedSource):
+            self._source.finish()
+
 
 class WatchedSource:
     """Reads a pipe or a socket when the loop says that there is something; as much as experience says."""
@@ -73,6 +82,7 @@ class WatchedSource:
         "_has_hung_up",
         "_hung_up",
         "_is_watching",
+        "_left",
         "_loop",
         "_ran_out",
         "_size",
@@ -88,6 +98,8 @@ class WatchedSource:
         self._size = _SMALL_READ
         self._is_watching = False
         self._has_ended = False
+        #: How many more bytes count, once the peer is known to be gone.
+        self._left: int | None = None
         #: What tells of the end while nothing is read.
         self._bell: select.epoll | None = None
         self._has_hung_up = False
@@ -117,6 +129,13 @@ class WatchedSource:
             self._is_watching = True
             self._stop_looking()
             self._loop.add_reader(self._fd, self._read)
+            self._end_if_due()
+
+    def finish(self) -> None:
+        """Bring what is there now, and then the end."""
+        if self._left is None and not self._has_ended:
+            self._left = bytes_waiting(self._fd)
+            self._end_if_due()
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -138,6 +157,9 @@ class WatchedSource:
             self._end(None)
             return
         lines = self._arrived(chunk)
+        if self._left is not None:
+            self._left -= len(chunk)
+            self._end_if_due()
         if len(chunk) == size:
             if size < _LARGE_READ and lines < _MANY_LINES and self._is_watching:
                 self._grow()
@@ -148,6 +170,14 @@ class WatchedSource:
         if self._size == _PIPE_ROOM:
             enlarge_pipe(self._fd)
         self._size *= 4
+
+    def _end_if_due(self) -> None:
+        if self._left is not None and self._left <= 0:
+            self._loop.call_soon(self._end_early)
+
+    def _end_early(self) -> None:
+        if self._is_watching:
+            self._end(None)
 
     def _end(self, error: OSError | None) -> None:
         self._has_ended = True
