@@ -22,6 +22,7 @@ from mcpipe.errors import (
     RequestError,
     RequestLost,
     RequestTimeout,
+    ServerDown,
     ServerExited,
     StateRefused,
     ToolError,
@@ -44,7 +45,8 @@ EXAMPLES: list[McpipeError] = [
     RequestError(-32000, "Out of ink.", {"printer": 3}),
     RequestLost(SENTENCE),
     RequestTimeout(SENTENCE),
-    ServerExited("weather", phase="start", exit_code=3, stderr_tail="no key"),
+    ServerDown("It failed 5 times in a row."),
+    ServerExited("weather", phase="spawn", exit_code=3, stderr_tail="no key"),
     StateRefused(SENTENCE, reason="forged"),
     ToolError(SENTENCE),
     UsageError(SENTENCE),
@@ -147,16 +149,16 @@ def test_no_common_revision_says_when_the_server_named_none() -> None:
     ("error", "sentence"),
     [
         (
-            ServerExited("weather --now", phase="start", exit_code=3, stderr_tail="no key"),
-            "The server 'weather --now' exited with code 3 during start; the end of its stderr:\nno key",
+            ServerExited("weather --now", phase="spawn", exit_code=3, stderr_tail="no key"),
+            "The server `weather --now` exited with code 3 during the spawn phase; the end of its stderr:\nno key",
         ),
         (
-            ServerExited("weather", phase="a call", signal="SIGSEGV"),
-            "The server 'weather' was ended by SIGSEGV during a call, and wrote nothing to stderr.",
+            ServerExited("weather", phase="call", signal="SIGSEGV"),
+            "The server `weather` was ended by SIGSEGV during the call phase, and wrote nothing to stderr.",
         ),
         (
-            ServerExited("weather", phase="a call"),
-            "The server 'weather' ended during a call, and wrote nothing to stderr.",
+            ServerExited("weather", phase="call"),
+            "The server `weather` ended during the call phase, and wrote nothing to stderr.",
         ),
     ],
 )
@@ -165,10 +167,10 @@ def test_server_exited_says_how(error: ServerExited, sentence: str) -> None:
 
 
 def test_server_exited_keeps_what_it_knows() -> None:
-    error = ServerExited("weather", phase="start", exit_code=3, stderr_tail="no key")
+    error = ServerExited("weather", phase="spawn", exit_code=3, stderr_tail="no key")
     assert attributes(error) == {
         "command": "weather",
-        "phase": "start",
+        "phase": "spawn",
         "exit_code": 3,
         "signal": None,
         "stderr_tail": "no key",

@@ -6,9 +6,10 @@
     │   └── NotInRevision     something that the agreed revision does not have
     ├── ToolError             a tool's own message to the model
     ├── RequestError          a handler's own JSON-RPC error, to answer its request with
-    ├── ConnectError          a server could not be started, or no agreement was reached
-    │   └── NoCommonRevision  both sides work, but share no protocol revision
-    ├── ServerExited          the server's process ended when it should not have
+    ├── ConnectError          a server could not be started or reached, or no agreement was reached
+    │   ├── NoCommonRevision  both sides work, but share no protocol revision
+    │   ├── ServerExited      the server's process ended when it should not have
+    │   └── ServerDown        it did so too often: calls fail at once until a new start succeeds
     ├── RemoteError           the peer answered with a JSON-RPC error
     ├── ProtocolError         the peer broke a rule of the protocol
     │   └── DecodeError       a payload from the peer that cannot be read
@@ -40,6 +41,7 @@ __all__ = [
     "RequestError",
     "RequestLost",
     "RequestTimeout",
+    "ServerDown",
     "ServerExited",
     "StateRefused",
     "ToolError",
@@ -98,7 +100,7 @@ class NoCommonRevision(ConnectError):
         )
 
 
-class ServerExited(McpipeError):
+class ServerExited(ConnectError):
     """The server's process ended when it should not have."""
 
     def __init__(
@@ -122,7 +124,11 @@ class ServerExited(McpipeError):
         else:
             how = "ended"
         said = f"; the end of its stderr:\n{stderr_tail}" if stderr_tail else ", and wrote nothing to stderr."
-        super().__init__(f"The server {command!r} {how} during {phase}{said}")
+        super().__init__(f"The server `{command}` {how} during the {phase} phase{said}")
+
+
+class ServerDown(ConnectError):
+    """The server failed again and again: nothing is sent to it until a new start, at a time to come, succeeds."""
 
 
 class RemoteError(McpipeError):

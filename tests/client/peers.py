@@ -255,6 +255,8 @@ async def nothing(peer: Peer) -> None:
 
 def talk(peer: Peer, body: Callable[[Client], Awaitable[T]], *, eager: bool = False, **options: Any) -> T:
     """Connect to a peer and let the body talk to it; fails if either side does."""
+    # Otherwise the client may ask which tools there are, and most peers do not play that.
+    options = {"check_output": False, **options}
 
     async def main() -> T:
         async with connect(peer, **options) as client:

@@ -118,7 +118,7 @@ def test_a_list_without_an_end_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ProtocolError, match="The pages of tools/list have no end"):
             await client.list_tools()
 
-    monkeypatch.setattr("mcpipe.client.client._MAX_PAGES", 5)
+    monkeypatch.setattr("mcpipe.client.requests._MAX_PAGES", 5)
     talk(modern(play), body)
 
 

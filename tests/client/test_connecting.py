@@ -18,10 +18,28 @@ async def stay(client: Client) -> None:
     """The body of a client that says nothing."""
 
 
-@pytest.mark.parametrize("target", ["python server.py", ["python", "server.py"], None, 7, object()])
+@pytest.mark.parametrize("target", [None, 7, object()])
 def test_what_is_no_server_is_refused(target: Any) -> None:
-    with pytest.raises(UsageError, match=f"connect takes a Server, and not a {type(target).__name__}"):
+    with pytest.raises(UsageError, match=f"connect takes a command or a Server, and not a {type(target).__name__}"):
         connect(target)
+
+
+@pytest.mark.parametrize("address", ["unix:/run/x.sock", "tcp://127.0.0.1:7000", "http://x/mcp", "https://x/mcp"])
+def test_an_address_is_not_taken_for_a_command(address: str) -> None:
+    with pytest.raises(UsageError, match="cannot reach the address"):
+        connect(address)
+
+
+@pytest.mark.parametrize("target", ["", "  ", [], "python 'x", [7]])
+def test_a_command_that_makes_no_sense_is_refused_at_once(target: Any) -> None:
+    with pytest.raises(UsageError):
+        connect(target)
+
+
+def test_a_policy_that_does_not_exist_is_refused_at_once() -> None:
+    retry: Any = "sometimes"
+    with pytest.raises(UsageError, match="no resend policy 'sometimes'"):
+        connect(Peer(nothing), retry=retry)
 
 
 @pytest.mark.parametrize("name", ["timeout", "max_timeout"])

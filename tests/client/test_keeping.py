@@ -5,13 +5,21 @@ import asyncio
 import pytest
 
 from mcpipe.client.client import Client
-from mcpipe.client.connecting import connect
+from mcpipe.client.connecting import Connecting, connect
+from mcpipe.client.eras import EraMemory
 from mcpipe.client.inputs import Inputs
 from mcpipe.client.keeping import Keeper
+from mcpipe.client.links import MemoryLink
 from mcpipe.client.settings import Settings
-from mcpipe.errors import ConnectError, McpipeError, UsageError
+from mcpipe.errors import Closed, ConnectError, UsageError
+from mcpipe.limits import DEFAULT_LIMITS
+from mcpipe.protocol.stopping import StopLadder
+from mcpipe.revisions import allowed_revisions
 from mcpipe.transports.connection import Connection
-from tests.client.peers import TEXT, Peer, modern, nothing, run, talk, talk_legacy, turns
+from mcpipe.types.meta import LOG_LEVEL
+from mcpipe.wire.messages import METHOD_NOT_FOUND
+from tests.client.peers import TEXT, Peer, modern, nothing, run, skip, talk, talk_legacy, turns, until
+from tests.client.restarting import PATIENT, RestartingLink, after_discovery, after_handshake, talk_through
 
 
 @pytest.mark.req("LIF-11")
@@ -93,10 +101,9 @@ def test_what_cannot_be_opened_is_closed_again() -> None:
     run(main())
 
 
-class DeadEnd:
+class DeadEnd(MemoryLink):
     """A link that leads nowhere."""
 
-    failure: McpipeError | None = None
     closed = 0
 
     async def open(self) -> Connection:
@@ -108,8 +115,8 @@ class DeadEnd:
 
 def test_a_link_that_leads_nowhere_is_closed_too() -> None:
     async def main() -> None:
-        link = DeadEnd()
-        keeper = Keeper(link, Settings(inputs=Inputs()))
+        link = DeadEnd(modern(nothing), limits=DEFAULT_LIMITS, stop=StopLadder())
+        keeper = Keeper(link, Settings(inputs=Inputs()), EraMemory())
         with pytest.raises(ConnectError, match="There is nobody"):
             await keeper.open()
         await keeper.close()
@@ -136,3 +143,151 @@ def test_it_works_while_it_is_open() -> None:
         assert (await client.call_tool("x")).content
 
     talk(modern(play), body)
+
+
+# Restarts
+
+
+@pytest.mark.req("LIF-5", "LIF-7")
+def test_a_legacy_server_gets_a_fresh_handshake() -> None:
+    async def first(peer: Peer) -> None:
+        await peer.leave()
+
+    async def second(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/call"), TEXT)
+
+    async def body(client: Client) -> None:
+        while peer.connections == 1:
+            await turns()
+            skip(1)
+        assert (await client.call_tool("x")).content
+        assert [each["method"] for each in peer.seen][:2] == ["initialize", "notifications/initialized"]
+
+    peer = Peer(after_handshake(first), after_handshake(second))
+    talk_through(peer, body, revisions=allowed_revisions(["2025-11-25"]))
+
+
+@pytest.mark.req("ERA-7")
+def test_a_server_that_was_started_again_is_known() -> None:
+    """A legacy one is not asked for its era a second time."""
+
+    class Known(RestartingLink):
+        key = "x"
+
+    async def first(peer: Peer) -> None:
+        peer.refuse(await peer.expect("server/discover"), METHOD_NOT_FOUND)
+        await peer.initialize("2025-11-25")
+        await peer.leave()
+
+    async def main() -> None:
+        peer = Peer(first, after_handshake(nothing))
+        keeper = Keeper(
+            Known(peer, limits=DEFAULT_LIMITS, stop=StopLadder()),
+            Settings(inputs=Inputs(), restart=PATIENT),
+            EraMemory(),
+        )
+        async with Connecting(keeper) as client:
+            while peer.connections == 1 or not keeper.session.calls.is_open:
+                await turns()
+                skip(1)
+            assert not client.revision.is_modern
+        peer.check()
+
+    run(main())
+
+
+@pytest.mark.req("LEG-4")
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_the_log_level_is_set_again(era: str) -> None:
+    async def first(peer: Peer) -> None:
+        if era == "legacy":
+            peer.answer(await peer.expect("logging/setLevel"), {})
+            await peer.leave()
+        else:
+            await peer.expect("tools/call")
+            await peer.leave()
+
+    async def second(peer: Peer) -> None:
+        if era == "legacy":
+            levels.append((await peer.expect("logging/setLevel"))["params"]["level"])
+        else:
+            levels.append((await peer.expect("tools/list"))["params"]["_meta"][LOG_LEVEL])
+
+    async def body(client: Client) -> None:
+        await client.set_log_level("error")
+        call = asyncio.ensure_future(client.call_tool("x")) if era == "modern" else None
+        while not levels:
+            await turns()
+            skip(1)
+        if call is not None:
+            call.cancel()
+            await asyncio.wait((call,))
+
+    levels: list[str] = []
+    opened = after_discovery if era == "modern" else after_handshake
+    talk_through(
+        Peer(opened(first), opened(second)),
+        body,
+        revisions=allowed_revisions(None if era == "modern" else ["2025-11-25"]),
+    )
+    assert levels == ["error"]
+
+
+def test_what_was_counted_before_still_counts() -> None:
+    async def first(peer: Peer) -> None:
+        peer.notify("notifications/x")
+        await turns()
+        await peer.leave()
+
+    async def body(client: Client) -> None:
+        while peer.connections == 1 or not client._keeper.session.calls.is_open:
+            await turns()
+            skip(1)
+        assert client.stats.messages_in == 3
+
+    peer = Peer(after_discovery(first), after_discovery(nothing))
+    talk_through(peer, body)
+
+
+@pytest.mark.req("LIF-5")
+def test_a_start_that_fails_is_tried_again_and_each_wait_is_longer() -> None:
+    async def leave(peer: Peer) -> None:
+        await peer.leave()
+
+    async def fail(peer: Peer) -> None:
+        peer.refuse(await peer.expect("server/discover"), -1)
+        peer.refuse(await peer.expect("initialize"), -1)
+
+    async def body(client: Client) -> None:
+        keeper, loop = client._keeper, asyncio.get_running_loop()
+        for wait in (1, 2, 4):
+            await until(lambda: keeper._restarter.deadline is not None)
+            assert keeper._restarter.deadline is not None
+            assert keeper._restarter.deadline - loop.time() == pytest.approx(wait, abs=0.5)
+            skip(wait)
+            await until(lambda: keeper._restarter.deadline is None)
+        await until(lambda: keeper.session.calls.is_open)
+
+    peer = Peer(after_discovery(leave), fail, fail, after_discovery(nothing))
+    talk_through(peer, body)
+
+
+@pytest.mark.req("LIF-11")
+@pytest.mark.parametrize("when", ["waiting", "opening"])
+def test_it_may_be_closed_while_the_server_is_started_again(when: str) -> None:
+    async def leave(peer: Peer) -> None:
+        await peer.leave()
+
+    async def body(client: Client) -> None:
+        await client._keeper.session.over
+        waiting = asyncio.ensure_future(client.call_tool("x"))
+        await turns()
+        if when == "opening":
+            skip(1)
+            await until(lambda: peer.connections == 2)
+        await client.close()
+        with pytest.raises(Closed, match="was not sent: the server is gone"):
+            await waiting
+
+    peer = Peer(after_discovery(leave), nothing)
+    talk_through(peer, body)

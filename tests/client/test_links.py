@@ -7,7 +7,7 @@ import pytest
 from mcpipe.client.client import Client
 from mcpipe.client.connecting import connect
 from mcpipe.client.links import MemoryLink
-from mcpipe.errors import RequestLost
+from mcpipe.errors import Closed, RequestLost
 from mcpipe.limits import DEFAULT_LIMITS
 from mcpipe.protocol.stopping import StopLadder
 from mcpipe.transports.connection import Connection
@@ -43,7 +43,7 @@ def test_it_is_closed_when_the_server_has_finished() -> None:
         connection.abort()
         await link.close()
         await link.close()
-        assert link.failure is None
+        assert isinstance(await link.explain("call", "It ended."), Closed)
 
     run(main())
 

@@ -102,10 +102,34 @@ def test_a_slow_modern_server_is_not_taken_for_legacy() -> None:
         request = await peer.expect("initialize")
         peer.answer(question, discovered())
         peer.refuse(request, METHOD_NOT_FOUND)
+        await peer.discover()
         await peer.gone()
-        assert [message["method"] for message in peer.seen] == ["server/discover", "initialize"]
+        assert [message["method"] for message in peer.seen] == ["server/discover", "initialize", "server/discover"]
 
     assert talk(Peer(play), stay).revision == LATEST
+
+
+@pytest.mark.req("ERA-6")
+def test_a_slow_server_that_initialize_has_turned_is_started_again() -> None:
+    async def play(peer: Peer) -> None:
+        question = await peer.expect("server/discover")
+        await turns()
+        skip(1.0)
+        request = await peer.expect("initialize")
+        peer.answer(question, discovered())
+        peer.answer(request, initialized("2025-11-25"))
+        peer.refuse(await peer.expect("server/discover"), METHOD_NOT_FOUND)
+
+    async def again(peer: Peer) -> None:
+        question = await peer.expect("server/discover")
+        await turns()
+        skip(5.0)
+        await turns()
+        peer.answer(question, discovered())
+        await peer.gone()
+        assert len(peer.seen) == 1
+
+    assert talk(Peer(play, again), stay).revision == LATEST
 
 
 @pytest.mark.req("ERA-3")

@@ -183,9 +183,27 @@ def test_a_slow_modern_server_is_not_taken_for_legacy() -> None:
     finder = begin()
     assert finder.due(1) == (SendInitialize(LATEST_LEGACY),)
     assert finder.deadline == 60
-    assert finder.probe_result([str(LATEST)], 50) == (Agreed(LATEST),)
+    assert finder.probe_result([str(LATEST)], 50) == (SendProbe(LATEST),)
     assert finder.init_error(UNKNOWN_METHOD, 50) == ()
+    assert (finder.state, finder.deadline) == ("confirming", 60)
+    assert finder.probe_result([str(LATEST)], 51) == (Agreed(LATEST),)
     assert (finder.state, finder.late) == ("modern", 1)
+
+
+@pytest.mark.req("ERA-6", "ERA-10")
+@pytest.mark.parametrize("says", ["error", "exit"])
+def test_a_slow_server_that_initialize_has_turned_is_started_again_and_asked_alone(says: str) -> None:
+    """It answered both questions, and took the second one for the client's choice."""
+    finder = begin()
+    finder.due(1)
+    finder.probe_result([str(LATEST)], 20)
+    assert finder.init_result(str(LATEST_LEGACY), 20) == ()
+    turned = finder.exited(20) if says == "exit" else finder.probe_error(UNKNOWN_METHOD, 20)
+    assert turned == (StartAgain(),)
+    assert finder.started(21) == (SendProbe(LATEST),)
+    assert finder.deadline == 60, "nothing is sent beside it"
+    assert finder.due(50) == ()
+    assert finder.probe_result([str(LATEST)], 51) == (Agreed(LATEST),)
 
 
 @pytest.mark.req("ERA-6")
@@ -203,7 +221,9 @@ def test_a_slow_dual_era_server_may_answer_initialize_first() -> None:
     finder.due(1)
     finder.init_result(str(LATEST_LEGACY), 20)
     assert finder.state == "settling"
-    assert finder.probe_result([str(LATEST)], 20.05) == (Agreed(LATEST),)
+    assert finder.probe_result([str(LATEST)], 20.05) == (SendProbe(LATEST),)
+    assert finder.deadline == 60
+    assert finder.probe_result([str(LATEST)], 20.1) == (Agreed(LATEST),)
 
 
 def test_a_late_refusal_while_hedging_leaves_initialize_alone() -> None:
@@ -233,6 +253,8 @@ def test_a_late_unsupported_version_is_still_tried_again(state: str) -> None:
         finder.init_error(UNKNOWN_METHOD, 1.1)
     assert finder.probe_error(unsupported(str(LATEST)), 1.15) == (SendProbe(LATEST),)
     assert (finder.state, finder.deadline) == (state, 60)
+    if state != "waiting":
+        assert finder.probe_result([str(LATEST)], 1.2) == (SendProbe(LATEST),)
     assert finder.probe_result([str(LATEST)], 1.2) == (Agreed(LATEST),)
 
 
@@ -472,15 +494,17 @@ def test_a_server_that_refuses_both_questions_is_named_so() -> None:
     assert "Method not found" in error
 
 
-PATIENT = ["probing", "hedging", "waiting", "initializing", "restarting", "asking"]
+PATIENT = ["probing", "hedging", "confirming", "waiting", "initializing", "restarting", "asking"]
 
 
 @pytest.mark.parametrize("state", PATIENT)
 def test_patience_ends_in_every_state(state: str) -> None:
     finder = EraFinder(MODERN if state == "asking" else REVISIONS, waits=EraWaits(ask=100))
     finder.started(1000)
-    if state in ("hedging", "waiting"):
+    if state in ("hedging", "confirming", "waiting"):
         finder.due(1001)
+    if state == "confirming":
+        finder.probe_result([str(LATEST)], 1002)
     if state == "waiting":
         finder.init_error(UNKNOWN_METHOD, 1002)
     if state in ("initializing", "asking"):
@@ -550,6 +574,7 @@ def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) 
         test_any_other_error_means_legacy(-1)
         test_a_silent_legacy_server_costs_the_quiet_time_only()
         test_a_slow_modern_server_is_not_taken_for_legacy()
+        test_a_slow_server_that_initialize_has_turned_is_started_again_and_asked_alone("error")
         test_a_slow_modern_server_may_deny_initialize_first()
         test_a_slow_dual_era_server_may_answer_initialize_first()
         test_a_late_refusal_while_hedging_leaves_initialize_alone()

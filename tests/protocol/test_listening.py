@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.protocol.listening import SUBSCRIPTION, Change, Listener, Missed, Subscription
+from mcpipe.protocol.listening import SUBSCRIPTION, Change, Listener, Subscription
 from mcpipe.types.subscriptions import SubscriptionFilter
 from tests.protocol.walks import rows_taken
 
@@ -16,7 +15,7 @@ FILE = SubscriptionFilter(resource_subscriptions=["a:1"])
 def active(wanted: SubscriptionFilter = TOOLS) -> tuple[Listener, Subscription]:
     listener = Listener()
     subscription = listener.open(1, wanted)
-    assert listener.acknowledged(1, wanted) == (subscription, None)
+    assert listener.acknowledged(1, wanted) is subscription
     return listener, subscription
 
 
@@ -25,7 +24,7 @@ def test_a_subscription_becomes_active_when_it_is_acknowledged() -> None:
     listener = Listener()
     subscription = listener.open(1, FILE)
     assert (subscription.state, subscription.honoured) == ("opening", None)
-    assert listener.acknowledged(1, SubscriptionFilter()) == (subscription, None)
+    assert listener.acknowledged(1, SubscriptionFilter()) is subscription
     assert (subscription.state, subscription.honoured) == ("active", SubscriptionFilter())
 
 
@@ -96,53 +95,14 @@ def test_the_server_may_refuse_it_or_fail() -> None:
     assert (subscription.state, opening.state) == ("failed", "failed")
 
 
-@pytest.mark.req("SUB-4")
-def test_lost_subscriptions_are_opened_again_and_say_so() -> None:
-    listener, first = active()
-    second = listener.open(2, FILE)
-    lost = listener.lose()
-    assert lost == [first, second]
-    assert (first.state, second.state, len(listener)) == ("lost", "lost", 2)
-    assert listener.changed(1, Change("tools")) is None
-    listener.reopen(first, 10)
-    listener.reopen(second, 11)
-    assert (first.id, first.state, first.honoured) == (10, "opening", None)
-    assert lost == [first, second], "the caller's list is its own"
-    assert listener.acknowledged(11, FILE) == (second, Missed())
-    assert listener.acknowledged(10, TOOLS) == (first, Missed())
-    assert listener.changed(10, Change("tools")) is first
-
-
-@pytest.mark.req("SUB-4")
-def test_a_connection_may_be_lost_again_before_all_is_open_again() -> None:
-    listener, first = active()
-    second = listener.open(2, FILE)
-    listener.lose()
-    listener.reopen(first, 10)
-    assert listener.lose() == [second, first]
-    with pytest.raises(UsageError):
-        listener.reopen(listener.open(12, TOOLS), 13)
-
-
-def test_without_a_new_connection_they_fail() -> None:
-    listener, subscription = active()
-    listener.lose()
-    assert listener.abandon() == [subscription]
-    assert (subscription.state, len(listener)) == ("failed", 0)
-
-
 def test_closing_tells_whether_the_request_must_be_cancelled() -> None:
     listener, subscription = active()
     opening = listener.open(2, TOOLS)
-    lost = Listener()
-    gone = lost.open(1, TOOLS)
-    lost.lose()
     assert listener.close(subscription)
     assert not listener.close(subscription), "only once"
     assert listener.close(opening)
-    assert not lost.close(gone)
-    assert (subscription.state, opening.state, gone.state) == ("closed", "closed", "closed")
-    assert len(listener) == len(lost) == 0
+    assert (subscription.state, opening.state) == ("closed", "closed")
+    assert len(listener) == 0
 
 
 def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,8 +110,6 @@ def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) 
         test_notifications_are_told_apart_by_their_id,
         test_the_server_may_end_it,
         test_the_server_may_refuse_it_or_fail,
-        test_lost_subscriptions_are_opened_again_and_say_so,
-        test_without_a_new_connection_they_fail,
         test_closing_tells_whether_the_request_must_be_cancelled,
     ]
     assert rows_taken(SUBSCRIPTION, examples, monkeypatch) == set(SUBSCRIPTION.rows)

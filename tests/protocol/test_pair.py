@@ -64,7 +64,6 @@ class Pair(RuleBasedStateMachine):
         self.listener = Listener()
         self.subscriptions: dict[int, Subscription] = {}
         self.acknowledged: set[int] = set()
-        self.opened_again: set[int] = set()
         self.connect()
 
     def connect(self) -> None:
@@ -98,18 +97,13 @@ class Pair(RuleBasedStateMachine):
     @rule(tools=st.booleans(), prompts=st.booleans(), uris=st.lists(st.sampled_from(URIS), max_size=2))
     def listen(self, tools: bool, prompts: bool, uris: list[str]) -> None:
         wanted = SubscriptionFilter(tools_list_changed=tools, prompts_list_changed=prompts, resource_subscriptions=uris)
-        self.open_listen(wanted, None)
+        self.open_listen(wanted)
 
-    def open_listen(self, wanted: SubscriptionFilter, again: Subscription | None) -> None:
+    def open_listen(self, wanted: SubscriptionFilter) -> None:
         call = self.outgoing.open("subscriptions/listen", self.now, timeout=None)
         self.next_id = self.outgoing.next_id
         self.calls.append(call)
-        if again is None:
-            again = self.listener.open(call.id, wanted)
-        else:
-            self.listener.reopen(again, call.id)
-            self.opened_again.add(call.id)
-        self.subscriptions[call.id] = again
+        self.subscriptions[call.id] = self.listener.open(call.id, wanted)
         self.to_server.write(Request(call.id, call.method, {"notifications": wanted}))
 
     @precondition(lambda self: any(call.state == "open" for call in self.calls))
@@ -172,7 +166,6 @@ class Pair(RuleBasedStateMachine):
             opened = self.listener.acknowledged(named, honoured)
             if opened is not None:
                 assert named not in self.acknowledged
-                assert (opened[1] is not None) == (named in self.opened_again)
                 self.acknowledged.add(named)
             return
         topic = CHANGES.get(message.method)
@@ -273,12 +266,15 @@ class Pair(RuleBasedStateMachine):
         self.deaths += 1
         for work in self.incoming.close():
             assert not work.is_running
+        lost = []
         for call in self.outgoing.close(GONE):
             self.end(call)
-        lost = self.listener.lose()
+            subscription = self.listener.failed(call.id)
+            if subscription is not None:
+                lost.append(subscription.wanted)
         self.connect()
-        for subscription in lost:
-            self.open_listen(subscription.wanted, subscription)
+        for wanted in lost:
+            self.open_listen(wanted)
 
     @invariant()
     def every_request_ends_at_most_once(self) -> None:

@@ -5,7 +5,9 @@ Every block that is fenced as ``python`` is run, all blocks of a page in one pro
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -107,9 +109,13 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     if code.strip():
         program = tmp_path / "example.py"
         program.write_text(code, encoding="utf-8")
+        # The server that pages about clients launch, with the Python that runs this.
+        shutil.copy(ROOT / "examples" / "weather.py", tmp_path)
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
             [sys.executable, "-I", "-W", "error", program],
             cwd=tmp_path,
+            env={**os.environ, "PATH": path},
             stdin=subprocess.DEVNULL,  # a server that a page runs ends at once
             capture_output=True,
             text=True,

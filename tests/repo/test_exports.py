@@ -93,6 +93,7 @@ def test_the_top_of_the_package_is_pinned() -> None:
         "RequestLost",
         "RequestTimeout",
         "Server",
+        "ServerDown",
         "ServerExited",
         "StateRefused",
         "ToolError",

@@ -183,6 +183,13 @@ class CountingBytes(bytes):
         CountingBytes.touched += len(self)
         return super().split(sep, maxsplit)
 
+    def find(
+        self, sub: ReadableBuffer | SupportsIndex, start: SupportsIndex | None = 0, end: SupportsIndex | None = None
+    ) -> int:
+        found = super().find(sub, start, end)
+        CountingBytes.touched += len(self) if found < 0 else found + 1
+        return found
+
 
 @pytest.mark.req("FRM-5")
 @pytest.mark.parametrize("size", [1, 64, 4096])
@@ -192,6 +199,36 @@ def test_each_byte_is_searched_once(size: int) -> None:
     lines, _ = split([CountingBytes(data[at : at + size]) for at in range(0, len(data), size)], max_line=len(data))
     assert lines == [data[:-1]]
     assert CountingBytes.touched == len(data)
+
+
+@pytest.mark.req("FRM-5")
+@pytest.mark.parametrize("line", [b"x" * 1000 + b"\n", b"x" * 1000, b"x" * 1000 + b"\r\n", b" " * 1000 + b"\n"])
+def test_each_byte_of_a_chunk_on_its_own_is_searched_once(line: bytes) -> None:
+    splitter = LineSplitter(2000)
+    splitter.feed(b"first\n")
+    CountingBytes.touched = 0
+    splitter.feed(CountingBytes(line))
+    assert CountingBytes.touched == len(line)
+
+
+@pytest.mark.req("FRM-1", "FRM-5", "FRM-9")
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"\n", b"x\n", b"x", b"x\r\n", b"\r\n", b" \n", b" x\n", b"x \n", b"x\x1f\n", b"x\x0b\n", b"x\ny\n", b"\n\n"],
+)
+@pytest.mark.parametrize("before", [b"", b"a\n", b"a\nb", b"a\n ", b"a\n12345", b"a\n12345\n", BOM, BOM[:2]])
+def test_a_chunk_that_is_a_whole_line_is_a_line_like_any_other(before: bytes, line: bytes) -> None:
+    chunked = split([before, line, b"end\n"], max_line=4)
+    assert chunked == split([before + line + b"end\n"], max_line=4)
+
+
+@pytest.mark.req("FRM-5")
+def test_a_whole_line_may_be_as_long_as_the_cap_and_no_longer() -> None:
+    splitter = LineSplitter(4)
+    assert splitter.feed(b"a\n") == [b"a"]
+    assert splitter.feed(b"1234\n") == [b"1234"]
+    assert splitter.feed(b"12345\n") == [LineTooLong(4, b"1234")]
+    assert splitter.feed(b"5678\n") == [b"5678"]
 
 
 @pytest.mark.req("FRM-5")
@@ -216,6 +253,11 @@ def test_any_chunking_gives_the_same(chunks: list[bytes], max_line: int) -> None
     assert split(chunks, max_line) == whole
     assert split([b"\n", *chunks], max_line) == split([b"\n" + data], max_line)
     assert split([data[at : at + 1] for at in range(len(data))], max_line) == whole
+    # As reads bring it when each message is waited for: each chunk a line.
+    assert split(data.splitlines(keepends=True), max_line) == whole
+    assert split([b"\n", *(line + b"\n" for line in data.split(b"\n"))], max_line) == split(
+        [b"\n" + data + b"\n"], max_line
+    )
 
 
 @pytest.mark.req("FRM-1")

@@ -1,7 +1,8 @@
-"""The requests of this side on one connection, each with the future that its caller waits on.
+"""The requests of this side on one connection, each with the promise that its caller waits on.
 
-The rules are those of ``protocol.outgoing``. Here is what they need of the event loop: one future for each call,
-and one timer for all of them.
+The rules are those of ``protocol.outgoing``. Here is what they need of the event loop: one promise for each call,
+and one timer for all of them. An answer wakes its caller at once: what that one sends next is then written in the same
+turn of the loop, together with what the callers of the other answers send.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from msgspec import UNSET
 
 from mcpipe.client.couriers import OnProgress, ProgressCourier
 from mcpipe.client.places import Places
+from mcpipe.client.promises import Promise
 from mcpipe.errors import (
     Closed,
     EncodeError,
@@ -53,7 +55,7 @@ class Calls:
         # Subscriptions stay open, and do not take the place of other requests.
         self._outgoing = Outgoing(max_in_flight=limits.max_in_flight + limits.max_subscriptions, first_id=first_id)
         self._places = Places(limits.max_in_flight)
-        self._futures: dict[int, asyncio.Future[Outcome]] = {}
+        self._answers: dict[int, asyncio.Future[Outcome] | Promise[Outcome]] = {}
         self._couriers: dict[int, ProgressCourier] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = _NEVER
@@ -97,12 +99,16 @@ class Calls:
             waits = [wait for wait in (timeout, max_timeout) if wait is not None]
             await self._wait_for_turn(describe(method, params), start + min(waits) if waits else None)
         try:
-            call = self._begin(method, start, timeout, max_timeout)
+            if self._cause is not None:
+                raise self._closed(method) from self._cause
+            call = self._outgoing.open(method, start, timeout, max_timeout)
             if on_progress is not None:
                 params["_meta"][PROGRESS_TOKEN] = call.id
                 self._couriers[call.id] = ProgressCourier(on_progress, self._loop)
             try:
-                outcome = await self._send(call, params)
+                answer: Promise[Outcome] = Promise(self._loop)
+                self._send(call, params, answer)
+                outcome = await answer
                 if on_progress is not None and type(outcome) is Result:
                     await self._couriers[call.id].finish(self._time_left(call))
             except asyncio.CancelledError:
@@ -120,8 +126,11 @@ class Calls:
 
     def open(self, method: str, params: Any) -> tuple[Call, asyncio.Future[Outcome]]:
         """Send a request that waits as long as its owner wants to; ``Closed`` if it cannot be sent any more."""
-        call = self._begin(method, self._loop.time(), None, None)
-        return call, self._send(call, params)
+        self._check_open(method)
+        call = self._outgoing.open(method, self._loop.time(), None)
+        answer: asyncio.Future[Outcome] = self._loop.create_future()
+        self._send(call, params, answer)
+        return call, answer
 
     async def notify(self, notification: Notification, within: float | None) -> None:
         """Send a notification, as soon as the server reads; ``Closed`` if it cannot be sent any more."""
@@ -145,9 +154,15 @@ class Calls:
         self._settle(call, None)
 
     def answered(self, response: Result | Error) -> None:
-        """An answer came."""
+        """An answer came. Its caller goes on before this returns, and may do anything in there."""
         call = self._outgoing.answer(response)
-        if call is not None:
+        if call is None:
+            return
+        answer = self._answers.get(call.id)
+        if type(answer) is Promise:
+            del self._answers[call.id]
+            answer.set_result_now(response)
+        else:
             self._settle(call, response)
 
     def broken(self, bad: BadMessage) -> None:
@@ -182,13 +197,18 @@ class Calls:
         self._extend()
         self._held -= 1
 
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can be sent."""
+        return self._cause is None
+
     def refuse(self, cause: McpipeError) -> None:
         """Nothing can be sent any more, for this reason; the open calls still wait for their answers."""
         self._cause = self._cause or cause
 
     def lose(self, cause: McpipeError) -> None:
         """The connection is gone, for this reason: every open call is lost, and none can begin."""
-        self.refuse(cause)
+        self._cause = cause
         for call in self._outgoing.close(cause):
             self._settle(call, None)
         self._stop_timer()
@@ -198,28 +218,25 @@ class Calls:
         for call in self._open_calls():
             self.give_up(call, reason)
 
-    def _begin(self, method: str, now: float, timeout: float | None, max_timeout: float | None) -> Call:
-        self._check_open(method)
-        return self._outgoing.open(method, now, timeout=timeout, max_timeout=max_timeout)
-
     def _check_open(self, method: str) -> None:
         if self._cause is not None:
-            raise Closed(f"{method} was not sent: the connection is closed. {self._cause}") from self._cause
+            raise self._closed(method) from self._cause
 
-    def _send(self, call: Call, params: Any) -> asyncio.Future[Outcome]:
+    def _closed(self, method: str) -> Closed:
+        return Closed(f"{method} was not sent: the connection is closed. {self._cause}")
+
+    def _send(self, call: Call, params: Any, answer: asyncio.Future[Outcome] | Promise[Outcome]) -> None:
         try:
             self._connection.send(Request(call.id, call.method, params))
         except EncodeError:
             self._outgoing.cancel(call)
             raise
-        answer: asyncio.Future[Outcome] = self._loop.create_future()
-        self._futures[call.id] = answer
+        self._answers[call.id] = answer
         if call.deadline is not None and call.deadline < self._timer_at:
             self._set_timer(call.deadline)
-        return answer
 
     def _settle(self, call: Call, outcome: Outcome) -> None:
-        answer = self._futures.pop(call.id, None)
+        answer = self._answers.pop(call.id, None)
         # Its caller may have been cancelled a moment ago, and the future with it.
         if answer is not None and not answer.done():
             answer.set_result(outcome)
@@ -277,7 +294,7 @@ class Calls:
                 self._outgoing.extend(call, now)
 
     def _open_calls(self) -> list[Call]:
-        calls = map(self._outgoing.find, self._futures)
+        calls = map(self._outgoing.find, self._answers)
         return [call for call in calls if call is not None]
 
 

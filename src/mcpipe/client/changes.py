@@ -21,7 +21,7 @@ class Source(Protocol):
     """Where changes come from: the way that one era has for them."""
 
     async def open(self, changes: Changes) -> None:
-        """Begin to bring changes, and set what is ``honoured``."""
+        """Begin to bring changes, and say with ``granted`` what is honoured."""
 
     async def close(self, changes: Changes) -> None:
         """Bring no more. Raises nothing, and may be called again."""
@@ -30,8 +30,9 @@ class Source(Protocol):
 class Changes:
     """An async context manager, and within it an async iterator over `Change` and `Missed`.
 
-    It ends when the server ends the subscription, and raises when the connection is lost. A consumer that is too slow
-    finds a `Missed` in the place of what it did not take in time.
+    It ends when the server ends the subscription, and raises when the server is gone for good. When the server is
+    started again, so is the subscription: a `Missed` then stands for what may have changed meanwhile. A consumer that
+    is too slow also finds a `Missed`, in the place of what it did not take in time.
     """
 
     def __init__(self, source: Source, wanted: SubscriptionFilter, timeout: float | None) -> None:
@@ -49,6 +50,7 @@ class Changes:
         self._news = asyncio.Event()
         self._has_ended = False
         self._is_used = False
+        self._is_lost = False
 
     async def __aenter__(self) -> Self:
         if self._is_used:
@@ -78,6 +80,17 @@ class Changes:
             self._news.clear()
             await self._news.wait()
         return self._waiting.popleft()
+
+    def lose(self) -> None:
+        """The connection is gone; there may be another."""
+        self._is_lost = True
+
+    def granted(self, honoured: SubscriptionFilter) -> None:
+        """The server agreed to tell so much, for the first time or after the subscription had been lost."""
+        self.honoured = honoured
+        if self._is_lost:
+            self._is_lost = False
+            self.push(Missed())
 
     def push(self, change: Change | Missed) -> None:
         """Something changed."""

@@ -5,17 +5,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from mcpipe.client.changes import Changes
 from mcpipe.client.couriers import OnProgress
 from mcpipe.client.keeping import Keeper
-from mcpipe.client.rounds import MAX_ROUNDS, next_round, read_result
+from mcpipe.client.requests import Meta, Requests, Timeout
 from mcpipe.client.settings import ClientStats
-from mcpipe.errors import ProtocolError, UsageError
+from mcpipe.errors import UsageError
 from mcpipe.revisions import Revision
 from mcpipe.types.base import Implementation, Result
 from mcpipe.types.capabilities import ServerCapabilities
@@ -29,7 +29,6 @@ from mcpipe.types.completion import (
     Reference,
     ResourceTemplateReference,
 )
-from mcpipe.types.input import InputRequiredResult
 from mcpipe.types.log import LOGGING_LEVELS, LoggingLevel
 from mcpipe.types.prompts import GetPromptResult, ListPromptsResult, Prompt
 from mcpipe.types.resources import (
@@ -43,24 +42,19 @@ from mcpipe.types.subscriptions import SubscriptionFilter
 from mcpipe.types.tools import CallToolResult, ListToolsResult, Tool
 from mcpipe.types.writing import for_revision
 
+if TYPE_CHECKING:
+    from mcpipe.client.process import ServerProcess
+
 __all__ = ["Client"]
-
-_R = TypeVar("_R", bound=Result)
-_Page = TypeVar("_Page", ListToolsResult, ListResourcesResult, ListResourceTemplatesResult, ListPromptsResult)
-
-_Timeout: TypeAlias = float | UnsetType | None
-_Meta: TypeAlias = dict[str, Any] | None
-
-#: A list with more pages than this has no end.
-_MAX_PAGES = 10_000
 
 
 class Client:
     """A connected server. It belongs to the event loop in which it was connected.
 
     Every request may raise `RemoteError` (the server answered with an error), `RequestTimeout`, `RequestLost` (the
-    connection ended first), `Closed` and `ProtocolError`. Whoever cancels the task that waits for an answer cancels
-    the request on the server, too.
+    server was lost before it answered, and sending the request again is not safe), `ServerDown` (it was lost too
+    often), `Closed` and `ProtocolError`. Whoever cancels the task that waits for an answer cancels the request on the
+    server, too.
 
     ``timeout`` is in seconds: None for no limit, and the client's own if left out. ``meta`` is added to the request's
     ``_meta``, for instance a ``traceparent``.
@@ -68,8 +62,7 @@ class Client:
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
-        self._timeout = keeper.settings.timeout
-        self._max_timeout = keeper.settings.max_timeout
+        self._requests = Requests(keeper)
 
     def __repr__(self) -> str:
         name = "unknown" if self.server_info is None else self.server_info.name
@@ -98,7 +91,12 @@ class Client:
     @property
     def stats(self) -> ClientStats:
         """What this client has seen so far."""
-        return self._keeper.session.stats
+        return self._keeper.stats
+
+    @property
+    def process(self) -> ServerProcess | None:
+        """The server's process: its pid, its uptime, how often and why it was started again. None if it is not ours."""
+        return self._keeper.link.process
 
     async def close(self) -> None:
         """Give up what is open, and leave. From any task, at any time, as often as you like."""
@@ -106,98 +104,104 @@ class Client:
 
     # Tools
 
-    async def list_tools(self, *, timeout: _Timeout = UNSET, meta: _Meta = None) -> list[Tool]:
+    async def list_tools(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[Tool]:
         """All tools, from all pages."""
-        pages = await self._pages("tools/list", ListToolsResult, timeout, meta)
+        pages = await self._requests.pages("tools/list", ListToolsResult, timeout, meta)
         return [tool for page in pages for tool in page.tools]
 
     async def tools_page(
-        self, cursor: str | None = None, *, timeout: _Timeout = UNSET, meta: _Meta = None
+        self, cursor: str | None = None, *, timeout: Timeout = UNSET, meta: Meta = None
     ) -> ListToolsResult:
         """One page of the tools: the first, or the one that ``next_cursor`` of the page before names."""
-        return await self._page("tools/list", ListToolsResult, cursor, timeout, meta)
+        return await self._requests.page("tools/list", ListToolsResult, cursor, timeout, meta)
 
     async def call_tool(
         self,
         name: str,
         arguments: dict[str, Any] | None = None,
         *,
-        timeout: _Timeout = UNSET,
-        max_timeout: _Timeout = UNSET,
+        timeout: Timeout = UNSET,
+        max_timeout: Timeout = UNSET,
         on_progress: OnProgress | None = None,
-        meta: _Meta = None,
+        meta: Meta = None,
     ) -> CallToolResult:
         """Call a tool. What it says of its own failure is a result too: look at ``is_error``.
 
+        A result that is not what the tool's output schema promises raises `ProtocolError`, where that is checked.
         ``on_progress(progress, total, message)`` asks for progress, which extends the timeout, up to ``max_timeout``.
         The time that this client takes to answer the server's questions does not count.
         """
         params = {"name": name, "arguments": arguments or {}}
-        return await self._ask("tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta)
+        ask = self._requests.ask
+        result = await ask("tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta)
+        await self._requests.check(name, result)
+        return result
 
     # Resources
 
-    async def list_resources(self, *, timeout: _Timeout = UNSET, meta: _Meta = None) -> list[Resource]:
+    async def list_resources(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[Resource]:
         """All resources, from all pages."""
-        pages = await self._pages("resources/list", ListResourcesResult, timeout, meta)
+        pages = await self._requests.pages("resources/list", ListResourcesResult, timeout, meta)
         return [resource for page in pages for resource in page.resources]
 
     async def resources_page(
-        self, cursor: str | None = None, *, timeout: _Timeout = UNSET, meta: _Meta = None
+        self, cursor: str | None = None, *, timeout: Timeout = UNSET, meta: Meta = None
     ) -> ListResourcesResult:
         """One page of the resources; see ``tools_page``."""
-        return await self._page("resources/list", ListResourcesResult, cursor, timeout, meta)
+        return await self._requests.page("resources/list", ListResourcesResult, cursor, timeout, meta)
 
-    async def list_resource_templates(self, *, timeout: _Timeout = UNSET, meta: _Meta = None) -> list[ResourceTemplate]:
+    async def list_resource_templates(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[ResourceTemplate]:
         """All resource templates, from all pages."""
-        pages = await self._pages("resources/templates/list", ListResourceTemplatesResult, timeout, meta)
+        pages = await self._requests.pages("resources/templates/list", ListResourceTemplatesResult, timeout, meta)
         return [template for page in pages for template in page.resource_templates]
 
     async def resource_templates_page(
-        self, cursor: str | None = None, *, timeout: _Timeout = UNSET, meta: _Meta = None
+        self, cursor: str | None = None, *, timeout: Timeout = UNSET, meta: Meta = None
     ) -> ListResourceTemplatesResult:
         """One page of the resource templates; see ``tools_page``."""
-        return await self._page("resources/templates/list", ListResourceTemplatesResult, cursor, timeout, meta)
+        return await self._requests.page("resources/templates/list", ListResourceTemplatesResult, cursor, timeout, meta)
 
     async def read_resource(
         self,
         uri: str,
         *,
-        timeout: _Timeout = UNSET,
-        max_timeout: _Timeout = UNSET,
+        timeout: Timeout = UNSET,
+        max_timeout: Timeout = UNSET,
         on_progress: OnProgress | None = None,
-        meta: _Meta = None,
+        meta: Meta = None,
     ) -> ReadResourceResult:
         """The contents of a resource; otherwise as ``call_tool``."""
         params = {"uri": uri}
-        return await self._ask("resources/read", params, ReadResourceResult, timeout, max_timeout, on_progress, meta)
+        return await self._requests.recall(
+            "resources/read", params, ReadResourceResult, timeout, max_timeout, on_progress, meta
+        )
 
     # Prompts
 
-    async def list_prompts(self, *, timeout: _Timeout = UNSET, meta: _Meta = None) -> list[Prompt]:
+    async def list_prompts(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[Prompt]:
         """All prompts, from all pages."""
-        pages = await self._pages("prompts/list", ListPromptsResult, timeout, meta)
+        pages = await self._requests.pages("prompts/list", ListPromptsResult, timeout, meta)
         return [prompt for page in pages for prompt in page.prompts]
 
     async def prompts_page(
-        self, cursor: str | None = None, *, timeout: _Timeout = UNSET, meta: _Meta = None
+        self, cursor: str | None = None, *, timeout: Timeout = UNSET, meta: Meta = None
     ) -> ListPromptsResult:
         """One page of the prompts; see ``tools_page``."""
-        return await self._page("prompts/list", ListPromptsResult, cursor, timeout, meta)
+        return await self._requests.page("prompts/list", ListPromptsResult, cursor, timeout, meta)
 
     async def get_prompt(
         self,
         name: str,
         arguments: dict[str, str] | None = None,
         *,
-        timeout: _Timeout = UNSET,
-        max_timeout: _Timeout = UNSET,
+        timeout: Timeout = UNSET,
+        max_timeout: Timeout = UNSET,
         on_progress: OnProgress | None = None,
-        meta: _Meta = None,
+        meta: Meta = None,
     ) -> GetPromptResult:
         """The messages of a prompt; otherwise as ``call_tool``."""
         params = {"name": name, "arguments": arguments or {}}
-        return await self._ask("prompts/get", params, GetPromptResult, timeout, max_timeout, on_progress, meta)
+        return await self._requests.ask("prompts/get", params, GetPromptResult, timeout, max_timeout, on_progress, meta)
 
     async def complete(
         self,
@@ -206,8 +210,8 @@ class Client:
         value: str,
         context: dict[str, str] | None = None,
         *,
-        timeout: _Timeout = UNSET,
-        meta: _Meta = None,
+        timeout: Timeout = UNSET,
+        meta: Meta = None,
     ) -> Completion:
         """What ``value`` may become, as the value of an argument of a prompt or of a resource template.
 
@@ -218,7 +222,7 @@ class Client:
         known = None if context is None else CompletionContext(context)
         params = for_revision(CompleteParams(ref, CompletionArgument(argument, value), known), self.revision)
         fields: dict[str, Any] = msgspec.to_builtins(params)
-        answer = await self._ask("completion/complete", fields, CompleteResult, timeout, UNSET, None, meta)
+        answer = await self._requests.ask("completion/complete", fields, CompleteResult, timeout, meta=meta)
         return answer.completion
 
     # Changes
@@ -230,7 +234,7 @@ class Client:
         prompts: bool = False,
         resources_list: bool = False,
         resources: Iterable[str] = (),
-        timeout: _Timeout = UNSET,
+        timeout: Timeout = UNSET,
     ) -> Changes:
         """Hear of changes: of the three lists, and of the resources with these addresses.
 
@@ -247,16 +251,16 @@ class Client:
         )
         if wanted == SubscriptionFilter():
             raise UsageError("listen needs something to listen for: tools, prompts, resources_list or resources.")
-        return self._keeper.session.listen(wanted, self._limits(timeout, UNSET)[0])
+        return Changes(self._keeper.listening, wanted, self._requests.limits(timeout, UNSET)[0])
 
     # The rest
 
-    async def ping(self, *, timeout: _Timeout = UNSET) -> None:
+    async def ping(self, *, timeout: Timeout = UNSET) -> None:
         """Find out whether the server answers."""
         method = "ping" if self.revision.has_ping else "server/discover"
-        await self._ask(method, {}, Result, timeout, UNSET, None, None)
+        await self._requests.ask(method, {}, Result, timeout)
 
-    async def set_log_level(self, level: LoggingLevel, *, timeout: _Timeout = UNSET) -> None:
+    async def set_log_level(self, level: LoggingLevel, *, timeout: Timeout = UNSET) -> None:
         """Ask for the server's log messages from this level on; ``on_log`` gets them.
 
         A modern server is told with each request that follows.
@@ -264,9 +268,8 @@ class Client:
         if level not in LOGGING_LEVELS:
             raise UsageError(f"There is no log level {level!r}: use one of {', '.join(LOGGING_LEVELS)}.")
         if self.revision.has_set_level:
-            await self._ask("logging/setLevel", {"level": level}, Result, timeout, UNSET, None, None)
-        else:
-            self._keeper.session.set_log_level(level)
+            await self._requests.ask("logging/setLevel", {"level": level}, Result, timeout)
+        self._keeper.set_log_level(level)
 
     async def roots_changed(self) -> None:
         """Tell the server that the roots are not what they were. A modern one asks when it wants to know."""
@@ -278,74 +281,19 @@ class Client:
         method: str,
         params: dict[str, Any] | None = None,
         *,
-        timeout: _Timeout = UNSET,
-        max_timeout: _Timeout = UNSET,
+        timeout: Timeout = UNSET,
+        max_timeout: Timeout = UNSET,
         on_progress: OnProgress | None = None,
-        meta: _Meta = None,
+        meta: Meta = None,
     ) -> Any:
         """Send any request, for instance that of an extension. The result is plain data, and is not checked."""
         params = dict(params or {})
         own = params.pop("_meta", None)
-        timeout, max_timeout = self._limits(timeout, max_timeout)
-        raw = await self._keeper.session.request(
-            method,
-            params,
-            timeout=timeout,
-            max_timeout=max_timeout,
-            meta=meta if own is None else {**own, **(meta or {})},
-            on_progress=on_progress,
-        )
+        meta = meta if own is None else {**own, **(meta or {})}
+        raw = await self._requests.send(method, params, timeout, max_timeout, on_progress, meta)
         return msgspec.json.decode(raw)
 
     async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send any notification."""
-        await self._keeper.session.notify(method, UNSET if params is None else params)
-
-    async def _ask(
-        self,
-        method: str,
-        params: dict[str, Any],
-        kind: type[_R],
-        timeout: _Timeout,
-        max_timeout: _Timeout,
-        on_progress: OnProgress | None,
-        meta: _Meta,
-    ) -> _R:
-        keeper = self._keeper
-        revision = keeper.greeting.revision
-        timeout, max_timeout = self._limits(timeout, max_timeout)
-        for _ in range(MAX_ROUNDS):
-            raw = await keeper.session.request(
-                method, params, timeout=timeout, max_timeout=max_timeout, meta=meta, on_progress=on_progress
-            )
-            result = read_result(kind, raw, method, revision)
-            if not isinstance(result, InputRequiredResult):
-                return result
-            params = await next_round(result, params, keeper.settings.inputs, revision)
-        raise ProtocolError(f"The server asked for input {MAX_ROUNDS} times, and did not come to a result of {method}.")
-
-    async def _page(self, method: str, kind: type[_Page], cursor: str | None, timeout: _Timeout, meta: _Meta) -> _Page:
-        params = {} if cursor is None else {"cursor": cursor}
-        return await self._ask(method, params, kind, timeout, UNSET, None, meta)
-
-    async def _pages(self, method: str, kind: type[_Page], timeout: _Timeout, meta: _Meta) -> list[_Page]:
-        pages = [await self._page(method, kind, None, timeout, meta)]
-        seen = set()
-        while (cursor := pages[-1].next_cursor) is not None:
-            if cursor in seen or len(pages) >= _MAX_PAGES:
-                raise ProtocolError(f"The pages of {method} have no end: the server names the same ones again.")
-            seen.add(cursor)
-            pages.append(await self._page(method, kind, cursor, timeout, meta))
-        return pages
-
-    def _limits(self, timeout: _Timeout, max_timeout: _Timeout) -> tuple[float | None, float | None]:
-        if timeout is UNSET:
-            timeout = self._timeout
-        if max_timeout is UNSET:
-            max_timeout = self._max_timeout
-            if timeout is None:
-                max_timeout = None
-            elif max_timeout is not None:
-                # Who allows a call more than is usual means it.
-                max_timeout = max(timeout, max_timeout)
-        return timeout, max_timeout
+        session = await self._keeper.ready(method, self._keeper.settings.timeout)
+        await session.notify(method, UNSET if params is None else params)

@@ -1,53 +1,227 @@
-"""Keeping one server connected, from the opening of its link until it is closed."""
+"""Keeping one server connected: from the opening of its link, through its crashes, until it is closed."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 
+import msgspec
+
+from mcpipe.client.caching import Cache
+from mcpipe.client.eras import EraMemory
 from mcpipe.client.links import Link
+from mcpipe.client.listening import Listening
 from mcpipe.client.opening import Greeting, Opening
 from mcpipe.client.session import Session
-from mcpipe.client.settings import Settings
-from mcpipe.errors import UsageError
+from mcpipe.client.settings import ClientStats, Settings
+from mcpipe.client.toolbox import Toolbox
+from mcpipe.errors import Closed, McpipeError, RequestTimeout, ServerDown, UsageError
+from mcpipe.protocol.listening import Change
+from mcpipe.protocol.restart import BreakerOpen, GiveUp, Restarter, RestartPolicy
+from mcpipe.types.log import LoggingLevel
 
 __all__ = ["Keeper"]
 
+_NO_RESTART = RestartPolicy(enabled=False)
+
 
 class Keeper:
-    """Owns a link and the session on it."""
+    """One server's connections, one after the other. A task of its own owns them; everyone else only talks to it."""
 
+    #: The latest session, and what was agreed on it.
     session: Session
     greeting: Greeting
 
-    def __init__(self, link: Link, settings: Settings) -> None:
+    def __init__(self, link: Link, settings: Settings, memory: EraMemory) -> None:
         self.settings = settings
-        self._link = link
+        self.link = link
+        self.listening = Listening(self)
+        #: What the server has said, and need not be asked for again.
+        self.cache = Cache() if settings.cache else None
+        self.toolbox = Toolbox()
+        #: Is told with each new connection; None leaves it to the server.
+        self._log_level: LoggingLevel | None = None
+        self._memory = memory
+        self._restarter = Restarter(settings.restart if link.can_restart else _NO_RESTART)
         self._opening: Opening | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._owner: asyncio.Task[None] | None = None
+        #: Set, and replaced, whenever there is something new for those who wait.
+        self._news = asyncio.Event()
+        self._is_open = False
+        self._has_ended = False
+        #: Why the last connection was lost, or could not be opened.
+        self._cause: Exception | None = None
+        #: What was counted on sessions that are over.
+        self._past: ClientStats | None = None
 
     async def open(self) -> None:
         """Connect and agree on a revision. If it fails or is cancelled, everything is closed again."""
-        if self._opening is not None:
+        if self._owner is not None:
             raise UsageError("This was connected already: call connect again.")
-        self._opening = Opening(self._link, self.settings)
+        self._owner = asyncio.get_running_loop().create_task(self._own())
         try:
-            self.session, self.greeting = await self._opening.run()
-        except BaseException:
+            while not self._is_open and not self._has_ended:
+                await self._news.wait()
+        except asyncio.CancelledError:
             await self.close()
             raise
+        if not self._is_open:
+            await self.close()
+            raise self._cause or Closed("The client was closed.")
 
     async def close(self) -> None:
         """Close the connection and let the server go. From any task, at any time, as often as you like.
 
         It takes no longer than the stop ladder allows. Cancelled, it goes on without its caller.
         """
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close())
-        await asyncio.shield(self._closing)
+        if self._owner is not None:
+            if not self._has_ended:
+                self._has_ended = True
+                self._owner.cancel()
+            await asyncio.wait((self._owner,))
 
-    async def _close(self) -> None:
+    async def ready(self, what: str, within: float | None) -> Session:
+        """The session to use, once there is one; until then ``what`` waits, if it is worth waiting."""
+        try:
+            async with asyncio.timeout(within):
+                while not self.session.calls.is_open:
+                    self._check_alive(what)
+                    await self._news.wait()
+        except TimeoutError:
+            raise RequestTimeout(
+                f"{what} was not sent in time: the server is being started again. {self._cause or ''}".strip()
+            ) from self._cause
+        return self.session
+
+    def set_log_level(self, level: LoggingLevel) -> None:
+        """Ask for log messages from this level on, with each request of a modern connection, now and later."""
+        self._log_level = level
+        if self.greeting.revision.is_modern:
+            self.session.set_log_level(level)
+
+    @property
+    def stats(self) -> ClientStats:
+        """What was seen on all connections so far."""
+        stats = self.session.stats
+        stats = msgspec.structs.replace(stats, dropped=stats.dropped + self.listening.dropped)
+        return stats if self._past is None else stats + self._past
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _check_alive(self, what: str) -> None:
+        """Raise if there is no session to wait for."""
+        if self._has_ended:
+            why = "the client was closed." if self._cause is None else f"the server is gone. {self._cause}"
+            raise Closed(f"{what} was not sent: {why}") from self._cause
+        if self._restarter.fails_fast:
+            failures, cause = self._restarter.failures, self._cause
+            due = self._restarter.deadline
+            wait = max(0.0, due - asyncio.get_running_loop().time()) if due is not None else 0.0
+            raise ServerDown(
+                f"{what} was not sent: the server has failed {failures} times in a row. It is started again in "
+                f"{wait:.0f} s, and until then every call fails at once. The last time: {cause}"
+            ) from cause
+
+    # The owner's part
+
+    async def _own(self) -> None:
+        try:
+            try:
+                await self._keep()
+            except asyncio.CancelledError:
+                pass  # by ``close``, or by the end of the event loop
+            except Exception as error:  # noqa: BLE001 - whoever opened it is told, or whoever calls next
+                self._cause = error
+            await self._shut()
+        except GeneratorExit:
+            # The event loop was dropped with everything in it.
+            self.link.kill()
+            raise
+
+    async def _keep(self) -> None:
+        """Connect, and connect again whenever that is lost. Raises what it is lost to for good."""
+        await self._connect()
+        self._is_open = True
+        self._tell()
+        while True:
+            how = await asyncio.shield(self.session.over)
+            cause: McpipeError | None = await self.link.explain("call", how)
+            while cause is not None:
+                await self._wait_after(cause)
+                cause = await self._try_again()
+
+    async def _wait_after(self, cause: McpipeError) -> None:
+        """The connection is lost, for this reason: wait for as long as the policy says, or raise the reason."""
+        loop = asyncio.get_running_loop()
+        self._cause = cause
+        decision = self._restarter.exited(loop.time(), random.random())  # noqa: S311 - chance, not secrets
+        self.session.lose(cause)
+        if isinstance(decision, GiveUp):
+            raise cause
+        self._tell()
+        # What the server has left behind ends now, and not only when the next one starts.
+        await self.link.close()
+        due = decision.until if isinstance(decision, BreakerOpen) else decision.at
+        await asyncio.sleep(due - loop.time())
+
+    async def _try_again(self) -> McpipeError | None:
+        past = self.session.stats if self._past is None else self._past + self.session.stats
+        try:
+            await self._connect()
+        except McpipeError as error:
+            return error
+        self._past = past
+        self._cause = None
+        self._forget()
+        self.listening.renew(self.session)
+        self._tell()
+        return None
+
+    async def _connect(self) -> None:
+        key = self.link.key
+        self._restarter.started(asyncio.get_running_loop().time())
+        self._opening = Opening(
+            self.link,
+            self.settings,
+            remembered=None if key is None else self._memory.recall(key),
+            first_id=1 if self._opening is None else self._opening.next_id,
+        )
+        self.session, self.greeting = await self._opening.run()
+        self.session.on_change = self._changed
+        self._restarter.connected()
+        if key is not None:
+            self._memory.learn(key, self.greeting.revision.era)
+        self._pass_on_log_level()
+
+    def _pass_on_log_level(self) -> None:
+        """Tell a new session what was set on the one before."""
+        if self.greeting.revision.is_modern:
+            level = self._log_level or ("info" if self.settings.on_log is not None else None)
+            if level is not None:
+                self.session.set_log_level(level)
+        elif self._log_level is not None:
+            self.session.calls.open("logging/setLevel", {"level": self._log_level})
+
+    def _changed(self, change: Change) -> None:
+        if self.cache is not None:
+            self.cache.changed(change)
+        if change.topic == "tools":
+            self.toolbox.clear()
+
+    def _forget(self) -> None:
+        """The server was started again, and may be another one."""
+        if self.cache is not None:
+            self.cache.clear()
+        self.toolbox.clear()
+
+    async def _shut(self) -> None:
+        self._has_ended = True
+        self.listening.end(self._cause or Closed("The client was closed."))
+        self._tell()
         try:
             if self._opening is not None and self._opening.session is not None:
                 await self._opening.session.close(self.settings.stop.close_wait)
         finally:
-            await self._link.close()
+            await self.link.close()

@@ -1,18 +1,27 @@
-"""How a client reaches its server: one link a server, over which one connection after the other can be opened."""
+"""How a client reaches its server: one link a server, over which one connection after the other can be opened.
+
+Here is the way to a server in the same process; that to one in a process of its own is ``ProcessLink``, in ``process``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from mcpipe.errors import ConnectError, McpipeError
+from mcpipe.errors import Closed, ConnectError, McpipeError
 from mcpipe.limits import Limits
 from mcpipe.protocol.stopping import StopLadder
 from mcpipe.transports.connection import Connection
 from mcpipe.transports.memory import memory_pair
 
-__all__ = ["Link", "MemoryLink", "Serves"]
+if TYPE_CHECKING:
+    from mcpipe.client.process import ServerProcess
+
+__all__ = ["Link", "MemoryLink", "Phase", "Serves"]
+
+#: What a connection was doing when it was lost.
+Phase: TypeAlias = Literal["spawn", "probe", "handshake", "call"]
 
 _logger = logging.getLogger("mcpipe.client")
 
@@ -25,34 +34,68 @@ class Serves(Protocol):
 
 
 class Link(Protocol):
-    """The way to one server."""
+    """The way to one server. It belongs to one task, but for ``explain`` and ``kill``."""
 
-    #: What is wrong with the server, if that is known.
-    failure: McpipeError | None
+    @property
+    def can_restart(self) -> bool:
+        """Whether it is worth opening another connection when one was lost."""
+
+    @property
+    def key(self) -> str | None:
+        """What the server is, for memories that outlive the link; None if it cannot be known again."""
+
+    @property
+    def process(self) -> ServerProcess | None:
+        """The server's process, if it is one of ours."""
 
     async def open(self) -> Connection:
-        """A new connection, after the one before is gone; ``ConnectError`` if there can be none."""
+        """A new connection, after what is left of the one before has ended; ``ConnectError`` if there can be none."""
+
+    async def explain(self, phase: Phase, how: str) -> McpipeError:
+        """Why the connection was lost, which ended like this. Bounded."""
+
+    def describe(self) -> str:
+        """What the server is, and its last words, for an error about it; empty if there is nothing to say."""
 
     async def close(self) -> None:
-        """Let the server go, now that its connection is closed. Bounded. May be called again."""
+        """Let the server go, now that its connection is closed. Bounded. May be called again.
+
+        Cancelled, it does so by force.
+        """
+
+    def kill(self) -> None:
+        """Let the server go at once, without an event loop. May be called again."""
 
 
 class MemoryLink:
     """The way to a server in the same process, which serves each connection in a task."""
 
+    can_restart = False
+    key: str | None = None
+    process = None
+
     def __init__(self, server: Serves, *, limits: Limits, stop: StopLadder) -> None:
-        self.failure: McpipeError | None = None
         self._server = server
         self._limits = limits
         self._stop = stop
         self._task: asyncio.Task[None] | None = None
+        self._failure: McpipeError | None = None
 
     async def open(self) -> Connection:
         """Start to serve."""
         await self.close()
+        self._failure = None
         ours, theirs = memory_pair(limits=self._limits)
         self._task = asyncio.get_running_loop().create_task(self._serve(theirs))
         return ours
+
+    async def explain(self, phase: Phase, how: str) -> McpipeError:
+        """What the server raised, or else what was seen of it."""
+        return self._failure or Closed(how)
+
+    def describe(self) -> str:
+        """Nothing: whoever has the server in this process knows what it is."""
+        return ""
 
     async def close(self) -> None:
         """Wait for the server to finish; when it takes too long, or when this is cancelled, stop it."""
@@ -67,12 +110,15 @@ class MemoryLink:
         if running:
             _logger.warning("The server does not stop, although its connection is closed.")
 
+    def kill(self) -> None:
+        """Nothing to do: its task is gone with the event loop."""
+
     async def _serve(self, connection: Connection) -> None:
         try:
             await self._server.serve_connection(connection)
         except Exception as error:
             _logger.exception("The server failed.")
-            self.failure = ConnectError(f"The server failed with {type(error).__name__}: {error}")
-            self.failure.__cause__ = error
+            self._failure = ConnectError(f"The server failed with {type(error).__name__}: {error}")
+            self._failure.__cause__ = error
         finally:
             await connection.close()

@@ -12,21 +12,22 @@ from typing import Any, TypeVar
 import msgspec
 
 from mcpipe.client.calls import Outcome
-from mcpipe.client.links import Link
+from mcpipe.client.links import Link, Phase
 from mcpipe.client.session import Session, metadata
 from mcpipe.client.settings import ANONYMOUS, Settings
-from mcpipe.errors import DecodeError
+from mcpipe.errors import Closed, ConnectError, DecodeError, NoCommonRevision, ServerExited
 from mcpipe.protocol.era import (
     Action,
     Agreed,
     EraFinder,
+    Failed,
     SendInitialize,
     SendInitialized,
     SendProbe,
     StartAgain,
 )
 from mcpipe.protocol.outgoing import Call
-from mcpipe.revisions import Revision
+from mcpipe.revisions import Era, Revision
 from mcpipe.types.base import Implementation, Payload
 from mcpipe.types.capabilities import ServerCapabilities
 from mcpipe.types.lifecycle import InitializeParams
@@ -53,68 +54,94 @@ class Greeting(msgspec.Struct, frozen=True):
 class Opening:
     """Opens one link. ``session`` is the one that is open at the moment, also when the opening has failed."""
 
-    def __init__(self, link: Link, settings: Settings) -> None:
+    def __init__(self, link: Link, settings: Settings, *, remembered: Era | None = None, first_id: int = 1) -> None:
         self.session: Session | None = None
         self._link = link
         self._settings = settings
-        self._finder = EraFinder(settings.revisions, waits=settings.waits)
+        self._first_id = first_id
+        self._phase: Phase = "spawn"
+        self._finder = EraFinder(settings.revisions, waits=settings.waits, remembered=remembered)
         self._loop = asyncio.get_running_loop()
         #: The questions that are open, under the futures of their answers.
         self._questions: dict[asyncio.Future[Outcome], Call] = {}
         #: What the server has answered to each.
         self._said: dict[str, _Said] = {}
 
+    @property
+    def next_id(self) -> int:
+        """The id of the next request, with which the next opening goes on."""
+        return self._first_id if self.session is None else self.session.calls.next_id
+
     async def run(self) -> tuple[Session, Greeting]:
         """Find an agreement; ``ConnectError`` if there is none."""
-        session = await self._connect(first_id=1)
+        session = await self._connect()
         todo = deque(self._finder.started(self._loop.time()))
         while True:
             while not todo:
                 todo.extend(await self._wait(session))
             match todo.popleft():
                 case SendProbe(revision):
+                    self._phase = "probe"
                     self._ask(session, "server/discover", {"_meta": metadata(self._settings, revision)})
                 case SendInitialize(revision):
+                    self._phase = "handshake"
                     session.expect_legacy(revision)
                     self._ask(session, "initialize", _introduction(self._settings, revision))
                 case SendInitialized():
-                    await session.notify("notifications/initialized")
+                    await self._welcome(session)
                 case StartAgain():
-                    session = await self._connect(first_id=session.calls.next_id)
+                    session = await self._connect()
                     todo.extend(self._finder.started(self._loop.time()))
                 case Agreed(revision):
                     return session, self._agree(session, revision)
-                case failed:
-                    raise failed.error
+                case Failed(error):
+                    # What the server is, and what it says of itself, may be what its user has to know.
+                    error.args = (f"{error} {self._link.describe()}".strip(),)
+                    raise error
 
-    async def _connect(self, *, first_id: int) -> Session:
+    async def _connect(self) -> Session:
         if self.session is not None:
             await self.session.close(0)
         self._questions.clear()
+        self._phase = "spawn"
         connection = await self._link.open()
-        self.session = Session(connection, self._settings, self._link, first_id=first_id)
+        self.session = Session(connection, self._settings, first_id=self.next_id)
         self.session.start()
         return self.session
 
     def _ask(self, session: Session, method: str, params: Any) -> None:
-        call, answer = session.calls.open(method, params)
-        self._questions[answer] = call
+        if session.calls.is_open:  # otherwise the connection is gone, which is told by itself
+            call, answer = session.calls.open(method, params)
+            self._questions[answer] = call
+
+    async def _welcome(self, session: Session) -> None:
+        try:
+            await session.notify("notifications/initialized")
+        except Closed:
+            cause = await self._link.explain(self._phase, await session.over)
+            raise cause if isinstance(cause, ConnectError) else ConnectError(str(cause)) from cause
 
     async def _wait(self, session: Session) -> tuple[Action, ...]:
         """Wait for the next thing to happen; returns what to do about it."""
         finder, loop = self._finder, self._loop
         timeout = None if finder.deadline is None else max(0.0, finder.deadline - loop.time())
-        happenings: list[asyncio.Future[Any]] = [*self._questions, session.lost]
+        happenings: list[asyncio.Future[Any]] = [*self._questions, session.over]
         await asyncio.wait(happenings, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         for answer in [answer for answer in self._questions if answer.done()]:
             actions = self._tell(self._questions.pop(answer).method, answer.result())
             if actions:
                 return actions
-        if session.lost.done():
-            if self._link.failure is not None:
-                raise self._link.failure
-            return finder.exited(loop.time())
-        return finder.due(loop.time())
+        if not session.over.done():
+            return finder.due(loop.time())
+        cause = await self._link.explain(self._phase, session.over.result())
+        session.lose(cause)
+        if isinstance(cause, ConnectError) and not isinstance(cause, ServerExited):
+            raise cause  # it would not do any better the second time
+        actions = finder.exited(loop.time())
+        for action in actions:
+            if isinstance(action, Failed) and not isinstance(action.error, NoCommonRevision):
+                raise cause if isinstance(cause, ServerExited) else ConnectError(f"{action.error} {cause}") from cause
+        return actions
 
     def _tell(self, method: str, outcome: Outcome) -> tuple[Action, ...]:
         finder, now = self._finder, self._loop.time()

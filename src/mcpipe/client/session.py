@@ -13,9 +13,7 @@ from msgspec import UNSET
 
 from mcpipe.client.answering import Answering
 from mcpipe.client.calls import Calls, Outcome
-from mcpipe.client.changes import Changes
 from mcpipe.client.couriers import Courier, OnProgress
-from mcpipe.client.links import Link
 from mcpipe.client.settings import ClientStats, Settings
 from mcpipe.client.subscriptions import LegacySubscriptions, ModernSubscriptions
 from mcpipe.errors import Closed, DecodeError, McpipeError
@@ -31,7 +29,7 @@ from mcpipe.types.log import LoggingLevel, LogMessageParams
 from mcpipe.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, read_subscription_id
 from mcpipe.types.progress import CancelledParams, ProgressParams
 from mcpipe.types.reading import read
-from mcpipe.types.subscriptions import AcknowledgedParams, SubscriptionFilter
+from mcpipe.types.subscriptions import AcknowledgedParams
 from mcpipe.types.writing import for_revision
 from mcpipe.wire.decoding import BadMessage, Batch
 from mcpipe.wire.messages import Error, Message, Notification, Request, Result
@@ -50,20 +48,21 @@ _logger = logging.getLogger("mcpipe.client")
 class Session:
     """The receiver of one connection. It speaks no revision until ``agree`` says which one."""
 
-    def __init__(self, connection: Connection, settings: Settings, link: Link, *, first_id: int = 1) -> None:
+    def __init__(self, connection: Connection, settings: Settings, *, first_id: int = 1) -> None:
         loop = asyncio.get_running_loop()
         self.connection = connection
         self.calls = Calls(connection, settings.limits, first_id=first_id)
         self.violations = 0
-        #: Done when the connection is gone.
-        self.lost: asyncio.Future[None] = loop.create_future()
+        #: Done when nothing more will come: says how the connection ended. Its owner then calls ``lose``.
+        self.over: asyncio.Future[str] = loop.create_future()
+        #: Is called with each change that the server tells of, whether anybody listens or not.
+        self.on_change: Callable[[Change], None] | None = None
         self._loop = loop
         self._settings = settings
-        self._link = link
         self._revision: Revision | None = None
         self._answering: Answering | None = None
         # Until there is an agreement, nobody listens.
-        self._subscriptions: ModernSubscriptions | LegacySubscriptions = LegacySubscriptions(self, ServerCapabilities())
+        self.subscriptions: ModernSubscriptions | LegacySubscriptions = LegacySubscriptions(self, ServerCapabilities())
         self._logs = None if settings.on_log is None else Courier(settings.on_log, "on_log")
         self._warnings = 0
         #: What every request carries, and the same written once for the requests that carry nothing else.
@@ -97,14 +96,12 @@ class Session:
         self._revision = revision
         if revision.is_modern:
             self._answering = None
-            self._subscriptions = ModernSubscriptions(self)
+            self.subscriptions = ModernSubscriptions(self)
             self._meta = metadata(self._settings, revision)
             self._write_meta()
-            if self._logs is not None:
-                self.set_log_level("info")
         else:
             self.expect_legacy(revision)
-            self._subscriptions = LegacySubscriptions(self, capabilities)
+            self.subscriptions = LegacySubscriptions(self, capabilities)
 
     # What the client does
 
@@ -122,6 +119,8 @@ class Session:
         if meta is None and on_progress is None:
             if self._written_meta is not None:
                 params["_meta"] = self._written_meta
+            else:
+                params.pop("_meta", None)  # it may have been sent on another session before
         else:
             params["_meta"] = {**self._meta, **(meta or {})}
         return self.calls.request(method, params, timeout=timeout, max_timeout=max_timeout, on_progress=on_progress)
@@ -133,10 +132,6 @@ class Session:
     async def notify(self, method: str, params: Any = UNSET) -> None:
         """Tell the server something, as soon as it reads."""
         await self.calls.notify(Notification(method, params), self._settings.timeout)
-
-    def listen(self, wanted: SubscriptionFilter, timeout: float | None) -> Changes:
-        """The changes that pass this filter, once they are entered."""
-        return Changes(self._subscriptions, wanted, timeout)
 
     def set_log_level(self, level: LoggingLevel) -> None:
         """Ask for log messages from this level on, with each request of a modern connection."""
@@ -152,9 +147,15 @@ class Session:
             late_answers=self.calls.late,
             unknown_answers=self.calls.unknown,
             violations=self.violations,
-            strays=self._subscriptions.strays,
+            strays=self.subscriptions.strays,
             dropped=sum(courier.dropped for courier in couriers if courier is not None),
         )
+
+    def lose(self, cause: McpipeError) -> None:
+        """The connection is gone, for this reason: everyone who waits for an answer is told."""
+        self.calls.lose(cause)
+        if self._answering is not None:
+            self._answering.stop()
 
     async def close(self, within: float) -> None:
         """Give up what is open, tell the server, and close the connection: in so many seconds, or by force.
@@ -163,7 +164,8 @@ class Session:
         """
         tasks = [] if self._answering is None else self._answering.stop()
         self.calls.give_up_all("The client is being closed.")
-        self._lose(Closed("The client was closed."))
+        self._end("The client was closed.")
+        self.lose(Closed("The client was closed."))
         try:
             async with asyncio.timeout(within):
                 await self.connection.close()
@@ -197,29 +199,23 @@ class Session:
 
     def ended(self, *, clean: bool) -> None:
         """The server sends no more."""
-        how = "The server closed the connection." if clean else "The connection ended in the middle of a message."
-        self._lose(self._link.failure or Closed(how))
+        self._end("The server closed the connection." if clean else "The connection ended in the middle of a message.")
 
     def hung_up(self) -> None:
         """Cannot happen: reading is never paused."""
 
     def broke(self, error: OSError) -> None:
         """The server reads no more. What it has written before that may still come."""
-        cause = Closed(f"The server does not read any more: {error.strerror or error}.")
-        self.calls.refuse(cause)
-        self._last_words = self._loop.call_later(_LAST_WORDS, self._lose, cause)
+        how = f"The server does not read any more: {error.strerror or error}."
+        self.calls.refuse(Closed(how))
+        self._last_words = self._loop.call_later(_LAST_WORDS, self._end, how)
 
-    def _lose(self, cause: McpipeError) -> None:
-        if self.lost.done():
-            return
-        self.lost.set_result(None)
+    def _end(self, how: str) -> None:
         if self._last_words is not None:
             self._last_words.cancel()
-        self.calls.lose(cause)
-        if self._answering is not None:
-            self._answering.stop()
-        if isinstance(self._subscriptions, LegacySubscriptions):
-            self._subscriptions.lose(cause)
+        if not self.over.done():
+            self.calls.refuse(Closed(how))
+            self.over.set_result(how)
 
     def _asked(self, request: Request, batch: BatchAnswers | None) -> None:
         if self._answering is not None:
@@ -269,13 +265,16 @@ class Session:
             self.calls.ended(request_id)
 
     def _acknowledged(self, params: Any) -> None:
-        if isinstance(self._subscriptions, ModernSubscriptions):
+        if isinstance(self.subscriptions, ModernSubscriptions):
             acknowledged = read(AcknowledgedParams, params, what="params")
-            self._subscriptions.acknowledged(read_subscription_id(acknowledged.meta), acknowledged.notifications)
+            self.subscriptions.acknowledged(read_subscription_id(acknowledged.meta), acknowledged.notifications)
 
     def _changed(self, topic: Topic, params: Any) -> None:
         news = read(_Change, params, what="params")
-        self._subscriptions.changed(read_subscription_id(news.meta), Change(topic, news.uri))
+        change = Change(topic, news.uri)
+        if self.on_change is not None:
+            self.on_change(change)
+        self.subscriptions.changed(read_subscription_id(news.meta), change)
 
     def _violate(self, what: str) -> None:
         self.violations += 1

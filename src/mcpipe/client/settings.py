@@ -7,10 +7,12 @@ from typing import TypeAlias
 
 import msgspec
 
+from mcpipe.client.checking import OutputChecker
 from mcpipe.client.inputs import Inputs
 from mcpipe.errors import UsageError
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.protocol.era import DEFAULT_WAITS, EraWaits
+from mcpipe.protocol.restart import ResendPolicy, RestartPolicy, may_resend
 from mcpipe.protocol.stopping import StopLadder
 from mcpipe.revisions import REVISIONS, Revision
 from mcpipe.types.base import Implementation
@@ -42,6 +44,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     on_log: OnLog | None = None
     limits: Limits = DEFAULT_LIMITS
     waits: EraWaits = DEFAULT_WAITS
+    restart: RestartPolicy = RestartPolicy()
+    retry: ResendPolicy = "safe"
+    checker: OutputChecker = OutputChecker(False)
+    cache: bool = True
     stop: StopLadder = StopLadder()
 
     def __post_init__(self) -> None:
@@ -49,10 +55,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise UsageError(f"{name} is {value}: give it a number of seconds, or None for no limit.")
+        may_resend("ping", policy=self.retry)  # says so if there is no such policy
 
 
 class ClientStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client has seen so far. Nothing in here was fatal."""
+    """What a client has seen so far, over all its connections. Nothing in here was fatal."""
 
     messages_in: int
     messages_out: int
@@ -70,3 +77,6 @@ class ClientStats(msgspec.Struct, frozen=True, kw_only=True):
     strays: int
     #: News that a function or an iterator of the user's was too slow for.
     dropped: int
+
+    def __add__(self, other: ClientStats) -> ClientStats:
+        return ClientStats(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})

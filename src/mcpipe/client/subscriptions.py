@@ -12,7 +12,7 @@ import msgspec
 
 from mcpipe.client.calls import Outcome, failure
 from mcpipe.client.changes import Changes
-from mcpipe.errors import Closed, McpipeError, RequestTimeout
+from mcpipe.errors import McpipeError, RequestTimeout
 from mcpipe.protocol.listening import Change, Listener, Subscription
 from mcpipe.protocol.outgoing import Call
 from mcpipe.protocol.topics import topics_of
@@ -72,8 +72,6 @@ class ModernSubscriptions:
         except asyncio.CancelledError:
             await self.close(changes)
             raise
-        if changes.error is not None:
-            raise changes.error
 
     async def close(self, changes: Changes) -> None:
         """Cancel the request."""
@@ -87,8 +85,8 @@ class ModernSubscriptions:
         """The server says what it will tell."""
         found = self._listener.acknowledged(subscription_id, honoured)
         if found is not None:
-            stream = self._streams[found[0]]
-            stream.changes.honoured = honoured
+            stream = self._streams[found]
+            stream.changes.granted(honoured)
             stream.let_in()
 
     def changed(self, subscription_id: Any, change: Change) -> None:
@@ -110,13 +108,16 @@ class ModernSubscriptions:
         if self._streams.pop(stream.subscription, None) is None:
             return  # closed by this side
         outcome, call = answer.result(), stream.call
-        error: McpipeError | None = None
         if type(outcome) is Result or call.state == "ended":
             self._listener.ended(call.id)
+            stream.changes.end()
         else:
             self._listener.failed(call.id)
-            error = failure(call, outcome, _METHOD) if outcome is not None else _gone(call.cause)
-        stream.changes.end(error)
+            error = failure(call, outcome, _METHOD)
+            if not stream.opened.done():
+                stream.opened.set_exception(error)
+            elif call.state != "lost":  # otherwise there may be another connection
+                stream.changes.end(error)
         stream.let_in()
 
 
@@ -136,10 +137,11 @@ class LegacySubscriptions:
 
     async def open(self, changes: Changes) -> None:
         """Subscribe to the resources that no other listener has subscribed to yet."""
-        changes.honoured = _offered(changes.wanted, self._capabilities)
+        honoured = _offered(changes.wanted, self._capabilities)
+        changes.granted(honoured)
         subscribed = self._listeners[changes] = []
         try:
-            for uri in changes.honoured.resource_subscriptions or ():
+            for uri in honoured.resource_subscriptions or ():
                 async with self._lock:
                     if not self._counts[uri]:
                         await self._request("resources/subscribe", changes, uri)
@@ -173,19 +175,8 @@ class LegacySubscriptions:
         for changes in listeners:
             changes.push(change)
 
-    def lose(self, cause: McpipeError) -> None:
-        """The connection is gone."""
-        for changes in self._listeners:
-            changes.end(_gone(cause))
-
     async def _request(self, method: str, changes: Changes, uri: str) -> None:
         await self._session.request(method, {"uri": uri}, timeout=changes.timeout, max_timeout=None)
-
-
-def _gone(cause: McpipeError | None) -> Closed:
-    gone = Closed(f"The subscription ended with its connection. {cause or 'The client was closed.'}")
-    gone.__cause__ = cause
-    return gone
 
 
 def _honoured(changes: Changes) -> SubscriptionFilter:

@@ -3,7 +3,9 @@
 A server is asked with ``server/discover`` first. A modern one answers it; a legacy one answers with any error, with
 nothing, or by exiting. Silence is the hard case: a modern server may just be slow to start, and a legacy one may never
 answer. So after a short quiet time ``initialize`` is sent as well, while the question stays open: whichever is answered
-decides, and a late answer to ``server/discover`` still counts until the server has answered ``initialize``.
+decides, and a late answer to ``server/discover`` still counts until the server has answered ``initialize``. But some
+servers of both eras, once they have read ``initialize``, refuse everything modern. So a late answer is followed by the
+same question again: if it is refused now, another process is started, which is sent nothing else.
 
 The machine sends nothing. Each method takes what happened and the time, and returns what to do, in order; between
 calls, ``deadline`` says when to call ``due``.
@@ -42,6 +44,7 @@ _State: TypeAlias = Literal[
     "probing",
     "hedging",
     "settling",
+    "confirming",
     "waiting",
     "initializing",
     "restarting",
@@ -54,6 +57,8 @@ _Event: TypeAlias = Literal[
     "probe",
     "retry",
     "discovered",
+    "doubt",
+    "turned",
     "refused",
     "quiet",
     "initialize",
@@ -80,18 +85,21 @@ ERA: Table[_State, _Event] = Table(
         ("probing", "exited"): "restarting",
         ("probing", "ask"): "asking",
         ("probing", "fail"): "failed",
-        ("hedging", "discovered"): "modern",
+        ("hedging", "doubt"): "confirming",
         ("hedging", "retry"): "hedging",
         ("hedging", "refused"): "initializing",
         ("hedging", "answered"): "settling",
         ("hedging", "denied"): "waiting",
         ("hedging", "exited"): "restarting",
         ("hedging", "fail"): "failed",
-        ("settling", "discovered"): "modern",
+        ("settling", "doubt"): "confirming",
         ("settling", "retry"): "settling",
         ("settling", "refused"): "legacy",
         ("settling", "settled"): "legacy",
         ("settling", "exited"): "restarting",
+        ("confirming", "discovered"): "modern",
+        ("confirming", "turned"): "restarting",
+        ("confirming", "fail"): "failed",
         ("waiting", "discovered"): "modern",
         ("waiting", "retry"): "waiting",
         ("waiting", "fail"): "failed",
@@ -109,7 +117,8 @@ ERA: Table[_State, _Event] = Table(
     doc=(
         "How a client finds a server's era. In *probing* the question `server/discover` is open; in *hedging* "
         "`initialize` is open beside it; in *settling* `initialize` was answered first and the other answer gets a "
-        "moment more; in *waiting* `initialize` was denied, so the server is modern and slow; in *asking* the two "
+        "moment more; in *confirming* the question was answered after `initialize` was sent, and is asked again; in "
+        "*waiting* `initialize` was denied, so the server is modern and slow; in *asking* the two "
         "sides cannot agree, and one more question finds out which revisions to name in the error."
     ),
 )
@@ -140,7 +149,7 @@ DEFAULT_WAITS = EraWaits()
 
 #: The states in which an answer to each question counts; in *asking* it is the one that was asked last.
 _OPEN: dict[_Question, frozenset[_State]] = {
-    "probe": frozenset(("probing", "hedging", "settling", "waiting")),
+    "probe": frozenset(("probing", "hedging", "settling", "confirming", "waiting")),
     "initialize": frozenset(("hedging", "initializing")),
 }
 
@@ -256,6 +265,10 @@ class EraFinder:
             return self._no_common()
         if not revision.is_modern:
             return self._chosen_legacy(revision, now)
+        if self.state in ("hedging", "settling"):
+            self._move("doubt")
+            self._timer = None
+            return (SendProbe(revision),)
         self._move("discovered")
         return (Agreed(revision),)
 
@@ -263,6 +276,8 @@ class EraFinder:
         """``server/discover`` was answered with an error."""
         if self._is_late("probe"):
             return ()
+        if self.state == "confirming":
+            return self._turned()
         supported = _supported_versions(error)
         if supported is None:
             return self._refused(error, now)
@@ -310,6 +325,8 @@ class EraFinder:
         """The server's process ended before there was an agreement."""
         if self.ended:
             return ()
+        if self.state == "confirming":
+            return self._turned()
         is_settled = self.state in ("waiting", "asking", "restarting")
         unproven = self.state == "initializing" and bool(self._modern) and not self._probed
         by_probe = self._probed_here and bool(self._legacy) and not is_settled
@@ -328,7 +345,7 @@ class EraFinder:
         if self.ended or self.state == "idle":
             return ()
         if now >= self._give_up_at:
-            if self._theirs:  # It has answered something, if not what we can go on with.
+            if self._theirs and self.state != "confirming":  # It has answered something, if not what we can go on with.
                 return self._no_common()
             names = ", ".join(revision.name for revision in self._allowed)
             return self._fail(
@@ -359,6 +376,13 @@ class EraFinder:
         self._move(event)
         self._timer = None
         return (SendInitialize(self._legacy[0]),)
+
+    def _turned(self) -> tuple[Action, ...]:
+        """The server is modern, but this process of it, since it has read ``initialize``, is so no more."""
+        self._move("turned")
+        self._restarted = self._is_modern = True
+        self._after_restart = "probe"
+        return (StartAgain(),)
 
     def _refused(self, error: ErrorDetail, now: float) -> tuple[Action, ...]:
         """The answer to the probe is not one that a modern server gives."""

@@ -41,6 +41,10 @@ CALL: Table[_State, _Event] = Table(
 )
 
 
+#: How almost every call ends, looked up once.
+_ANSWERED = CALL.after("open", "answer")
+
+
 class Call(msgspec.Struct, eq=False):
     """One request of ours. Read it; only ``Outgoing`` changes it."""
 
@@ -92,34 +96,44 @@ class Outgoing:
         """The id that the next call gets; after a restart, the counting goes on from here."""
         return self._next_id
 
-    def open(self, method: str, now: float, *, timeout: float | None, max_timeout: float | None = None) -> Call:
+    def open(self, method: str, now: float, timeout: float | None, max_timeout: float | None = None) -> Call:
         """Begin a call. The timeout runs from now, so that it covers the writing too.
 
         Progress extends it to ``timeout`` after that progress, but never beyond ``max_timeout`` from now. The id is
         also the call's progress token.
         """
-        for name, wait in (("timeout", timeout), ("max_timeout", max_timeout)):
-            if wait is not None and not 0 <= wait < float("inf"):
-                raise UsageError(
-                    f"The {name} of {method} is {wait}: give it a number of seconds, or None for no limit."
-                )
+        # On the way of each request, so all in one place.
+        if timeout is not None and not 0 <= timeout < math.inf:
+            raise _no_time("timeout", method, timeout)
+        if max_timeout is not None and not 0 <= max_timeout < math.inf:
+            raise _no_time("max_timeout", method, max_timeout)
         if self._cause is not None:
             raise Closed(f"{method} was not sent: the connection is closed. {self._cause}") from self._cause
-        if self.is_full:
+        if len(self._calls) >= self._max_in_flight:
             raise UsageError(
                 f"{method} was not sent: {self._max_in_flight} requests are open already. Wait for one to end."
             )
-        latest = None if max_timeout is None else now + max_timeout
-        deadline = latest if timeout is None else _earlier(now + timeout, latest)
-        call = Call(self._next_id, method, deadline, timeout, latest)
-        self._next_id += 1
-        self._calls[call.id] = call
-        self._earliest = _earlier(self._earliest, deadline)
+        deadline = latest = None if max_timeout is None else now + max_timeout
+        if timeout is not None:
+            deadline = now + timeout
+            if latest is not None and latest < deadline:
+                deadline = latest
+        number = self._next_id
+        self._next_id = number + 1
+        call = self._calls[number] = Call(number, method, deadline, timeout, latest)
+        if deadline is not None and (self._earliest is None or deadline < self._earliest):
+            self._earliest = deadline
         return call
 
     def answer(self, response: Result | Error) -> Call | None:
         """The call that this response ends, or None if it is late, unknown or has no id."""
-        return self._end(response.id, "answer")
+        number = response.id
+        call = self._calls.pop(number, None) if type(number) is int else None
+        if call is None:
+            self._count(number)
+        else:
+            call.state = _ANSWERED
+        return call
 
     def break_off(self, request_id: RequestId | msgspec.UnsetType) -> Call | None:
         """The call that a malformed response ends, as for ``answer``."""
@@ -211,3 +225,7 @@ def _earlier(one: float | None, other: float | None) -> float | None:
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
+
+
+def _no_time(name: str, method: str, wait: float) -> UsageError:
+    return UsageError(f"The {name} of {method} is {wait}: give it a number of seconds, or None for no limit.")

@@ -19,6 +19,10 @@ HEAD_BYTES = 1024
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
+_NEWLINE = ord("\n")
+#: White space is not beyond it.
+_SPACE = ord(" ")
+
 
 class LineTooLong(msgspec.Struct, frozen=True):
     """A line passed the cap and is being discarded; ``head`` is how it began (at most 1024 bytes)."""
@@ -85,6 +89,16 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes | LineTooLong]:
         """The lines that ``chunk`` completes, and a report for each line in it that passes the cap, in order."""
+        end = len(chunk) - 1
+        if (
+            not (self._line.size or self._first or self._discarding)
+            and 0 < end <= self.max_line
+            and chunk[end] == _NEWLINE
+            and chunk[end - 1] > _SPACE
+            and chunk.find(b"\n") == end
+        ):
+            # One whole line, and nothing to take off it: what a read brings when one message is waited for.
+            return [chunk[:end]]
         pieces = chunk.split(b"\n")
         room = self.max_line - self._line.size
         if self._first or self._discarding or (len(chunk) > room and max(map(len, pieces)) > room):

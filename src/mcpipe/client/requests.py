@@ -1,0 +1,214 @@
+"""The requests of a client: as many rounds and pages as they need, and sent again after a crash where that is safe."""
+# A timeout here is the protocol's: it cancels the request on the server. That of asyncio could not know.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from mcpipe.client.calls import describe
+from mcpipe.client.couriers import OnProgress
+from mcpipe.client.keeping import Keeper
+from mcpipe.client.rounds import MAX_ROUNDS, next_round, read_result
+from mcpipe.errors import Closed, McpipeError, ProtocolError, RequestLost, ServerDown
+from mcpipe.protocol.restart import may_resend
+from mcpipe.types.base import CacheableResult, Result
+from mcpipe.types.input import InputRequiredResult
+from mcpipe.types.prompts import ListPromptsResult
+from mcpipe.types.resources import ListResourcesResult, ListResourceTemplatesResult
+from mcpipe.types.tools import CallToolResult, ListToolsResult, Tool
+
+__all__ = ["Meta", "Requests", "Timeout"]
+
+Timeout: TypeAlias = float | UnsetType | None
+Meta: TypeAlias = dict[str, Any] | None
+
+_R = TypeVar("_R", bound=Result)
+_C = TypeVar("_C", bound=CacheableResult)
+_Page = TypeVar("_Page", ListToolsResult, ListResourcesResult, ListResourceTemplatesResult, ListPromptsResult)
+
+#: A list with more pages than this has no end.
+_MAX_PAGES = 10_000
+
+
+class Requests:
+    """Asks one server, whichever of its connections is open."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._toolbox = keeper.toolbox
+        self._cache = keeper.cache
+        self._checker = keeper.settings.checker
+        self._keeper = keeper
+        self._timeout = keeper.settings.timeout
+        self._max_timeout = keeper.settings.max_timeout
+        self._usual_limits = self.limits(UNSET, UNSET)
+        self._loop = asyncio.get_running_loop()
+
+    async def ask(
+        self,
+        method: str,
+        params: dict[str, Any],
+        kind: type[_R],
+        timeout: Timeout,
+        max_timeout: Timeout = UNSET,
+        on_progress: OnProgress | None = None,
+        meta: Meta = None,
+        *,
+        keep: Callable[[dict[str, Any], msgspec.Raw, _R], None] | None = None,
+    ) -> _R:
+        """Send a request, answer what the server asks first, and read the result.
+
+        ``keep`` is called with that, what it was read from, and the params of the last round.
+        """
+        for _ in range(MAX_ROUNDS):
+            raw = await self.send(method, params, timeout, max_timeout, on_progress, meta)
+            revision = self._keeper.greeting.revision
+            result = read_result(kind, raw, method, revision)
+            if not isinstance(result, InputRequiredResult):
+                if keep is not None:
+                    keep(params, raw, result)
+                return result
+            params = await next_round(result, params, self._keeper.settings.inputs, revision)
+        raise ProtocolError(f"The server asked for input {MAX_ROUNDS} times, and did not come to a result of {method}.")
+
+    async def recall(
+        self,
+        method: str,
+        params: dict[str, Any],
+        kind: type[_C],
+        timeout: Timeout,
+        max_timeout: Timeout = UNSET,
+        on_progress: OnProgress | None = None,
+        meta: Meta = None,
+    ) -> _C:
+        """The same for a result that may be known already, and is kept for as long as the server allows."""
+        cache = self._cache
+        if cache is None or meta is not None:
+            return await self.ask(method, params, kind, timeout, max_timeout, on_progress, meta)
+        known = cache.get(method, params, self._loop.time())
+        if isinstance(known, kind):
+            return known
+        generation = cache.generation(method)
+
+        def keep(params: dict[str, Any], raw: msgspec.Raw, result: _C) -> None:
+            size, now = memoryview(raw).nbytes, self._loop.time()
+            cache.put(method, params, result, size=size, now=now, generation=generation)
+
+        return await self.ask(method, params, kind, timeout, max_timeout, on_progress, keep=keep)
+
+    async def send(
+        self,
+        method: str,
+        params: dict[str, Any],
+        timeout: Timeout,
+        max_timeout: Timeout = UNSET,
+        on_progress: OnProgress | None = None,
+        meta: Meta = None,
+    ) -> msgspec.Raw:
+        """Send a request and wait for its result, as raw JSON; again if its connection was lost and that is safe."""
+        are_usual = timeout is UNSET and max_timeout is UNSET
+        limits = self._usual_limits if are_usual else self.limits(timeout, max_timeout)
+        start = self._loop.time()
+        try:
+            return await self._keeper.session.request(
+                method, params, timeout=limits[0], max_timeout=limits[1], meta=meta, on_progress=on_progress
+            )
+        except (Closed, RequestLost) as error:
+            lost = error
+        ends, ends_at_last = (None if limit is None else start + limit for limit in limits)
+        sent = 0
+        while True:
+            if isinstance(lost, RequestLost):  # otherwise it was not sent: the connection had been lost before
+                sent += 1
+                if not await self._may_resend(method, params, sent):
+                    raise lost
+            try:
+                session = await self._keeper.ready(describe(method, params), self._left(ends))
+            except (Closed, ServerDown):
+                if not sent:
+                    raise
+                raise lost from lost.__cause__
+            try:
+                return await session.request(
+                    method,
+                    params,
+                    timeout=self._left(ends),
+                    max_timeout=self._left(ends_at_last),
+                    meta=meta,
+                    on_progress=on_progress,
+                )
+            except (Closed, RequestLost) as error:
+                lost = error
+
+    async def check(self, name: str, result: CallToolResult) -> None:
+        """Check a tool's result against its output schema; `ProtocolError` if it breaks that."""
+        if self._checker.is_active:
+            # A tool that nobody has listed is looked up only if it gives what could be checked.
+            tool = self._toolbox.find(name) if result.structured_content is None else await self._tool(name)
+            if tool is not None and tool.output_schema is not None:
+                self._checker.check(name, tool.output_schema, result)
+
+    async def page(self, method: str, kind: type[_Page], cursor: str | None, timeout: Timeout, meta: Meta) -> _Page:
+        """One page of a list."""
+        params = {} if cursor is None else {"cursor": cursor}
+        page = await self.recall(method, params, kind, timeout, meta=meta)
+        if isinstance(page, ListToolsResult):
+            self._toolbox.learn(page.tools)
+        return page
+
+    async def pages(self, method: str, kind: type[_Page], timeout: Timeout, meta: Meta) -> list[_Page]:
+        """All pages of a list."""
+        pages = [await self.page(method, kind, None, timeout, meta)]
+        seen = set()
+        while (cursor := pages[-1].next_cursor) is not None:
+            if cursor in seen or len(pages) >= _MAX_PAGES:
+                raise ProtocolError(f"The pages of {method} have no end: the server names the same ones again.")
+            seen.add(cursor)
+            pages.append(await self.page(method, kind, cursor, timeout, meta))
+        if method == "tools/list":
+            self._toolbox.is_complete = True
+        return pages
+
+    def limits(self, timeout: Timeout, max_timeout: Timeout) -> tuple[float | None, float | None]:
+        """The two timeouts of a request, with the client's own where none are given."""
+        if timeout is UNSET:
+            timeout = self._timeout
+        if max_timeout is UNSET:
+            max_timeout = self._max_timeout
+            if timeout is None:
+                max_timeout = None
+            elif max_timeout is not None:
+                # Who allows a call more than is usual means it.
+                max_timeout = max(timeout, max_timeout)
+        return timeout, max_timeout
+
+    async def _may_resend(self, method: str, params: dict[str, Any], sent: int) -> bool:
+        policy = self._keeper.settings.retry
+        if method != "tools/call" or policy != "safe":
+            return may_resend(method, policy=policy, sent=sent)
+        try:
+            tool = await self._tool(params["name"])
+        except McpipeError:
+            return False  # the request is lost, and that is what its caller is told
+        marks = None if tool is None else tool.annotations
+        if marks is None:
+            return False
+        return may_resend(
+            method, policy=policy, read_only=marks.read_only_hint, idempotent=marks.idempotent_hint, sent=sent
+        )
+
+    async def _tool(self, name: str) -> Tool | None:
+        """What the server says of a tool; it is asked if that is not known yet."""
+        tool = self._toolbox.find(name)
+        if tool is None and not self._toolbox.is_complete:
+            await self.pages("tools/list", ListToolsResult, UNSET, None)
+            tool = self._toolbox.find(name)
+        return tool
+
+    def _left(self, end: float | None) -> float | None:
+        return None if end is None else max(0.0, end - self._loop.time())

@@ -1,0 +1,72 @@
+"""Servers in memory that can be lost and started again, as a process can."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from mcpipe.client.client import Client
+from mcpipe.client.connecting import Connecting
+from mcpipe.client.eras import EraMemory
+from mcpipe.client.inputs import Inputs
+from mcpipe.client.keeping import Keeper
+from mcpipe.client.links import MemoryLink
+from mcpipe.client.settings import Settings
+from mcpipe.limits import DEFAULT_LIMITS
+from mcpipe.protocol.restart import RestartPolicy
+from mcpipe.protocol.stopping import StopLadder
+from tests.client.peers import Peer, Play, run
+
+T = TypeVar("T")
+
+#: Early exits are forgiven, and the next start does not wait for chance.
+PATIENT = RestartPolicy(first_wait=1, jitter=0, breaker_after=100)
+
+
+class RestartingLink(MemoryLink):
+    """As a memory link, but worth a second connection."""
+
+    can_restart = True
+
+
+def after_discovery(play: Play) -> Play:
+    """The play of a modern server, from the start of its process."""
+
+    async def whole(peer: Peer) -> None:
+        await peer.discover()
+        await play(peer)
+
+    return whole
+
+
+def after_handshake(play: Play, revision: str = "2025-11-25") -> Play:
+    """The play of a legacy server, from the start of its process."""
+
+    async def whole(peer: Peer) -> None:
+        await peer.initialize(revision)
+        await play(peer)
+
+    return whole
+
+
+def connecting(peer: Peer, **options: Any) -> Connecting:
+    """What ``connect`` gives, for a server that is started again."""
+    settings = Settings(**{"inputs": Inputs(), "restart": PATIENT, **options})
+    link = RestartingLink(peer, limits=DEFAULT_LIMITS, stop=StopLadder())
+    return Connecting(Keeper(link, settings, EraMemory()))
+
+
+def talk_through(peer: Peer, body: Callable[[Client], Awaitable[T]], **options: Any) -> T:
+    """Let the body talk to a server that is started again; fails if either side does."""
+
+    async def main() -> T:
+        async with connecting(peer, **options) as client:
+            return await body(client)
+
+    try:
+        result = run(main())
+    except BaseException:
+        peer.check()
+        raise
+    peer.check()
+    return result

@@ -1,0 +1,198 @@
+"""What a client knows of its server, and does not ask for again: results that stay fresh, and schemas of tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcpipe.client.client import Client
+from mcpipe.errors import ProtocolError
+from mcpipe.types.meta import SUBSCRIPTION_ID
+from tests.client.peers import COMPLETE, Peer, legacy, modern, skip, talk, turns
+from tests.client.restarting import after_discovery, talk_through
+
+FRESH = {**COMPLETE, "ttlMs": 60_000, "cacheScope": "private"}
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def listed(*names: str, **more: Any) -> dict[str, Any]:
+    return {"tools": [{"name": name, "inputSchema": {}, **more} for name in names]}
+
+
+def called(content: Any) -> dict[str, Any]:
+    return {**COMPLETE, "content": [], **({} if content is None else {"structuredContent": content})}
+
+
+async def names(client: Client) -> list[str]:
+    return [tool.name for tool in await client.list_tools()]
+
+
+# Results that stay fresh
+
+
+def test_a_list_that_stays_fresh_is_not_asked_for_again() -> None:
+    async def play(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/list"), {**FRESH, **listed("a"), "nextCursor": "2"})
+        peer.answer(await peer.expect("tools/list"), {**FRESH, **listed("b")})
+        peer.answer(await peer.expect("tools/list"), {**FRESH, **listed("c")})
+
+    async def body(client: Client) -> None:
+        first = await client.list_tools()
+        assert await names(client) == ["a", "b"]
+        first.clear()
+        assert await names(client) == ["a", "b"], "each caller has a list of its own"
+        assert [tool.name for tool in (await client.tools_page("2")).tools] == ["b"]
+        skip(60)
+        assert await names(client) == ["c"]
+
+    talk(modern(play), body)
+
+
+@pytest.mark.parametrize("how", ["a change", "a switch", "metadata", "no hint"])
+def test_a_list_is_asked_for_again_after(how: str) -> None:
+    async def play(peer: Peer) -> None:
+        hint = COMPLETE if how == "no hint" else FRESH
+        peer.answer(await peer.expect("tools/list"), {**hint, **listed("a")})
+        if how == "a change":
+            # Nobody listens, and yet it is good to know.
+            peer.notify("notifications/tools/list_changed", _meta={SUBSCRIPTION_ID: 99})
+        peer.answer(await peer.expect("tools/list"), {**hint, **listed("b")})
+
+    async def body(client: Client) -> None:
+        assert await names(client) == ["a"]
+        await turns()
+        again = await client.list_tools(meta={"x": 1} if how == "metadata" else None)
+        assert [tool.name for tool in again] == ["b"]
+
+    talk(modern(play), body, cache=how != "a switch")
+
+
+def test_a_legacy_server_gives_no_hints() -> None:
+    async def play(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/list"), listed("a"))
+        peer.answer(await peer.expect("tools/list"), listed("b"))
+
+    async def body(client: Client) -> None:
+        assert (await names(client), await names(client)) == (["a"], ["b"])
+
+    talk(legacy(play), body, revisions=["2025-11-25"])
+
+
+def test_a_resource_that_stays_fresh_is_not_read_again_until_it_changes() -> None:
+    async def play(peer: Peer) -> None:
+        for text in ("one", "two"):
+            contents = [{"uri": "a:1", "text": text}]
+            peer.answer(await peer.expect("resources/read"), {**FRESH, "contents": contents})
+            peer.notify("notifications/resources/updated", uri="a:2", _meta={SUBSCRIPTION_ID: 99})
+        await turns()
+        peer.notify("notifications/resources/updated", uri="a:1", _meta={SUBSCRIPTION_ID: 99})
+
+    async def body(client: Client) -> None:
+        async def text() -> str | None:
+            return (await client.read_resource("a:1")).contents[0].text
+
+        assert (await text(), await text()) == ("one", "one")
+        peer.notify("notifications/resources/updated", uri="a:1", _meta={SUBSCRIPTION_ID: 99})
+        await turns()
+        assert (await text(), await text()) == ("two", "two")
+
+    peer = modern(play)
+    talk(peer, body)
+
+
+def test_a_server_that_was_started_again_is_asked_again() -> None:
+    async def first(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/list"), {**FRESH, **listed("a")})
+        await turns()
+        await peer.leave()
+
+    async def second(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/list"), {**FRESH, **listed("b")})
+
+    async def body(client: Client) -> None:
+        assert await names(client) == ["a"]
+        while peer.connections == 1 or not client._keeper.session.calls.is_open:
+            await turns()
+            skip(1)
+        assert await names(client) == ["b"]
+
+    peer = Peer(after_discovery(first), after_discovery(second))
+    talk_through(peer, body)
+
+
+# Output schemas
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_result_that_breaks_its_schema_is_refused(is_listed: bool) -> None:
+    async def play(peer: Peer) -> None:
+        if is_listed:
+            peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema=SCHEMA)})
+        peer.answer(await peer.expect("tools/call"), called({"n": "many"}))
+        if not is_listed:
+            peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema=SCHEMA)})
+        peer.answer(await peer.expect("tools/call"), called({"n": 1}))
+
+    async def body(client: Client) -> None:
+        if is_listed:
+            await client.list_tools()
+        with pytest.raises(ProtocolError, match="'x'"):
+            await client.call_tool("x")
+        assert (await client.call_tool("x")).structured_content == {"n": 1}
+
+    talk(modern(play), body, check_output=True)
+
+
+def test_a_result_without_what_the_schema_promises_is_refused() -> None:
+    async def play(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema=SCHEMA)})
+        peer.answer(await peer.expect("tools/call"), called(None))
+
+    async def body(client: Client) -> None:
+        await client.list_tools()
+        with pytest.raises(ProtocolError, match="'x'"):
+            await client.call_tool("x")
+
+    talk(modern(play), body, check_output=True)
+
+
+def test_nothing_is_looked_up_without_need() -> None:
+    async def play(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/call"), called(None))
+        peer.answer(await peer.expect("tools/call"), called({"n": "any"}))
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("y")})
+        peer.answer(await peer.expect("tools/call"), called({"n": "any"}))
+
+    async def body(client: Client) -> None:
+        for _ in range(3):
+            await client.call_tool("x")
+
+    talk(modern(play), body, check_output=True)
+
+
+def test_tools_that_have_changed_are_looked_up_again() -> None:
+    async def play(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x")})
+        peer.notify("notifications/tools/list_changed", _meta={SUBSCRIPTION_ID: 99})
+        peer.answer(await peer.expect("tools/call"), called({"n": "many"}))
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema=SCHEMA)})
+
+    async def body(client: Client) -> None:
+        await client.list_tools()
+        with pytest.raises(ProtocolError, match="'x'"):
+            await client.call_tool("x")
+
+    talk(modern(play), body, check_output=True)
+
+
+def test_checking_can_be_switched_off() -> None:
+    async def play(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema=SCHEMA)})
+        peer.answer(await peer.expect("tools/call"), called({"n": "many"}))
+
+    async def body(client: Client) -> None:
+        await client.list_tools()
+        assert (await client.call_tool("x")).structured_content == {"n": "many"}
+
+    talk(modern(play), body, check_output=False)
