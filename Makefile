@@ -53,11 +53,11 @@ fuzz: $(STAMP) ## fuzz the wire layer with a million inputs and more
 fuzz-short: $(STAMP) ## the same in short, with the same inputs each time
 	@$(BIN)/python -m fuzz --inputs 60000 --seed 1
 
-interop: $(STAMP) ## let the official Python and TypeScript SDKs use a server of ours (needs Node.js)
+interop: $(STAMP) ## the official SDKs use a server of ours, and our client uses servers made with others (needs Node.js)
 	@$(BIN)/python -m tests.interop.environments
 	@$(BIN)/python -m pytest -n auto tests/interop
 
-bench: $(STAMP) ## measure the wire layer and servers, as ratios to floors and peers
+bench: $(STAMP) ## measure the wire layer, servers and clients, as ratios to floors and peers
 	@$(BIN)/python -m bench
 
 docs: $(STAMP) ## write the generated parts of the docs anew

@@ -1,4 +1,4 @@
-"""The environments of the official clients: each is made once below ``.interop`` and named by what is pinned in it.
+"""The environments of the SDKs and servers of others: each is made once below ``.interop``, with exact versions.
 
 ``python -m tests.interop.environments`` makes all of them. Parallel test workers may ask for the same one.
 """
@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".interop"
-CLIENTS = Path(__file__).parent / "clients"
 
 OLDEST_NODE = 20
 INSTALL_SECONDS = 180
@@ -28,67 +27,92 @@ class NotInstalled(Exception):
 
 
 class Environment(NamedTuple):
-    """A client program, and the exact package of the registry that it is written with."""
+    """Packages of a registry that can live together: npm's if they are for TypeScript, else PyPI's."""
 
-    program: str
-    package: str
+    name: str
+    packages: tuple[str, ...]
+    #: These are put over the others as they are, whatever they say that they need.
+    without_dependencies: tuple[str, ...] = ()
 
     @property
     def is_python(self) -> bool:
-        return self.program.endswith(".py")
+        return not self.name.startswith("typescript")
 
-    def command(self, scratch: Path, cache: Path = CACHE) -> list[str]:
-        """Makes the environment if need be, and gives the command that runs the program in it."""
+    def command(self, program: Path, scratch: Path, cache: Path = CACHE) -> list[str]:
+        """Makes the environment if need be, and gives the command that runs a program of ours in it."""
         folder = self.made(cache)
-        program = CLIENTS / self.program
         if self.is_python:
             return [str(folder / "bin" / "python"), str(program)]
         # Node looks for packages beside the program.
         shutil.copy(program, scratch)
-        (scratch / "node_modules").symlink_to(folder / "node_modules")
-        return ["node", str(scratch / self.program)]
+        packages = scratch / "node_modules"
+        if not packages.is_symlink():
+            packages.symlink_to(folder / "node_modules")
+        return ["node", str(scratch / program.name)]
+
+    def executable(self, name: str, cache: Path = CACHE) -> str:
+        """Makes the environment if need be, and gives the path of a program that was installed in it."""
+        return str(self.made(cache) / ("bin" if self.is_python else "node_modules/.bin") / name)
 
     def made(self, cache: Path = CACHE) -> Path:
         """The folder of the environment, complete."""
         base = f"Python {sys.version} in {sys.base_prefix}" if self.is_python else "Node"
-        key = hashlib.sha256(f"{base}\n{self.package}".encode()).hexdigest()[:12]
-        folder = cache / f"{Path(self.program).stem}-{key}"
+        key = hashlib.sha256(f"{base}\n{self}".encode()).hexdigest()[:12]
+        folder = cache / f"{self.name}-{key}"
         complete = folder / "complete"
         cache.mkdir(exist_ok=True)
-        with folder.with_suffix(".lock").open("w") as lock:
+        with folder.with_name(f"{folder.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not complete.exists():
                 shutil.rmtree(folder, ignore_errors=True)
-                say(f"{self.package}: installing into {folder.name}")
+                say(f"{self}: installing into {folder.name}")
                 started = time.monotonic()
                 self.install(folder)
                 complete.touch()
-                say(f"{self.package}: installed in {time.monotonic() - started:.0f} s")
+                say(f"{self}: installed in {time.monotonic() - started:.0f} s")
         return folder
 
     def install(self, folder: Path) -> None:
         if self.is_python:
             run(sys.executable, "-m", "venv", "--without-pip", str(folder))
-            pip = (
-                sys.executable,
-                "-m",
-                "pip",
-                "--python",
-                str(folder / "bin" / "python"),
-                "--disable-pip-version-check",
-            )
-            run(*pip, "install", "--quiet", self.package)
+            python = str(folder / "bin" / "python")
+            # Most modules are never imported, so none is compiled before it is.
+            pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
+            install = (*pip, "install", "--quiet", "--no-compile")
+            run(*install, *self.packages)
+            if self.without_dependencies:
+                run(*install, "--no-deps", *self.without_dependencies)
         else:
             check_node()
             folder.mkdir()
-            run("npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--loglevel=error", self.package)
+            npm = ("npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--loglevel=error")
+            run(*npm, *self.packages)
+
+    def __str__(self) -> str:
+        return ", ".join(self.packages + self.without_dependencies)
 
 
-PYTHON_V1 = Environment("python_v1.py", "mcp==1.30.0")
-PYTHON_V2 = Environment("python_v2.py", "mcp==2.3.0")
-TYPESCRIPT_V1 = Environment("typescript_v1.mjs", "@modelcontextprotocol/sdk@1.32.2")
-TYPESCRIPT_V2 = Environment("typescript_v2.mjs", "@modelcontextprotocol/client@2.4.0")
-ENVIRONMENTS = (PYTHON_V1, PYTHON_V2, TYPESCRIPT_V1, TYPESCRIPT_V2)
+PYTHON_V1 = Environment("python_v1", ("mcp==1.30.0",))
+PYTHON_V2 = Environment("python_v2", ("mcp==2.3.0", "mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19"))
+FASTMCP_3 = Environment("fastmcp_3", ("fastmcp==3.4.10", "mcp==1.30.0"))
+# It asks for a release of certifi that the registries do not have. An older release of it needs the same otherwise.
+FASTMCP_4 = Environment("fastmcp_4", ("fastmcp==4.1.2", "mcp==2.3.0"), ("fastmcp==4.1.4", "fastmcp-slim==4.1.4"))
+TYPESCRIPT_V1 = Environment(
+    "typescript_v1",
+    (
+        "@modelcontextprotocol/sdk@1.32.2",
+        "@modelcontextprotocol/server-everything@2026.8.31",
+        "@modelcontextprotocol/server-filesystem@2026.8.31",
+        "@modelcontextprotocol/server-memory@2026.8.31",
+    ),
+)
+TYPESCRIPT_V2 = Environment(
+    "typescript_v2", ("@modelcontextprotocol/client@2.4.0", "@modelcontextprotocol/server@2.4.0")
+)
+UV = Environment("uv", ("uv==0.13.7",))
+
+#: Those that take longest come first.
+ENVIRONMENTS = (FASTMCP_3, FASTMCP_4, TYPESCRIPT_V1, PYTHON_V2, PYTHON_V1, TYPESCRIPT_V2, UV)
 
 
 def say(line: str) -> None:
@@ -107,7 +131,7 @@ def run(*command: str) -> str:
 
 
 def check_node() -> None:
-    needed = f"The TypeScript clients need Node.js {OLDEST_NODE} or newer with npm on the PATH"
+    needed = f"The TypeScript SDKs need Node.js {OLDEST_NODE} or newer with npm on the PATH"
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             raise NotInstalled(f"{needed}, and there is no {program!r}.")

@@ -22,7 +22,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-TYPESCRIPT = Environment("typescript_v1.mjs", "@modelcontextprotocol/sdk@0.0.0")
+TYPESCRIPT = Environment("typescript_v1", ("@modelcontextprotocol/sdk@0.0.0",))
 
 
 def test_without_node_it_says_what_is_needed(path: Path, tmp_path: Path) -> None:
@@ -60,10 +60,24 @@ def test_an_environment_is_made_once_and_again_after_a_failure(path: Path, tmp_p
     program(path, "npm", "exit 1")
     assert TYPESCRIPT.made(tmp_path) == folder
     with pytest.raises(NotInstalled):
-        TYPESCRIPT._replace(package="@modelcontextprotocol/sdk@0.0.1").made(tmp_path)
+        TYPESCRIPT._replace(packages=("@modelcontextprotocol/sdk@0.0.1",)).made(tmp_path)
 
 
 def test_an_installer_that_hangs_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environments, "INSTALL_SECONDS", 0.1)
     with pytest.raises(NotInstalled, match=r"This took longer than 0\.1 s: sleep 60"):
         environments.run("sleep", "60")
+
+
+def test_programs_are_found_where_the_installer_puts_them(path: Path, tmp_path: Path) -> None:
+    program(path, "node", "echo v20.0.0")
+    program(path, "npm", "exit 0")
+    folder = TYPESCRIPT.made(tmp_path)
+    assert TYPESCRIPT.executable("server", tmp_path) == str(folder / "node_modules" / ".bin" / "server")
+    own = tmp_path / "own.mjs"
+    own.touch()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    for _ in range(2):
+        assert TYPESCRIPT.command(own, scratch, tmp_path) == ["node", str(scratch / "own.mjs")]
+    assert (scratch / "node_modules").readlink() == folder / "node_modules"

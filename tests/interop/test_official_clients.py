@@ -30,7 +30,11 @@ class Client(NamedTuple):
     probes: bool = False
 
     def __str__(self) -> str:
-        return "-".join(filter(None, [self.environment.program.split(".")[0], self.mode]))
+        return "-".join(filter(None, [self.environment.name, self.mode]))
+
+    @property
+    def program(self) -> Path:
+        return HERE / "clients" / (self.environment.name + (".py" if self.environment.is_python else ".mjs"))
 
 
 CLIENTS = [
@@ -60,7 +64,7 @@ def visited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     scratch = tmp_path_factory.mktemp(str(client))
     endings = scratch / "endings"
     endings.mkdir()
-    command = client.environment.command(scratch)
+    command = client.environment.command(client.program, scratch)
     command += [client.mode] if client.mode else []
     command += [sys.executable, str(HERE / "witness.py"), str(endings), *SERVER]
     log = scratch / "stderr"

@@ -1,0 +1,105 @@
+"""What the inns of all Python SDKs have in common: their decorators have the same names."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import BaseModel
+
+NAME = "inn"
+INSTRUCTIONS = "A small inn, for trying clients."
+NOTES = "interop://notes"
+CITIES = ["Oslo", "Osaka", "Paris"]
+
+pages = {NOTES: "Bring a coat."}
+
+
+class Forecast(BaseModel):
+    city: str
+    celsius: list[int]
+
+
+class Stay(BaseModel):
+    nights: int
+    breakfast: bool
+
+
+def question(room: str) -> str:
+    return f"How long do you stay in {room}?"
+
+
+def booked(room: str, stay: Stay) -> str:
+    return f"{room}: {stay.nights} nights, breakfast {stay.breakfast}"
+
+
+def complete(value: str) -> list[str]:
+    return [city for city in CITIES if city.startswith(value)]
+
+
+def furnish(server: Any, context: type, tool_error: type[Exception], announce_change: Callable[[Any], Any]) -> None:
+    """Add to the server what only differs by these two classes, and by how a change of the notes is announced."""
+    go_on = asyncio.Event()
+    was_cancelled = asyncio.Event()
+
+    @server.tool()
+    def greet(name: str) -> str:
+        return f"Hello, {name}!"
+
+    @server.tool()
+    async def forecast(city: str, days: int = 3) -> Forecast:
+        return Forecast(city=city, celsius=list(range(days)))
+
+    @server.tool()
+    def refuse(reason: str) -> str:
+        raise tool_error(reason)
+
+    @server.tool()
+    async def climb(steps: int, ctx: context) -> str:
+        """Reports each step, and then waits for ``release``."""
+        for step in range(1, steps + 1):
+            await ctx.report_progress(step, steps, f"step {step}")
+        try:
+            await go_on.wait()
+        except asyncio.CancelledError:
+            was_cancelled.set()
+            raise
+        go_on.clear()
+        return f"climbed {steps} steps"
+
+    @server.tool()
+    async def release() -> str:
+        go_on.set()
+        return "released"
+
+    @server.tool()
+    async def stopped() -> str:
+        """Says so when a climb has been cancelled."""
+        await asyncio.wait_for(was_cancelled.wait(), 30)
+        return "stopped"
+
+    @server.tool()
+    async def announce(text: str, ctx: context) -> str:
+        await ctx.info(text)
+        return "announced"
+
+    @server.tool()
+    async def rewrite(text: str, ctx: context) -> str:
+        pages[NOTES] = text
+        await announce_change(ctx)
+        return "rewritten"
+
+    @server.resource(NOTES)
+    def notes() -> str:
+        return pages[NOTES]
+
+    @server.resource("interop://dot", mime_type="image/png")
+    def dot() -> bytes:
+        return b"\x89PNG\r\n"
+
+    @server.resource("interop://cities/{city}")
+    def about(city: str) -> str:
+        return f"{city} is a city."
+
+    @server.prompt()
+    def plan(city: str) -> str:
+        return f"Plan a day in {city}."

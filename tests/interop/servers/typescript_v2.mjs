@@ -1,0 +1,110 @@
+// The inn, written with version 2 of the official TypeScript SDK.
+
+import { EventEmitter, once } from "node:events";
+
+import { acceptedContent, completable, inputRequired, McpServer, ResourceTemplate } from "@modelcontextprotocol/server";
+import { serveStdio } from "@modelcontextprotocol/server/stdio";
+import { z } from "zod";
+
+const NOTES = "interop://notes";
+const CITIES = ["Oslo", "Osaka", "Paris"];
+const Stay = z.object({ nights: z.number().int(), breakfast: z.boolean() });
+
+const pages = { [NOTES]: "Bring a coat." };
+const seen = new EventEmitter();
+let stops = 0;
+
+const text = (said) => ({ content: [{ type: "text", text: said }] });
+const complete = (value) => CITIES.filter((city) => city.startsWith(value));
+
+function open() {
+  const server = new McpServer(
+    { name: "inn", version: "1.0.0" },
+    { capabilities: { logging: {}, resources: { subscribe: true } }, instructions: "A small inn, for trying clients." },
+  );
+
+  server.registerTool("greet", { inputSchema: z.object({ name: z.string() }) }, ({ name }) => text(`Hello, ${name}!`));
+
+  server.registerTool(
+    "forecast",
+    {
+      inputSchema: z.object({ city: z.string(), days: z.number().int().default(3) }),
+      outputSchema: z.object({ city: z.string(), celsius: z.array(z.number().int()) }),
+    },
+    ({ city, days }) => {
+      const structuredContent = { city, celsius: [...Array(days).keys()] };
+      return { ...text(JSON.stringify(structuredContent)), structuredContent };
+    },
+  );
+
+  server.registerTool("refuse", { inputSchema: z.object({ reason: z.string() }) }, ({ reason }) => {
+    throw new Error(reason);
+  });
+
+  // Reports each step, and then waits for "release".
+  server.registerTool("climb", { inputSchema: z.object({ steps: z.number().int() }) }, async ({ steps }, { mcpReq }) => {
+    for (let step = 1; step <= steps; step++) {
+      if (mcpReq._meta?.progressToken === undefined) break;
+      const params = { progressToken: mcpReq._meta.progressToken, progress: step, total: steps, message: `step ${step}` };
+      await mcpReq.notify({ method: "notifications/progress", params });
+    }
+    mcpReq.signal.addEventListener("abort", () => {
+      stops++;
+      seen.emit("stop");
+    });
+    await once(seen, "release", { signal: mcpReq.signal });
+    return text(`climbed ${steps} steps`);
+  });
+
+  server.registerTool("release", {}, () => {
+    seen.emit("release");
+    return text("released");
+  });
+
+  // Says so when a climb has been cancelled.
+  server.registerTool("stopped", {}, async () => {
+    if (!stops) await once(seen, "stop");
+    return text("stopped");
+  });
+
+  server.registerTool("book", { inputSchema: z.object({ room: z.string() }) }, ({ room }, { mcpReq }) => {
+    const answer = mcpReq.inputResponses?.stay;
+    if (answer === undefined) {
+      const stay = inputRequired.elicit({ message: `How long do you stay in ${room}?`, requestedSchema: Stay });
+      return inputRequired({ inputRequests: { stay } });
+    }
+    const stay = acceptedContent(mcpReq.inputResponses, "stay", Stay);
+    return text(`${room}: ${stay ? `${stay.nights} nights, breakfast ${stay.breakfast}` : answer.action}`);
+  });
+
+  server.registerTool("announce", { inputSchema: z.object({ text: z.string() }) }, async ({ text: data }, { mcpReq }) => {
+    await mcpReq.log("info", data);
+    return text("announced");
+  });
+
+  server.registerTool("rewrite", { inputSchema: z.object({ text: z.string() }) }, async ({ text: said }) => {
+    pages[NOTES] = said;
+    await server.server.sendResourceUpdated({ uri: NOTES });
+    return text("rewritten");
+  });
+
+  server.registerResource("notes", NOTES, {}, ({ href }) => ({ contents: [{ uri: href, text: pages[NOTES] }] }));
+  server.registerResource("dot", "interop://dot", { mimeType: "image/png" }, ({ href }) => ({
+    contents: [{ uri: href, mimeType: "image/png", blob: "iVBORw0K" }],
+  }));
+  const cities = new ResourceTemplate("interop://cities/{city}", { list: undefined, complete: { city: complete } });
+  server.registerResource("cities", cities, {}, ({ href }, { city }) => ({
+    contents: [{ uri: href, text: `${city} is a city.` }],
+  }));
+
+  server.registerPrompt("plan", { argsSchema: z.object({ city: completable(z.string(), complete) }) }, ({ city }) => ({
+    messages: [{ role: "user", content: { type: "text", text: `Plan a day in ${city}.` } }],
+  }));
+
+  // The older revisions subscribe with these. All changes are sent to everyone.
+  server.server.setRequestHandler("resources/subscribe", () => ({}));
+  server.server.setRequestHandler("resources/unsubscribe", () => ({}));
+  return server;
+}
+
+serveStdio(open);
