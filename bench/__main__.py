@@ -6,11 +6,11 @@ import argparse
 import platform
 import sys
 
-from bench import behaviour, server, wire
+from bench import behaviour, client, server, wire
 
-PARTS = {"wire": wire.run, "server": server.run, "behaviour": behaviour.run}
+PARTS = {"wire": wire.run, "server": server.run, "client": client.run, "behaviour": behaviour.run}
 #: What runs if nothing is named: what measures. The rest only observes, and takes a minute.
-USUAL = ["wire", "server"]
+USUAL = ["wire", "server", "client"]
 
 
 def main() -> int:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
 from bench.traffic import Calls, Era, Failed
 
-__all__ = ["ENVIRONMENT", "Driven", "driven"]
+__all__ = ["CHUNK", "ENVIRONMENT", "PATIENCE", "Driven", "Ended", "TooSlow", "driven", "launched", "read_line"]
 
 CHUNK = 64 * 1024
-#: A server that takes longer than this, all in all, hangs. It is killed, which ends every wait for it.
+#: A process that takes longer than this, all in all, hangs. It is killed, which ends every wait for it.
 PATIENCE = 120.0
 
 #: Without the settings of whoever runs this, such as to write no bytecode, which would compile every module each time.
@@ -29,30 +30,60 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 
 
 class Ended(Exception):
-    """The server sends no more, though it should."""
+    """The process sends no more, though it should."""
+
+
+class TooSlow(Failed):
+    """A process was killed, because it took longer than it may."""
 
 
 @contextmanager
-def driven(command: Sequence[str], era: Era) -> Iterator[Driven]:
-    """A server that has been opened in that era, until it is left; `Failed` if it dies before, or says more after."""
+def launched(
+    command: Sequence[str], *, patience: float = PATIENCE, environment: Mapping[str, str] = ENVIRONMENT
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with pipes, until it is left; `Failed`, with its last words, if it ends before."""
     with tempfile.TemporaryFile() as stderr:
-        started = time.perf_counter()
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0, env=ENVIRONMENT
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0, env=environment
         )
-        watchdog = threading.Timer(PATIENCE, process.kill)
+        watchdog = threading.Timer(patience, process.kill)
         watchdog.daemon = True
         watchdog.start()
         try:
             with process:
-                yield (server := Driven(process, era, started))
-                server.finish()
+                yield process
         except (Ended, BrokenPipeError):
+            if process.returncode == -signal.SIGKILL:
+                raise TooSlow(f"{command} was not done after {patience:g} s") from None
             stderr.seek(0)
             last_words = stderr.read()[-2000:].decode(errors="replace").strip()
             raise Failed(f"{command} ended instead of answering. Its last words: {last_words or 'none'}") from None
         finally:
             watchdog.cancel()
+
+
+def read_some(fd: int) -> bytes:
+    """What there is, as soon as there is something."""
+    if chunk := os.read(fd, CHUNK):
+        return chunk
+    raise Ended
+
+
+def read_line(fd: int) -> bytes:
+    """One line, with its newline. Nothing may follow it."""
+    line = read_some(fd)
+    while not line.endswith(b"\n"):
+        line += read_some(fd)
+    return line
+
+
+@contextmanager
+def driven(command: Sequence[str], era: Era) -> Iterator[Driven]:
+    """A server that has been opened in that era, until it is left; `Failed` if it dies before, or says more after."""
+    started = time.perf_counter()
+    with launched(command) as process:
+        yield (server := Driven(process, era, started))
+        server.finish()
 
 
 class Driven:
@@ -74,7 +105,7 @@ class Driven:
     def ask(self, line: bytes) -> bytes:
         """The answer to one line."""
         os.write(self._stdin, line)
-        return self._line()
+        return read_line(self._stdout)
 
     def finish(self) -> None:
         """Ends the conversation; `Failed` if the server has more to say than its answers."""
@@ -90,7 +121,7 @@ class Driven:
             request = calls.data[begin:end]
             started = clock()
             os.write(self._stdin, request)
-            answers.append(self._line())
+            answers.append(read_line(self._stdout))
             times.append(clock() - started)
         calls.check(b"".join(answers))
         return times
@@ -107,7 +138,7 @@ class Driven:
                 written += self._write(data[written:allowed])
                 if written < allowed and not select.select([self._stdout], [self._stdin], [])[0]:
                     continue
-            chunk = self._read()
+            chunk = read_some(self._stdout)
             answers.append(chunk)
             answered += chunk.count(b"\n")
             allowed = bounds[min(answered + window, count)]
@@ -121,15 +152,3 @@ class Driven:
             return os.write(self._stdin, data)
         except BlockingIOError:
             return 0
-
-    def _line(self) -> bytes:
-        line = self._read()
-        while not line.endswith(b"\n"):
-            line += self._read()
-        return line
-
-    def _read(self) -> bytes:
-        """What there is, as soon as there is something."""
-        if chunk := os.read(self._stdout, CHUNK):
-            return chunk
-        raise Ended

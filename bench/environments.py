@@ -10,7 +10,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-__all__ = ["CONTENDERS", "pin", "python_with"]
+__all__ = ["CONTENDERS", "ROOT", "pin", "python_with"]
 
 ROOT = Path(__file__).parent.parent
 CONTENDERS = ROOT / "bench" / "contenders"

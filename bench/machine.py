@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["ForeignWork", "cpu_seconds", "pinned", "resident_megabytes"]
+__all__ = ["ForeignWork", "cpu_seconds", "peak_megabytes", "pinned", "resident_megabytes"]
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -32,8 +32,17 @@ def cpu_seconds(pid: int) -> float:
 
 def resident_megabytes(pid: int) -> float:
     """The memory that a process holds now, in megabytes of a million bytes."""
+    return _megabytes(pid, "VmRSS")
+
+
+def peak_megabytes(pid: int) -> float:
+    """The most that it has held so far."""
+    return _megabytes(pid, "VmHWM")
+
+
+def _megabytes(pid: int, name: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(name):
             return int(line.split()[1]) * 1024 / 1e6
     raise ProcessLookupError(f"process {pid} has ended: it holds no memory any more")
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple, TypeVar
 
-__all__ = ["Row", "best_of", "show"]
+__all__ = ["Row", "best_of", "show", "versus"]
+
+Figures = TypeVar("Figures")
 
 
 class Row(NamedTuple):
@@ -39,3 +42,19 @@ def show(title: str, rows: Sequence[Row]) -> None:
             reached = row.ratio <= row.aim if row.less_is_better else row.ratio >= row.aim
             line += f"   aim {'<=' if row.less_is_better else '>='} {row.aim:g}: {'reached' if reached else 'MISSED'}"
         print(line, flush=True)
+
+
+def versus(
+    name: str,
+    rounds: Mapping[str, Sequence[Figures]],
+    us: str,
+    them: str,
+    figure: Callable[[Figures], float],
+    aim: float | None = None,
+    *,
+    less_is_better: bool = False,
+) -> Row:
+    """One contender against another: the median of the ratios, of which both sides are of the same round."""
+    ratios = [figure(ours) / figure(theirs) for ours, theirs in zip(rounds[us], rounds[them], strict=True)]
+    spread = f"{min(ratios):,.2f} to {max(ratios):,.2f}"
+    return Row(f"{name}, against {them}", spread, median(ratios), aim, less_is_better)

@@ -13,7 +13,7 @@ import msgspec
 from bench.driver import Driven, driven
 from bench.environments import CONTENDERS, pin, python_with
 from bench.machine import ForeignWork, cpu_seconds, pinned, resident_megabytes
-from bench.measure import Row, show
+from bench.measure import Row, show, versus
 from bench.traffic import LEGACY, MODERN, Calls, Era, Failed, Mirrored
 
 __all__ = ["run"]
@@ -192,9 +192,9 @@ def show_loads(title: str, loads: Rounds[Load]) -> None:
 def start_rows(starts: Rounds[Start]) -> list[Row]:
     idle = median(start.megabytes for start in starts[OURS])
     return [
-        versus("first answer", starts, MINIMAL, lambda start: start.seconds),
-        versus("first answer", starts, BARE, lambda start: start.seconds, 3, less_is_better=True),
-        versus("idle memory", starts, BARE, lambda start: start.megabytes, 1.9, less_is_better=True),
+        versus("first answer", starts, OURS, MINIMAL, lambda start: start.seconds),
+        versus("first answer", starts, OURS, BARE, lambda start: start.seconds, 3, less_is_better=True),
+        versus("idle memory", starts, OURS, BARE, lambda start: start.megabytes, 1.9, less_is_better=True),
         Row("idle memory, against 26 MB", f"{idle:.1f} MB", idle / 26, 1, less_is_better=True),
     ]
 
@@ -203,24 +203,9 @@ def load_rows(loads: Mapping[str, Rounds[Load]]) -> list[Row]:
     rows = []
     for era, rounds in loads.items():
         in_flight = f"{era} {WINDOW} in flight"
-        rows.append(versus(f"{era} p50", rounds, BARE, lambda load: load.p50, 2.5, less_is_better=True))
-        rows.append(versus(in_flight, rounds, BARE, lambda load: load.in_flight, 0.4))
+        rows.append(versus(f"{era} p50", rounds, OURS, BARE, lambda load: load.p50, 2.5, less_is_better=True))
+        rows.append(versus(in_flight, rounds, OURS, BARE, lambda load: load.in_flight, 0.4))
         if OFFICIAL in rounds:
-            rows.append(versus(f"{era} one by one", rounds, OFFICIAL, lambda load: load.alone, 20))
-            rows.append(versus(in_flight, rounds, OFFICIAL, lambda load: load.in_flight, 20))
+            rows.append(versus(f"{era} one by one", rounds, OURS, OFFICIAL, lambda load: load.alone, 20))
+            rows.append(versus(in_flight, rounds, OURS, OFFICIAL, lambda load: load.in_flight, 20))
     return rows
-
-
-def versus(
-    name: str,
-    rounds: Rounds[Figures],
-    other: str,
-    figure: Callable[[Figures], float],
-    aim: float | None = None,
-    *,
-    less_is_better: bool = False,
-) -> Row:
-    """Ours against another. The two sides of a ratio are of the same round."""
-    ratios = [figure(us) / figure(them) for us, them in zip(rounds[OURS], rounds[other], strict=True)]
-    spread = f"{min(ratios):,.2f} to {max(ratios):,.2f}"
-    return Row(f"{name}, against {other}", spread, median(ratios), aim, less_is_better)

@@ -1,0 +1,17 @@
+"""The client of mcpipe."""
+
+import asyncio
+
+from bench.contenders.async_orders import clock, obey
+from bench.contenders.orders import asked
+from mcpipe import connect
+
+
+async def main() -> None:
+    era, command = asked()
+    started = clock()
+    async with connect(command, revisions=["2025-11-25"] if era == "legacy" else None) as client:
+        await obey(client, started)
+
+
+asyncio.run(main())
