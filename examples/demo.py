@@ -1,13 +1,15 @@
 """A tour of what there is, with a real server process: ``make demo``.
 
-Starts examples/weather.py as a client would, speaks both eras of the protocol with it on one pair of pipes, sends it
-garbage, lets it end, and then tests the same server in this process. Fails if anything is not as it says.
+Starts examples/weather.py by hand, speaks both eras of the protocol with it on one pair of pipes, sends it garbage and
+lets it end; then a client does so, and survives a crash. Fails if anything is not as it says.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.weather import server
-from mcpipe import connect
+from mcpipe import ServerExited, connect
 from mcpipe.revisions import LATEST, LATEST_LEGACY
 from mcpipe.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 
@@ -101,8 +103,30 @@ def with_a_process() -> None:
     assert code == 0
 
 
+async def with_a_client() -> None:
+    show("6. A client launches the server. It is killed in the middle of its work, and starts again.")
+    async with connect([sys.executable, SCRIPT]) as client:
+        process = client.process
+        assert process is not None
+        assert process.pid is not None
+        print(f"   {client}, pid {process.pid}")
+        os.kill(process.pid, signal.SIGKILL)
+        today = await client.read_resource("weather://Oslo/today")
+        print(f"   weather://Oslo/today: {today.contents[0].text}, pid {process.pid}, restarts: {process.restarts}")
+        assert (today.contents[0].text, process.restarts, process.exits[0].signal) == ("snow", 1, "SIGKILL")
+
+
+async def with_one_that_cannot_start() -> None:
+    show("7. A server that cannot start says why.")
+    try:
+        async with connect([sys.executable, "-c", "raise SystemExit('the key is missing')"], stderr="capture"):
+            raise AssertionError("It started.")
+    except ServerExited as error:
+        print(f"   {error}")
+
+
 async def in_this_process() -> None:
-    show("6. The same server in this process, as its tests would use it.")
+    show("8. The same server in this process, as its tests would use it.")
     async with connect(server) as client:
         print(f"   {client.server_info}, speaking {client.revision}")
         result = await client.call_tool("forecast", {"city": "Oslo"})
@@ -112,5 +136,7 @@ async def in_this_process() -> None:
 
 if __name__ == "__main__":
     with_a_process()
+    asyncio.run(with_a_client())
+    asyncio.run(with_one_that_cannot_start())
     asyncio.run(in_this_process())
-    print("\nAll as it should be. Next: docs/tutorial/first-server.md")
+    print("\nAll as it should be. Next: docs/tutorial/first-server.md and docs/tutorial/first-client.md")

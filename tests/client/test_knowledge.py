@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcpipe.client.client import Client
-from mcpipe.errors import ProtocolError
+from mcpipe.errors import ProtocolError, RemoteError
 from mcpipe.types.meta import SUBSCRIPTION_ID
 from tests.client.peers import COMPLETE, Peer, legacy, modern, skip, talk, turns
 from tests.client.restarting import after_discovery, talk_through
@@ -45,6 +45,20 @@ def test_a_list_that_stays_fresh_is_not_asked_for_again() -> None:
         assert [tool.name for tool in (await client.tools_page("2")).tools] == ["b"]
         skip(60)
         assert await names(client) == ["c"]
+
+    talk(modern(play), body)
+
+
+def test_pages_of_a_list_that_do_not_fit_together_are_forgotten() -> None:
+    async def play(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/list"), {**FRESH, **listed("a"), "nextCursor": "2"})
+        peer.refuse(await peer.expect("tools/list"), -32602)
+        peer.answer(await peer.expect("tools/list"), {**FRESH, **listed("b")})
+
+    async def body(client: Client) -> None:
+        with pytest.raises(RemoteError):
+            await client.list_tools()
+        assert await names(client) == ["b"]
 
     talk(modern(play), body)
 

@@ -15,7 +15,7 @@ from mcpipe.client.calls import describe
 from mcpipe.client.couriers import OnProgress
 from mcpipe.client.keeping import Keeper
 from mcpipe.client.rounds import MAX_ROUNDS, next_round, read_result
-from mcpipe.errors import Closed, McpipeError, ProtocolError, RequestLost, ServerDown
+from mcpipe.errors import Closed, McpipeError, ProtocolError, RemoteError, RequestLost, ServerDown
 from mcpipe.protocol.restart import may_resend
 from mcpipe.types.base import CacheableResult, Result
 from mcpipe.types.input import InputRequiredResult
@@ -156,7 +156,13 @@ class Requests:
     async def page(self, method: str, kind: type[_Page], cursor: str | None, timeout: Timeout, meta: Meta) -> _Page:
         """One page of a list."""
         params = {} if cursor is None else {"cursor": cursor}
-        page = await self.recall(method, params, kind, timeout, meta=meta)
+        try:
+            page = await self.recall(method, params, kind, timeout, meta=meta)
+        except RemoteError:
+            if cursor is not None and self._cache is not None:
+                # The list is not what it was when the cursor was given, and pages that are known do not fit together.
+                self._cache.forget(method)
+            raise
         if isinstance(page, ListToolsResult):
             self._toolbox.learn(page.tools)
         return page

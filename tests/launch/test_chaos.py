@@ -1,0 +1,80 @@
+"""A server that is killed again and again, at random moments, under callers that want nothing but answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from itertools import count
+
+import pytest
+
+from mcpipe import Client, RequestLost, connect
+from mcpipe.client import Missed
+from mcpipe.client.process import ServerProcess
+from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, Stage, run, say, until
+from tests.launch.remains import memory
+
+KILLS = 200
+CALLERS = 32
+#: A tenth of the kills warm everything up; after them, memory may not grow by more than this.
+WARM_UP, GROWTH = 20, 16 << 20
+
+
+@pytest.mark.req("LIF-4", "LIF-5", "LIF-6", "LIF-7", "FRM-8")
+@pytest.mark.parametrize("revision", ERAS)
+def test_two_hundred_kills_under_thirty_two_callers(stage: Stage, revision: str) -> None:
+    chance = random.Random(4)
+    answered = lost = 0
+    sizes: list[int] = []
+
+    async def read(client: Client, caller: int, is_done: asyncio.Event) -> None:
+        """Read, and read again; each answer has to be that to one's own question."""
+        nonlocal answered, lost
+        for number in count():
+            if is_done.is_set():
+                return
+            text = f"{caller}-{number}"
+            try:
+                if number % 4:
+                    assert await say(client, "echo", text=text) == text
+                else:
+                    (contents,) = (await client.read_resource(f"test://{text}")).contents
+                    assert contents.uri == f"test://{text}"
+            except RequestLost:
+                lost += 1  # with as many processes as it may be sent to
+            else:
+                answered += 1
+
+    async def kill_again_and_again(process: ServerProcess) -> None:
+        """At any moment of its life: while it starts, while it says who it is, while it answers."""
+        killed: set[int | None] = {None}
+        while len(killed) <= KILLS:
+            await until(lambda: process.pid not in killed, "another start")
+            await asyncio.sleep(chance.random() * 0.05)
+            pid = process.pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+            if len(killed) > WARM_UP and len(killed) % 10 == 0:
+                sizes.append(memory())
+
+    async def main() -> None:
+        command = stage.command("good", revisions=[revision])
+        async with connect(command, restart=EAGER, stop=HASTY_STOP, waits=HASTY_WAITS) as client:
+            await client.list_tools()
+            assert client.process is not None
+            is_done = asyncio.Event()
+            async with client.listen(tools=True) as changes, asyncio.TaskGroup() as group:
+                for caller in range(CALLERS):
+                    group.create_task(read(client, caller, is_done))
+                await kill_again_and_again(client.process)
+                is_done.set()
+                assert await anext(changes) == Missed()
+            assert await say(client, "echo", text="at last") == "at last"
+
+    run(main())
+    assert stage.living() == []
+    assert answered > lost
+    assert sizes[-1] - sizes[0] < GROWTH
