@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from mcpipe.client.client import Client
@@ -322,3 +323,23 @@ def test_listening_needs_something_to_listen_for() -> None:
         assert client.listen(resources=["a:b"]).timeout == 60
 
     talk(modern(nothing), body)
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"9" * 5000])
+def test_a_number_that_python_cannot_read_is_an_error_like_any_other(number: bytes) -> None:
+    async def play(peer: Peer) -> None:
+        peer.refuse(await peer.expect("tools/call"), -1, data=msgspec.Raw(number))
+        peer.refuse(await peer.expect("subscriptions/listen"), -1, data=msgspec.Raw(number))
+        peer.answer(await peer.expect("x/y"), msgspec.Raw(b'{"n":' + number + b"}"))
+
+    async def body(client: Client) -> None:
+        with pytest.raises(RemoteError) as caught:
+            await client.call_tool("x")
+        assert caught.value.data == number.decode()
+        with pytest.raises(RemoteError):
+            async with client.listen(tools=True):
+                pass
+        with pytest.raises(ProtocolError, match="result of x/y cannot be read"):
+            await client.request("x/y")
+
+    talk(modern(play), body)

@@ -49,6 +49,20 @@ def test_it_may_be_opened_in_one_task_and_closed_in_another() -> None:
 
 
 @pytest.mark.req("LIF-11")
+@pytest.mark.parametrize("after", range(6))
+def test_it_may_be_closed_while_it_is_opened(after: int) -> None:
+    async def main() -> None:
+        connecting = connect(modern(nothing))
+        opening = asyncio.ensure_future(connecting.__aenter__())
+        await turns(after)
+        await connecting.__aexit__(None, None, None)
+        result = (await asyncio.gather(opening, return_exceptions=True))[0]
+        assert isinstance(result, Closed | Client)
+
+    run(main())
+
+
+@pytest.mark.req("LIF-11")
 def test_a_cancelled_close_goes_on() -> None:
     async def main() -> None:
         peer = modern(nothing)

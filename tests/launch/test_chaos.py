@@ -7,12 +7,14 @@ import os
 import random
 import signal
 from itertools import count
+from typing import Any
 
 import pytest
 
-from mcpipe import Client, RequestLost, connect
+from mcpipe import Client, McpipeError, RequestLost, connect
 from mcpipe.client import Missed
 from mcpipe.client.process import ServerProcess
+from mcpipe.types import CallToolResult
 from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, Stage, run, say, until
 from tests.launch.remains import memory
 
@@ -30,14 +32,16 @@ def test_two_hundred_kills_under_thirty_two_callers(stage: Stage, revision: str)
     sizes: list[int] = []
 
     async def read(client: Client, caller: int, is_done: asyncio.Event) -> None:
-        """Read, and read again; each answer has to be that to one's own question."""
+        """Read, and read again; each answer has to be that to one's own question. The first of them acts instead."""
         nonlocal answered, lost
         for number in count():
             if is_done.is_set():
                 return
             text = f"{caller}-{number}"
             try:
-                if number % 4:
+                if caller == 0:
+                    await client.call_tool("act", {"text": text})
+                elif number % 4:
                     assert await say(client, "echo", text=text) == text
                 else:
                     (contents,) = (await client.read_resource(f"test://{text}")).contents
@@ -77,4 +81,56 @@ def test_two_hundred_kills_under_thirty_two_callers(stage: Stage, revision: str)
     run(main())
     assert stage.living() == []
     assert answered > lost
+    acts = [call["params"]["arguments"]["text"] for call in stage.log.calls("act")]
+    assert len(acts) == len(set(acts)), "something was done twice"
     assert sizes[-1] - sizes[0] < GROWTH
+
+
+@pytest.mark.req("LIF-4", "LIF-11", "CAN-1", "SUB-4")
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("revision", ERAS)
+def test_a_random_walk_through_everything(stage: Stage, revision: str, seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def listen(client: Client) -> None:
+        async with client.listen(tools=True, resources=["test://one"]) as changes:
+            async for _ in changes:
+                pass
+
+    async def main() -> None:
+        command = stage.command("good", revisions=[revision])
+        client = await connect(command, restart=EAGER, stop=HASTY_STOP, waits=HASTY_WAITS, timeout=5)
+        assert client.process is not None
+        open_ones: list[asyncio.Task[Any]] = []
+        for _ in range(60):
+            match chance.randrange(8):
+                case 0 if client.process.pid is not None:
+                    os.kill(client.process.pid, signal.SIGKILL)
+                case 1:
+                    open_ones.append(asyncio.create_task(listen(client)))
+                case 2 if open_ones:
+                    chance.choice(open_ones).cancel()
+                case 3:
+                    await asyncio.sleep(chance.random() * 0.05)
+                case 4:
+                    tool = chance.choice(["hold", "act", "drip"])
+                    open_ones.append(asyncio.create_task(client.call_tool(tool, on_progress=lambda *_: None)))
+                case 5:
+                    changed = {"method": "notifications/tools/list_changed", "times": chance.randrange(5)}
+                    open_ones.append(asyncio.create_task(client.call_tool("change", changed)))
+                case _:
+                    open_ones.append(asyncio.create_task(client.call_tool("echo", {"text": "x"})))
+            for _ in range(chance.randrange(5)):
+                await asyncio.sleep(0)
+        closing = [asyncio.create_task(client.close()) for _ in range(3)]
+        if chance.randrange(2):
+            await asyncio.sleep(0)
+            closing[0].cancel()
+        for outcome in await asyncio.gather(*open_ones, *closing, return_exceptions=True):
+            assert outcome is None or isinstance(outcome, CallToolResult | McpipeError | asyncio.CancelledError), (
+                outcome
+            )
+        await client.close()
+        assert stage.living() == []
+
+    run(main(), debug=True)

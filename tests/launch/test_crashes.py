@@ -144,13 +144,14 @@ def test_an_end_in_the_middle_of_an_answer(stage: Stage) -> None:
 
 
 @BOTH
-@pytest.mark.req("LIF-5", "LIF-9")
-def test_one_that_closes_its_stdout_is_lost(stage: Stage, revision: str) -> None:
-    options = {"mute_after": 2 if revision == MODERN else 3, "silent_on": ["tools/call"]}
+@pytest.mark.req("LIF-5", "LIF-9", "FRM-6")
+@pytest.mark.parametrize(("torn", "how"), [(False, "closed the connection"), (True, "in the middle of a message")])
+def test_one_that_closes_its_stdout_is_lost(stage: Stage, revision: str, torn: bool, how: str) -> None:
+    options = {"mute_after": 2 if revision == MODERN else 3, "silent_on": ["tools/call"], "torn": torn}
 
     async def main() -> None:
         async with connection(stage, "hanging", revision, options, revisions=[revision]) as client:
-            with pytest.raises(RequestLost) as caught:
+            with pytest.raises(RequestLost, match=how) as caught:
                 await client.call_tool("hold")
             assert "hanging" in str(caught.value)
 

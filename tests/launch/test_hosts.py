@@ -112,26 +112,28 @@ def test_a_host_that_is_ended_with_its_whole_group(stage: Stage, number: int) ->
 
 
 @pytest.mark.req("LIF-4")
-def test_a_host_that_is_killed_while_it_connects(stage: Stage) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_host_that_is_ended_while_it_connects(stage: Stage, number: int) -> None:
     host = Host("stays", stage.command("hanging", silent_on=["*"]))
     until_now(lambda: "server/discover" in stage.log.methods(), "the probe")
     host.descendants = descendants_of(host.process.pid)
-    host.process.kill()
-    host.end()
+    host.process.send_signal(number)
+    _, errors = host.end()
     nothing_is_left(stage, host)
+    assert not [alarm for alarm in ALARMS if alarm in errors], errors
 
 
 @pytest.mark.req("LIF-4")
-def test_a_host_that_is_killed_while_it_closes(stage: Stage) -> None:
-    host = Host("closes", stage.command("stubborn", **STUBBORN))
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_host_that_is_ended_while_it_closes(stage: Stage, number: int) -> None:
+    host = Host("stays", stage.command("stubborn", **STUBBORN))
     host.wait_until_ready()
+    host.process.send_signal(signal.SIGINT)
     until_now(lambda: "end of input" in stage.log.events(), "the closing")
-    host.process.kill()
-    host.end()
-    # This one is patient with its server, and so is who looks after it: the time it grants cannot be waited for here.
-    for pid in stage.living():
-        os.kill(pid, signal.SIGKILL)
+    host.process.send_signal(number)
+    _, errors = host.end()
     nothing_is_left(stage, host)
+    assert not [alarm for alarm in ALARMS if alarm in errors], errors
 
 
 @pytest.mark.req("LIF-4")

@@ -56,13 +56,13 @@ def test_a_flood_is_not_kept(stage: Stage, what: str) -> None:
             seen.append(message)
             await asyncio.sleep(1)
 
-        options = {"what": what, "bytes": 32 * MEGABYTE, "after": 1}
+        options = {"what": what, "bytes": 16 * MEGABYTE, "after": 1}
         limits = Limits(max_line=MEGABYTE)
         async with connection(stage, "flooding", options, on_log=slow, limits=limits, revisions=[MODERN]) as client:
             before = memory()
             assert await say(client, "echo", text="through") == "through"
-            assert memory() - before < 16 * MEGABYTE
-            assert client.stats.bytes_in > 32 * MEGABYTE
+            assert memory() - before < 8 * MEGABYTE
+            assert client.stats.bytes_in > 16 * MEGABYTE
 
     run(main())
 

@@ -384,6 +384,20 @@ def test_a_trial_start_that_fails_leaves_it_open(stage: Stage) -> None:
     assert len(stage.log.pids) == 3
 
 
+@pytest.mark.req("LIF-5", "ERA-8")
+def test_a_server_that_comes_back_with_nothing_in_common(stage: Stage) -> None:
+    async def main() -> None:
+        options = {"each": [{}, {"revisions": [LEGACY[0]]}]}
+        async with connection(
+            stage, "eras", options=options, revisions=[MODERN], restart=breaker(2, FOREVER)
+        ) as client:
+            await kill(client)
+            with pytest.raises(ServerDown, match=LEGACY[0]):
+                await client.call_tool("echo")
+
+    run(main())
+
+
 @BOTH
 @pytest.mark.req("LIF-5")
 def test_restarts_can_be_switched_off(stage: Stage, revision: str) -> None:

@@ -11,13 +11,14 @@ import asyncio
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from mcpipe.client.couriers import OnProgress, ProgressCourier
 from mcpipe.client.places import Places
 from mcpipe.client.promises import Promise
 from mcpipe.errors import (
     Closed,
+    DecodeError,
     EncodeError,
     McpipeError,
     ProtocolError,
@@ -32,6 +33,7 @@ from mcpipe.transports.connection import Connection
 from mcpipe.types.meta import PROGRESS_TOKEN
 from mcpipe.types.methods import METHODS
 from mcpipe.types.progress import ProgressParams
+from mcpipe.types.reading import read
 from mcpipe.wire.decoding import BadMessage
 from mcpipe.wire.messages import Error, Notification, Request, Result
 
@@ -302,9 +304,7 @@ def failure(call: Call, outcome: Outcome, what: str) -> McpipeError:
     """The error for a call that ended like this, with nothing or with something else than a result."""
     if isinstance(outcome, Error):
         detail = outcome.error
-        return RemoteError(
-            detail.code, detail.message, None if detail.data is UNSET else msgspec.json.decode(detail.data)
-        )
+        return RemoteError(detail.code, detail.message, _data_of(detail.data))
     if isinstance(outcome, BadMessage):
         return ProtocolError(f"The server's answer to {what} cannot be read. {outcome.reason}")
     if call.state == "expired":
@@ -318,6 +318,16 @@ def failure(call: Call, outcome: Outcome, what: str) -> McpipeError:
         lost.__cause__ = call.cause
         return lost
     return RequestCancelled(f"{what} was given up before it was answered, because the client was closed.")
+
+
+def _data_of(raw: msgspec.Raw | UnsetType) -> Any:
+    """What an error carries; as text if Python cannot read it, since an error is worth knowing all the same."""
+    if raw is UNSET:
+        return None
+    try:
+        return read(object, raw)
+    except DecodeError:
+        return bytes(raw).decode(errors="replace")
 
 
 def describe(method: str, params: Any) -> str:

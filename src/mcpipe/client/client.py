@@ -31,6 +31,7 @@ from mcpipe.types.completion import (
 )
 from mcpipe.types.log import LOGGING_LEVELS, LoggingLevel
 from mcpipe.types.prompts import GetPromptResult, ListPromptsResult, Prompt
+from mcpipe.types.reading import read
 from mcpipe.types.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -291,7 +292,7 @@ class Client:
         own = params.pop("_meta", None)
         meta = meta if own is None else {**own, **(meta or {})}
         raw = await self._requests.send(method, params, timeout, max_timeout, on_progress, meta)
-        return msgspec.json.decode(raw)
+        return read(object, raw, what="result of " + method)
 
     async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send any notification."""

@@ -58,6 +58,8 @@ class Keeper:
         """Connect and agree on a revision. If it fails or is cancelled, everything is closed again."""
         if self._owner is not None:
             raise UsageError("This was connected already: call connect again.")
+        if self._has_ended:
+            raise Closed("This was closed before it was opened: call connect again.")
         self._owner = asyncio.get_running_loop().create_task(self._own())
         try:
             while not self._is_open and not self._has_ended:
@@ -74,11 +76,14 @@ class Keeper:
 
         It takes no longer than the stop ladder allows. Cancelled, it goes on without its caller.
         """
-        if self._owner is not None:
-            if not self._has_ended:
-                self._has_ended = True
-                self._owner.cancel()
-            await asyncio.wait((self._owner,))
+        owner = self._owner
+        if not self._has_ended:
+            self._has_ended = True
+            if owner is not None:
+                owner.cancel()
+                self._tell()  # in its place, if it was cancelled before its first step
+        if owner is not None:
+            await asyncio.wait((owner,))
 
     async def ready(self, what: str, within: float | None) -> Session:
         """The session to use, once there is one; until then ``what`` waits, if it is worth waiting."""

@@ -125,7 +125,7 @@ class Requests:
         while True:
             if isinstance(lost, RequestLost):  # otherwise it was not sent: the connection had been lost before
                 sent += 1
-                if not await self._may_resend(method, params, sent):
+                if not await self._may_resend(method, params, sent, self._left(ends)):
                     raise lost
             try:
                 session = await self._keeper.ready(describe(method, params), self._left(ends))
@@ -193,12 +193,12 @@ class Requests:
                 max_timeout = max(timeout, max_timeout)
         return timeout, max_timeout
 
-    async def _may_resend(self, method: str, params: dict[str, Any], sent: int) -> bool:
+    async def _may_resend(self, method: str, params: dict[str, Any], sent: int, timeout: float | None) -> bool:
         policy = self._keeper.settings.retry
         if method != "tools/call" or policy != "safe":
             return may_resend(method, policy=policy, sent=sent)
         try:
-            tool = await self._tool(params["name"])
+            tool = await self._tool(params["name"], timeout)
         except McpipeError:
             return False  # the request is lost, and that is what its caller is told
         marks = None if tool is None else tool.annotations
@@ -208,11 +208,11 @@ class Requests:
             method, policy=policy, read_only=marks.read_only_hint, idempotent=marks.idempotent_hint, sent=sent
         )
 
-    async def _tool(self, name: str) -> Tool | None:
+    async def _tool(self, name: str, timeout: Timeout = UNSET) -> Tool | None:
         """What the server says of a tool; it is asked if that is not known yet."""
         tool = self._toolbox.find(name)
         if tool is None and not self._toolbox.is_complete:
-            await self.pages("tools/list", ListToolsResult, UNSET, None)
+            await self.pages("tools/list", ListToolsResult, timeout, None)
             tool = self._toolbox.find(name)
         return tool
 

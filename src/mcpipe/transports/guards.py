@@ -125,7 +125,7 @@ class _Guardian:
 
 def _spawn(stdin: int, orders: Iterable[str]) -> int:
     process = subprocess.Popen(  # noqa: S603 - a program of ours, and numbers
-        [sys.executable, "-I", "-S", trees.__file__, *orders],
+        [sys.executable, "-I", "-S", _program(), *orders],
         stdin=stdin,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -134,6 +134,12 @@ def _spawn(stdin: int, orders: Iterable[str]) -> int:
     )
     process.returncode = 0  # we reap it ourselves, and Popen must not want to
     return process.pid
+
+
+def _program() -> str:
+    """The guardian: compiled, where that was kept, to save it the work."""
+    compiled = trees.__spec__.cached
+    return compiled if compiled and os.access(compiled, os.R_OK) else trees.__file__
 
 
 class _Guards:

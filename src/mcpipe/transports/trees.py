@@ -7,8 +7,9 @@ therefore knows nothing of the package, and imports little.
 
 from __future__ import annotations
 
+# Not ``signal``, which makes enumerations of all that and takes as long to load as the rest of the guardian.
+import _signal as signal  # type: ignore[import-not-found]
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator

@@ -5,6 +5,8 @@ The programs beside this one take their options as one JSON object. Those that a
 * ``revisions``: the protocol revisions that it serves; only the modern one if left out.
 * ``log``: a file to which each process appends, as lines of JSON, what it received and what happened to it.
 * ``state``: a file that counts the starts, for those that behave differently from one start to the next.
+* ``ttl``: milliseconds for which a modern one lets its answers be kept; none if left out.
+* ``shape``: the output schema of its tool ``shaped``.
 
 Only the standard library, and little of it: a test may start dozens of them.
 """
@@ -174,7 +176,9 @@ class Server:
 
     def frame(self, version: str | None) -> Object:
         """What every modern result has."""
-        return {} if version is None else {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        if version is None:
+            return {}
+        return {"resultType": "complete", "ttlMs": self.options.get("ttl", 0), "cacheScope": "private"}
 
     def unknown(self, method: str) -> Object:
         raise Refusal(-32601, f"There is no method {method}.")
@@ -199,11 +203,11 @@ class Server:
         }
 
     def list_tools(self, _: Object, __: Object) -> Object:
-        return {
-            "tools": [
-                {"name": name, "inputSchema": {"type": "object"}, "annotations": hints} for name, hints in TOOLS.items()
-            ]
-        }
+        tools = [
+            {"name": name, "inputSchema": {"type": "object"}, "annotations": hints} for name, hints in TOOLS.items()
+        ]
+        shaped = {"name": "shaped", "inputSchema": {"type": "object"}, "outputSchema": self.options.get("shape")}
+        return {"tools": [*tools, shaped] if "shape" in self.options else tools}
 
     def subscribe(self, _: Object, params: Object) -> Object:
         self.subscribed.add(params["uri"])
@@ -283,6 +287,10 @@ class Server:
         if arguments.get("hold"):
             raise Silence
         return content("counted")
+
+    def tool_shaped(self, _: Object, arguments: Object) -> Object:
+        """The value that it was given."""
+        return {**content("shaped"), "structuredContent": arguments["value"]}
 
     def tool_drip(self, request: Object, _: Object) -> Object:
         """Progress without an end, until the client says something else."""

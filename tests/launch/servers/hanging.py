@@ -2,7 +2,7 @@
 
 * ``silent_on``: the methods that it never answers, while it goes on reading; ``["*"]`` for all.
 * ``deaf_after``: it reads no more once it has read so many messages.
-* ``mute_after``: it closes its stdout after so many messages, and lives on.
+* ``mute_after``: it closes its stdout after so many messages, and lives on. ``torn``: in the middle of a line.
 * ``shut_after``: it closes its stdin after so many messages, and lives on.
 """
 
@@ -37,6 +37,8 @@ class Hanging(Server):
 
     def _maybe_hang(self) -> None:
         if self.options.get("mute_after") == self.read:
+            if self.options.get("torn"):
+                self.write(b'{"jsonrpc": "2.0", "met')
             os.close(1)
             self.note(event="mute")
         if self.options.get("shut_after") == self.read:
