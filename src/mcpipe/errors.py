@@ -110,20 +110,23 @@ class ServerExited(ConnectError):
         phase: str,
         exit_code: int | None = None,
         signal: str | None = None,
-        stderr_tail: str = "",
+        stderr_tail: str | None = "",
     ) -> None:
         self.command = command
         self.phase = phase
         self.exit_code = exit_code
         self.signal = signal
-        self.stderr_tail = stderr_tail
+        self.stderr_tail = stderr_tail or ""
         if signal is not None:
             how = f"was ended by {signal}"
         elif exit_code is not None:
             how = f"exited with code {exit_code}"
         else:
             how = "ended"
-        said = f"; the end of its stderr:\n{stderr_tail}" if stderr_tail else ", and wrote nothing to stderr."
+        if stderr_tail is None:  # nobody knows
+            said = "."
+        else:
+            said = f"; the end of its stderr:\n{stderr_tail}" if stderr_tail else ", and wrote nothing to stderr."
         super().__init__(f"The server `{command}` {how} during the {phase} phase{said}")
 
 
@@ -134,13 +137,14 @@ class ServerDown(ConnectError):
 class RemoteError(McpipeError):
     """The peer answered a request with a JSON-RPC error."""
 
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
+    def __init__(self, code: int, message: str, data: Any = None, *, request: str = "") -> None:
         self.code = code
         self.message = message
         self.data = data
         end = "" if message.endswith((".", "!", "?")) else "."
         said = f": {message}{end}" if message else ", without a message."
-        super().__init__(f"The peer answered with error {code}{said}")
+        answered = f"answered {request}" if request else "answered"
+        super().__init__(f"The peer {answered} with error {code}{said}")
 
 
 class ProtocolError(McpipeError):
@@ -161,6 +165,9 @@ class RequestCancelled(McpipeError):
 
 class RequestLost(McpipeError):
     """The connection ended before the answer came: whether the request took effect is unknown."""
+
+    #: When the time of the request would have been over, by the clock of the event loop.
+    deadline: float | None = None
 
 
 class StateRefused(McpipeError):

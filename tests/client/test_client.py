@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -343,3 +344,36 @@ def test_a_number_that_python_cannot_read_is_an_error_like_any_other(number: byt
             await client.request("x/y")
 
     talk(modern(play), body)
+
+
+def test_a_client_belongs_to_its_event_loop() -> None:
+    async def body(client: Client) -> None:
+        def elsewhere() -> list[str]:
+            async def use() -> list[str]:
+                said = []
+                for awaited in (
+                    client.list_tools(),
+                    client.notify("x"),
+                    client.listen(tools=True).__aenter__(),
+                    client.close(),
+                ):
+                    with pytest.raises(UsageError, match="belongs to the event loop") as caught:
+                        await awaited
+                    said.append(str(caught.value))
+                return said
+
+            return asyncio.run(use())
+
+        assert len(await asyncio.to_thread(elsewhere)) == 4
+
+    talk(modern(nothing), body)
+
+
+@pytest.mark.parametrize("limit", ["timeout", "max_timeout"])
+def test_a_timeout_is_a_number(limit: str) -> None:
+    async def body(client: Client) -> None:
+        options: dict[str, Any] = {limit: "5"}
+        with pytest.raises(UsageError, match=f"{limit} is '5': give it a number of seconds"):
+            await client.call_tool("x", **options)
+
+    talk(modern(nothing), body)

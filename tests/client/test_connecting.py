@@ -117,3 +117,35 @@ def test_the_body_may_fail() -> None:
         peer.check()
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"env": {}}, {"inherit_env": True}, {"cwd": "."}, {"stderr": "capture"}],
+    ids=lambda value: next(iter(value)),
+)
+def test_what_is_for_a_process_is_refused_for_a_server_of_this_one(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="not for a Server"):
+        connect(Peer(nothing), **options)
+
+
+@pytest.mark.parametrize("name", ["restart", "stop", "limits", "waits"])
+def test_options_that_are_none_are_refused_at_once(name: str) -> None:
+    options: dict[str, Any] = {name: None}
+    with pytest.raises(UsageError, match=f"{name} is a NoneType"):
+        connect(Peer(nothing), **options)
+
+
+@pytest.mark.parametrize("name", ["on_elicit", "on_sample", "on_log"])
+def test_functions_are_functions(name: str) -> None:
+    options: dict[str, Any] = {name: "yes"}
+    with pytest.raises(UsageError, match=f"{name} is a str: give it a function"):
+        connect(Peer(nothing), **options)
+
+
+def test_whoever_forgets_to_enter_it_is_told() -> None:
+    connecting: Any = connect(Peer(nothing))
+    with pytest.raises(AttributeError, match=r"has no 'call_tool'\. Use the client that it gives: async with connect"):
+        connecting.call_tool("x")
+    with pytest.raises(AttributeError, match="has no 'nonsense'"):
+        _ = connecting.nonsense

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import Context, ContextVar
 from typing import Any
 
 import pytest
 
 from mcpipe.client.couriers import Courier, ProgressCourier
 from mcpipe.types.progress import ProgressParams
-from tests.client.peers import LOOPS, run, skip, turns
+from tests.client.peers import LOOPS, PATIENCE, run, skip, turns
 
 
 def test_a_plain_function_is_called_at_once() -> None:
@@ -183,3 +184,24 @@ def test_progress_that_is_held_back_waits_for_its_turn_again_and_again() -> None
         assert seen[-1] == 1002
 
     run(main())
+
+
+def test_news_are_brought_in_the_context_of_whoever_wants_them() -> None:
+    """Where a notebook shows what is printed, for one."""
+    place: ContextVar[str] = ContextVar("place", default="nowhere")
+    seen: list[str] = []
+
+    async def later() -> None:
+        seen.append(place.get())
+
+    async def main() -> None:
+        place.set("here")
+        plain, waiting = Courier(lambda: seen.append(place.get()), "x"), Courier(later, "x")
+        place.set("there")
+        Context().run(plain.bring)
+        asyncio.get_running_loop().call_soon(waiting.bring, context=Context())
+        await asyncio.sleep(0)
+        await waiting.finish(PATIENCE)
+
+    asyncio.run(main())
+    assert seen == ["here", "here"]

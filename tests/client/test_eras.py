@@ -9,6 +9,7 @@ import pytest
 
 from mcpipe.client import eras
 from mcpipe.client.eras import EraMemory
+from mcpipe.errors import UsageError
 
 DAY = 24 * 3600.0
 
@@ -107,3 +108,14 @@ def test_a_file_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path, capl
     memory.learn("x", "legacy")
     assert memory.recall("x") == "legacy"
     assert "cannot be" in caplog.text
+
+
+def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    EraMemory("~/eras.json").learn("x", "legacy")
+    assert (tmp_path / "eras.json").exists()
+
+
+def test_an_empty_path_is_refused() -> None:
+    with pytest.raises(UsageError, match="is empty"):
+        EraMemory("")

@@ -36,6 +36,15 @@ def test_it_may_be_closed_from_any_task_at_any_time_as_often_as_you_like() -> No
 
 
 @pytest.mark.req("LIF-11")
+def test_it_may_be_closed_again_when_its_event_loop_is_gone() -> None:
+    async def main() -> Client:
+        return await connect(modern(nothing))
+
+    client = asyncio.run(main())
+    asyncio.run(client.close())
+
+
+@pytest.mark.req("LIF-11")
 def test_it_may_be_opened_in_one_task_and_closed_in_another() -> None:
     async def main() -> None:
         peer = modern(nothing)

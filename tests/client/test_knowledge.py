@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -144,8 +145,8 @@ def test_a_result_that_breaks_its_schema_is_refused(is_listed: bool) -> None:
         if is_listed:
             peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema=SCHEMA)})
         peer.answer(await peer.expect("tools/call"), called({"n": "many"}))
-        if not is_listed:
-            peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema=SCHEMA)})
+        # To see what its schema is, or whether it still is that one.
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema=SCHEMA)})
         peer.answer(await peer.expect("tools/call"), called({"n": 1}))
 
     async def body(client: Client) -> None:
@@ -162,6 +163,7 @@ def test_a_result_without_what_the_schema_promises_is_refused() -> None:
     async def play(peer: Peer) -> None:
         peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema=SCHEMA)})
         peer.answer(await peer.expect("tools/call"), called(None))
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema=SCHEMA)})
 
     async def body(client: Client) -> None:
         await client.list_tools()
@@ -198,6 +200,89 @@ def test_tools_that_have_changed_are_looked_up_again() -> None:
             await client.call_tool("x")
 
     talk(modern(play), body, check_output=True)
+
+
+def test_a_schema_that_has_changed_unheard_is_looked_up_before_anything_is_refused() -> None:
+    async def play(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema=SCHEMA)})
+        peer.answer(await peer.expect("tools/call"), called({"n": "many"}))
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema={"type": "object"})})
+
+    async def body(client: Client) -> None:
+        await client.list_tools()
+        assert (await client.call_tool("x")).structured_content == {"n": "many"}
+
+    talk(modern(play), body, check_output=True)
+
+
+@pytest.mark.parametrize("answer", ["error", "silence"])
+def test_a_call_that_has_succeeded_does_not_fail_for_the_want_of_a_list(answer: str) -> None:
+    async def play(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/call"), called({"n": 1}))
+        request = await peer.expect("tools/list")
+        if answer == "error":
+            peer.refuse(request, -32601)
+            peer.answer(await peer.expect("tools/call"), called({"n": 1}))
+        else:
+            await turns()
+            skip(5)
+
+    async def body(client: Client) -> None:
+        assert (await client.call_tool("x", timeout=5)).structured_content == {"n": 1}
+        if answer == "error":  # and it is not asked again
+            assert (await client.call_tool("x", timeout=5)).structured_content == {"n": 1}
+
+    talk(modern(play), body, check_output=True)
+
+
+def test_those_who_look_at_once_share_one_list() -> None:
+    async def play(peer: Peer) -> None:
+        calls = [await peer.expect("tools/call") for _ in range(5)]
+        for call in calls:
+            peer.answer(call, called({"n": 1}))
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema=SCHEMA)})
+
+    async def body(client: Client) -> None:
+        await asyncio.gather(*(client.call_tool("x") for _ in range(5)))
+
+    talk(modern(play), body, check_output=True)
+
+
+def test_a_list_that_changes_while_it_is_read_is_not_complete() -> None:
+    async def play(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("a"), "nextCursor": "2"})
+        request = await peer.expect("tools/list")
+        peer.notify("notifications/tools/list_changed", _meta={SUBSCRIPTION_ID: 99})
+        peer.answer(request, {**COMPLETE, **listed("b")})
+        peer.answer(await peer.expect("tools/call"), called({"n": "many"}))
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("a", outputSchema=SCHEMA)})
+
+    async def body(client: Client) -> None:
+        assert await names(client) == ["a", "b"]
+        with pytest.raises(ProtocolError, match="'a'"):
+            await client.call_tool("a")
+
+    talk(modern(play), body, check_output=True)
+
+
+def test_a_list_is_that_of_one_server() -> None:
+    async def first(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("a"), "nextCursor": "2"})
+        await peer.expect("tools/list")
+        await peer.leave()
+
+    async def second(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("b2")})
+        peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("b1")})
+
+    async def body(client: Client) -> None:
+        listing = asyncio.ensure_future(names(client))
+        while not listing.done():
+            await turns()
+            skip(1)
+        assert await listing == ["b1"]
+
+    talk_through(Peer(after_discovery(first), after_discovery(second)), body)
 
 
 def test_checking_can_be_switched_off() -> None:

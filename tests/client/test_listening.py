@@ -155,6 +155,26 @@ def test_closing_it_while_the_server_is_gone_is_quiet(opened: Any) -> None:
     listening(plays, body, **(LEGACY if opened is after_handshake else {}))
 
 
+def test_one_that_has_ended_is_not_opened_again() -> None:
+    async def finish(peer: Peer) -> None:
+        request = await peer.expect("subscriptions/listen")
+        wanted = request["params"]["notifications"]
+        peer.tell(request["id"], "notifications/subscriptions/acknowledged", notifications=wanted)
+        peer.answer(request, {"resultType": "complete"})
+
+    async def body(client: Client, peer: Peer) -> None:
+        async with client.listen(tools=True) as changes:
+            with pytest.raises(StopAsyncIteration):
+                await anext(changes)
+            await start_again(peer)
+            assert "listen" not in str(peer.seen)
+            changes.push(Missed())
+            with pytest.raises(StopAsyncIteration):
+                await anext(changes)
+
+    listening([after_discovery(finish), after_discovery(nothing)], body)
+
+
 def test_closing_it_while_it_is_opened_again_cancels_that() -> None:
     async def body(client: Client, peer: Peer) -> None:
         async with client.listen(tools=True):

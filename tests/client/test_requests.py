@@ -275,3 +275,30 @@ def test_a_request_that_is_sent_again_says_what_the_new_session_says() -> None:
         assert not client.revision.is_modern
 
     talk_through(peer, body, restart=PATIENT)
+
+
+@pytest.mark.req("CAN-5", "LIF-6")
+def test_progress_has_given_a_lost_call_more_time() -> None:
+    async def work(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/list"), tools("x", idempotentHint=True))
+        request = await peer.expect("tools/call")
+        token = request["params"]["_meta"]["progressToken"]
+        for step in range(4):
+            skip(8)
+            peer.notify("notifications/progress", progressToken=token, progress=step)
+            await turns()
+        await peer.leave()
+
+    async def again(peer: Peer) -> None:
+        peer.answer(await peer.expect("tools/call"), TEXT)
+
+    peer = Peer(after_discovery(work), after_discovery(again))
+
+    async def body(client: Client) -> None:
+        await client.list_tools()
+        call = asyncio.ensure_future(client.call_tool("x", timeout=10, max_timeout=100, on_progress=print))
+        await until(lambda: not client._keeper.session.calls.is_open)
+        await next_start(peer)
+        assert (await call).content
+
+    talk_through(peer, body)

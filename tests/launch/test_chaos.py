@@ -6,12 +6,13 @@ import asyncio
 import os
 import random
 import signal
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
 import pytest
 
-from mcpipe import Client, McpipeError, RequestLost, connect
+from mcpipe import Client, McpipeError, RemoteError, RequestLost, RequestTimeout, connect
 from mcpipe.client import Missed
 from mcpipe.client.process import ServerProcess
 from mcpipe.types import CallToolResult
@@ -132,5 +133,60 @@ def test_a_random_walk_through_everything(stage: Stage, revision: str, seed: int
             )
         await client.close()
         assert stage.living() == []
+
+    run(main(), debug=True)
+
+
+#: One of each kind.
+MENAGERIE: list[tuple[str, dict[str, Any]]] = [
+    ("good", {}),
+    ("good", {"revisions": [ERAS[1]]}),
+    ("crashing", {"on": "*", "nth": 3, "signal": "SIGSEGV"}),
+    ("crashing", {"on": "start", "raises": "no"}),
+    ("crashing", {"on": "tools/call", "torn": True}),
+    ("hanging", {"silent_on": ["*"]}),
+    ("hanging", {"deaf_after": 0}),
+    ("hanging", {"deaf_after": 2}),
+    ("hanging", {"mute_after": 1}),
+    ("hanging", {"shut_after": 1}),
+    ("stubborn", {"ignores": ["EOF", "TERM", "INT", "HUP"]}),
+    ("stubborn", {"last_words": 1 << 20}),
+    ("parent", {"children": [{"holds": [0, 1, 2], "ignores": ["TERM"]}, {"session": True, "holds": [1]}]}),
+    ("parent", {"daemon": True}),
+    ("flooding", {"what": "notifications"}),
+    ("flooding", {"what": "garbage", "after": 1}),
+    ("flooding", {"what": "line", "after": 2}),
+    ("flooding", {"what": "stderr"}),
+    ("eras", {"revisions": [ERAS[1]], "on_probe": "exit"}),
+    ("eras", {"on_probe": "exit", "on_initialize": "exit"}),
+    ("eras", {"slow": 0.3}),
+    ("asking", {"rogue": True}),
+]
+
+
+@pytest.mark.req("LIF-3", "LIF-4", "LIF-11")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_menagerie_leaves_nothing(stage: Stage, seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def visit(program: str, options: dict[str, Any]) -> None:
+        restart = EAGER if chance.randrange(2) else False
+        command = stage.command(program, **options, number=chance.random())
+        visitor = connect(command, restart=restart, stop=HASTY_STOP, waits=HASTY_WAITS, timeout=0.3, stderr="capture")
+        async with asyncio.timeout(chance.random()), visitor as client:
+            while True:
+                with suppress(RemoteError, RequestTimeout, RequestLost):
+                    await client.call_tool(chance.choice(["echo", "hold", "act"]))
+
+    async def main() -> None:
+        animals = [(program, options) for program, options in MENAGERIE for _ in range(2)]
+        chance.shuffle(animals)
+        visits = [asyncio.create_task(visit(program, options)) for program, options in animals]
+        await asyncio.sleep(chance.random())
+        for task in chance.sample(visits, len(visits) // 4):
+            task.cancel()
+        for outcome in await asyncio.gather(*visits, return_exceptions=True):
+            assert isinstance(outcome, McpipeError | TimeoutError | asyncio.CancelledError), outcome
+        await stage.nothing_lives()  # a visitor that was cancelled while it left does not wait for the end of that
 
     run(main(), debug=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shlex
@@ -13,7 +14,8 @@ import pytest
 
 from mcpipe import ConnectError, McpipeError, ServerExited, UsageError, connect
 from mcpipe.protocol.era import EraWaits
-from tests.launch.harness import ERAS, HASTY_WAITS, MODERN, Stage, run, say
+from mcpipe.revisions import LATEST, LATEST_LEGACY
+from tests.launch.harness import ERAS, HASTY_WAITS, MODERN, ROOT, Stage, run, say
 
 #: What a shell would make something else of.
 TRICKY = [
@@ -213,7 +215,7 @@ def test_a_crash_while_starting_brings_the_end_of_stderr(stage: Stage) -> None:
     assert isinstance(error, ServerExited)
     assert error.exit_code == 1
     assert error.signal is None
-    assert error.phase in ("probe", "handshake")
+    assert error.phase == "spawn"
     assert "RuntimeError: there is no configuration" in error.stderr_tail
     for part in ("crashing", "exited with code 1", error.phase, "RuntimeError: there is no configuration"):
         assert part in str(error)
@@ -280,3 +282,46 @@ def test_a_banner_on_stdout_is_passed_over(stage: Stage) -> None:
             assert client.stats.bad_lines >= 2
 
     run(main())
+
+
+def test_a_program_that_is_no_server_is_known_by_what_it_says() -> None:
+    async def main() -> None:
+        command = ["sh", "-c", "echo Hello; echo World; cat > /dev/null"]
+        with pytest.raises(ConnectError, match="It wrote 2 lines that are no messages; the first of them: The line is"):
+            async with connect(command, waits=EraWaits(quiet=0.1, patience=0.5)):
+                pass
+
+    asyncio.run(main())
+
+
+def test_an_error_is_not_its_own_cause() -> None:
+    async def main() -> None:
+        with pytest.raises(ServerExited) as caught:
+            async with connect(["true"]):
+                pass
+        assert caught.value.__cause__ is None
+
+    asyncio.run(main())
+
+
+def test_one_that_crashes_before_it_reads_is_not_started_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(ServerExited) as caught:
+            async with connect(["sh", "-c", f"echo x >> {tmp_path}/starts; exit 3"]):
+                pass
+        assert (caught.value.phase, caught.value.exit_code) == ("spawn", 3)
+        assert (tmp_path / "starts").read_text() == "x\n"
+
+    asyncio.run(main())
+
+
+@pytest.mark.req("ERA-7")
+def test_a_revision_that_was_pinned_is_not_what_the_server_is() -> None:
+    async def main() -> None:
+        command = [sys.executable, str(ROOT / "examples" / "weather.py")]
+        async with connect(command, revisions=[str(LATEST_LEGACY)]) as client:
+            assert client.revision == LATEST_LEGACY
+        async with connect(command) as client:
+            assert client.revision == LATEST
+
+    asyncio.run(main())

@@ -195,3 +195,60 @@ def test_a_slow_consumer_finds_a_mark_and_blocks_nobody(stage: Stage, revision: 
             assert client.stats.dropped >= slow.dropped
 
     run(main())
+
+
+async def listen(client: Client, *resources: str) -> None:
+    """Listen until there is an end."""
+    async with client.listen(tools=True, resources=resources) as changes:
+        async for _ in changes:
+            pass
+
+
+@BOTH
+@pytest.mark.req("SUB-4", "LIF-11")
+def test_those_that_are_opened_while_the_client_closes_end(stage: Stage, revision: str) -> None:
+    async def main() -> None:
+        for turns in range(12):
+            client = await connection(stage, revision)
+            listeners = [asyncio.create_task(listen(client, "test://one")) for _ in range(4)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await client.close()
+            for listener in listeners:
+                with pytest.raises(McpipeError):
+                    await listener
+
+    run(main())
+
+
+@pytest.mark.req("SUB-4", "SUB-6", "LIF-11")
+def test_one_that_waits_for_another_while_the_client_closes_ends(stage: Stage) -> None:
+    async def main() -> None:
+        client = await connection(stage, ERAS[1])
+        async with client.listen(resources=["test://one"]):
+            slow = asyncio.create_task(listen(client, "test://slow"))
+            await stage.log.wait_for("resources/subscribe", 2)
+            same = asyncio.create_task(listen(client, "test://one"))
+            await asyncio.sleep(0.01)
+            await client.close()
+            for listener in (slow, same):
+                with pytest.raises(McpipeError, match="closed"):
+                    await listener
+
+    run(main())
+
+
+@pytest.mark.req("SUB-6")
+def test_one_that_is_not_answered_blocks_no_other(stage: Stage) -> None:
+    async def main() -> None:
+        async with connection(stage, ERAS[1], timeout=10_000.0) as client:
+            async with client.listen(resources=["test://one"]):
+                slow = asyncio.create_task(listen(client, "test://slow"))
+                await stage.log.wait_for("resources/subscribe", 2)
+                async with asyncio.timeout(PATIENCE), client.listen(resources=["test://two"]) as changes:
+                    await announce(client, UPDATED, uri="test://two")
+                    assert await take(changes) == Change("updates", "test://two")
+            assert not slow.done()
+            slow.cancel()
+
+    run(main())

@@ -271,6 +271,16 @@ def test_a_dual_era_server_that_contradicts_itself_is_taken_at_its_better_word()
 # --- servers that exit ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("ERA-5", "ERA-7")
+def test_a_server_that_was_modern_and_exits_is_asked_once_more() -> None:
+    finder = begin(remembered="modern")
+    assert finder.exited(0.1) == (StartAgain(),)
+    assert finder.started(0.2) == (SendProbe(LATEST),)
+    assert finder.exited(0.3) == (StartAgain(),), "the memory may be wrong"
+    assert finder.started(0.4) == (SendInitialize(LATEST_LEGACY),)
+    assert "ended before" in str(failure(finder.exited(0.5)))
+
+
 @pytest.mark.req("ERA-5")
 @pytest.mark.parametrize("state", ["probing", "hedging", "settling"])
 def test_a_server_that_exits_on_the_probe_is_started_again_and_initialized(state: str) -> None:

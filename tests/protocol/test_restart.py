@@ -58,10 +58,15 @@ def give_up_running() -> Restarter:
     return restarter
 
 
+def live(restarter: Restarter) -> None:
+    restarter.connected(0.0)
+    restarter.tick(60.0)
+
+
 EVENTS: dict[str, Callable[[Restarter], object]] = {
     "start": lambda r: r.started(0.0),
-    "connect": lambda r: r.connected(),
-    "lived": lambda r: r.tick(60.0),
+    "connect": lambda r: r.connected(0.0),
+    "lived": live,
     "crash": lambda r: r.exited(1.0, 0.0),
     "trip": trip,
     "give_up": lambda r: r.exited(1.0, 0.0),
@@ -82,7 +87,6 @@ TRANSITIONS = [
     ("open", "start", "trial"),
     ("open", "stop", "stopped"),
     ("trial", "connect", "running"),
-    ("trial", "lived", "running"),
     ("trial", "trip", "open"),
     ("trial", "stop", "stopped"),
     ("stopped", "give_up", "stopped"),
@@ -128,7 +132,7 @@ def test_the_same_exit_may_be_told_twice(state: str) -> None:
 def test_calls_fail_fast_until_a_trial_has_answered() -> None:
     restarter = machine_in("trial")
     assert restarter.fails_fast
-    restarter.connected()
+    restarter.connected(0.0)
     assert not restarter.fails_fast
     assert isinstance(restarter.exited(1.0, 0.0), BreakerOpen), "it has not lived long enough to be forgiven"
 
@@ -189,9 +193,19 @@ def test_a_long_life_forgets_earlier_crashes() -> None:
     restarter = Restarter(PLAIN)
     for _ in range(4):
         crash(restarter)
-    restarter.started(10.0)
+    restarter.started(5.0)
+    restarter.connected(10.0)
     assert restarter.exited(70.0, 0.0) == StartAgain(70.1)
     assert restarter.failures == 1
+
+
+@pytest.mark.req("LIF-5")
+def test_a_start_that_takes_long_and_fails_is_no_long_life() -> None:
+    restarter = Restarter(PLAIN)
+    for _ in range(4):
+        crash(restarter)
+    restarter.started(10.0)
+    assert isinstance(restarter.exited(1000.0, 0.0), BreakerOpen)
 
 
 @pytest.mark.parametrize(("now", "failures"), [(69.9, 1), (70.0, 0)])
@@ -199,6 +213,7 @@ def test_a_tick_notices_a_long_life_while_it_lasts(now: float, failures: int) ->
     restarter = Restarter(PLAIN)
     crash(restarter)
     restarter.started(10.0)
+    restarter.connected(10.0)
     restarter.tick(now)
     assert restarter.failures == failures
 
@@ -218,6 +233,7 @@ def test_calls_fail_at_once_until_a_trial_succeeds_and_after_a_stop() -> None:
 @pytest.mark.req("LIF-5")
 def test_a_trial_that_stays_up_closes_the_breaker() -> None:
     restarter = machine_in("trial")
+    restarter.connected(0.0)
     restarter.tick(60.0)
     assert restarter.state == "running"
     assert restarter.exited(61.0, 0.0) == StartAgain(61.1)
@@ -225,6 +241,7 @@ def test_a_trial_that_stays_up_closes_the_breaker() -> None:
 
 def test_a_trial_that_stayed_up_unnoticed_closes_the_breaker_as_well() -> None:
     restarter = machine_in("trial")
+    restarter.connected(0.0)
     assert restarter.exited(60.0, 0.0) == StartAgain(60.1)
 
 
@@ -244,6 +261,7 @@ def test_a_long_life_forgets_how_long_the_breaker_was_open() -> None:
     restarter = machine_in("open")
     crash(restarter)
     restarter.started(0.0)
+    restarter.connected(0.0)
     restarter.exited(60.0, 0.0)
     assert crash(restarter) == BreakerOpen(60.0)
 
@@ -319,6 +337,7 @@ POLICIES = st.builds(
     st.floats(0.01, 100),
     st.floats(0, 1000),
 )
+EVENT_NAMES = ["start", "connect", "exit", "tick", "stop"]
 LIVES = st.lists(st.tuples(st.floats(0, 200), st.floats(0, 1, exclude_max=True)), max_size=40)
 
 
@@ -331,6 +350,7 @@ def test_for_any_lives_the_waits_are_bounded_and_the_breaker_is_right(
     now, early, open_before = 0.0, 0, False
     for life, random in lives:
         restarter.started(now)
+        restarter.connected(now)
         started, now = now, now + life
         decision = restarter.exited(now, random)
         healthy = now - started >= policy.healthy_after
@@ -357,7 +377,9 @@ def test_for_any_lives_the_waits_are_bounded_and_the_breaker_is_right(
 
 @given(
     policy=POLICIES,
-    events=st.lists(st.tuples(st.sampled_from(["start", "exit", "tick", "stop"]), st.floats(0, 100)), max_size=40),
+    events=st.lists(
+        st.tuples(st.sampled_from(["start", "connect", "exit", "tick", "stop"]), st.floats(0, 100)), max_size=40
+    ),
 )
 def test_any_order_of_events_is_taken_by_the_table_or_refused(
     policy: RestartPolicy, events: list[tuple[str, float]]
@@ -371,6 +393,8 @@ def test_any_order_of_events_is_taken_by_the_table_or_refused(
             match event:
                 case "start":
                     restarter.started(now)
+                case "connect":
+                    restarter.connected(now)
                 case "exit":
                     restarter.exited(now, 0.5)
                 case "tick":

@@ -16,10 +16,11 @@ import pytest
 
 from mcpipe.errors import ConnectError, UsageError
 from mcpipe.limits import Limits
+from mcpipe.transports import guards
 from mcpipe.transports.child import Child
 from mcpipe.transports.commands import read_command
 from mcpipe.transports.descriptors import is_open, kind_of
-from mcpipe.transports.exits import Exit, has_exited
+from mcpipe.transports.exits import Exit, has_exited, reap
 from mcpipe.transports.trees import MARK
 from mcpipe.wire.decoding import BadMessage
 from mcpipe.wire.messages import Request, Result
@@ -414,5 +415,30 @@ until_end()
             assert await there.child.stop() == Exit(code=0)
             if stderr != "discard":
                 assert there.child.stderr_tail().endswith("\nthe last words")
+
+    run(main)
+
+
+@pytest.mark.req("LIF-4")
+def test_a_signal_handler_that_raises_in_the_middle_of_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    popen = subprocess.Popen
+
+    def spawn(*arguments: Any, **options: Any) -> Any:
+        process = popen(*arguments, **options)
+        if options.get("env"):
+            started.append(process.pid)
+        return process
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        monkeypatch.setattr(subprocess, "Popen", spawn)
+        monkeypatch.setattr(guards, "watch_over", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            Child.start(server("signal.signal(signal.SIGTERM, signal.SIG_IGN); forever()"), stop=PATIENT)
+        assert len(started) == 1
+        assert reap(started[0]) == Exit(), "it was reaped already"
 
     run(main)

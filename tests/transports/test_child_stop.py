@@ -196,7 +196,7 @@ def test_what_outlives_everything(monkeypatch: pytest.MonkeyPatch, caplog: pytes
 @pytest.mark.parametrize("closes", [False, True])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"start_new_session": True}, {"process_group": 0}, {"start_new_session": True, "env": {}}],
+    [{}, {"start_new_session": True}, {"process_group": 0}],
 )
 @pytest.mark.parametrize(
     ("code", "ladder"),

@@ -304,18 +304,17 @@ def failure(call: Call, outcome: Outcome, what: str) -> McpipeError:
     """The error for a call that ended like this, with nothing or with something else than a result."""
     if isinstance(outcome, Error):
         detail = outcome.error
-        return RemoteError(detail.code, detail.message, _data_of(detail.data))
+        return RemoteError(detail.code, detail.message, _data_of(detail.data), request=what)
     if isinstance(outcome, BadMessage):
         return ProtocolError(f"The server's answer to {what} cannot be read. {outcome.reason}")
     if call.state == "expired":
-        return RequestTimeout(
-            f"{what} {_what_took_long(call)}, and has been cancelled. If it needs longer, give it a longer timeout."
-        )
+        return RequestTimeout(f"{what} {_what_took_long(call)}")
     if call.state == "lost":
         lost = RequestLost(
             f"The connection ended before {what} was answered: whether it took effect is unknown. {call.cause}"
         )
         lost.__cause__ = call.cause
+        lost.deadline = call.deadline
         return lost
     return RequestCancelled(f"{what} was given up before it was answered, because the client was closed.")
 
@@ -337,8 +336,11 @@ def describe(method: str, params: Any) -> str:
 
 
 def _what_took_long(call: Call) -> str:
+    longer = "timeout"
     if call.timeout is None or (call.progress is not None and call.deadline == call.latest):
-        return "was not done within its max_timeout"
-    if call.progress is not None:
-        return f"made no progress for {call.timeout:g} s"
-    return f"was not answered in time ({call.timeout:g} s)"
+        what, longer = "was not done within its max_timeout", "max_timeout"
+    elif call.progress is not None:
+        what = f"made no progress for {call.timeout:g} s"
+    else:
+        what = f"was not answered in time ({call.timeout:g} s)"
+    return f"{what}, and has been cancelled. If it needs longer, give it a longer {longer}."

@@ -48,7 +48,8 @@ class Changes:
         self._source = source
         self._waiting: deque[Change | Missed] = deque()
         self._news = asyncio.Event()
-        self._has_ended = False
+        #: Whether nothing more comes.
+        self.has_ended = False
         self._is_used = False
         self._is_lost = False
 
@@ -75,7 +76,7 @@ class Changes:
         while not self._waiting:
             if self.error is not None:
                 raise self.error
-            if self._has_ended:
+            if self.has_ended:
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
@@ -94,6 +95,8 @@ class Changes:
 
     def push(self, change: Change | Missed) -> None:
         """Something changed."""
+        if self.has_ended:
+            return
         if len(self._waiting) >= _MAX_WAITING:
             self.dropped += len(self._waiting)
             self._waiting.clear()
@@ -103,7 +106,7 @@ class Changes:
 
     def end(self, error: McpipeError | None = None) -> None:
         """Nothing will come any more, because of the error if there is one. The first end counts."""
-        if not self._has_ended:
-            self._has_ended = True
+        if not self.has_ended:
+            self.has_ended = True
             self.error = error
             self._news.set()

@@ -133,10 +133,7 @@ class Client:
         The time that this client takes to answer the server's questions does not count.
         """
         params = {"name": name, "arguments": arguments or {}}
-        ask = self._requests.ask
-        result = await ask("tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta)
-        await self._requests.check(name, result)
-        return result
+        return await self._requests.call_tool(name, params, timeout, max_timeout, on_progress, meta)
 
     # Resources
 

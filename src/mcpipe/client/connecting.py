@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mcpipe.client.checking import OutputChecker
 from mcpipe.client.client import Client
@@ -82,6 +82,9 @@ def connect(
     * ``era_memory``: a file that remembers which era each server belongs to, for the next program.
     * ``limits``, ``waits``, ``stop``: the caps, the patience while connecting, and that while closing.
     """
+    for name, function in (("on_elicit", on_elicit), ("on_sample", on_sample), ("on_log", on_log)):
+        if function is not None and not callable(function):
+            raise UsageError(f"{name} is a {type(function).__name__}: give it a function.")
     if isinstance(restart, bool):
         restart = RestartPolicy(enabled=restart)
     settings = Settings(
@@ -112,6 +115,8 @@ def connect(
         command = read_command(target, env=env, inherit_env=inherit_env, cwd=cwd)
         link = ProcessLink(command, stderr=stderr, limits=limits, stop=stop)
     elif callable(getattr(target, "serve_connection", None)):
+        if env is not None or inherit_env is not False or cwd is not None or stderr != "inherit":
+            raise UsageError("env, inherit_env, cwd and stderr are for a server that is started, not for a Server.")
         link = MemoryLink(target, limits=limits, stop=stop)
     else:
         raise UsageError(f"connect takes a command or a Server, and not a {type(target).__name__}.")
@@ -132,6 +137,10 @@ class Connecting:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._keeper.close()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = ". Use the client that it gives: async with connect(...) as client" if hasattr(Client, name) else ""
+        raise AttributeError(f"What connect returns has no {name!r}{hint}.", name=name, obj=self)
 
     def __await__(self) -> Generator[Any, Any, Client]:
         return self.__aenter__().__await__()

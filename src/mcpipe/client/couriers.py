@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from inspect import isawaitable, iscoroutine
 from typing import Any, TypeAlias
 
@@ -31,11 +32,13 @@ class Courier:
     oldest is dropped and counted. What the function raises is logged, and harms nobody.
     """
 
-    __slots__ = ("_backlog", "_function", "_task", "_what", "dropped")
+    __slots__ = ("_backlog", "_context", "_function", "_task", "_what", "dropped")
 
     def __init__(self, function: Callable[..., Any], what: str) -> None:
         self.dropped = 0
         self._function = function
+        # That of whoever wants the news, and not of the task that happened to connect.
+        self._context = copy_context()
         self._what = what
         self._backlog: deque[Awaitable[None]] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -43,7 +46,7 @@ class Courier:
     def bring(self, *news: Any) -> None:
         """Call the function with this, now or as soon as it has taken what came before. Raises nothing."""
         try:
-            waiting = self._function(*news)
+            waiting = self._context.run(self._function, *news)
         except Exception:
             _logger.exception("The function %s raised an exception.", self._what)
             return
@@ -53,7 +56,7 @@ class Courier:
                 _discard(self._backlog.popleft())
             self._backlog.append(waiting)
             if self._task is None or self._task.done():
-                self._task = asyncio.get_running_loop().create_task(self._deliver())
+                self._task = asyncio.get_running_loop().create_task(self._deliver(), context=self._context)
 
     async def finish(self, within: float | None) -> None:
         """Wait until everything is delivered, but no longer than this many seconds; then stop."""

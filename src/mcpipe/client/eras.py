@@ -10,6 +10,7 @@ import os
 import time
 from typing import Any
 
+from mcpipe.errors import UsageError
 from mcpipe.revisions import Era
 
 __all__ = ["EraMemory", "process_memory"]
@@ -32,7 +33,9 @@ class EraMemory:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self._path = None if path is None else os.fspath(path)
+        if path is not None and not os.fspath(path):
+            raise UsageError("The path of the era memory is empty: name a file, or leave it out.")
+        self._path = None if path is None else os.path.expanduser(path)  # noqa: PTH111 - pathlib is slow to load
         self._eras: dict[str, Era] = {}
         self._has_complained = False
 
@@ -78,12 +81,15 @@ class EraMemory:
         from pathlib import Path
 
         path = Path(self._path or "")
-        beside = path.with_name(f"{path.name}.{os.getpid()}")
+        beside = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            beside.touch(mode=0o600)
-            beside.write_text(json.dumps({"servers": servers}))
-            beside.replace(path)  # whoever reads it meanwhile sees one of the two
+            beside.touch(mode=0o600, exist_ok=False)
+            try:
+                beside.write_text(json.dumps({"servers": servers}))
+                beside.replace(path)  # whoever reads it meanwhile sees one of the two
+            finally:
+                beside.unlink(missing_ok=True)
         except OSError as error:
             self._complain("written", error)
 

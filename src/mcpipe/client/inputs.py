@@ -125,7 +125,7 @@ async def _list_roots(roots: list[Root] | Callable[[], Any], _: Any) -> ListRoot
 
 async def _run(handler: Callable[..., Any], *arguments: Any) -> Any:
     is_async = iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__)
-    answer = handler(*arguments) if is_async else await asyncio.to_thread(handler, *arguments)
+    answer = handler(*arguments) if is_async else await asyncio.to_thread(_called, handler, *arguments)
     # A plain function, such as a lambda, may also return what an async one gave it.
     return await answer if isawaitable(answer) else answer
 
@@ -146,3 +146,10 @@ def _as_root(root: RootLike) -> Root:
 
     absolute = Path(path).absolute()
     return Root(absolute.as_uri(), name=absolute.name or None)
+
+
+def _called(handler: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return handler(*arguments)
+    except StopIteration as error:  # which no future can carry
+        raise RuntimeError("The function raised StopIteration.") from error

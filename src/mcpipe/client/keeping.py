@@ -23,6 +23,8 @@ from mcpipe.types.log import LoggingLevel
 __all__ = ["Keeper"]
 
 _NO_RESTART = RestartPolicy(enabled=False)
+#: Seconds in which a server has to read what was sent last, before its input is closed.
+_LAST_WORDS = 0.5
 
 
 class Keeper:
@@ -62,8 +64,7 @@ class Keeper:
             raise Closed("This was closed before it was opened: call connect again.")
         self._owner = asyncio.get_running_loop().create_task(self._own())
         try:
-            while not self._is_open and not self._has_ended:
-                await self._news.wait()
+            await self._first_news()
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -74,19 +75,22 @@ class Keeper:
     async def close(self) -> None:
         """Close the connection and let the server go. From any task, at any time, as often as you like.
 
-        It takes no longer than the stop ladder allows. Cancelled, it goes on without its caller.
+        It takes no longer than the stop ladder, and half a second. Cancelled, it goes on without its caller.
         """
         owner = self._owner
+        if owner is not None and not owner.done():
+            self.check_loop()
         if not self._has_ended:
             self._has_ended = True
             if owner is not None:
                 owner.cancel()
                 self._tell()  # in its place, if it was cancelled before its first step
-        if owner is not None:
+        if owner is not None and not owner.done():
             await asyncio.wait((owner,))
 
     async def ready(self, what: str, within: float | None) -> Session:
         """The session to use, once there is one; until then ``what`` waits, if it is worth waiting."""
+        self.check_loop()
         try:
             async with asyncio.timeout(within):
                 while not self.session.calls.is_open:
@@ -97,6 +101,11 @@ class Keeper:
                 f"{what} was not sent in time: the server is being started again. {self._cause or ''}".strip()
             ) from self._cause
         return self.session
+
+    def check_loop(self) -> None:
+        """Raise if this is not the event loop that the client belongs to."""
+        if self._owner is None or self._owner.get_loop() is not asyncio.get_running_loop():
+            raise UsageError("A client belongs to the event loop in which it was connected: connect again in this one.")
 
     def set_log_level(self, level: LoggingLevel) -> None:
         """Ask for log messages from this level on, with each request of a modern connection, now and later."""
@@ -110,6 +119,10 @@ class Keeper:
         stats = self.session.stats
         stats = msgspec.structs.replace(stats, dropped=stats.dropped + self.listening.dropped)
         return stats if self._past is None else stats + self._past
+
+    async def _first_news(self) -> None:
+        while not self._is_open and not self._has_ended:
+            await self._news.wait()
 
     def _tell(self) -> None:
         self._news.set()
@@ -140,8 +153,8 @@ class Keeper:
             except Exception as error:  # noqa: BLE001 - whoever opened it is told, or whoever calls next
                 self._cause = error
             await self._shut()
-        except GeneratorExit:
-            # The event loop was dropped with everything in it.
+        except BaseException:
+            # It was cancelled again, or the event loop was dropped with everything in it.
             self.link.kill()
             raise
 
@@ -195,8 +208,9 @@ class Keeper:
         )
         self.session, self.greeting = await self._opening.run()
         self.session.on_change = self._changed
-        self._restarter.connected()
-        if key is not None:
+        self._restarter.connected(asyncio.get_running_loop().time())
+        if key is not None and len({revision.era for revision in self.settings.revisions}) > 1:
+            # Otherwise it is what its user wanted, and not what it is.
             self._memory.learn(key, self.greeting.revision.era)
         self._pass_on_log_level()
 
@@ -225,8 +239,6 @@ class Keeper:
         self._has_ended = True
         self.listening.end(self._cause or Closed("The client was closed."))
         self._tell()
-        try:
-            if self._opening is not None and self._opening.session is not None:
-                await self._opening.session.close(self.settings.stop.close_wait)
-        finally:
-            await self.link.close()
+        if self._opening is not None and self._opening.session is not None:
+            await self._opening.session.close(min(_LAST_WORDS, self.settings.stop.close_wait))
+        await self.link.close()

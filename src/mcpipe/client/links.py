@@ -111,7 +111,9 @@ class MemoryLink:
             _logger.warning("The server does not stop, although its connection is closed.")
 
     def kill(self) -> None:
-        """Nothing to do: its task is gone with the event loop."""
+        """Cancel the task, if it is not gone with the event loop."""
+        if self._task is not None and not self._task.get_loop().is_closed():
+            self._task.cancel()
 
     async def _serve(self, connection: Connection) -> None:
         try:

@@ -60,6 +60,8 @@ class Listening:
     def renew(self, session: Session) -> None:
         """There is another session: open on it what was open on the one before."""
         for changes in self._live:
+            if changes.has_ended:
+                continue
             changes.lose()
             self._live[changes] = session
             self._renewals[changes] = asyncio.get_running_loop().create_task(self._renew(changes, session))

@@ -96,7 +96,7 @@ class Opening:
                     return session, self._agree(session, revision)
                 case Failed(error):
                     # What the server is, and what it says of itself, may be what its user has to know.
-                    error.args = (f"{error} {self._link.describe()}".strip(),)
+                    error.args = (f"{error} {_faults(session)}{self._link.describe()}".strip(),)
                     raise error
 
     async def _connect(self) -> Session:
@@ -119,7 +119,9 @@ class Opening:
             await session.notify("notifications/initialized")
         except Closed:
             cause = await self._link.explain(self._phase, await session.over)
-            raise cause if isinstance(cause, ConnectError) else ConnectError(str(cause)) from cause
+            if isinstance(cause, ConnectError):
+                raise cause from None
+            raise ConnectError(str(cause)) from cause
 
     async def _wait(self, session: Session) -> tuple[Action, ...]:
         """Wait for the next thing to happen; returns what to do about it."""
@@ -135,12 +137,14 @@ class Opening:
             return finder.due(loop.time())
         cause = await self._link.explain(self._phase, session.over.result())
         session.lose(cause)
-        if isinstance(cause, ConnectError) and not isinstance(cause, ServerExited):
-            raise cause  # it would not do any better the second time
+        if isinstance(cause, ConnectError) and (not isinstance(cause, ServerExited) or cause.phase == "spawn"):
+            raise cause  # it did not even read the question, and would not do any better the second time
         actions = finder.exited(loop.time())
         for action in actions:
             if isinstance(action, Failed) and not isinstance(action.error, NoCommonRevision):
-                raise cause if isinstance(cause, ServerExited) else ConnectError(f"{action.error} {cause}") from cause
+                if isinstance(cause, ServerExited):
+                    raise cause
+                raise ConnectError(f"{action.error} {cause}") from cause
         return actions
 
     def _tell(self, method: str, outcome: Outcome) -> tuple[Action, ...]:
@@ -170,6 +174,13 @@ class Opening:
             capabilities,
             _read_or_none(str, said.instructions),
         )
+
+
+def _faults(session: Session) -> str:
+    if session.first_fault is None:
+        return ""
+    count = session.connection.stats.bad_lines
+    return f"It wrote {count} lines that are no messages; the first of them: {session.first_fault} "
 
 
 class _Said(Payload, frozen=True, kw_only=True):

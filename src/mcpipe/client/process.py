@@ -12,7 +12,7 @@ from mcpipe.errors import Closed, McpipeError, ServerExited
 from mcpipe.limits import Limits
 from mcpipe.protocol.stopping import StopLadder
 from mcpipe.transports.child import Child
-from mcpipe.transports.commands import Command
+from mcpipe.transports.commands import Command, is_safe
 from mcpipe.transports.connection import Connection
 from mcpipe.transports.stderr import StderrMode
 
@@ -113,7 +113,9 @@ class ProcessLink:
     def key(self) -> str:
         """The command, with all that it is given."""
         command = self._command
-        return repr((command.argv, command.cwd, sorted(command.env.items())))
+        # Not what differs from terminal to terminal.
+        given = [(name, value) for name, value in command.env.items() if name == "PATH" or not is_safe(name)]
+        return repr((command.argv, command.cwd, sorted(given)))
 
     async def open(self) -> Connection:
         """Start the server."""
@@ -133,10 +135,10 @@ class ProcessLink:
         last = self.process.ended(child)
         return ServerExited(
             self.process.command,
-            phase=phase,
+            phase="spawn" if child.is_unread and phase != "call" else phase,
             exit_code=last.exit_code,
             signal=last.signal,
-            stderr_tail=last.stderr_tail,
+            stderr_tail=None if self._stderr == "discard" else last.stderr_tail,
         )
 
     def describe(self) -> str:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
@@ -15,7 +16,16 @@ from mcpipe.client.calls import describe
 from mcpipe.client.couriers import OnProgress
 from mcpipe.client.keeping import Keeper
 from mcpipe.client.rounds import MAX_ROUNDS, next_round, read_result
-from mcpipe.errors import Closed, McpipeError, ProtocolError, RemoteError, RequestLost, ServerDown
+from mcpipe.errors import (
+    Closed,
+    McpipeError,
+    ProtocolError,
+    RemoteError,
+    RequestLost,
+    RequestTimeout,
+    ServerDown,
+    UsageError,
+)
 from mcpipe.protocol.restart import may_resend
 from mcpipe.types.base import CacheableResult, Result
 from mcpipe.types.input import InputRequiredResult
@@ -32,8 +42,10 @@ _R = TypeVar("_R", bound=Result)
 _C = TypeVar("_C", bound=CacheableResult)
 _Page = TypeVar("_Page", ListToolsResult, ListResourcesResult, ListResourceTemplatesResult, ListPromptsResult)
 
+_logger = logging.getLogger("mcpipe.client")
+
 #: A list with more pages than this has no end.
-_MAX_PAGES = 10_000
+_MAX_PAGES = 1000
 
 
 class Requests:
@@ -48,6 +60,7 @@ class Requests:
         self._max_timeout = keeper.settings.max_timeout
         self._usual_limits = self.limits(UNSET, UNSET)
         self._loop = asyncio.get_running_loop()
+        self._looking = asyncio.Lock()
 
     async def ask(
         self,
@@ -111,6 +124,8 @@ class Requests:
         meta: Meta = None,
     ) -> msgspec.Raw:
         """Send a request and wait for its result, as raw JSON; again if its connection was lost and that is safe."""
+        if asyncio.get_running_loop() is not self._loop:
+            self._keeper.check_loop()
         are_usual = timeout is UNSET and max_timeout is UNSET
         limits = self._usual_limits if are_usual else self.limits(timeout, max_timeout)
         start = self._loop.time()
@@ -121,18 +136,19 @@ class Requests:
         except (Closed, RequestLost) as error:
             lost = error
         ends, ends_at_last = (None if limit is None else start + limit for limit in limits)
-        sent = 0
+        sent: list[RequestLost] = []
         while True:
             if isinstance(lost, RequestLost):  # otherwise it was not sent: the connection had been lost before
-                sent += 1
-                if not await self._may_resend(method, params, sent, self._left(ends)):
+                sent.append(lost)
+                ends = lost.deadline  # progress may have moved it
+                if not await self._may_resend(method, params, len(sent), self._left(ends)):
                     raise lost
             try:
                 session = await self._keeper.ready(describe(method, params), self._left(ends))
-            except (Closed, ServerDown):
-                if not sent:
-                    raise
-                raise lost from lost.__cause__
+            except (Closed, ServerDown, RequestTimeout):
+                if sent:  # and nobody knows what came of it
+                    raise sent[0] from sent[0].__cause__
+                raise
             try:
                 return await session.request(
                     method,
@@ -145,13 +161,39 @@ class Requests:
             except (Closed, RequestLost) as error:
                 lost = error
 
-    async def check(self, name: str, result: CallToolResult) -> None:
-        """Check a tool's result against its output schema; `ProtocolError` if it breaks that."""
-        if self._checker.is_active:
-            # A tool that nobody has listed is looked up only if it gives what could be checked.
-            tool = self._toolbox.find(name) if result.structured_content is None else await self._tool(name)
-            if tool is not None and tool.output_schema is not None:
-                self._checker.check(name, tool.output_schema, result)
+    async def call_tool(
+        self,
+        name: str,
+        params: dict[str, Any],
+        timeout: Timeout,
+        max_timeout: Timeout,
+        on_progress: OnProgress | None,
+        meta: Meta,
+    ) -> CallToolResult:
+        """Call a tool, and check what it gives against its output schema; `ProtocolError` if it breaks that."""
+        start = self._loop.time()
+        result = await self.ask("tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta)
+        if self._checker.is_active and not result.is_error:
+            tool = self._toolbox.find(name)
+            limit = self.limits(timeout, max_timeout)[0]
+            end = None if limit is None else start + limit
+            if tool is not None:
+                try:
+                    self._check(tool, result)
+                except ProtocolError:
+                    # The schema may be an old one, of whose end the server had nobody to tell.
+                    self._toolbox.clear()
+                    again = await self._look_up(name, end)
+                    if again is None or again.output_schema == tool.output_schema:
+                        raise
+                    self._check(again, result)
+            elif result.structured_content is not None:
+                self._check(await self._look_up(name, end), result)
+        return result
+
+    def _check(self, tool: Tool | None, result: CallToolResult) -> None:
+        if tool is not None and tool.output_schema is not None:
+            self._checker.check(tool.name, tool.output_schema, result)
 
     async def page(self, method: str, kind: type[_Page], cursor: str | None, timeout: Timeout, meta: Meta) -> _Page:
         """One page of a list."""
@@ -168,20 +210,32 @@ class Requests:
         return page
 
     async def pages(self, method: str, kind: type[_Page], timeout: Timeout, meta: Meta) -> list[_Page]:
-        """All pages of a list."""
+        """All pages of a list, as one server has it."""
+        generation = self._toolbox.generation
         pages = [await self.page(method, kind, None, timeout, meta)]
+        session = self._keeper.session
         seen = set()
+        count = 1
         while (cursor := pages[-1].next_cursor) is not None:
-            if cursor in seen or len(pages) >= _MAX_PAGES:
-                raise ProtocolError(f"The pages of {method} have no end: the server names the same ones again.")
+            if cursor in seen or count >= _MAX_PAGES:
+                raise ProtocolError(f"The pages of {method} have no end, or are more than {_MAX_PAGES}.")
             seen.add(cursor)
             pages.append(await self.page(method, kind, cursor, timeout, meta))
-        if method == "tools/list":
+            count += 1
+            if self._keeper.session is not session:
+                # The server was started again, and its list may be another one: from the beginning.
+                generation, session = self._toolbox.generation, self._keeper.session
+                pages = [await self.page(method, kind, None, timeout, meta)]
+                seen.clear()
+        if method == "tools/list" and generation == self._toolbox.generation:
             self._toolbox.is_complete = True
         return pages
 
     def limits(self, timeout: Timeout, max_timeout: Timeout) -> tuple[float | None, float | None]:
-        """The two timeouts of a request, with the client's own where none are given."""
+        """The two timeouts of a request, with the client's own where none are given; `UsageError` if they are none."""
+        for name, limit in (("timeout", timeout), ("max_timeout", max_timeout)):
+            if not isinstance(limit, int | float | UnsetType | None):
+                raise UsageError(f"{name} is {limit!r}: give it a number of seconds, or None for no limit.")
         if timeout is UNSET:
             timeout = self._timeout
         if max_timeout is UNSET:
@@ -197,10 +251,10 @@ class Requests:
         policy = self._keeper.settings.retry
         if method != "tools/call" or policy != "safe":
             return may_resend(method, policy=policy, sent=sent)
-        try:
-            tool = await self._tool(params["name"], timeout)
-        except McpipeError:
-            return False  # the request is lost, and that is what its caller is told
+        name = params["name"]
+        tool = self._toolbox.find(name)
+        if tool is None:
+            tool = await self._look_up(name, None if timeout is None else self._loop.time() + timeout)
         marks = None if tool is None else tool.annotations
         if marks is None:
             return False
@@ -208,13 +262,20 @@ class Requests:
             method, policy=policy, read_only=marks.read_only_hint, idempotent=marks.idempotent_hint, sent=sent
         )
 
-    async def _tool(self, name: str, timeout: Timeout = UNSET) -> Tool | None:
-        """What the server says of a tool; it is asked if that is not known yet."""
-        tool = self._toolbox.find(name)
-        if tool is None and not self._toolbox.is_complete:
-            await self.pages("tools/list", ListToolsResult, timeout, None)
-            tool = self._toolbox.find(name)
-        return tool
+    async def _look_up(self, name: str, end: float | None) -> Tool | None:
+        """What the server says of a tool that it has not listed yet; None if it says nothing until then.
+
+        What this is for has been done already, and is not to fail for that. Those who look at once share one list.
+        """
+        try:
+            async with asyncio.timeout_at(end), self._looking:
+                if not self._toolbox.is_complete:
+                    await self.pages("tools/list", ListToolsResult, self._left(end), None)
+        except RemoteError:
+            self._toolbox.is_complete = True  # it does not tell, and need not be asked again
+        except (McpipeError, TimeoutError) as error:
+            _logger.debug("The tools of the server are not known. %s", error)
+        return self._toolbox.find(name)
 
     def _left(self, end: float | None) -> float | None:
         return None if end is None else max(0.0, end - self._loop.time())

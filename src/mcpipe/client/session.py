@@ -53,6 +53,8 @@ class Session:
         self.connection = connection
         self.calls = Calls(connection, settings.limits, first_id=first_id)
         self.violations = 0
+        #: What was wrong with the first line that was no message.
+        self.first_fault: str | None = None
         #: Done when nothing more will come: says how the connection ended. Its owner then calls ``lose``.
         self.over: asyncio.Future[str] = loop.create_future()
         #: Is called with each change that the server tells of, whether anybody listens or not.
@@ -236,6 +238,8 @@ class Session:
 
     def _pass_over(self, bad: BadMessage) -> None:
         self._warn(f"A line from the server was passed over. {bad.reason}")
+        if self.first_fault is None:
+            self.first_fault = bad.reason
         if bad.is_response:
             self.calls.broken(bad)
         elif self._answering is not None:

@@ -53,8 +53,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in ("timeout", "max_timeout"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < float("inf"):
-                raise UsageError(f"{name} is {value}: give it a number of seconds, or None for no limit.")
+            if value is not None and not (isinstance(value, int | float) and 0 <= value < float("inf")):
+                raise UsageError(f"{name} is {value!r}: give it a number of seconds, or None for no limit.")
+        for name, kind in (("restart", RestartPolicy), ("stop", StopLadder), ("limits", Limits), ("waits", EraWaits)):
+            if not isinstance(getattr(self, name), kind):
+                raise UsageError(f"{name} is a {type(getattr(self, name)).__name__}: give it a {kind.__name__}.")
         may_resend("ping", policy=self.retry)  # says so if there is no such policy
 
 

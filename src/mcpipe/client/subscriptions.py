@@ -12,7 +12,7 @@ import msgspec
 
 from mcpipe.client.calls import Outcome, failure
 from mcpipe.client.changes import Changes
-from mcpipe.errors import McpipeError, RequestTimeout
+from mcpipe.errors import RequestTimeout
 from mcpipe.protocol.listening import Change, Listener, Subscription
 from mcpipe.protocol.outgoing import Call
 from mcpipe.protocol.topics import topics_of
@@ -152,18 +152,14 @@ class LegacySubscriptions:
             raise
 
     async def close(self, changes: Changes) -> None:
-        """Unsubscribe from the resources that nobody else listens to."""
+        """Unsubscribe from the resources that nobody else listens to. Nobody waits for the server's word on that."""
         uris = self._listeners.pop(changes, [])
         self._counts.subtract(uris)
         for uri in uris:
-            async with self._lock:
-                if self._counts[uri]:
-                    continue  # somebody else listens
+            if not self._counts[uri]:
                 del self._counts[uri]
-                try:
-                    await self._request("resources/unsubscribe", changes, uri)
-                except McpipeError as error:
-                    _logger.debug("The server keeps a subscription that nobody needs. %s", error)
+                if self._session.calls.is_open:
+                    self._session.calls.open("resources/unsubscribe", {"uri": uri})
 
     def changed(self, _: Any, change: Change) -> None:
         """The server tells of a change: everyone who asked for it gets it."""

@@ -18,6 +18,8 @@ class Toolbox:
     def __init__(self) -> None:
         #: Whether the whole list has been seen, so that there is no use in asking for one that is not in it.
         self.is_complete = False
+        #: Counts how often all was forgotten.
+        self.generation = 0
         self._tools: dict[str, Tool] = {}
 
     def learn(self, tools: Iterable[Tool]) -> None:
@@ -35,4 +37,5 @@ class Toolbox:
     def clear(self) -> None:
         """Forget all: they are not what they were."""
         self.is_complete = False
+        self.generation += 1
         self._tools.clear()

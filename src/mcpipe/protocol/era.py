@@ -228,7 +228,8 @@ class EraFinder:
         self._denial: ErrorDetail | None = None
         #: The revisions that the server named.
         self._theirs: list[str] = []
-        self._restarted = False
+        #: How often the server was started again.
+        self._restarts = 0
         self._after_restart: _Question = "initialize"
         self._asked: _Question | None = None
 
@@ -330,13 +331,15 @@ class EraFinder:
         is_settled = self.state in ("waiting", "asking", "restarting")
         unproven = self.state == "initializing" and bool(self._modern) and not self._probed
         by_probe = self._probed_here and bool(self._legacy) and not is_settled
-        if self._restarted or not (unproven or by_probe):
+        # One that was modern may have crashed for any reason: it is asked once more before it is taken for legacy.
+        was_modern = self._remembered == "modern" and self._restarts == 0
+        if self._restarts > (self._remembered == "modern") or not (unproven or by_probe):
             if self.state == "asking":
                 return self._no_common()
             return self._fail("The server's process ended before the two sides had agreed on a revision.")
         self._move("exited")
-        self._restarted = True
-        self._after_restart = "probe" if unproven or self._is_modern else "initialize"
+        self._restarts += 1
+        self._after_restart = "probe" if unproven or self._is_modern or was_modern else "initialize"
         self._timer = None
         return (StartAgain(),)
 
@@ -350,8 +353,8 @@ class EraFinder:
             names = ", ".join(revision.name for revision in self._allowed)
             return self._fail(
                 f"The server did not answer within {self._waits.patience:g} s. If it needs longer to start, allow "
-                "more time; if it waits for something, its stderr may say for what; it may also know none of the "
-                f"revisions that this client allows ({names})."
+                "more (EraWaits.patience); if it waits for something, its stderr may say for what; it may also know "
+                f"none of the revisions that this client allows ({names})."
             )
         if self._timer is None or now < self._timer:
             return ()
@@ -380,7 +383,8 @@ class EraFinder:
     def _turned(self) -> tuple[Action, ...]:
         """The server is modern, but this process of it, since it has read ``initialize``, is so no more."""
         self._move("turned")
-        self._restarted = self._is_modern = True
+        self._restarts += 1
+        self._is_modern = True
         self._after_restart = "probe"
         return (StartAgain(),)
 

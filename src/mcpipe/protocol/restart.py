@@ -46,7 +46,7 @@ class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_wait: float = 30.0
     #: The part of a wait that chance may take away, so that many clients do not start their servers in step.
     jitter: float = 0.5
-    #: A server that lived this long was healthy: its exit counts as the first.
+    #: A server that could be used for this long was healthy: its exit counts as the first.
     healthy_after: float = 60.0
     #: The number of early exits in a row that opens the breaker.
     breaker_after: int = 5
@@ -106,7 +106,6 @@ RESTART: Table[_State, _Event] = Table(
         ("open", "start"): "trial",
         ("open", "stop"): "stopped",
         ("trial", "connect"): "running",
-        ("trial", "lived"): "running",
         ("trial", "trip"): "open",
         ("trial", "stop"): "stopped",
         ("stopped", "give_up"): "stopped",
@@ -122,12 +121,12 @@ RESTART: Table[_State, _Event] = Table(
 class Restarter:
     """The machine that applies a :class:`RestartPolicy` to one server."""
 
-    __slots__ = ("_breaker_wait", "_deadline", "_policy", "_started_at", "_wait", "failures", "starts", "state")
+    __slots__ = ("_breaker_wait", "_deadline", "_policy", "_up_since", "_wait", "failures", "starts", "state")
 
     def __init__(self, policy: RestartPolicy) -> None:
         self._policy = policy
         self._deadline: float | None = None
-        self._started_at = 0.0
+        self._up_since: float | None = None
         self.state: _State = RESTART.initial
         #: How often the server was started.
         self.starts = 0
@@ -159,16 +158,17 @@ class Restarter:
         """The server is being started. A start that fails is an exit: tell it to :meth:`exited`."""
         self._take("start")
         self._deadline = None
-        self._started_at = now
+        self._up_since = None
         self.starts += 1
 
-    def connected(self) -> None:
+    def connected(self, now: float) -> None:
         """The server that was started has answered: after a trial, calls may go to it again."""
         self._take("connect")
+        self._up_since = now
 
     def tick(self, now: float) -> None:
-        """Notice a long life, which closes the breaker after a trial. Optional: :meth:`exited` does it first."""
-        if self.state in ("running", "trial") and now - self._started_at >= self._policy.healthy_after:
+        """Notice a long life. Optional: :meth:`exited` does it first."""
+        if self._up_since is not None and now - self._up_since >= self._policy.healthy_after:
             self._take("lived")
             self.failures = 0
             self._wait = self._policy.first_wait
@@ -190,6 +190,7 @@ class Restarter:
             self._take("give_up")
             return GiveUp("disabled")
         self.tick(now)
+        self._up_since = None
         failures = self.failures + 1
         # Always so in a trial: the failures that opened the breaker count until a long life forgets them.
         trips = failures >= self._policy.breaker_after
@@ -206,7 +207,7 @@ class Restarter:
     def stop(self) -> None:
         """The server is stopped on purpose: whatever comes after this starts nothing. May be called again."""
         self._take("stop")
-        self._deadline = None
+        self._deadline = self._up_since = None
 
     def _take(self, event: _Event) -> None:
         self.state = RESTART.after(self.state, event)

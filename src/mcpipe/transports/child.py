@@ -16,16 +16,19 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 
+import msgspec
+
+from mcpipe.errors import ConnectError
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.protocol.stopping import StopLadder, Stopper
 from mcpipe.transports import guards
 from mcpipe.transports.commands import Command, find_program, start_failure
-from mcpipe.transports.descriptors import close_private, private_copy
+from mcpipe.transports.descriptors import close_private, private_copy, private_pipe
 from mcpipe.transports.exits import Exit, has_exited, peek, reap, watch_exit
 from mcpipe.transports.framed import Trace
 from mcpipe.transports.stderr import StderrDrain, StderrMode, check_stderr_mode
 from mcpipe.transports.stream import StreamConnection
-from mcpipe.transports.trees import MARK, Tree, start_time
+from mcpipe.transports.trees import MARK, Tree, marked, start_time
 from mcpipe.wire.messages import Result
 
 __all__ = ["Child"]
@@ -33,6 +36,8 @@ __all__ = ["Child"]
 #: How often to look whether what a server left behind is gone, in seconds: at first, and at last.
 _FIRST_LOOK = 0.002
 _LAST_LOOK = 0.05
+#: How many times as long as a look takes to rest before the next.
+_REST = 10
 #: How long a kill may hold everything up, in seconds. Only processes that are stuck in the kernel take so long.
 _PATIENCE = 1.0
 #: The same for what the ladder did not end.
@@ -63,6 +68,7 @@ class Child:
         "command",
         "connection",
         "exited",
+        "is_unread",
         "pid",
         "started_at",
     )
@@ -82,33 +88,17 @@ class Child:
         check_stderr_mode(stderr)
         program = find_program(command)
         mark = os.urandom(8).hex()
-        with ExitStack() as theirs, ExitStack() as ours:
-            try:
-                stdin, to_server = _pipe(theirs, ours)
-                prepared = guards.prepare(stdin, stop, mark)
-                ours.callback(guards.let_go_nowait, prepared)
-                from_server, stdout = _pipe(ours, theirs)
-                from_stderr, stderr_fd = (None, subprocess.DEVNULL) if stderr == "discard" else _pipe(ours, theirs)
-                leftover = private_copy(from_server)
-                ours.callback(close_private, leftover)
-                process = subprocess.Popen(  # noqa: S603 (to start what the user names is what this is for)
-                    command.argv,
-                    executable=program,
-                    stdin=stdin,
-                    stdout=stdout,
-                    stderr=stderr_fd,
-                    env={**command.env, MARK: mark},
-                    cwd=command.cwd,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise start_failure(command, program, error) from error
-            guards.watch_over(process.pid, stop, prepared, mark)
-            process.returncode = 0  # we reap it ourselves, and Popen must not want to
-            ours.pop_all()
-        tree = Tree(process.pid, start_time(process.pid), mark)
-        connection = _Connection(tree, from_server, to_server, limits=limits, trace=trace)
-        return cls(command, tree, connection, StderrDrain(from_stderr, stderr), leftover, stop)
+        try:
+            pid, ends = _spawn(command, program, mark, stderr, stop)
+            tree = Tree(pid, start_time(pid), mark)
+            connection = StreamConnection(ends.from_server, ends.to_server, limits=limits, expect=Result, trace=trace)
+            return cls(command, tree, connection, StderrDrain(ends.from_stderr, stderr), ends.leftover, stop)
+        except ConnectError:
+            raise
+        except BaseException:
+            # A signal handler raised it, at any point: the server may be there already, and nobody would ever know.
+            _abandon(mark)
+            raise
 
     def __init__(
         self,
@@ -128,6 +118,8 @@ class Child:
         self.connection = connection
         #: Done as soon as the server has exited, by itself or not. By then its stderr has been read.
         self.exited: asyncio.Future[Exit] = self._loop.create_future()
+        #: Whether it exited before it had read anything.
+        self.is_unread = False
         self._host = os.getpid()
         self._tree = tree
         self._stderr = stderr
@@ -154,6 +146,8 @@ class Child:
         Nothing can be sent to it from now on. May be called again, and by several at once. Cancelled, the ladder is
         left: all that is alive is killed and reaped at once.
         """
+        if os.getpid() != self._host:
+            return Exit()  # it is our parent's
         if not self._is_over and self._stopper.state == "idle":
             self._begin()
         try:
@@ -184,6 +178,7 @@ class Child:
     def _notice_exit(self) -> None:
         # What the server has written is there by now. Others may hold its pipes for as long as they like.
         self._stderr.finish()
+        self.is_unread = self.connection.is_unread
         self.connection.finish()
         self._exit = peek(self.pid) or Exit()
         if not self.exited.done():
@@ -204,6 +199,7 @@ class Child:
         if self._timer is not None:
             self._timer.cancel()
         stopper, is_leader_gone = self._stopper, self._exit is not None
+        began = self._loop.time()
         while True:
             now = self._loop.time()
             if is_leader_gone and not self._tree.members():
@@ -219,8 +215,10 @@ class Child:
             return
         until = stopper.deadline
         if is_leader_gone:
+            # To look takes time, on a machine with many processes, in which the loop stands still.
+            self._look = max(self._look, _REST * (self._loop.time() - began))
             until = min(until, now + self._look)
-            self._look = min(self._look * 1.5, _LAST_LOOK)
+            self._look = min(self._look * 1.5, max(self._look, _LAST_LOOK))
         self._timer = self._loop.call_at(until, self._climb)
 
     def _throw_away(self) -> None:
@@ -261,19 +259,51 @@ class Child:
         return self._exit or end or Exit()
 
 
-class _Connection(StreamConnection):
-    """A connection that looks at the server's tree in the last moment before the server may leave."""
+class _Ends(msgspec.Struct, frozen=True):
+    """Our ends of a server's pipes."""
 
-    __slots__ = ("_tree",)
+    to_server: int
+    from_server: int
+    #: A second descriptor for the same.
+    leftover: int
+    from_stderr: int | None
 
-    def __init__(self, tree: Tree, read_fd: int, write_fd: int, *, limits: Limits, trace: Trace | None) -> None:
-        super().__init__(read_fd, write_fd, limits=limits, expect=Result, trace=trace)
-        self._tree = tree
 
-    def _finish(self) -> None:
-        # Those who have left the session, and have no mark, are known by their parents, and only while these live.
-        self._tree.members()
-        super()._finish()
+def _spawn(command: Command, program: str, mark: str, stderr: StderrMode, stop: StopLadder) -> tuple[int, _Ends]:
+    with ExitStack() as theirs, ExitStack() as ours:
+        try:
+            stdin, to_server = _pipe(theirs, ours)
+            prepared = guards.prepare(stdin, stop, mark)
+            ours.callback(guards.let_go_nowait, prepared)
+            from_server, stdout = _pipe(ours, theirs)
+            from_stderr, stderr_fd = (None, subprocess.DEVNULL) if stderr == "discard" else _pipe(ours, theirs)
+            leftover = private_copy(from_server)
+            ours.callback(close_private, leftover)
+            process = subprocess.Popen(  # noqa: S603 (to start what the user names is what this is for)
+                command.argv,
+                executable=program,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr_fd,
+                env={**command.env, MARK: mark},
+                cwd=command.cwd,
+                start_new_session=True,
+            )
+            process.returncode = 0  # we reap it ourselves, and Popen must not want to
+        except OSError as error:
+            raise start_failure(command, program, error) from error
+        guards.watch_over(process.pid, stop, prepared, mark)
+        ours.pop_all()
+    return process.pid, _Ends(to_server, from_server, leftover, from_stderr)
+
+
+def _abandon(mark: str) -> None:
+    """Kill what was started with this mark, and forget it."""
+    for pid in marked(mark):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        _wait_for(pid)
+        guards.let_go_nowait(pid)
 
 
 def _wait_for(pid: int) -> None:
@@ -282,14 +312,8 @@ def _wait_for(pid: int) -> None:
 
 
 def _pipe(readers: ExitStack, writers: ExitStack) -> tuple[int, int]:
-    """The two ends of a pipe, for this process alone, and not among the standard three; closed by the stacks."""
-    ends = os.pipe()
-    private = []
-    try:
-        for end, owner in zip(ends, (readers, writers), strict=True):
-            private.append(private_copy(end))
-            owner.callback(close_private, private[-1])
-    finally:
-        for end in ends:
-            os.close(end)
-    return private[0], private[1]
+    """The two ends of a pipe, for this process alone; closed by the stacks."""
+    reader, writer = private_pipe()
+    readers.callback(close_private, reader)
+    writers.callback(close_private, writer)
+    return reader, writer

@@ -18,7 +18,7 @@ import msgspec
 
 from mcpipe.errors import ConnectError, UsageError
 
-__all__ = ["SAFE_VARIABLES", "Command", "find_program", "read_command", "start_failure"]
+__all__ = ["SAFE_VARIABLES", "Command", "find_program", "is_safe", "read_command", "start_failure"]
 
 #: The variables that every server gets, if they are set. None of them is a secret or opens a door to one: no agents
 #: and buses, no addresses of proxies and registries, which often have a password in them. ``LC_*`` belongs here, too.
@@ -183,15 +183,16 @@ def _read_cwd(cwd: object) -> str:
     return path if os.path.isabs(path) else os.path.join(_here(), path)
 
 
+def is_safe(name: str) -> bool:
+    """Whether a variable of this name is one that every server gets."""
+    return name in SAFE_VARIABLES or name.startswith("LC_")
+
+
 def _inherited(wanted: object) -> dict[str, str]:
     ours = os.environ
     if wanted is True:
         return dict(ours)
-    safe = {
-        name: value
-        for name, value in ours.items()
-        if (name in SAFE_VARIABLES or name.startswith("LC_")) and not value.startswith(_FUNCTION)
-    }
+    safe = {name: value for name, value in ours.items() if is_safe(name) and not value.startswith(_FUNCTION)}
     if wanted is False:
         return safe
     if isinstance(wanted, str) or not isinstance(wanted, Iterable):

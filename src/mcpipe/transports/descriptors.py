@@ -28,11 +28,13 @@ __all__ = [
     "close_private",
     "enlarge_pipe",
     "hang_up_bell",
+    "input_probe",
     "is_open",
     "keep_private",
     "kind_of",
     "open_sink",
     "private_copy",
+    "private_pipe",
     "put_copy",
     "put_null",
     "wait_for_input",
@@ -78,7 +80,7 @@ def enlarge_pipe(fd: int) -> None:
 
 _private: set[int] = set()
 #: A reader's thread closes its own.
-_lock = threading.Lock()
+_lock = threading.RLock()
 #: The null device, open as long as anything is private.
 _null: int | None = None
 
@@ -91,6 +93,23 @@ def private_copy(fd: int) -> int:
     except OSError:
         os.close(copy)
         raise
+
+
+def private_pipe() -> tuple[int, int]:
+    """The two ends of a new pipe, both private, and not among the standard three."""
+    with _lock:
+        ends = os.pipe()
+        copies: list[int] = []
+        try:
+            copies.extend(map(private_copy, ends))
+        except OSError:
+            for copy in copies:
+                close_private(copy)
+            raise
+        finally:
+            for end in ends:
+                os.close(end)
+        return copies[0], copies[1]
 
 
 def keep_private(fd: int) -> int:
@@ -144,7 +163,13 @@ def _leave_to_the_parent() -> None:
             os.dup2(_null, fd, inheritable=False)
 
 
-os.register_at_fork(after_in_child=_leave_to_the_parent)
+def _leave_and_unlock() -> None:
+    _leave_to_the_parent()
+    _lock.release()
+
+
+# The lock is held, so that no fork finds it locked for ever, or a descriptor that is not private yet.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_leave_and_unlock)
 
 
 # --- Reading ---
@@ -169,6 +194,13 @@ def hang_up_bell(fd: int) -> select.epoll | None:
         bell.register(fd, select.EPOLLRDHUP)
         return bell
     return None
+
+
+def input_probe(fd: int) -> Callable[[int], object]:
+    """A function that says, called with 0, whether a pipe or a socket can be read right now, if only to its end."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return poll.poll
 
 
 def wait_for_input(fd: int, wake: int) -> bool:
@@ -227,6 +259,10 @@ class PipeSink(_DescriptorSink):
             return os.writev(self._fd, pieces[:_MAX_PIECES])
         except BlockingIOError:
             return 0
+
+    def unread(self) -> int:
+        """How many bytes nobody has read yet."""
+        return bytes_waiting(self._fd)
 
     def watch(self, then: Callable[[], None]) -> None:
         """Call ``then`` whenever there is room again, of which there will be more."""

@@ -20,7 +20,7 @@ from contextlib import suppress
 
 from mcpipe.protocol.stopping import StopLadder
 from mcpipe.transports import trees
-from mcpipe.transports.descriptors import close_private, private_copy
+from mcpipe.transports.descriptors import close_private, private_pipe
 from mcpipe.transports.exits import has_exited, reap, watch_exit
 
 __all__ = ["let_go", "let_go_nowait", "prepare", "watch_over"]
@@ -93,18 +93,15 @@ class _Guardian:
     __slots__ = ("_pipe", "pid")
 
     def __init__(self, orders: Iterable[str]) -> None:
-        read_end, write_end = os.pipe()
+        read_end, self._pipe = private_pipe()
         try:
-            self._pipe = private_copy(write_end)
             os.set_blocking(self._pipe, False)
-            try:
-                self.pid = _spawn(read_end, orders)
-            except OSError:
-                close_private(self._pipe)
-                raise
+            self.pid = _spawn(read_end, orders)
+        except OSError:
+            close_private(self._pipe)
+            raise
         finally:
-            os.close(read_end)
-            os.close(write_end)
+            close_private(read_end)
 
     def tell(self, order: str) -> bool:
         """Send an order, or an empty one to see whether it listens. No order is so long that it could be cut in two."""

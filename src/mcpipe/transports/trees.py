@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-__all__ = ["MARK", "Tree", "file_name", "is_gone", "main", "members", "signal_tree", "start_time"]
+__all__ = ["MARK", "Tree", "file_name", "is_gone", "main", "marked", "members", "signal_tree", "start_time"]
 
 #: The variable that a server, and with it all that comes from it, has in its environment, with a value of its own.
 MARK = "MCPIPE_TREE"
@@ -44,6 +44,12 @@ def is_gone(session: int) -> bool:
 def signal_tree(session: int, number: int) -> None:
     """Send a signal to all :func:`members`. The session's leader must not have been reaped."""
     Tree(session).signal(number)
+
+
+def marked(mark: str) -> list[int]:
+    """The processes that have this value of `MARK` in their environment, where /proc can tell."""
+    wanted = _written(mark)
+    return [pid for pid in _look() or () if wanted in _environment(pid)]
 
 
 def start_time(pid: int) -> int:
@@ -77,7 +83,7 @@ class Tree:
             raise ValueError(f"{session} is not the session of a server.")
         self.session = session
         self._start = start
-        self._mark = f"\0{MARK}={mark}\0".encode() if mark else b""
+        self._mark = _written(mark) if mark else b""
         self._seen: dict[int, int] = {}
         #: Processes without the mark. It comes with a start, so that they will never have it.
         self._strangers: dict[int, int] = {}
@@ -198,6 +204,10 @@ def _read(path: str) -> bytes:
         return text
     finally:
         os.close(fd)
+
+
+def _written(mark: str) -> bytes:
+    return f"\0{MARK}={mark}\0".encode()
 
 
 def _environment(pid: int) -> bytes:

@@ -210,6 +210,8 @@ class Server:
         return {"tools": [*tools, shaped] if "shape" in self.options else tools}
 
     def subscribe(self, _: Object, params: Object) -> Object:
+        if params["uri"] == "test://slow":
+            raise Silence
         self.subscribed.add(params["uri"])
         return {}
 
