@@ -157,6 +157,10 @@ def test_no_common_revision_says_when_the_server_named_none() -> None:
             "The server `weather` was ended by SIGSEGV during the call phase, and wrote nothing to stderr.",
         ),
         (
+            ServerExited("weather", phase="call", exit_code=1, stderr_tail=None),
+            "The server `weather` exited with code 1 during the call phase.",
+        ),
+        (
             ServerExited("weather", phase="call"),
             "The server `weather` ended during the call phase, and wrote nothing to stderr.",
         ),

@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
+
 import mcpipe.limits
 import mcpipe.protocol
 from mcpipe import Audio, Client, Context, File, Image, Server, connect, errors
-from mcpipe.client import Changes, Elicitation
+from mcpipe.client import Change, Changes, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder
+from mcpipe.client.process import ProcessExit, ServerProcess
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.protocol.tables import Table
 from mcpipe.revisions import REVISIONS, Revision
@@ -179,16 +182,35 @@ def servers() -> str:
     )
 
 
+def records(*kinds: type[msgspec.Struct]) -> str:
+    """Records, field by field."""
+    text = ""
+    for kind in kinds:
+        said = comments(kind)
+        text += f"\n## {kind.__name__}\n\n{prose(kind)}\n"
+        if kind.__struct_fields__:
+            defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
+            text += "\n| field | default | |\n|---|---|---|\n"
+            for field in kind.__struct_fields__:
+                default = defaults[field]
+                shown = "" if default is msgspec.NODEFAULT else f"`{default!r}`"
+                text += f"| `{field}` | {shown} | {as_markdown(said.get(field, ''))} |\n"
+    return text
+
+
 def clients() -> str:
     """What clients are made with."""
     text = api(
         "Clients",
-        "`from mcpipe import connect`. So far a client connects to a server in the same process; see "
-        "[Test a server](../howto/test-a-server.md).",
+        "`from mcpipe import connect`, and the rest from `mcpipe.client`. `from mcpipe.sync import connect` is the "
+        "same without `await`: see [blocking code](../howto/blocking-code.md). The [tutorial](../tutorial/first-client.md) "
+        "shows a client at work.",
         Client,
-        Changes,
         Elicitation,
+        ServerProcess,
     )
+    text += f"\n## Changes\n\n{prose(Changes)}\n"
+    text += records(Change, Missed, RestartPolicy, StopLadder, EraWaits, ProcessExit, ClientStats)
     opening = f"\n## connect\n\n```text\n{written('connect', inspect.signature(connect))}\n```\n\n{prose(connect)}\n"
     head, mark, rest = text.partition("\n## Client\n")
     return head + opening + mark + rest

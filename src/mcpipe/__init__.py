@@ -1,4 +1,4 @@
-"""The Model Context Protocol over pipes, sockets and HTTP: every revision, both ends."""
+"""The Model Context Protocol over pipes: every revision, both ends."""
 
 from typing import TYPE_CHECKING, Any
 

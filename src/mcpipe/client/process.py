@@ -39,7 +39,10 @@ class ProcessExit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerProcess:
-    """The processes that a client has run for its server, one after the other. Read it; it is always up to date."""
+    """The processes that a client has run for its server, one after the other. Read it; it is always up to date.
+
+    ``command`` is what was started, and ``restarts`` how often it was started again.
+    """
 
     def __init__(self, command: str) -> None:
         self.command = command
@@ -73,13 +76,13 @@ class ServerProcess:
         """The end of what the server has written to its stderr, as far as that is kept."""
         return "" if self._child is None else self._child.stderr_tail()
 
-    def began(self, child: Child) -> None:
+    def _began(self, child: Child) -> None:
         """A process was started."""
         self.restarts += self._child is not None
         self._child = child
         self._is_noted = False
 
-    def ended(self, child: Child) -> ProcessExit:
+    def _ended(self, child: Child) -> ProcessExit:
         """This process has exited, and not because it was stopped. Said again, it gives the same exit again."""
         if not self._is_noted:
             self._is_noted = True
@@ -121,7 +124,7 @@ class ProcessLink:
         """Start the server."""
         await self.close()
         self._child = Child.start(self._command, stderr=self._stderr, limits=self._limits, stop=self._stop)
-        self.process.began(self._child)
+        self.process._began(self._child)
         return self._child.connection
 
     async def explain(self, phase: Phase, how: str) -> McpipeError:
@@ -132,7 +135,7 @@ class ProcessLink:
         await asyncio.wait((child.exited,), timeout=_LAST_BREATH)
         if not child.exited.done():
             return Closed(f"{how} Its process still runs, and is ended. {self.describe()}")
-        last = self.process.ended(child)
+        last = self.process._ended(child)
         return ServerExited(
             self.process.command,
             phase="spawn" if child.is_unread and phase != "call" else phase,

@@ -39,6 +39,7 @@ SUBSCRIPTION: Table[_State, _Event] = Table(
 class Change(msgspec.Struct, frozen=True):
     """Something that the consumer asked to hear of. ``uri`` is that of the resource, for the topic ``updates``."""
 
+    #: "tools", "prompts" or "resources" for these lists, and "updates" for the contents of a resource.
     topic: Topic
     uri: str | None = None
 
