@@ -203,8 +203,8 @@ def clients() -> str:
     text = api(
         "Clients",
         "`from mcpipe import connect`, and the rest from `mcpipe.client`. `from mcpipe.sync import connect` is the "
-        "same without `await`: see [blocking code](../howto/blocking-code.md). The [tutorial](../tutorial/first-client.md) "
-        "shows a client at work.",
+        "same without `await`: see [blocking code](../howto/blocking-code.md). The "
+        "[tutorial](../tutorial/first-client.md) shows a client at work.",
         Client,
         Elicitation,
         ServerProcess,

@@ -277,6 +277,29 @@ def test_an_error_that_cannot_say_what_it_is_is_answered_all_the_same() -> None:
     assert error == {"code": -32603, "message": "The tool 'tool' failed, and the server's log says why."}
 
 
+@both_eras
+def test_a_function_for_which_there_is_no_thread_has_failed(
+    revision: Revision, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    server = make_server()
+    add_tool(server, "plain", lambda: "done")
+
+    async def main() -> None:
+        async with raw_client(server, revision) as peer:
+            with monkeypatch.context() as patched:
+                patched.setattr(threading.Thread, "start", refuse)
+                failed = await peer.request("tools/call", {"name": "tool"})
+            assert failed["result"]["isError"]
+            assert text_of(failed) == "The tool 'tool' failed, and the server's log says why."
+            assert text_of(await peer.request("tools/call", {"name": "tool"})) == "done"
+
+    run(main())
+    assert "The system has no thread left" in caplog.text
+
+
 def test_a_question_that_nobody_could_ask_is_answered_all_the_same() -> None:
     key: Any = []
     request = ListRootsRequest()

@@ -27,6 +27,7 @@ from mcpipe.errors import EncodeError, UsageError
 from mcpipe.revisions import REVISIONS
 from mcpipe.server.media import OCTET_STREAM, Audio, File, Image
 from mcpipe.server.results import (
+    TextResult,
     contents_of,
     messages_of,
     output_of,
@@ -237,6 +238,7 @@ def test_no_schema_without_a_description_of_an_object_or_array(returns: Any) -> 
     output = output_of(returns)
     assert output.schema is None
     assert shown(output.result_of("plain")) == text("plain")
+    assert type(output.result_of("plain")) is TextResult, "which takes the short way"
     assert shown(output.result_of(Image(PNG))) == blocks(IMAGE)
     assert shown(output.result_of({"a": 1})) == data('{"a":1}')
     assert output.result_of(None).content == []

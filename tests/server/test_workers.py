@@ -327,6 +327,7 @@ def test_a_job_for_which_no_thread_can_start_never_runs(
     gate = threading.Event()
     busy = Errand(lambda: gate.wait(PATIENCE))
     workers.submit(busy.job)
+    assert busy.started.wait(PATIENCE)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", fail)
         # There is a thread that will come to it.

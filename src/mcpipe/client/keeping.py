@@ -63,6 +63,7 @@ class Keeper:
         if self._has_ended:
             raise Closed("This was closed before it was opened: call connect again.")
         self._owner = asyncio.get_running_loop().create_task(self._own())
+        self._owner.add_done_callback(_look_at)
         try:
             await self._first_news()
         except asyncio.CancelledError:
@@ -242,3 +243,9 @@ class Keeper:
         if self._opening is not None and self._opening.session is not None:
             await self._opening.session.close(min(_LAST_WORDS, self.settings.stop.close_wait))
         await self.link.close()
+
+
+def _look_at(owner: asyncio.Task[None]) -> None:
+    # A second Ctrl-C may have ended it, which is told to whoever pressed that.
+    if not owner.cancelled():
+        owner.exception()

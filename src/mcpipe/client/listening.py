@@ -35,16 +35,27 @@ class Listening:
 
     async def open(self, changes: Changes) -> None:
         """Open a subscription. Cancelled or failed, nothing is left of it."""
+        is_granted = False
         while True:
-            session = await self._sessions.ready("subscriptions/listen", changes.timeout)
+            try:
+                session = await self._sessions.ready("subscriptions/listen", changes.timeout)
+            except McpipeError as error:
+                if not is_granted:
+                    raise
+                changes.end(_gone(error.__cause__ or error))
+                return
             try:
                 await session.subscriptions.open(changes)
             except (Closed, RequestLost):
                 if session.calls.is_open:
                     raise
             else:
-                self._live[changes] = session
-                return
+                if session.calls.is_open:
+                    self._live[changes] = session
+                    return
+                # It was lost in the same moment, and nobody has renewed what was not known yet.
+                is_granted = True
+                changes.lose()
 
     async def close(self, changes: Changes) -> None:
         """Close a subscription. May be called again."""
@@ -69,9 +80,7 @@ class Listening:
     def end(self, cause: Exception) -> None:
         """There will be no other session: every subscription has ended, for this reason."""
         for changes in self._live:
-            gone = Closed(f"The subscription ended with its connection. {cause}")
-            gone.__cause__ = cause
-            changes.end(gone)
+            changes.end(_gone(cause))
         for renewal in self._renewals.values():
             renewal.cancel()
         self._renewals.clear()
@@ -82,3 +91,9 @@ class Listening:
         except McpipeError as error:
             if session.calls.is_open:  # otherwise there will be another, or the end
                 changes.end(error)
+
+
+def _gone(cause: BaseException) -> Closed:
+    gone = Closed(f"The subscription ended with its connection. {cause}")
+    gone.__cause__ = cause
+    return gone

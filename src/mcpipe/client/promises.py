@@ -65,7 +65,9 @@ class Promise(Generic[T]):
     def set_result(self, value: T) -> None:
         """Give the value, as to a future: the task that waits for it runs in the next turn of the loop."""
         if not self._is_done:
-            self._finish(value)
+            self._is_done = True
+            self._value = value
+            self._wake_later()
 
     # What a task calls
 
@@ -91,8 +93,10 @@ class Promise(Generic[T]):
         """The task is cancelled, most often by another one; False if it is about to be woken anyway."""
         if self._is_done:
             return False
-        self._is_cancelled = True
-        self._finish(msg)
+        # At once, and in no other function: a signal handler that cancels, too, may run where a function begins.
+        self._is_done = self._is_cancelled = True
+        self._value = msg
+        self._wake_later()
         return True
 
     def result(self) -> T:
@@ -102,8 +106,6 @@ class Promise(Generic[T]):
         value: T = self._value
         return value
 
-    def _finish(self, value: Any) -> None:
-        self._is_done = True
-        self._value = value
+    def _wake_later(self) -> None:
         if self._wake is not None:
             self._loop.call_soon(self._wake, self, context=self._context)

@@ -133,7 +133,7 @@ class LegacySubscriptions:
         self._listeners: dict[Changes, list[str]] = {}
         self._counts: Counter[str] = Counter()
         # Two listeners may want the same resource: one request after the other, so that the count is true.
-        self._lock = asyncio.Lock()
+        self._locks: dict[str, asyncio.Lock] = {}
 
     async def open(self, changes: Changes) -> None:
         """Subscribe to the resources that no other listener has subscribed to yet."""
@@ -142,7 +142,7 @@ class LegacySubscriptions:
         subscribed = self._listeners[changes] = []
         try:
             for uri in honoured.resource_subscriptions or ():
-                async with self._lock:
+                async with self._locks.setdefault(uri, asyncio.Lock()):
                     if not self._counts[uri]:
                         await self._request("resources/subscribe", changes, uri)
                     self._counts[uri] += 1
@@ -158,6 +158,7 @@ class LegacySubscriptions:
         for uri in uris:
             if not self._counts[uri]:
                 del self._counts[uri]
+                self._locks.pop(uri, None)
                 if self._session.calls.is_open:
                     self._session.calls.open("resources/unsubscribe", {"uri": uri})
 

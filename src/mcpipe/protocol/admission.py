@@ -7,7 +7,7 @@ with ``initialize``, which lasts as long as the connection. Both may use the sam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, final
 
 import msgspec
 
@@ -50,6 +50,7 @@ SESSION: Table[_State, _Event] = Table(
 )
 
 
+@final
 class Admitted(msgspec.Struct, frozen=True):
     """Serve the request under this revision, for a client with these capabilities."""
 
@@ -92,6 +93,9 @@ class Admission:
         # What metadata said, by its bytes. A client sends the same with most requests, and the verdict follows from
         # nothing else; in a session, which opens once and stays as it is, from that as well.
         self._verdicts: dict[bytes, Admitted] = {}
+        # The last of them, which is mostly the next one, too: to compare is quicker than to look up.
+        self._latest_written: bytes | None = None
+        self._latest: Admitted | None = None
 
     def request(self, request: Request, *, in_batch: bool = False) -> Admitted | Handshake | Refused:
         """Judge a request by its method and metadata. Its other parameters are not looked at."""
@@ -103,7 +107,7 @@ class Admission:
             except (TypeError, msgspec.DecodeError, UnicodeDecodeError):
                 # Nothing is there, or it says what is wrong.
                 written = bytes(read(_Metadata, request.params, what="params").meta)
-            verdict = self._verdicts.get(written)
+            verdict = self._latest if written == self._latest_written else self._recalled(written)
             if verdict is not None and request.method != "server/discover":
                 return verdict
             meta = RequestMeta.of(read(_Meta, written, what="params._meta"))
@@ -135,6 +139,12 @@ class Admission:
         if capabilities is None:
             return _invalid(f"params._meta must have {CLIENT_CAPABILITIES!r}, the client's capabilities.")
         return Admitted(revision, capabilities, meta.client_info, meta.progress_token, meta.log_level, meta)
+
+    def _recalled(self, written: bytes) -> Admitted | None:
+        verdict = self._verdicts.get(written)
+        if verdict is not None:
+            self._latest_written, self._latest = written, verdict
+        return verdict
 
     def _remembered(self, written: bytes, verdict: Admitted | Refused) -> Admitted | Refused:
         if isinstance(verdict, Admitted) and len(written) <= _LONGEST_REMEMBERED:

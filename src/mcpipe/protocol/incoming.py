@@ -6,7 +6,7 @@ ended: no second answer, no progress after the answer, nothing at all after a ca
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, final
 
 import msgspec
 
@@ -35,7 +35,12 @@ WORK: Table[_State, _Event] = Table(
 )
 
 
-class Work(msgspec.Struct, eq=False):
+#: How almost every request ends, looked up once.
+_ANSWERED = WORK.after("running", "answer")
+
+
+@final
+class Work(msgspec.Struct, eq=False, gc=False):
     """One request of the peer's. Read it; only ``Incoming`` changes it."""
 
     id: RequestId
@@ -67,11 +72,12 @@ class Incoming:
 
     def accept(self, request: Request) -> Work | Error:
         """Take a request in; an ``Error`` to send instead, if its id is that of a request still open."""
-        if request.id in self._works:
-            sentence = f"The id {_shown(request.id)} is that of a request that has not been answered yet."
-            return Error(request.id, ErrorDetail(INVALID_REQUEST, sentence))
-        is_counted = request.method != "subscriptions/listen"
-        work = self._works[request.id] = Work(request.id, request.method, is_counted)
+        request_id, method = request.id, request.method
+        if request_id in self._works:
+            sentence = f"The id {_shown(request_id)} is that of a request that has not been answered yet."
+            return Error(request_id, ErrorDetail(INVALID_REQUEST, sentence))
+        is_counted = method != "subscriptions/listen"
+        work = self._works[request_id] = Work(request_id, method, is_counted)
         if is_counted:
             self._counted += 1
             self.is_full = self._counted >= self._max_in_flight
@@ -90,7 +96,7 @@ class Incoming:
 
     def answer(self, work: Work, response: Result | Error) -> Result | Error | None:
         """The response, if this request still waits for one, else None."""
-        return response if self._end(work, "answer") else None
+        return response if self._end(work, _ANSWERED) else None
 
     def cancel(self, request_id: Any) -> Work | None:
         """The peer cancelled a request: returns the work to stop, or None if there is nothing to cancel.
@@ -101,20 +107,20 @@ class Incoming:
         work = self.find(request_id)
         if work is None or work.method == "initialize":
             return None
-        self._end(work, "cancel")
+        self._end(work, WORK.after(work.state, "cancel"))
         return work
 
     def close(self) -> list[Work]:
         """The connection is gone: returns the works to stop."""
         works = list(self._works.values())
         for work in works:
-            self._end(work, "drop")
+            self._end(work, WORK.after(work.state, "drop"))
         return works
 
-    def _end(self, work: Work, event: _Event) -> bool:
+    def _end(self, work: Work, state: _State) -> bool:
         if work.state != "running":
             return False
-        work.state = WORK.after("running", event)
+        work.state = state
         del self._works[work.id]
         if work.is_counted:
             self._counted -= 1

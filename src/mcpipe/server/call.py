@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import CancelledError as ThreadCancelled
 from concurrent.futures import Future as ThreadFuture
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from mcpipe.errors import RequestCancelled
 from mcpipe.protocol.admission import Admitted
@@ -15,22 +17,18 @@ from mcpipe.protocol.incoming import Work
 from mcpipe.protocol.progress import ProgressMeter
 from mcpipe.server.questions import Answers
 from mcpipe.server.workers import Job
-from mcpipe.types.base import Number, Payload
+from mcpipe.types.base import Number
 from mcpipe.types.log import LOGGING_LEVELS, LoggingLevel, LogMessageParams
 from mcpipe.types.progress import ProgressParams
 from mcpipe.types.writing import for_revision
 from mcpipe.wire.messages import Notification, Request
 
 if TYPE_CHECKING:
-    from mcpipe.server.entries import Entry
     from mcpipe.server.session import Session
 
-__all__ = ["Call", "Fallback"]
+__all__ = ["Call"]
 
 T = TypeVar("T")
-
-#: From an entry and the error it failed with to the result that says so.
-Fallback: TypeAlias = "Callable[[Entry, BaseException], Payload]"
 
 #: How long progress waits, in seconds, before it is tried again on a client that does not keep up.
 _RETRY = 0.1
@@ -40,60 +38,32 @@ _ENDED = "The request was cancelled or has ended, and nothing more is sent for i
 _SEVERITY: dict[str, int] = {level: number for number, level in enumerate(LOGGING_LEVELS)}
 
 
-#: For the calls without a context. Never changed.
-_NO_OUTCOMES: set[ThreadFuture[Any]] = set()
+#: For the calls without a context, which have none.
+_NO_OUTCOMES: Any = frozenset()
 
 
-def _itself(value: Any) -> Any:
-    return value
-
-
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One accepted request. It belongs to the thread of the event loop, except where a method says otherwise."""
 
-    __slots__ = (
-        "_meter",
-        "_timer",
-        "_waits",
-        "admitted",
-        "answers",
-        "entry",
-        "fallback",
-        "has_told",
-        "is_cancelled",
-        "job",
-        "outcomes",
-        "request",
-        "session",
-        "task",
-        "to_result",
-        "work",
-    )
-
-    def __init__(self, session: Session, work: Work, admitted: Admitted, request: Request) -> None:
-        self.session = session
-        self.work = work
-        self.admitted = admitted
-        self.request = request
-        #: What is called, how its value becomes a result, and what is answered instead when it fails.
-        self.entry: Entry | None = None
-        self.to_result: Callable[[Any], Any] = _itself
-        self.fallback: Fallback | None = None
-        #: What runs an async function.
-        self.task: asyncio.Task[None] | None = None
-        #: What runs a plain one.
-        self.job: Job | None = None
-        #: The answers of a modern call; None until there is one, or a question.
-        self.answers: Answers | None = None
-        #: Read by other threads, too.
-        self.is_cancelled = False
-        #: Whether there is anything to ``finish``.
-        self.has_told = False
-        self._meter: ProgressMeter | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._waits: set[asyncio.Task[Any]] | None = None
-        #: What other threads wait for; its context makes room for them.
-        self.outcomes: set[ThreadFuture[Any]] = _NO_OUTCOMES
+    session: Session
+    work: Work
+    admitted: Admitted
+    request: Request
+    #: What runs an async function.
+    task: asyncio.Task[None] | None = None
+    #: What runs a plain one.
+    job: Job | None = None
+    #: The answers of a modern call; None until there is one, or a question.
+    answers: Answers | None = None
+    #: Read by other threads, too.
+    is_cancelled: bool = False
+    #: Whether there is anything to ``finish``.
+    has_told: bool = False
+    #: What other threads wait for; its context makes room for them.
+    outcomes: set[ThreadFuture[Any]] = _NO_OUTCOMES
+    _meter: ProgressMeter | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _waits: set[asyncio.Task[Any]] | None = None
 
     def progress(self, progress: Number, total: Number | None, message: str | None) -> None:
         """Tell the client how far the request is, if it wants to know."""

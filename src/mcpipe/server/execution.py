@@ -14,52 +14,49 @@ import msgspec
 
 from mcpipe.errors import DecodeError, RequestError, StateRefused, ToolError, UsageError
 from mcpipe.server import forks
-from mcpipe.server.call import Call, Fallback
+from mcpipe.server.call import Call
 from mcpipe.server.context import Context
-from mcpipe.server.entries import Entry, HandlerEntry
+from mcpipe.server.entries import Entry, HandlerEntry, ToolEntry
 from mcpipe.server.questions import Answers, InputNeeded, as_result
 from mcpipe.server.signatures import BadArguments
 from mcpipe.server.workers import Job, Workers
 from mcpipe.types.base import Payload
+from mcpipe.types.content import TextContent
 from mcpipe.types.reading import read
+from mcpipe.types.tools import CallToolResult
 from mcpipe.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, ErrorDetail, Notification
 
-__all__ = ["Outcome", "execute", "explained", "fail", "hear"]
+__all__ = ["Outcome", "ToResult", "execute", "explained", "fail", "hear"]
 
 _logger = logging.getLogger("mcpipe.server")
 
 #: What a request is answered with: a payload, a result that is written already, or an error.
 Outcome: TypeAlias = Payload | msgspec.Raw | dict[str, Any] | ErrorDetail
+#: Makes that of what a function returned.
+ToResult: TypeAlias = Callable[[Any], Outcome]
 
 
-def execute(
-    call: Call,
-    entry: Entry,
-    arguments: dict[str, Any],
-    to_result: Callable[[Any], Any] | None = None,
-    fallback: Fallback | None = None,
-) -> None:
+def execute(call: Call, entry: Entry, arguments: dict[str, Any], to_result: ToResult) -> None:
     """Call the function: an async one in a task, which begins at once; a plain one in a thread.
 
-    ``to_result`` makes the result of what it returns, and ``fallback`` that of what it raises.
+    ``to_result`` makes the result of what it returns.
     """
     session = call.session
-    call.entry = entry
-    call.fallback = fallback
-    if to_result is not None:
-        call.to_result = to_result
     signature = entry.signature
     if signature.context_name is not None:
         arguments[signature.context_name] = Context(call)
     if signature.is_async:
-        task = session.starter.start(_await(call, entry, arguments), session.fresh_context())
+        task = session.starter.start(_await(call, entry, arguments, to_result), session.fresh_context())
         if not task.done():
             call.task = task
             session.keep(task)
     else:
-        function, done = partial(_call_plain, call, entry), partial(_hand_over, call)
+        function, done = partial(_call_plain, entry, to_result), partial(_hand_over, call, entry)
         call.job = Job(function, arguments, done, session.fresh_context())
-        session.workers.submit(call.job)
+        try:
+            session.workers.submit(call.job)
+        except RuntimeError as error:  # the system has no thread left
+            fail(call, entry, error)
 
 
 async def hear(entry: HandlerEntry, notification: Notification, workers: Workers) -> None:
@@ -80,10 +77,10 @@ async def hear(entry: HandlerEntry, notification: Notification, workers: Workers
         _logger.exception("The %s failed.", entry.spoken)
 
 
-def fail(call: Call, error: BaseException) -> None:
-    """Answer a call whose function raised this, or that could not even be begun."""
+def fail(call: Call, entry: Entry | None, error: BaseException) -> None:
+    """Answer a call whose function raised this. Without an entry, none was called yet."""
     if call.work.is_running:
-        call.session.finish(call, _outcome(call, error))
+        call.session.finish(call, _outcome(call, entry, error))
 
 
 def explained(error: BaseException, what: str, *, is_clients: bool = False) -> ErrorDetail:
@@ -103,10 +100,10 @@ def explained(error: BaseException, what: str, *, is_clients: bool = False) -> E
     return ErrorDetail(INTERNAL_ERROR, f"The {what} failed, and the server's log says why.")
 
 
-async def _await(call: Call, entry: Entry, arguments: dict[str, Any]) -> None:
+async def _await(call: Call, entry: Entry, arguments: dict[str, Any], to_result: ToResult) -> None:
     try:
         # Called in here: a task that is cancelled before it begins must not leave a coroutine behind.
-        outcome = call.to_result(await entry.function(**arguments))
+        outcome = to_result(await entry.function(**arguments))
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -114,7 +111,7 @@ async def _await(call: Call, entry: Entry, arguments: dict[str, Any]) -> None:
             forks.end_fork()
         if isinstance(error, GeneratorExit) and not call.work.is_running:
             raise
-        fail(call, error)
+        fail(call, entry, error)
     else:
         session = call.session
         if forks.generation != session.generation:
@@ -122,24 +119,22 @@ async def _await(call: Call, entry: Entry, arguments: dict[str, Any]) -> None:
         session.finish(call, outcome)
 
 
-def _call_plain(call: Call, entry: Entry, **arguments: Any) -> Outcome:
+def _call_plain(entry: Entry, to_result: ToResult, /, **arguments: Any) -> Outcome:
     """Everything that may take its time, such as reading a file that the function returned, in the same thread."""
-    outcome: Outcome = call.to_result(entry.function(**arguments))
-    return outcome
+    return to_result(entry.function(**arguments))
 
 
-def _hand_over(call: Call, outcome: Any, error: BaseException | None) -> None:
+def _hand_over(call: Call, entry: Entry, outcome: Any, error: BaseException | None) -> None:
     try:
         if error is None:
             call.session.loop.call_soon_threadsafe(call.session.finish, call, outcome)
         else:
-            call.session.loop.call_soon_threadsafe(fail, call, error)
+            call.session.loop.call_soon_threadsafe(fail, call, entry, error)
     except RuntimeError:  # the loop is closed
         _logger.debug("A plain function of %s ended after its server.", call.work.method)
 
 
-def _outcome(call: Call, error: BaseException) -> Outcome:
-    entry = call.entry
+def _outcome(call: Call, entry: Entry | None, error: BaseException) -> Outcome:
     needed = _inputs_needed(error)
     try:
         if needed:
@@ -149,13 +144,21 @@ def _outcome(call: Call, error: BaseException) -> Outcome:
     except Exception as another:  # noqa: BLE001 - whatever it is, the client gets an answer
         error = another
     try:
-        if entry is not None and call.fallback is not None and not isinstance(error, RequestError):
-            if not isinstance(error, ToolError):
-                _logger.error("The %s failed.", entry.spoken, exc_info=error)
-            return call.fallback(entry, error)
+        if isinstance(entry, ToolEntry) and not isinstance(error, RequestError):
+            return _tool_failure(entry, error)
     except Exception as another:  # noqa: BLE001 - whatever it is, the client gets an answer
         error = another
     return explained(error, call.work.method if entry is None else entry.spoken, is_clients=entry is None)
+
+
+def _tool_failure(entry: ToolEntry, error: BaseException) -> Payload:
+    """What a model is told when a tool fails: the author's words, or that there are none."""
+    if isinstance(error, ToolError):
+        said = str(error)
+    else:
+        _logger.error("The %s failed.", entry.spoken, exc_info=error)
+        said = f"The {entry.spoken} failed, and the server's log says why."
+    return CallToolResult([TextContent(said)], is_error=True)
 
 
 def _inputs_needed(error: BaseException) -> list[InputNeeded]:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from mcpipe.errors import RequestError, ToolError
+from mcpipe.errors import RequestError
 from mcpipe.protocol.admission import Admitted
 from mcpipe.server.asking import may_need_input
 from mcpipe.server.call import Call
 from mcpipe.server.catalog import Registry
-from mcpipe.server.entries import Entry, ResourceEntry
+from mcpipe.server.entries import ResourceEntry
 from mcpipe.server.execution import execute
 from mcpipe.server.pages import BadCursor
 from mcpipe.server.questions import Answers
@@ -158,7 +158,7 @@ def _call_tool(call: Call) -> None:
     except BadArguments as error:
         call.session.finish(call, CallToolResult([TextContent(str(error))], is_error=True))
         return
-    execute(call, entry, arguments, entry.output.result_of, _tool_failure)
+    execute(call, entry, arguments, entry.output.result_of)
 
 
 def _read_resource(call: Call) -> None:
@@ -256,13 +256,11 @@ def call_handler(call: Call) -> None:
         arguments = entry.signature.read({entry.takes: read(dict[str, Any], call.request.params, what="params")})
     except BadArguments as error:
         raise RequestError(INVALID_PARAMS, str(error)) from error
-    execute(call, entry, arguments)
+    execute(call, entry, arguments, _itself)
 
 
-def _tool_failure(entry: Entry, error: BaseException) -> Payload:
-    """What a model is told when a tool fails: the author's words, or that there are none."""
-    said = str(error) if isinstance(error, ToolError) else f"The {entry.spoken} failed, and the server's log says why."
-    return CallToolResult([TextContent(said)], is_error=True)
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _reopen(call: Call, params: _Retry) -> None:

@@ -37,6 +37,7 @@ from mcpipe.types.tools import CallToolResult
 
 __all__ = [
     "Output",
+    "TextResult",
     "contents_of",
     "messages_of",
     "output_of",
@@ -66,6 +67,10 @@ class Output(msgspec.Struct, frozen=True):
     result_of: Callable[[Any], CallToolResult]
 
 
+class TextResult(CallToolResult, frozen=True):
+    """What most calls give: one text and nothing else. Every revision has it in the same way."""
+
+
 def output_of(returns: Any, *, structured: bool | None = None) -> Output:
     """The output of a tool whose function has this return annotation, or ``MISSING``.
 
@@ -90,7 +95,7 @@ def output_of(returns: Any, *, structured: bool | None = None) -> Output:
 def _result_of(value: Any) -> CallToolResult:
     kind = type(value)
     if kind is str:
-        return CallToolResult([TextContent(value)])
+        return TextResult([TextContent(value)])
     if kind not in _PLAIN:
         if value is None:
             return CallToolResult([])

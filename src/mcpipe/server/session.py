@@ -186,20 +186,35 @@ class Session:
 
     # What comes in
 
-    def received(self, item: Message | BadMessage | Batch) -> None:
-        """One message came, or a line that is none."""
+    def received(self, item: Message | BadMessage | Batch, batch: BatchAnswers | None = None) -> None:
+        """One message came, by itself or as part of a batch, or a line that is none."""
         if self._has_hung_up:
             self.ending.go_on_within(self._finish_within)
-        if isinstance(item, Request):
-            self._request(item, None)
-        elif isinstance(item, Notification):
-            self._notification(item)
-        elif isinstance(item, Result | Error):
-            self._inquiries.answer(item)
-        elif isinstance(item, Batch):
-            self._batch(item)
+        if type(item) is not Request:
+            self._take(item)
+            return
+        # No method of its own for requests: each goes this way, and there are enough steps on it.
+        request, method = item, item.method
+        if method == "initialize" and self._is_in_flight(request.id):
+            # Before it can open a session.
+            self.outbox.deliver_now(Error(request.id, _TWICE), batch)
+            return
+        admission = self._admission
+        verdict = admission.request(request) if batch is None else admission.request(request, in_batch=True)
+        if not self.is_open:
+            self.outbox.deliver_now(Error(request.id, _STOPPING), batch)
+        elif batch is not None and method == "subscriptions/listen":
+            self.outbox.deliver_now(Error(request.id, _NOT_IN_BATCH), batch)
+        elif type(verdict) is Admitted:
+            begin = call_handler if method in self._handlers else CALLS.get(method)
+            if begin is not None and (self._incoming.is_full or self._waiting):
+                self._hold(begin, request, verdict, batch)
+            else:
+                self._begin(begin, request, verdict, batch)
+        elif isinstance(verdict, Handshake):
+            self._open(request, verdict)
         else:
-            self._bad(item)
+            self.outbox.deliver_now(Error(request.id, verdict.error), batch)
 
     def ended(self, *, clean: bool) -> None:
         """The client sends no more."""
@@ -222,44 +237,37 @@ class Session:
         self._drop_all()
         self.ending.finish()
 
-    def _request(self, request: Request, batch: BatchAnswers | None) -> None:
-        if request.method == "initialize" and self._is_in_flight(request.id):
-            # Before it can open a session.
-            self.outbox.deliver_now(Error(request.id, _TWICE), batch)
-            return
-        verdict = self._admission.request(request, in_batch=batch is not None)
-        if not self.is_open:
-            self.outbox.deliver_now(Error(request.id, _STOPPING), batch)
-        elif batch is not None and request.method == "subscriptions/listen":
-            self.outbox.deliver_now(Error(request.id, _NOT_IN_BATCH), batch)
-        elif isinstance(verdict, Admitted):
-            method = request.method
-            begin = call_handler if method in self._handlers else CALLS.get(method)
-            if begin is None:
-                self._answer_now(request, verdict, batch)
-            elif self._incoming.is_full or self._waiting:
-                self._hold(begin, request, verdict, batch)
-            else:
-                self._begin(begin, request, verdict, batch)
-        elif isinstance(verdict, Handshake):
-            self._open(request, verdict)
+    def _take(self, item: Notification | Result | Error | BadMessage | Batch) -> None:
+        """Take in what is no request."""
+        if isinstance(item, Notification):
+            self._notification(item)
+        elif isinstance(item, Result | Error):
+            self._inquiries.answer(item)
+        elif isinstance(item, Batch):
+            self._batch(item)
         else:
-            self.outbox.deliver_now(Error(request.id, verdict.error), batch)
+            self._bad(item)
 
-    def _begin(self, begin: _Begin, request: Request, admitted: Admitted, batch: BatchAnswers | None) -> None:
-        work = self._accepted(request, batch)
-        if work is None:
+    def _begin(self, begin: _Begin | None, request: Request, admitted: Admitted, batch: BatchAnswers | None) -> None:
+        """Begin with a request or, without ``begin``, answer it at once."""
+        # What is held back is looked for only if there is any: this is on the way of each request.
+        is_held = (self._waiting or self._batches) and self._is_in_flight(request.id)
+        work = Error(request.id, _TWICE) if is_held else self._incoming.accept(request)
+        if type(work) is not Work:
+            self.outbox.deliver_now(work, batch)
+            return
+        if batch is not None:
+            self._batches[work.id] = batch
+        if begin is None:
+            self._answer_now(work, request, admitted)
             return
         call = self._calls[work.id] = Call(self, work, admitted, request)
         try:
             begin(call)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
-            fail(call, error)
+            fail(call, None, error)
 
-    def _answer_now(self, request: Request, admitted: Admitted, batch: BatchAnswers | None) -> None:
-        work = self._accepted(request, batch)
-        if work is None:
-            return
+    def _answer_now(self, work: Work, request: Request, admitted: Admitted) -> None:
         answer = ONE_SHOT.get(request.method)
         outcome: Outcome | None
         if answer is None or not METHODS[request.method].sent_by("client", admitted.revision):
@@ -286,17 +294,6 @@ class Session:
     def _is_in_flight(self, request_id: RequestId) -> bool:
         is_held = request_id in self._waiting or request_id in self._batches
         return is_held or self._incoming.find(request_id) is not None
-
-    def _accepted(self, request: Request, batch: BatchAnswers | None) -> Work | None:
-        # What is held back is looked for only if there is any: this is on the way of each request.
-        is_held = (self._waiting or self._batches) and self._is_in_flight(request.id)
-        work = Error(request.id, _TWICE) if is_held else self._incoming.accept(request)
-        if isinstance(work, Error):
-            self.outbox.deliver_now(work, batch)
-            return None
-        if batch is not None:
-            self._batches[work.id] = batch
-        return work
 
     def _hold(self, begin: _Begin, request: Request, admitted: Admitted, batch: BatchAnswers | None) -> None:
         """Keep a request until another one has ended. Beyond ``max_waiting`` of them, the client has to wait, too."""
@@ -391,7 +388,7 @@ class Session:
         answers = BatchAnswers(len(replies) + sum(isinstance(item, Request) for item in batch.items))
         for place, item in enumerate(batch.items):
             if isinstance(item, Request):
-                self._request(item, answers)
+                self.received(item, answers)
             elif place in replies:
                 self.outbox.deliver_now(replies[place], answers)
             elif not isinstance(item, BadMessage):
@@ -473,7 +470,7 @@ class Session:
         self.finish(call, outcome)
 
     def _response(self, work: Work, outcome: Outcome, revision: Revision) -> Result | Error:
-        if isinstance(outcome, ErrorDetail):
+        if type(outcome) is ErrorDetail:
             return Error(work.id, outcome)
         try:
             return Result(work.id, self.shared.written(outcome, revision))
@@ -483,15 +480,12 @@ class Session:
     def _end(self, work: Work, response: Result | Error, *, at_once: bool = False) -> None:
         """Answer a request, if it still waits for that."""
         self._calls.pop(work.id, None)
-        permitted = self._incoming.answer(work, response)
-        if permitted is not None:
-            batch = self._batches.get(work.id) if self._batches else None
-            if at_once:
-                self.outbox.deliver_now(permitted, batch)
-            elif batch is None:
-                self.outbox.send(permitted)
+        if self._incoming.answer(work, response) is not None:
+            if at_once or self._batches:
+                batch = self._batches.get(work.id)
+                (self.outbox.deliver_now if at_once else self.outbox.deliver)(response, batch)
+                self._forget_complete(batch)
             else:
-                self.outbox.deliver(permitted, batch)
-            self._forget_complete(batch)
+                self.outbox.send(response)
         if self._waiting or not self.is_open:
             self._release()

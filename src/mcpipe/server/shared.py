@@ -12,10 +12,10 @@ from mcpipe.limits import Limits
 from mcpipe.revisions import Revision
 from mcpipe.server.catalog import Catalog
 from mcpipe.server.kinds import write
+from mcpipe.server.results import TextResult
 from mcpipe.server.workers import Workers
 from mcpipe.types.base import COMPLETE, CacheScope, Implementation, Payload, Result
 from mcpipe.types.capabilities import ListCapability, ResourcesCapability, ServerCapabilities
-from mcpipe.types.content import TextContent
 from mcpipe.types.meta import SERVER_INFO
 from mcpipe.types.tools import CallToolResult
 from mcpipe.types.writing import for_revision
@@ -92,11 +92,12 @@ class Shared(msgspec.Struct, kw_only=True):
 
     def written(self, outcome: Any, revision: Revision) -> Any:
         """A result as this revision has it, with the server's name in its ``_meta`` where that is usual."""
-        if type(outcome) is CallToolResult and _is_plain_text(outcome):
+        if type(outcome) is TextResult:
+            # The way of most answers: nothing to look through.
             if not revision.has_result_types:
                 return outcome
-            meta = self.result_meta(revision)
-            return CallToolResult(outcome.content, is_error=outcome.is_error, meta=meta, result_type=COMPLETE)
+            meta = self._result_meta.get(revision.name) or self.result_meta(revision)
+            return CallToolResult(outcome.content, meta=meta, result_type=COMPLETE)
         if isinstance(outcome, msgspec.Raw):
             return outcome
         if not isinstance(outcome, Payload):
@@ -125,13 +126,3 @@ class Shared(msgspec.Struct, kw_only=True):
         written = msgspec.Raw(msgspec.json.encode(self.written(page, revision)))
         self._first_pages[kind, revision.name] = (version, written)
         return written
-
-
-def _is_plain_text(result: CallToolResult) -> bool:
-    """Whether this is what most tools return, and every revision has in the same way: one text, and nothing else."""
-    if len(result.content) != 1 or result.structured_content is not None:
-        return False
-    block = result.content[0]
-    if type(block) is not TextContent or block.annotations is not None or block.meta is not None:
-        return False
-    return result.meta is None and result.result_type is None

@@ -57,9 +57,12 @@ class Connection(Protocol):
     receiver is not called any more.
     """
 
-    stats: Stats
     #: Whether more is queued than the peer should be made to catch up with. Whoever can wait should.
     is_clogged: bool
+
+    @property
+    def stats(self) -> Stats:
+        """What went over the connection so far."""
 
     def start(self, receiver: Receiver) -> None:
         """Begin to read. To be called once."""

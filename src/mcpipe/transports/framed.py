@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from mcpipe.limits import Limits
 from mcpipe.transports.connection import Receiver, Stats
-from mcpipe.wire.decoding import BadMessage, Expected, decode_line, too_long
+from mcpipe.wire.decoding import BadMessage, Batch, Expected, decode_line, too_long
 from mcpipe.wire.lines import LineSplitter, LineTooLong
 from mcpipe.wire.messages import Message, encode_batch, encode_line
 
@@ -76,6 +76,9 @@ class LineConnection:
     """
 
     __slots__ = (
+        "_bad_lines",
+        "_bytes_in",
+        "_bytes_out",
         "_clean_end",
         "_expect",
         "_finished",
@@ -89,8 +92,11 @@ class LineConnection:
         "_lines",
         "_loop",
         "_max_batch",
+        "_messages_in",
+        "_messages_out",
         "_queue",
         "_queued",
+        "_received",
         "_receiver",
         "_sink",
         "_source",
@@ -98,16 +104,19 @@ class LineConnection:
         "_trace",
         "_waiting",
         "is_clogged",
-        "stats",
     )
 
     _receiver: Receiver
+    _received: Callable[[Message | BadMessage | Batch], None]
 
     def __init__(self, source: Source, sink: Sink, *, limits: Limits, expect: Expected, trace: Trace | None) -> None:
-        self.stats = Stats()
         self._loop = asyncio.get_running_loop()
         self._has_started = False
         self._trace = trace
+        # Counted here, because to change a field of a Struct takes ten times as long.
+        self._messages_in = self._messages_out = 0
+        self._bytes_in = self._bytes_out = 0
+        self._bad_lines = 0
         # Reading
         self._source = source
         self._splitter = LineSplitter(limits.max_line)
@@ -136,10 +145,16 @@ class LineConnection:
         if self._is_closing:
             return
         self._receiver = receiver
+        self._received = receiver.received
         self._has_started = True
         self._is_flowing = True
         self._source.start(self._arrived, self._ran_out, receiver.hung_up)
         self._loop.call_soon(self._flush)
+
+    @property
+    def stats(self) -> Stats:
+        """What went over the connection so far."""
+        return Stats(self._messages_in, self._messages_out, self._bytes_in, self._bytes_out, self._bad_lines)
 
     # --- Reading ---
 
@@ -162,7 +177,7 @@ class LineConnection:
             self._source.resume()
 
     def _arrived(self, chunk: bytes) -> int:
-        self.stats.bytes_in += len(chunk)
+        self._bytes_in += len(chunk)
         lines = self._splitter.feed(chunk)
         self._lines = iter(lines)
         self._deliver()
@@ -176,8 +191,7 @@ class LineConnection:
 
     def _deliver(self) -> None:
         """Pass on the lines that were read, as far as they are wanted, and then write what was sent meanwhile."""
-        received, stats, trace = self._receiver.received, self.stats, self._trace
-        max_batch, expect = self._max_batch, self._expect
+        received, trace = self._received, self._trace
         writes_here = not self._is_flush_due
         self._is_flush_due = True
         try:
@@ -185,15 +199,15 @@ class LineConnection:
                 if isinstance(line, bytes):
                     if trace is not None:
                         trace("in", line)
-                    item = decode_line(line, batches=True, max_batch=max_batch, expect=expect)
+                    item = decode_line(line, True, self._max_batch, self._expect)
                 else:
                     if trace is not None:
                         trace("in", line.head)
                     item = too_long(line)
-                if isinstance(item, BadMessage):
-                    stats.bad_lines += 1
+                if type(item) is BadMessage:
+                    self._bad_lines += 1
                 else:
-                    stats.messages_in += 1
+                    self._messages_in += 1
                 received(item)
                 if not self._is_flowing:
                     break
@@ -224,7 +238,7 @@ class LineConnection:
     def _enqueue(self, line: bytes) -> None:
         if self._trace is not None:
             self._trace("out", line[:-1])
-        self.stats.messages_out += 1
+        self._messages_out += 1
         self._queue.append(line)
         self._queued += len(line)
         if self._queued > HIGH_WATER:
@@ -242,7 +256,7 @@ class LineConnection:
             except OSError as error:
                 self._break(error)
                 return
-            self.stats.bytes_out += written
+            self._bytes_out += written
             if written < self._queued:
                 self._cut(written)
                 if not self._is_watching:

@@ -195,8 +195,8 @@ class WatchedSource:
 
         A peer that waits for each answer sends its next message when it has got one. If both sides share a core, that
         has mostly happened when the write of the answer returns: who looks again at once spares a turn of the loop,
-        which takes as long as half of all that is done for a message. If they do not, it has not happened yet; then
-        this is tried less and less often.
+        which is a good part of what a message costs. If they do not, it has not happened yet; then this is tried less
+        and less often.
         """
         if self._pass_over:
             self._pass_over -= 1

@@ -132,13 +132,13 @@ _J = ord("j")
 
 @overload
 def decode_line(
-    line: bytes, *, batches: Literal[False] = False, max_batch: int = 1000, expect: Expected = Request
+    line: bytes, batches: Literal[False] = False, max_batch: int = 1000, expect: Expected = Request
 ) -> Message | BadMessage: ...
 
 
 @overload
 def decode_line(
-    line: bytes, *, batches: bool, max_batch: int = 1000, expect: Expected = Request
+    line: bytes, batches: object, max_batch: int = 1000, expect: Expected = Request
 ) -> Message | BadMessage | Batch: ...
 
 

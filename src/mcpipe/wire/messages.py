@@ -9,7 +9,7 @@ key is absent. NaN and the infinities, which JSON does not have, are written as 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, final
 
 import msgspec
 from msgspec import UNSET
@@ -63,6 +63,7 @@ else:
 
 # Requests and results forbid unknown keys when msgspec decodes them directly. That is for the decoder's hot path, which
 # proves from it what a line is; a message with unknown keys is still accepted, on a slower path.
+@final
 class Request(msgspec.Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0", forbid_unknown_fields=True):
     """Asks for an answer with the same id."""
 
