@@ -291,10 +291,10 @@ def test_a_function_for_which_there_is_no_thread_has_failed(
         async with raw_client(server, revision) as peer:
             with monkeypatch.context() as patched:
                 patched.setattr(threading.Thread, "start", refuse)
-                failed = await peer.request("tools/call", {"name": "tool"})
-            assert failed["result"]["isError"]
+                failed = (await peer.request("tools/call", {"name": "tool"}))["result"]
+            assert failed["isError"]
             assert text_of(failed) == "The tool 'tool' failed, and the server's log says why."
-            assert text_of(await peer.request("tools/call", {"name": "tool"})) == "done"
+            assert text_of((await peer.request("tools/call", {"name": "tool"}))["result"]) == "done"
 
     run(main())
     assert "The system has no thread left" in caplog.text

@@ -6,7 +6,7 @@ import asyncio
 import os
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.transports.descriptors import (
@@ -88,6 +88,7 @@ class WatchedSource:
     """Reads a pipe or a socket when the loop says that there is something: as much, and as often, as it has learned."""
 
     __slots__ = (
+        "_agenda",
         "_arrived",
         "_bell",
         "_fd",
@@ -112,6 +113,8 @@ class WatchedSource:
         self._loop = asyncio.get_running_loop()
         self._fd = keep_private(fd)
         self._size = _SMALL_READ
+        #: What the loop is about to do. Loops other than asyncio's own do not tell, and always have to turn.
+        self._agenda: Sized = getattr(self._loop, "_ready", (None,))
         self._probe = input_probe(fd)
         self._misses = 0
         self._pass_over = 0
@@ -191,13 +194,15 @@ class WatchedSource:
                 return
 
     def _has_more(self) -> bool:
-        """Whether to read again before the loop turns.
+        """Whether to read again before the loop turns, which has nothing else to do.
 
         A peer that waits for each answer sends its next message when it has got one. If both sides share a core, that
         has mostly happened when the write of the answer returns: who looks again at once spares a turn of the loop,
         which is a good part of what a message costs. If they do not, it has not happened yet; then this is tried less
         and less often.
         """
+        if self._agenda:
+            return False  # whatever follows from this message comes before the next one
         if self._pass_over:
             self._pass_over -= 1
             return False

@@ -20,10 +20,13 @@ class Parent(Server):
 
     def run(self) -> None:
         if self.options.get("daemon"):
+            ready, tell = os.pipe()
             if os.fork():
+                os.read(ready, 1)
                 os._exit(0)
             os.setsid()
             self.note(event="daemon")
+            os.write(tell, b".")
         for child in self.options.get("children", ()):
             self._bear(child)
         super().run()
