@@ -40,59 +40,67 @@ def ends(request: pytest.FixtureRequest) -> tuple[int, int]:
     return make()
 
 
-class Quick:
-    """A peer that sends its next message while the last one is received, and the receiver that it sends them to.
+def line(number: int) -> bytes:
+    return b'{"jsonrpc":"2.0","method":"%d"}\n' % number
 
-    So it looks to a receiver that shares a core with its peer. Nothing but ``then`` gives the loop anything to do.
+
+class Pair:
+    """A receiver, and a peer that sends it ``count`` messages, each when the one before has been received.
+
+    A quick peer sends within that: so it looks where both share a core. Another one sends when the loop has turned.
+    Nothing here gives the loop anything to do before all have come, unless ``then`` does.
     """
 
-    def __init__(self, read_fd: int, write_fd: int, then: Callable[[int], object] = lambda number: None) -> None:
-        self.fd = write_fd
-        self.then = then
-        self.left = MANY
-        self.names: list[str] = []
-        #: At which turn of the loop each of them came.
-        self.turns: list[int] = []
-        self.probes = 0
-        self.turn = 0
-        self.quiet = asyncio.get_running_loop().create_future()
+    def __init__(self, ends: tuple[int, int], then: Callable[[int], object] = lambda number: None) -> None:
+        self.is_quick = True
+        self.copies = 1
+        self.received_in: list[int] = []
+        self.names: list[int] = []
         self.ended_clean: bool | None = None
+        self.probes = 0
+        self._loop = asyncio.get_running_loop()
+        self._turn = 0
+        self._last = 0
+        self._then = then
+        read_fd, self.fd = ends
         self.connection = StreamConnection(read_fd, os.open(os.devnull, os.O_WRONLY))
         self.connection.start(self)
         assert isinstance(self.connection._source, WatchedSource)
-        self._count_turns()
-        self._count_probes(self.connection._source)
+        self.source = self.connection._source
+        self._count()
 
-    def send(self, count: int = 1) -> None:
-        """The next message, which is the last but ``left``, in ``count`` copies."""
-        self.left -= 1
-        os.write(self.fd, b'{"jsonrpc":"2.0","method":"%d"}\n' % self.left * count)
+    async def send(self, count: int) -> None:
+        """Send so many messages, and wait until they or the end have come."""
+        await turns()  # until the loop has nothing else to do
+        self._done = self._loop.create_future()
+        self._last += count
+        self._send()
+        await self._done
 
-    async def all(self) -> None:
-        """Wait until all have come, or the end."""
-        await self.quiet
+    def close(self) -> None:
+        self.connection.abort()
+        os.close(self.fd)
 
-    async def one(self) -> None:
-        """Send one message and no other, and wait until it has come."""
-        self.left = 1
-        self.quiet = asyncio.get_running_loop().create_future()
-        self.send()
-        await self.quiet
+    def _send(self) -> None:
+        os.write(self.fd, line(len(self.names)) * self.copies)
 
     def received(self, item: Item) -> None:
         assert isinstance(item, Notification)
-        self.names.append(item.method)
-        self.turns.append(self.turn)
-        if self.left:
-            self.send()
-        elif not self.quiet.done():
-            self.quiet.set_result(None)
-        self.then(len(self.names))
+        self.names.append(int(item.method))
+        self.received_in.append(self._turn)
+        number = len(self.names)
+        if number >= self._last:
+            self.ended(clean=False)
+        elif self.is_quick:
+            self._send()
+        else:
+            self._loop.call_later(0, self._send)
+        self._then(number)
 
     def ended(self, *, clean: bool) -> None:
         self.ended_clean = clean
-        if not self.quiet.done():
-            self.quiet.set_result(None)
+        if not self._done.done():
+            self._done.set_result(None)
 
     def hung_up(self) -> None:
         """Nothing to do."""
@@ -100,108 +108,183 @@ class Quick:
     def broke(self, error: OSError) -> None:
         raise error
 
-    def _count_turns(self) -> None:
-        loop = asyncio.get_running_loop()
-        select = loop._selector.select  # type: ignore[attr-defined]
+    def _count(self) -> None:
+        """Count the turns of the loop, and how often the source looks for more."""
+        select, probe = self._loop._selector.select, self.source._probe  # type: ignore[attr-defined]
 
-        def counted(timeout: float | None = None) -> object:
-            self.turn += 1
+        def counted_select(timeout: float | None = None) -> object:
+            self._turn += 1
             return select(timeout)
 
-        loop._selector.select = counted  # type: ignore[attr-defined]
-
-    def _count_probes(self, source: WatchedSource) -> None:
-        probe = source._probe
-
-        def counted(timeout: int) -> object:
+        def counted_probe(timeout: int) -> object:
             self.probes += 1
             return probe(timeout)
 
-        source._probe = counted
-
-
-IN_ORDER = [str(number) for number in reversed(range(MANY))]
+        self._loop._selector.select = counted_select  # type: ignore[attr-defined]
+        self.source._probe = counted_probe
 
 
 def test_more_is_read_without_a_turn_of_the_loop_but_not_for_ever(ends: tuple[int, int]) -> None:
     async def main() -> None:
-        quick = Quick(*ends)
-        quick.send()
-        await quick.all()
-        assert quick.names == IN_ORDER
-        assert max(map(quick.turns.count, quick.turns)) == AT_ONCE
-        assert len(set(quick.turns)) <= MANY / AT_ONCE + 2
-        quick.connection.abort()
-        os.close(quick.fd)
+        pair = Pair(ends)
+        await pair.send(MANY)
+        assert pair.names == list(range(MANY))
+        assert max(map(pair.received_in.count, pair.received_in)) == AT_ONCE
+        assert len(set(pair.received_in)) <= MANY / AT_ONCE + 2
+        pair.close()
 
     run(main)
 
 
 def test_what_follows_from_a_message_comes_before_the_next_message(ends: tuple[int, int]) -> None:
     async def main() -> None:
-        seen: list[tuple[str, int]] = []
-        loop = asyncio.get_running_loop()
-
         def then(number: int) -> None:
-            seen.append(("message", number))
+            seen.append(f"message {number}")
             if number % 3 == 0:
-                loop.call_soon(seen.append, ("follows", number))
+                asyncio.get_running_loop().call_soon(seen.append, f"consequence of {number}")
 
-        quick = Quick(*ends, then)
-        quick.send()
-        await quick.all()
+        seen: list[str] = []
+        pair = Pair(ends, then)
+        await pair.send(MANY)
         await turns(1)
-        for place, (what, number) in enumerate(seen):
-            if what == "message" and number % 3 == 0:
-                assert seen[place + 1] == ("follows", number)
-        assert len(set(quick.turns)) < MANY, "where nothing follows, more is read at once"
-        quick.connection.abort()
-        os.close(quick.fd)
+        for number in range(3, MANY, 3):
+            assert seen[seen.index(f"message {number}") + 1] == f"consequence of {number}"
+        assert len(set(pair.received_in)) < MANY, "where nothing follows, more is read at once"
+        pair.close()
 
     run(main)
 
 
-def test_a_loop_that_does_not_tell_what_it_is_about_to_do_has_to_turn(ends: tuple[int, int]) -> None:
+def test_a_loop_that_does_not_tell_what_it_is_about_to_do_has_to_turn() -> None:
     async def main() -> None:
-        loop = asyncio.get_running_loop()
-        agenda = vars(loop).pop("_ready")
+        read_fd, write_fd = os.pipe()
+        names = vars(asyncio.get_running_loop())
+        names["_hidden"] = names.pop("_ready")
         try:
-            quick = Quick(*ends)
+            source = WatchedSource(read_fd)
         finally:
-            vars(loop)["_ready"] = agenda
-        quick.send()
-        await quick.all()
-        assert quick.names == IN_ORDER
-        assert len(set(quick.turns)) == MANY
-        assert quick.probes == 0
-        quick.connection.abort()
-        os.close(quick.fd)
+            names["_ready"] = names.pop("_hidden")
+        received: list[bytes] = []
 
-    class Secretive(asyncio.SelectorEventLoop):
-        """Does not tell while a connection is made: there, it only takes its time."""
+        def arrived(chunk: bytes) -> int:
+            received.append(chunk)
+            os.write(write_fd, b"x")
+            return 1
 
-        _agenda: list[Callable[[], object]]
-
-        def call_soon(self, *args: object, **options: object) -> asyncio.Handle:  # type: ignore[override]
-            return super().call_soon(*args, **options)  # type: ignore[arg-type]
+        source.start(arrived, lambda error: None, lambda: None)
+        os.write(write_fd, b"x")
+        await turns(1)
+        await turns(1)
+        assert received == [b"x"]
+        source.close()
+        os.close(write_fd)
 
     run(main)
 
 
 def test_a_peer_that_does_not_send_at_once_is_asked_less_and_less_often(ends: tuple[int, int]) -> None:
     async def main() -> None:
-        quick = Quick(*ends)
-        quick.then = lambda _: None
-        for _ in range(1000):
-            # Whoever waits for the message is told by a timer, so that the loop has nothing to do at first.
-            await slowly(quick)
-        assert 15 < quick.probes < 40
-        # As soon as it has changed its ways, that is noticed before long.
-        quick.left, quick.quiet = MANY, asyncio.get_running_loop().create_future()
-        quick.send()
-        await quick.all()
-        assert len(set(quick.turns[1000:])) < MANY
-        quick.connection.abort()
-        os.close(quick.fd)
+        pair = Pair(ends)
+        pair.is_quick = False
+        await pair.send(1000)
+        assert 15 < pair.probes < 40
+        # When it has changed its ways, that is noticed before long.
+        pair.is_quick = True
+        await pair.send(MANY)
+        assert len(set(pair.received_in[-MANY:])) < MANY
+        assert pair.names == list(range(1000 + MANY))
+        pair.close()
+
+    run(main)
+
+
+def test_a_peer_that_sends_several_at_once_is_not_asked_for_more(ends: tuple[int, int]) -> None:
+    async def main() -> None:
+        pair = Pair(ends)
+        pair.copies = 2
+        await pair.send(MANY)
+        assert pair.probes == 0
+        # Nor one whose line is not complete.
+        os.write(pair.fd, line(0)[:10])
+        await turns()
+        assert pair.probes == 0
+        pair.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("how", ["pause", "abort"])
+def test_nothing_is_read_that_nobody_wants_any_more(ends: tuple[int, int], how: str) -> None:
+    async def main() -> None:
+        def stop(number: int) -> None:
+            if number == 5:
+                pair.connection.abort() if how == "abort" else pair.connection.pause()
+                pair.ended(clean=False)
+
+        pair = Pair(ends, stop)
+        await pair.send(MANY)
+        await turns()
+        assert len(pair.names) == 5
+        pair.close()
+
+    run(main)
+
+
+def test_a_pause_that_is_over_at_once_loses_nothing(ends: tuple[int, int]) -> None:
+    async def main() -> None:
+        def blink(number: int) -> None:
+            if number % 5 == 0:
+                pair.connection.pause()
+                pair.connection.resume()
+
+        pair = Pair(ends, blink)
+        await pair.send(MANY)
+        assert pair.names == list(range(MANY))
+        pair.close()
+
+    run(main)
+
+
+def test_the_end_may_be_all_that_there_is_more(ends: tuple[int, int]) -> None:
+    async def main() -> None:
+        def leave(number: int) -> None:
+            if number == 5:
+                os.close(pair.fd)
+                pair.is_quick = False
+                pair._last = MANY * MANY
+                pair._send = lambda: None  # type: ignore[method-assign]
+
+        pair = Pair(ends, leave)
+        await pair.send(MANY)
+        assert (len(pair.names), pair.ended_clean) == (6, True)
+        pair.connection.abort()
+
+    run(main)
+
+
+def test_a_peer_that_is_known_to_be_gone_is_read_only_as_far_as_it_came(ends: tuple[int, int]) -> None:
+    async def main() -> None:
+        pair = Pair(ends, lambda number: pair.connection.finish() if number == 1 else None)
+        await pair.send(MANY)
+        # One was there when that was known, and another came while that one was received.
+        assert (pair.names, pair.ended_clean) == ([0, 1], True)
+        pair.close()
+
+    run(main)
+
+
+def test_a_receiver_that_raises_loses_nothing(ends: tuple[int, int]) -> None:
+    async def main() -> None:
+        def fail(number: int) -> None:
+            if number == 5:
+                raise ValueError("no")
+
+        errors: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+        pair = Pair(ends, fail)
+        await pair.send(MANY)
+        assert pair.names == list(range(MANY))
+        assert len(errors) == 1
+        pair.close()
 
     run(main)
