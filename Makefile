@@ -5,6 +5,9 @@ VENV := .venv/py$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_in
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Many tests wait for processes: twice as many workers as there are cores keep these busy.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null)
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all check format coverage fuzz fuzz-short interop bench docs clean
 
@@ -26,7 +29,7 @@ demo: $(STAMP) ## a tour of what there is, with a real server process
 
 test: $(STAMP) ## run the tests, in parallel
 	@echo "==> tests, on $$($(BIN)/python --version)"
-	@$(BIN)/python -m pytest -n auto
+	@$(BIN)/python -m pytest -n $(WORKERS)
 
 test-all: ## run the tests on every Python of 3.11 and newer that is found
 	@$(PYTHON) tools/each_python.py $(MAKE) test
@@ -55,7 +58,7 @@ fuzz-short: $(STAMP) ## the same in short, with the same inputs each time
 
 interop: $(STAMP) ## the official SDKs use a server of ours, and our client uses servers made with others (needs Node.js)
 	@$(BIN)/python -m tests.interop.environments
-	@$(BIN)/python -m pytest -n auto tests/interop
+	@$(BIN)/python -m pytest -n $(WORKERS) tests/interop
 
 bench: $(STAMP) ## measure the wire layer, servers and clients, as ratios to floors and peers
 	@$(BIN)/python -m bench
