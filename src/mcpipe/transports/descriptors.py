@@ -177,7 +177,6 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 
 def bytes_waiting(fd: int) -> int:
     """How much there is to read right now, in a pipe or a socket."""
-
     import termios  # servers never ask, and start sooner without it
 
     return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4), sys.byteorder)
