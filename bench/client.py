@@ -11,13 +11,13 @@ from typing import NamedTuple, TypeVar
 from bench.driver import TooSlow
 from bench.environments import CONTENDERS, pin, python_with
 from bench.hosts import Host, hosted
+from bench.loads import WINDOW, Load, load_of, show_loads
 from bench.machine import ForeignWork, cpu_seconds, peak_megabytes, pinned, resident_megabytes
 from bench.measure import Row, show, versus
 
 __all__ = ["run"]
 
 ERAS = ("modern", "legacy")
-WINDOW = 64
 #: The headline figures come from more rounds than those that are shown beside them.
 ROUNDS, FEWER_ROUNDS = 5, 3
 START_ROUNDS = 9
@@ -54,21 +54,6 @@ class Start(NamedTuple):
     connect: float
     #: CPU seconds of the program, without the server's.
     cpu: float
-    megabytes: float
-
-
-class Load(NamedTuple):
-    """What calls cost."""
-
-    #: Seconds, one at a time.
-    p50: float
-    p99: float
-    #: Calls a second.
-    alone: float
-    in_flight: float
-    #: CPU seconds of the client for 10,000 calls in flight.
-    cpu: float
-    #: Memory at the end.
     megabytes: float
 
 
@@ -152,21 +137,14 @@ def start(host: Host) -> Start:
 def load(host: Host) -> Load:
     """A few calls each time say how many there can be, and warm everything up."""
     one = median(host.alone(WINDOW))
-    times = sorted(host.alone(within_reason(SECONDS / one)))
+    times = host.alone(within_reason(SECONDS / one))
 
     few = within_reason(SECONDS / 3 / one)
     count = within_reason(SECONDS * few / host.in_flight(few, WINDOW))
     used = cpu_seconds(host.pid)
     seconds = host.in_flight(count, WINDOW)
     used = cpu_seconds(host.pid) - used
-    return Load(
-        p50=median(times),
-        p99=times[len(times) * 99 // 100],
-        alone=len(times) / sum(times),
-        in_flight=count / seconds,
-        cpu=used / count * 10_000,
-        megabytes=resident_megabytes(host.pid),
-    )
+    return load_of(times, count=count, seconds=seconds, cpu=used, megabytes=resident_megabytes(host.pid))
 
 
 def within_reason(count: float) -> int:
@@ -199,16 +177,6 @@ def show_starts(starts: Rounds[Start]) -> None:
         each = Start(*map(median, zip(*rounds, strict=True)))
         print(f"  {name:<20}{each.cold * 1000:>23.1f} ms{each.connect * 1000:>23.1f} ms", end="")
         print(f"{each.cpu * 1000:>8.1f} ms{each.megabytes:>9.1f} MB", flush=True)
-
-
-def show_loads(title: str, loads: Rounds[Load]) -> None:
-    print(f"==> calls of echo, {title}, the median of {len(loads[OURS])} rounds")
-    print(f"  {'':<20}{'one at a time: p50':>20}{'p99':>13}{'calls/s':>11}", end="")
-    print(f"{f'{WINDOW} in flight: calls/s':>24}{'CPU s/10,000':>14}{'memory':>11}")
-    for name, rounds in loads.items():
-        each = Load(*map(median, zip(*rounds, strict=True)))
-        print(f"  {name:<20}{each.p50 * 1e6:>17,.1f} µs{each.p99 * 1e6:>10,.1f} µs{each.alone:>11,.0f}", end="")
-        print(f"{each.in_flight:>24,.0f}{each.cpu:>14.3f}{each.megabytes:>8.1f} MB", flush=True)
 
 
 def show_bulks(bulks: Rounds[Bulk]) -> None:

@@ -12,13 +12,13 @@ import msgspec
 
 from bench.driver import Driven, driven
 from bench.environments import CONTENDERS, pin, python_with
+from bench.loads import WINDOW, Load, load_of, show_loads
 from bench.machine import ForeignWork, cpu_seconds, pinned, resident_megabytes
 from bench.measure import Row, show, versus
 from bench.traffic import LEGACY, MODERN, Calls, Era, Failed, Mirrored
 
 __all__ = ["run"]
 
-WINDOW = 64
 #: The headline figures come from more rounds than those that are shown beside them.
 ROUNDS, FEWER_ROUNDS = 5, 3
 #: A start is so short that whatever else the machine does shows in it.
@@ -42,21 +42,6 @@ class Start(NamedTuple):
     seconds: float
     #: CPU seconds, which other work on the machine lengthens less.
     cpu: float
-    megabytes: float
-
-
-class Load(NamedTuple):
-    """What calls cost."""
-
-    #: Seconds, one at a time.
-    p50: float
-    p99: float
-    #: Calls a second.
-    alone: float
-    in_flight: float
-    #: CPU seconds of the server for 10,000 calls in flight.
-    cpu: float
-    #: Memory at the end.
     megabytes: float
 
 
@@ -153,21 +138,14 @@ class Supply:
 def load(process: Driven, supply: Supply) -> Load:
     """A few calls each time say how many there can be, and warm the server up."""
     one = median(process.one_at_a_time(supply.calls(WINDOW)))
-    times = sorted(process.one_at_a_time(supply.calls(SECONDS / one)))
+    times = process.one_at_a_time(supply.calls(SECONDS / one))
 
     few = supply.calls(SECONDS / 3 / one)
     calls = supply.calls(SECONDS * len(few) / process.in_flight(few, WINDOW))
     used = cpu_seconds(process.pid)
     seconds = process.in_flight(calls, WINDOW)
     used = cpu_seconds(process.pid) - used
-    return Load(
-        p50=median(times),
-        p99=times[len(times) * 99 // 100],
-        alone=len(times) / sum(times),
-        in_flight=len(calls) / seconds,
-        cpu=used / len(calls) * 10_000,
-        megabytes=resident_megabytes(process.pid),
-    )
+    return load_of(times, count=len(calls), seconds=seconds, cpu=used, megabytes=resident_megabytes(process.pid))
 
 
 def show_starts(starts: Rounds[Start]) -> None:
@@ -177,16 +155,6 @@ def show_starts(starts: Rounds[Start]) -> None:
         start = Start(*map(median, zip(*rounds, strict=True)))
         print(f"  {name:<16}{start.seconds * 1000:>11.1f} ms{start.cpu * 1000:>8.1f} ms", end="")
         print(f"{start.megabytes:>11.1f} MB", flush=True)
-
-
-def show_loads(title: str, loads: Rounds[Load]) -> None:
-    print(f"==> calls of echo, {title}, the median of {len(loads[OURS])} rounds")
-    print(f"  {'':<16}{'one at a time: p50':>20}{'p99':>13}{'calls/s':>11}", end="")
-    print(f"{f'{WINDOW} in flight: calls/s':>24}{'CPU s/10,000':>14}{'memory':>11}")
-    for name, rounds in loads.items():
-        each = Load(*map(median, zip(*rounds, strict=True)))
-        print(f"  {name:<16}{each.p50 * 1e6:>17,.1f} µs{each.p99 * 1e6:>10,.1f} µs{each.alone:>11,.0f}", end="")
-        print(f"{each.in_flight:>24,.0f}{each.cpu:>14.3f}{each.megabytes:>8.1f} MB", flush=True)
 
 
 def start_rows(starts: Rounds[Start]) -> list[Row]:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from mcpipe.transports.trees import MARK
+from mcpipe.transports.trees import MARK, Tree
 
 #: How long anything may take. A test that passes never waits that long.
 PATIENCE = 60.0
@@ -108,6 +108,19 @@ class Family:
     def is_alive(self) -> bool:
         """Whether anybody is left."""
         return not select.select([self._pipe], [], [], 0)[0]
+
+
+def members(session: int) -> list[int]:
+    """Who lives, seen for the first time."""
+    return list(Tree(session).members())
+
+
+def is_gone(session: int) -> bool:
+    return not members(session)
+
+
+def signal_tree(session: int, number: int) -> None:
+    Tree(session).signal(number)
 
 
 def read_with_patience(fd: int) -> bytes:

@@ -222,9 +222,10 @@ def test_a_guardian_that_was_killed_is_replaced(caplog: pytest.LogCaptureFixture
 
 
 def test_a_guardian_that_has_closed_its_ears_is_replaced() -> None:
-    """It is about to end: it has no input any more, but can still be waited for."""
+    """It is about to end: nothing can be written to it any more, but it has not ended yet."""
     prepare()
     deaf = guardian()
+    kept = os.dup(deaf._pipe)  # or it sees the end of its input, and may have ended when it is told something
     read_end, write_end = os.pipe()
     os.close(read_end)
     os.dup2(write_end, deaf._pipe)
@@ -232,6 +233,7 @@ def test_a_guardian_that_has_closed_its_ears_is_replaced() -> None:
     prepare()
     assert guardian() is not deaf
     settle(deaf.pid)
+    os.close(kept)
 
 
 def test_a_guardian_that_does_not_listen_is_replaced_and_nobody_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from mcpipe.transports import trees
 from mcpipe.transports.exits import Exit, has_exited, peek, reap
-from mcpipe.transports.trees import Tree, file_name, is_gone, members, signal_tree, start_time
-from tests.transports.families import PATIENCE, Family, wait_until
+from mcpipe.transports.trees import Tree, file_name, start_time
+from tests.transports.families import PATIENCE, Family, is_gone, members, signal_tree, wait_until
 
 KINDS = ("plain", "own-group", "own-session", "own-session-of-two", "orphan", "headless")
 LONG = 10_000.0

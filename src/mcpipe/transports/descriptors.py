@@ -261,8 +261,10 @@ class PipeSink(_DescriptorSink):
             return 0
 
     def unread(self) -> int:
-        """How many bytes nobody has read yet."""
-        return bytes_waiting(self._fd)
+        """How many bytes nobody has read yet; 0 where the system does not tell."""
+        with suppress(OSError):
+            return bytes_waiting(self._fd)
+        return 0
 
     def watch(self, then: Callable[[], None]) -> None:
         """Call ``then`` whenever there is room again, of which there will be more."""

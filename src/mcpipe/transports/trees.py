@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 
-__all__ = ["MARK", "Tree", "file_name", "is_gone", "main", "marked", "members", "signal_tree", "start_time"]
+__all__ = ["MARK", "Tree", "file_name", "main", "marked", "start_time"]
 
 #: The variable that a server, and with it all that comes from it, has in its environment, with a value of its own.
 MARK = "MCPIPE_TREE"
@@ -26,24 +26,6 @@ _LOOKS = 10
 _BIRTH = 1.0
 _CHUNK = 65536
 _PAGE = 4096
-
-
-def members(session: int) -> list[int]:
-    """The living processes of a session, and what they started and what then left it. Zombies do not live.
-
-    Without /proc nobody can tell who they are: the session's number stands for the whole process group.
-    """
-    return list(Tree(session).members())
-
-
-def is_gone(session: int) -> bool:
-    """Whether nothing of the session is alive."""
-    return not Tree(session).members()
-
-
-def signal_tree(session: int, number: int) -> None:
-    """Send a signal to all :func:`members`. The session's leader must not have been reaped."""
-    Tree(session).signal(number)
 
 
 def marked(mark: str) -> list[int]:
@@ -89,7 +71,10 @@ class Tree:
         self._strangers: dict[int, int] = {}
 
     def members(self) -> dict[int, int]:
-        """The living members, each with its process group. See :func:`members`."""
+        """The living members, each with its process group. Zombies do not live.
+
+        Without /proc nobody can tell who they are: the session's number stands for the whole process group.
+        """
         table = _look()
         if table is None:
             return {self.session: self.session} if _send(-self.session, 0) else {}
