@@ -240,6 +240,25 @@ def test_a_malformed_initialize_is_refused_and_may_be_repeated(params: dict[str,
     assert isinstance(admission.request(initialize()), Handshake)
 
 
+@pytest.mark.req("ERA-9", "HTP-5")
+@pytest.mark.parametrize("served", [REVISIONS, MODERN])
+def test_initialize_as_a_modern_request_is_a_method_like_any_other(served: list[Revision]) -> None:
+    """One that there is not, as whoever asked for this verdict will find."""
+    admission = Admission(served)
+    assert isinstance(admission.request(initialize(_meta=META)), Admitted)
+    assert (admission.session, admission.state) == (None, "unopened")
+    error = refusal(admission.request(initialize(_meta={PROTOCOL_VERSION: str(LATEST)})))
+    assert (error.code, CLIENT_CAPABILITIES in error.message) == (INVALID_PARAMS, True)
+
+
+@pytest.mark.parametrize(
+    "meta", [{}, None, 5, {"progressToken": 1}, {PROTOCOL_VERSION: 5}, {PROTOCOL_VERSION: "2025-06-18"}]
+)
+def test_initialize_with_other_metadata_opens_a_session(meta: Any) -> None:
+    assert isinstance(Admission(REVISIONS).request(initialize(_meta=meta)), Handshake)
+    assert refusal(Admission(MODERN).request(initialize(_meta=meta))).code == UNSUPPORTED_VERSION
+
+
 def test_initialize_comes_once() -> None:
     assert refusal(opened().request(initialize())).code == INVALID_REQUEST
 

@@ -75,12 +75,21 @@ def test_an_unsupported_version_is_tried_again_with_a_supported_one() -> None:
 
 
 @pytest.mark.req("ERA-3")
-@pytest.mark.parametrize("error", [UNKNOWN_METHOD, unsupported(str(LATEST)), unsupported(str(NEXT))])
-def test_a_server_that_is_modern_and_refuses_again_never_falls_back(error: ErrorDetail) -> None:
+def test_a_server_that_is_modern_and_refuses_again_never_falls_back() -> None:
     finder = EraFinder((NEXT, *REVISIONS), waits=WAITS)
     finder.started(0)
     finder.probe_error(unsupported(str(LATEST)), 0.1)
-    assert isinstance(failure(finder.probe_error(error, 0.2)), NoCommonRevision)
+    assert isinstance(failure(finder.probe_error(UNKNOWN_METHOD, 0.2)), NoCommonRevision)
+
+
+@pytest.mark.req("ERA-3")
+@pytest.mark.parametrize("named", [LATEST, NEXT])
+def test_a_server_that_is_modern_and_goes_on_refusing_what_it_names_never_falls_back(named: Revision) -> None:
+    finder = EraFinder((NEXT, *REVISIONS), waits=WAITS)
+    finder.started(0)
+    finder.probe_error(unsupported(str(LATEST)), 0.1)
+    assert finder.probe_error(unsupported(str(named)), 0.2) == (SendProbe(named),)
+    assert isinstance(failure(finder.probe_error(unsupported(str(named)), 0.3)), NoCommonRevision)
 
 
 @pytest.mark.req("ERA-3", "ERA-5")
@@ -111,8 +120,10 @@ def test_a_modern_error_without_a_common_version_never_falls_back() -> None:
 
 
 @pytest.mark.req("ERA-3")
-def test_the_same_version_is_not_tried_twice() -> None:
-    error = failure(begin().probe_error(unsupported(str(LATEST)), 0.1))
+def test_a_version_that_is_refused_and_named_is_tried_once_more() -> None:
+    finder = begin()
+    assert finder.probe_error(unsupported(str(LATEST)), 0.1) == (SendProbe(LATEST),)
+    error = failure(finder.probe_error(unsupported(str(LATEST)), 0.2))
     assert isinstance(error, NoCommonRevision)
     assert "names itself" in str(error)
 

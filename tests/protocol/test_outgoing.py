@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import Closed, ServerExited, UsageError
+from mcpipe.errors import Closed, RequestLost, ServerExited, UsageError
 from mcpipe.protocol.outgoing import CALL, Call, Outgoing
 from mcpipe.wire.messages import Error, ErrorDetail, Notification, Result
 from tests.protocol.walks import rows_taken
@@ -235,6 +235,17 @@ def test_the_number_of_open_calls_is_bounded() -> None:
         calls.open("b", 0, timeout=1)
 
 
+def test_one_call_can_fail_alone() -> None:
+    outgoing = Outgoing(max_in_flight=10)
+    one, other = outgoing.open("ping", 0, None), outgoing.open("ping", 0, None)
+    cause = RequestLost("It broke off.")
+    assert outgoing.fail(one.id, cause) is one
+    assert (one.state, one.cause) == ("failed", cause)
+    assert other.state == "open"
+    assert outgoing.fail(one.id, cause) is None
+    assert outgoing.late == 1
+
+
 def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
     test_an_answer_ends_its_call()  # by the one row that is looked up when the module is loaded
     examples = [
@@ -243,6 +254,7 @@ def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) 
         test_time_runs_from_the_opening,
         test_progress_extends_the_time_up_to_the_maximum,
         test_closing_loses_every_call,
+        test_one_call_can_fail_alone,
         test_a_server_may_cancel_a_subscription_and_nothing_else,
     ]
     assert rows_taken(CALL, examples, monkeypatch) == set(CALL.rows) - {("open", "answer")}

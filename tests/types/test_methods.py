@@ -57,3 +57,9 @@ def test_what_may_need_input() -> None:
         if "InputRequiredResult" in str(answers.get(f"{name.removesuffix('Request')}ResultResponse"))
     }
     assert all(issubclass(t.METHODS[name].params, t.RetryParams) for name in may)
+
+
+def test_what_is_repeated_in_a_header() -> None:
+    named = {method.name: method.named_by for method in t.METHODS.values() if method.named_by is not None}
+    assert named == {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+    assert all(by in t.METHODS[name].params.__struct_fields__ for name, by in named.items())

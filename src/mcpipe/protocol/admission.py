@@ -100,7 +100,7 @@ class Admission:
     def request(self, request: Request, *, in_batch: bool = False) -> Admitted | Handshake | Refused:
         """Judge a request by its method and metadata. Its other parameters are not looked at."""
         try:
-            if request.method == "initialize":
+            if request.method == "initialize" and not self._is_modern(request):
                 return self._handshake(request, in_batch=in_batch)
             try:
                 written = bytes(_decode_metadata(request.params).meta)
@@ -155,6 +155,18 @@ class Admission:
 
     def _in_session(self, session: Handshake, meta: RequestMeta) -> Admitted:
         return Admitted(session.revision, session.capabilities, session.client_info, meta.progress_token, None, meta)
+
+    def _is_modern(self, request: Request) -> bool:
+        """Whether ``initialize`` comes with the metadata of a modern request: for those it is a method like any other.
+
+        That means: one that there is not. A legacy client may have metadata of its own.
+        """
+        try:
+            written = read(_Metadata, request.params, what="params").meta
+            version = RequestMeta.of(read(_Meta, written, what="params._meta")).protocol_version
+        except DecodeError:
+            return False
+        return version is not None and (version in self._modern or not self._legacy)
 
     def _handshake(self, request: Request, *, in_batch: bool) -> Handshake | Refused:
         if not self._legacy:

@@ -285,8 +285,7 @@ class EraFinder:
         self._hear(supported)
         if self.state == "asking":
             return self._no_common()
-        untried = [revision for revision in self._modern if revision not in self._probed]
-        revision = choose_revision(untried, supported)
+        revision = self._next_probe(supported)
         if revision is not None:
             self._move("retry")
             self._probed.append(revision)
@@ -375,6 +374,12 @@ class EraFinder:
         self._probed_here = True
         return (SendProbe(self._modern[0]),)
 
+    def _next_probe(self, supported: Sequence[str]) -> Revision | None:
+        """The revision to ask with next: an untried one or, as other processes may differ, one once more."""
+        untried = [revision for revision in self._modern if revision not in self._probed]
+        tried_once = [revision for revision in self._modern if self._probed.count(revision) == 1]
+        return choose_revision(untried, supported) or choose_revision(tried_once, supported)
+
     def _initialize(self, event: Literal["initialize", "refused"]) -> tuple[Action, ...]:
         self._move(event)
         self._timer = None
@@ -397,9 +402,7 @@ class EraFinder:
             self._move("refused")
             return ()
         if self._denial is not None:
-            if self._theirs:
-                return self._no_common()
-            return self._refused_both(error, self._denial)
+            return self._no_common() if self._theirs else self._refused_both(error, self._denial)
         if self._legacy:
             return self._initialize("refused")
         self._ask("initialize", now)

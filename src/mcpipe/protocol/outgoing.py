@@ -18,8 +18,8 @@ from mcpipe.wire.messages import Error, Notification, RequestId, Result
 
 __all__ = ["CALL", "Call", "Outgoing"]
 
-_State: TypeAlias = Literal["open", "answered", "broken", "ended", "cancelled", "expired", "lost"]
-_Event: TypeAlias = Literal["progress", "answer", "break", "end", "cancel", "expire", "lose"]
+_State: TypeAlias = Literal["open", "answered", "broken", "ended", "cancelled", "expired", "failed", "lost"]
+_Event: TypeAlias = Literal["progress", "answer", "break", "end", "cancel", "expire", "fail", "lose"]
 
 CALL: Table[_State, _Event] = Table(
     "call",
@@ -31,12 +31,14 @@ CALL: Table[_State, _Event] = Table(
         ("open", "end"): "ended",
         ("open", "cancel"): "cancelled",
         ("open", "expire"): "expired",
+        ("open", "fail"): "failed",
         ("open", "lose"): "lost",
     },
-    final=("answered", "broken", "ended", "cancelled", "expired", "lost"),
+    final=("answered", "broken", "ended", "cancelled", "expired", "failed", "lost"),
     doc=(
         "One request that this side has sent. *Broken*: the answer came but breaks the protocol. *Ended*: a "
-        "subscription that the server cancelled. *Lost*: the connection ended first."
+        "subscription that the server cancelled. *Failed*: this one gets no answer, although the connection goes on. "
+        "*Lost*: the connection ended first."
     ),
 )
 
@@ -57,7 +59,7 @@ class Call(msgspec.Struct, eq=False):
     latest: float | None
     state: _State = "open"
     progress: float | None = None
-    #: Why the connection ended, if that is what ended the call.
+    #: Why it failed, or why the connection ended, if that is what ended the call.
     cause: McpipeError | None = None
 
     @property
@@ -146,6 +148,13 @@ class Outgoing:
             self.unknown += 1
             return None
         return self._end(call.id, "end")
+
+    def fail(self, request_id: RequestId, cause: McpipeError) -> Call | None:
+        """The call that gets no answer, for this reason, although the connection goes on, as for ``answer``."""
+        call = self._end(request_id, "fail")
+        if call is not None:
+            call.cause = cause
+        return call
 
     def find(self, request_id: Any) -> Call | None:
         """The open call with this id."""

@@ -45,6 +45,8 @@ class Method(msgspec.Struct, frozen=True):
     server: tuple[str, ...] | None = None
     #: Whether the answer may be an ``InputRequiredResult`` instead, in revisions that have it.
     may_need_input: bool = False
+    #: The member of its params that HTTP repeats in the header ``Mcp-Name``.
+    named_by: Literal["name", "uri"] | None = None
 
     @property
     def is_notification(self) -> bool:
@@ -70,14 +72,21 @@ _ALL = (
     Method("ping", Params, Result, client=("has_ping",), server=("has_ping",)),
     Method("server/discover", Params, DiscoverResult, client=("has_discover",)),
     Method("tools/list", PageParams, ListToolsResult, client=_ALWAYS),
-    Method("tools/call", CallToolParams, CallToolResult, client=_ALWAYS, may_need_input=True),
+    Method("tools/call", CallToolParams, CallToolResult, client=_ALWAYS, may_need_input=True, named_by="name"),
     Method("resources/list", PageParams, ListResourcesResult, client=_ALWAYS),
     Method("resources/templates/list", PageParams, ListResourceTemplatesResult, client=_ALWAYS),
-    Method("resources/read", ReadResourceParams, ReadResourceResult, client=_ALWAYS, may_need_input=True),
+    Method(
+        "resources/read",
+        ReadResourceParams,
+        ReadResourceResult,
+        client=_ALWAYS,
+        may_need_input=True,
+        named_by="uri",
+    ),
     Method("resources/subscribe", ResourceParams, Result, client=("has_resource_subscribe",)),
     Method("resources/unsubscribe", ResourceParams, Result, client=("has_resource_subscribe",)),
     Method("prompts/list", PageParams, ListPromptsResult, client=_ALWAYS),
-    Method("prompts/get", GetPromptParams, GetPromptResult, client=_ALWAYS, may_need_input=True),
+    Method("prompts/get", GetPromptParams, GetPromptResult, client=_ALWAYS, may_need_input=True, named_by="name"),
     Method("completion/complete", CompleteParams, CompleteResult, client=_ALWAYS),
     Method("logging/setLevel", SetLevelParams, Result, client=("has_set_level",)),
     Method("subscriptions/listen", ListenParams, ListenResult, client=("has_listen",)),
