@@ -13,6 +13,7 @@ from mcpipe.errors import (
     ConnectError,
     DecodeError,
     EncodeError,
+    HttpError,
     McpipeError,
     NoCommonRevision,
     NotInRevision,
@@ -36,6 +37,7 @@ EXAMPLES: list[McpipeError] = [
     ConnectError(SENTENCE),
     DecodeError(SENTENCE),
     EncodeError(SENTENCE),
+    HttpError(401, SENTENCE, www_authenticate="Bearer"),
     McpipeError(SENTENCE),
     NoCommonRevision(["2"], ["1"]),
     NotInRevision(SENTENCE),
@@ -67,7 +69,7 @@ def drawn_tree() -> list[tuple[int, str, str]]:
 def real_tree(kind: type[McpipeError] = McpipeError, depth: int = 0) -> Iterator[tuple[int, str]]:
     yield depth, kind.__name__
     for below in kind.__subclasses__():
-        if below.__module__.startswith("mcpipe"):
+        if below.__module__ == "mcpipe.errors":
             yield from real_tree(below, depth + 1)
 
 

@@ -24,6 +24,7 @@ def test_the_defaults_are_pinned() -> None:
         "max_subscriptions": 1000,
         "max_subscribed_resources": 10_000,
         "max_uri": 8192,
+        "max_connections": 1000,
     }
     assert Limits() == DEFAULT_LIMITS
 

@@ -11,6 +11,7 @@
     │   ├── ServerExited      the server's process ended when it should not have
     │   └── ServerDown        it did so too often: calls fail at once until a new start succeeds
     ├── RemoteError           the peer answered with a JSON-RPC error
+    ├── HttpError             the server refused an HTTP request, and did not say why in JSON-RPC
     ├── ProtocolError         the peer broke a rule of the protocol
     │   └── DecodeError       a payload from the peer that cannot be read
     ├── RequestTimeout        no answer in time (also a TimeoutError)
@@ -32,6 +33,7 @@ __all__ = [
     "ConnectError",
     "DecodeError",
     "EncodeError",
+    "HttpError",
     "McpipeError",
     "NoCommonRevision",
     "NotInRevision",
@@ -145,6 +147,16 @@ class RemoteError(McpipeError):
         said = f": {message}{end}" if message else ", without a message."
         answered = f"answered {request}" if request else "answered"
         super().__init__(f"The peer {answered} with error {code}{said}")
+
+
+class HttpError(McpipeError):
+    """A server refused an HTTP request, and did not say why in JSON-RPC."""
+
+    def __init__(self, status: int, sentence: str, *, www_authenticate: str | None = None) -> None:
+        self.status = status
+        #: What the server asks for, if it wants to know who is there.
+        self.www_authenticate = www_authenticate
+        super().__init__(sentence)
 
 
 class ProtocolError(McpipeError):

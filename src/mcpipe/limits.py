@@ -25,7 +25,7 @@ MAX_STATE = 64 * 1024
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The caps of one connection."""
+    """The caps of one connection, and of how many there are."""
 
     #: Bytes in one line before its newline. Peers stop at 64 KiB, at 10 MiB, or never; a 50 MB result is real.
     max_line: int = 64 * 1024 * 1024
@@ -43,6 +43,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_subscribed_resources: int = 10_000
     #: Characters in one of those addresses. Web servers stop at 8 KiB, too.
     max_uri: int = 8192
+    #: Connections of a server on one socket. Each costs some kilobytes, a descriptor, and a share of the event loop.
+    max_connections: int = 1000
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

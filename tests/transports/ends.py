@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from mcpipe.errors import McpipeError
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.transports.connection import Connection
 from mcpipe.transports.descriptors import open_sink
@@ -19,7 +20,7 @@ from mcpipe.transports.framed import LineConnection, Trace
 from mcpipe.transports.memory import memory_pair
 from mcpipe.transports.stream import StreamConnection, ThreadSource
 from mcpipe.wire.decoding import BadMessage, Batch
-from mcpipe.wire.messages import Message, Notification, Request
+from mcpipe.wire.messages import Message, Notification, Request, RequestId
 
 Item: TypeAlias = Message | BadMessage | Batch
 
@@ -53,6 +54,9 @@ class Recorder:
     def hung_up(self) -> None:
         self.hang_ups += 1
         self._changed.set()
+
+    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+        raise AssertionError(f"{request_id!r} failed: {error}")
 
     def broke(self, error: OSError) -> None:
         self.errors.append(error)

@@ -1,12 +1,14 @@
 """How a client reaches its server: one link a server, over which one connection after the other can be opened.
 
-Here is the way to a server in the same process; that to one in a process of its own is ``ProcessLink``, in ``process``.
+Here are the way to a server in the same process, and that over a transport of the user's own. Those to a process, a
+socket and an HTTP server are in ``process``, ``sockets`` and ``http``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from mcpipe.errors import Closed, ConnectError, McpipeError
@@ -18,12 +20,16 @@ from mcpipe.transports.memory import memory_pair
 if TYPE_CHECKING:
     from mcpipe.client.process import ServerProcess
 
-__all__ = ["Link", "MemoryLink", "Phase", "Serves"]
+__all__ = ["CustomLink", "Link", "MemoryLink", "Opens", "Phase", "Serves"]
 
 #: What a connection was doing when it was lost.
 Phase: TypeAlias = Literal["spawn", "probe", "handshake", "call"]
 
 _logger = logging.getLogger("mcpipe.client")
+
+
+#: Opens a connection over a transport of the user's own: a new one each time.
+Opens: TypeAlias = Callable[[], Awaitable[Connection]]
 
 
 class Serves(Protocol):
@@ -39,6 +45,14 @@ class Link(Protocol):
     @property
     def can_restart(self) -> bool:
         """Whether it is worth opening another connection when one was lost."""
+
+    @property
+    def may_be_silent(self) -> bool:
+        """Whether a server that does not know a question may leave it unanswered."""
+
+    @property
+    def mirrors(self) -> bool:
+        """Whether arguments of tools are told in headers as well, where the tool wants that."""
 
     @property
     def key(self) -> str | None:
@@ -71,6 +85,8 @@ class MemoryLink:
     """The way to a server in the same process, which serves each connection in a task."""
 
     can_restart = False
+    may_be_silent = True
+    mirrors = False
     key: str | None = None
     process = None
 
@@ -124,3 +140,37 @@ class MemoryLink:
             self._failure.__cause__ = error
         finally:
             await connection.close()
+
+
+class CustomLink:
+    """The way to a server over a transport of the user's own."""
+
+    can_restart = True
+    may_be_silent = True
+    mirrors = False
+    key: str | None = None
+    process = None
+
+    def __init__(self, opens: Opens) -> None:
+        self._opens = opens
+
+    async def open(self) -> Connection:
+        """Ask the user's function for one."""
+        try:
+            return await self._opens()
+        except OSError as error:
+            raise ConnectError(f"The connection could not be opened: {error}.") from error
+
+    async def explain(self, phase: Phase, how: str) -> McpipeError:
+        """What was seen of it."""
+        return Closed(how)
+
+    def describe(self) -> str:
+        """Nothing: whoever made the transport knows what is at its other end."""
+        return ""
+
+    async def close(self) -> None:
+        """Nothing is left when the connection is closed."""
+
+    def kill(self) -> None:
+        """The same."""

@@ -103,6 +103,8 @@ class ProcessLink:
     """The way to a server that is a child process, speaking over its standard streams."""
 
     can_restart = True
+    may_be_silent = True
+    mirrors = False
 
     def __init__(self, command: Command, *, stderr: StderrMode, limits: Limits, stop: StopLadder) -> None:
         self.process = ServerProcess(str(command))

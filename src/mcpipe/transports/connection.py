@@ -6,15 +6,30 @@ never from within a call of the receiver's own. That way a message costs no task
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from mcpipe.errors import McpipeError
+from mcpipe.revisions import Era
 from mcpipe.wire.decoding import BadMessage, Batch
-from mcpipe.wire.messages import Message
+from mcpipe.wire.messages import Message, RequestId
 
-__all__ = ["Connection", "Receiver", "Stats"]
+__all__ = ["ANYONE", "Connection", "Peer", "Receiver", "Serve", "Stats"]
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """What a transport knows of the client at the other end before the first message."""
+
+    #: The only era that is spoken on this connection; None if that is for the client to choose.
+    era: Era | None = None
+    #: Who the client is, if it has proved that.
+    principal: str | None = None
+
+
+#: Of whom nothing is known.
+ANYONE = Peer()
 
 
 class Stats(msgspec.Struct):
@@ -49,6 +64,13 @@ class Receiver(Protocol):
     def broke(self, error: OSError) -> None:
         """Nothing can be sent any more, for instance because the peer is gone. Called at most once."""
 
+    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+        """This request, which was sent, gets no answer, for this reason, although the connection goes on.
+
+        For transports that carry each request by itself. `Closed`: it cannot have reached the peer. `RequestLost`:
+        nobody knows. Any other error: it was refused.
+        """
+
 
 class Connection(Protocol):
     """One connection to one peer.
@@ -57,8 +79,9 @@ class Connection(Protocol):
     receiver is not called any more.
     """
 
-    #: Whether more is queued than the peer should be made to catch up with. Whoever can wait should.
-    is_clogged: bool
+    @property
+    def is_clogged(self) -> bool:
+        """Whether more is queued than the peer should be made to catch up with. Whoever can wait should."""
 
     @property
     def stats(self) -> Stats:
@@ -67,8 +90,11 @@ class Connection(Protocol):
     def start(self, receiver: Receiver) -> None:
         """Begin to read. To be called once."""
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, about: RequestId | None = None) -> None:
         """Queue one message. What one turn of the loop sends goes out in one write.
+
+        ``about`` is the request of the peer's that a notification or a request belongs to, if it belongs to one: where
+        a transport has several streams, that decides which one it goes on. A response says so by its id.
 
         `EncodeError` if it cannot be written as JSON; then nothing was queued. Nothing happens on a connection that
         is closed or broken.
@@ -91,3 +117,7 @@ class Connection(Protocol):
 
     def abort(self) -> None:
         """Close at once; what is queued is lost. May be called again, and after ``close``."""
+
+
+#: Serves one connection to its end: starts it, and closes it.
+Serve: TypeAlias = Callable[[Connection, Peer], Coroutine[Any, Any, None]]

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol, TypeAlias
 
-from mcpipe.limits import Limits
+from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.transports.connection import Receiver, Stats
 from mcpipe.wire.decoding import BadMessage, Batch, Expected, decode_line, too_long
 from mcpipe.wire.lines import LineSplitter, LineTooLong
-from mcpipe.wire.messages import Message, encode_batch, encode_line
+from mcpipe.wire.messages import Message, Request, RequestId, encode_batch, encode_line
 
 __all__ = ["HIGH_WATER", "LOW_WATER", "LineConnection", "Sink", "Source", "Trace"]
 
@@ -109,7 +109,15 @@ class LineConnection:
     _receiver: Receiver
     _received: Callable[[Message | BadMessage | Batch], None]
 
-    def __init__(self, source: Source, sink: Sink, *, limits: Limits, expect: Expected, trace: Trace | None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        sink: Sink,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        expect: Expected = Request,
+        trace: Trace | None = None,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._has_started = False
         self._trace = trace
@@ -225,8 +233,8 @@ class LineConnection:
 
     # --- Writing ---
 
-    def send(self, message: Message) -> None:
-        """Queue one message."""
+    def send(self, message: Message, about: RequestId | None = None) -> None:
+        """Queue one message. There is one stream, whatever it is about."""
         if self._is_usable:
             self._enqueue(encode_line(message))
 
