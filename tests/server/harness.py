@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import msgspec
 import pytest
 
+from mcpipe.errors import McpipeError
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, REVISIONS, Revision
 from mcpipe.server.server import Server
@@ -26,7 +27,7 @@ from mcpipe.transports.stdio import Stdio
 from mcpipe.transports.stream import StreamConnection
 from mcpipe.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from mcpipe.wire.decoding import BadMessage, Batch
-from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, Result
+from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 
 T = TypeVar("T")
 
@@ -138,6 +139,9 @@ class Peer:
 
     def hung_up(self) -> None:
         """Nothing to do."""
+
+    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+        raise AssertionError(f"{request_id!r} failed: {error}")
 
     def broke(self, error: OSError) -> None:
         self.errors.append(error)

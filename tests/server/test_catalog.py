@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
 from mcpipe.errors import UsageError
+from mcpipe.protocol.mirroring import ParamHeader, ParamHeaders
 from mcpipe.server.catalog import Catalog, Registry
-from mcpipe.server.entries import Described, Entry, HandlerEntry, PromptEntry, ResourceEntry
+from mcpipe.server.entries import Described, Entry, HandlerEntry, PromptEntry, ResourceEntry, ToolEntry
+from mcpipe.server.headers import Header
 from mcpipe.server.pages import BadCursor
 from mcpipe.server.signatures import inspect_function
 from tests.server.harness import PATIENCE
@@ -210,6 +212,22 @@ def test_what_the_session_answers_cannot_be_replaced(method: str) -> None:
     catalog = Catalog(lambda _: None)
     with pytest.raises(UsageError, match=f"There is a handler for '{method}' already"):
         catalog.add_handler(handler(method))
+
+
+@pytest.mark.req("HTP-2")
+def test_what_a_tool_wants_to_see_in_headers() -> None:
+    async def query(region: Annotated[str, Header("Region")]) -> None:
+        """Nothing."""
+
+    async def other(region: str) -> None:
+        """Nothing."""
+
+    catalog = Catalog(lambda _: None)
+    for function in (query, other):
+        catalog.tools.add(ToolEntry(function, Described(), annotations=None, structured=None))
+    assert catalog.param_headers("query") == ParamHeaders((ParamHeader("Mcp-Param-Region", ("region",)),))
+    assert catalog.param_headers("other") is None
+    assert catalog.param_headers("unknown") is None
 
 
 def test_a_method_has_one_handler() -> None:

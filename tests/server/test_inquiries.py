@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import Closed, EncodeError, ProtocolError, RemoteError, UsageError
+from mcpipe.errors import Closed, EncodeError, McpipeError, ProtocolError, RemoteError, UsageError
 from mcpipe.server.inquiries import Inquiries
 from mcpipe.server.outbox import Outbox
 from mcpipe.transports.memory import memory_pair
 from mcpipe.types.base import PageParams
 from mcpipe.wire.decoding import BadMessage
-from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, Result
+from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 from tests.server.harness import run, turns
 from tests.transports.ends import Recorder
 
@@ -42,6 +42,9 @@ class Ends:
 
     def hung_up(self) -> None:
         """Nothing to do."""
+
+    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+        raise AssertionError(f"{request_id!r} failed: {error}")
 
     def broke(self, error: OSError) -> None:
         raise AssertionError(error)

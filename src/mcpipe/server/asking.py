@@ -31,13 +31,16 @@ _SPOKEN: dict[Need, str] = {
 }
 
 
-async def ask(call: Call, request: InputRequest, kind: type[T]) -> T:
+async def ask(call: Call, request: InputRequest, kind: type[T], key: str | None = None) -> T:
     """The client's answer, read as ``kind``. On a modern client this may end the call (``InputNeeded``).
 
-    ``RequestCancelled`` if the request has ended.
+    A modern client sees the question under its ``key``. ``RequestCancelled`` if the request has ended.
     """
     call.check_running()
     admitted = call.admitted
+    if call.answers is None:
+        call.answers = Answers()
+    key = call.answers.claim(key)
     need = _need_of(request)
     if not has_capability(admitted.capabilities, need):
         if admitted.revision.has_input_required:
@@ -47,12 +50,10 @@ async def ask(call: Call, request: InputRequest, kind: type[T]) -> T:
     if admitted.revision.has_input_required:
         if not may_need_input(call.work.method):
             raise UsageError(f"{call.work.method} may not ask the client for anything.")
-        if call.answers is None:
-            call.answers = Answers()
         # What cannot be asked must fail here, where the function can see it.
         for_revision(request, admitted.revision)
         try:
-            return read(kind, call.answers.next(request), what="client's answer")
+            return read(kind, call.answers.get(key, request), what="client's answer")
         except DecodeError as error:
             raise RequestError(INVALID_PARAMS, str(error)) from error
     try:
@@ -60,7 +61,8 @@ async def ask(call: Call, request: InputRequest, kind: type[T]) -> T:
     except NotInRevision as error:
         raise ToolError(f"This needs a newer client. {error}") from error
     try:
-        return read(kind, await call.session.ask(str(request.__struct_config__.tag), params), what="client's answer")
+        answer = await call.session.ask(str(request.__struct_config__.tag), params, call.work.id)
+        return read(kind, answer, what="client's answer")
     except RemoteError as error:
         raise ToolError(f"The client could not be asked: it answered with error {error.code}.") from error
     except ProtocolError as error:

@@ -87,6 +87,12 @@ class Call(msgspec.Struct, eq=False):
         least = self.admitted.log_level if self.admitted.revision.is_modern else self.session.log_level
         return least is not None and self.work.is_running and _SEVERITY[level] >= _SEVERITY[least]
 
+    def release_stream(self, retry: float) -> None:
+        """Let go of the stream that this request has to itself, where the transport has such streams."""
+        release = getattr(self.session.connection, "release", None)
+        if release is not None and self.work.is_running:
+            release(self.work.id, retry)
+
     def finish(self) -> None:
         """The answer is about to be sent: the progress that was held back goes first, and nothing comes later."""
         if self._timer is not None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mcpipe.errors import UsageError
 from mcpipe.protocol.topics import ListTopic
 from mcpipe.server.entries import CompletionEntry, Entry, HandlerEntry, PromptEntry, ResourceEntry, ToolEntry
 from mcpipe.server.pages import page_of
 from mcpipe.server.templates import folded
+
+if TYPE_CHECKING:
+    from mcpipe.protocol.mirroring import ParamHeaders
 
 __all__ = ["Catalog", "Registry"]
 
@@ -110,6 +113,11 @@ class Catalog:
             if values is not None:
                 return entry, values
         return None
+
+    def param_headers(self, tool: str) -> ParamHeaders | None:
+        """The arguments of a tool that HTTP clients repeat in headers; None if there are none, or no such tool."""
+        entry = self.tools.get(tool)
+        return None if entry is None else entry.param_headers
 
     def add_handler(self, entry: HandlerEntry) -> None:
         """Add a handler; UsageError if its method has one, or is one of those that the session itself answers."""

@@ -138,6 +138,11 @@ class Context:
         return self._call.admitted.capabilities
 
     @property
+    def principal(self) -> str | None:
+        """Who the client has proved to be, with a bearer token; None if it has proved nothing."""
+        return self._call.session.principal
+
+    @property
     def cancelled(self) -> bool:
         """Whether nobody wants the answer any more. A plain function that works for long should look at it."""
         return self._call.is_cancelled
@@ -191,22 +196,25 @@ class Context:
         return self.log("error", data, logger=logger)
 
     @overload
-    def elicit(self, message: str, form: type[T]) -> Answer[T]: ...
+    def elicit(self, message: str, form: type[T], *, key: str | None = None) -> Answer[T]: ...
     @overload
-    def elicit(self, message: str, form: dict[str, Any]) -> Answer[dict[str, Any]]: ...
-    def elicit(self, message: str, form: Any) -> Any:
+    def elicit(self, message: str, form: dict[str, Any], *, key: str | None = None) -> Answer[dict[str, Any]]: ...
+    def elicit(self, message: str, form: Any, *, key: str | None = None) -> Any:
         """Ask the client's user with a form: a dataclass, Struct, TypedDict, pydantic model, or a raw schema.
 
         On a modern client the call ends here, and the function is run again, from its start, once there is an answer.
+        It sees the question under its ``key``: a name that no other question of the call has or, if there is none, the
+        number of the question. Under a name, an answer is also taken from a client that was not asked yet.
         """
         from mcpipe.server.forms import form_schema
 
         request = ElicitRequest(ElicitParams.for_form(message, form_schema(form)))
-        return self._wait(self._elicited(request, form))
+        return self._wait(self._elicited(request, form, key))
 
-    def elicit_url(self, message: str, url: str) -> Answer[None]:
+    def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Answer[None]:
         """Send the client's user to a web page. ``accept`` means that the user agreed to go, not that all is done."""
-        return cast("Answer[None]", self._wait(self._elicited(ElicitRequest(ElicitParams.for_url(message, url)), None)))
+        request = ElicitRequest(ElicitParams.for_url(message, url))
+        return cast("Answer[None]", self._wait(self._elicited(request, None, key)))
 
     def sample(
         self,
@@ -221,6 +229,7 @@ class Context:
         metadata: dict[str, Any] | None = None,
         tools: list[Tool] | None = None,
         tool_choice: ToolChoice | None = None,
+        key: str | None = None,
     ) -> Sampled:
         """Ask the client's model. Texts and content blocks are the user's messages."""
         params = CreateMessageParams(
@@ -235,14 +244,32 @@ class Context:
             tools=tools,
             tool_choice=tool_choice,
         )
-        return cast("Sampled", self._wait(self._sampled(CreateMessageRequest(params))))
+        return cast("Sampled", self._wait(self._sampled(CreateMessageRequest(params), key)))
 
-    def roots(self) -> Roots:
+    def roots(self, *, key: str | None = None) -> Roots:
         """The folders and files that the client lets this server work in."""
-        return cast("Roots", self._wait(self._rooted()))
+        return cast("Roots", self._wait(self._rooted(key)))
 
-    async def _elicited(self, request: ElicitRequest, form: Any) -> Answer[Any]:
-        result = await ask(self._call, request, ElicitResult)
+    def release_stream(self, retry: float = 1.0) -> Told:
+        """Let go of the HTTP response that this request came with, while the work goes on.
+
+        A client whose protocol revision has that comes back for the rest after ``retry`` seconds, so that no connection
+        is held for work that takes long. Nothing happens on other clients and transports.
+        """
+        if not 0 <= retry < float("inf"):
+            raise UsageError(f"A client cannot come back after {retry!r} seconds: give a number of at least 0.")
+        if self._call.is_own_thread():
+            self._call.release_stream(retry)
+        else:
+            with suppress(RequestCancelled):
+                self._call.wait_in_thread(self._released(retry))
+        return _TOLD
+
+    async def _released(self, retry: float) -> None:
+        self._call.release_stream(retry)
+
+    async def _elicited(self, request: ElicitRequest, form: Any, key: str | None) -> Answer[Any]:
+        result = await ask(self._call, request, ElicitResult, key)
         if form is None or result.action != "accept":
             return Answer(result.action, None)
         from mcpipe.server.forms import read_form
@@ -255,11 +282,11 @@ class Context:
                 f"The client's answer does not fit the form that it was asked to fill in: {error}"
             ) from error
 
-    async def _sampled(self, request: CreateMessageRequest) -> Sampled:
-        return await ask(self._call, request, Sampled)
+    async def _sampled(self, request: CreateMessageRequest, key: str | None) -> Sampled:
+        return await ask(self._call, request, Sampled, key)
 
-    async def _rooted(self) -> Roots:
-        return Roots((await ask(self._call, ListRootsRequest(), ListRootsResult)).roots)
+    async def _rooted(self, key: str | None) -> Roots:
+        return Roots((await ask(self._call, ListRootsRequest(), ListRootsResult, key)).roots)
 
     def _tell(self, tell: Callable[[], None], *, can_wait: bool) -> Told:
         """Tell it now, or when the client keeps up; ``can_wait`` is what the call itself holds back until then."""

@@ -9,7 +9,8 @@ import msgspec
 
 from mcpipe.errors import UsageError
 from mcpipe.server.context import Context
-from mcpipe.server.results import Output, output_of
+from mcpipe.server.headers import header_schema, headers_in
+from mcpipe.server.results import Output, described_output, output_of
 from mcpipe.server.signatures import Signature, inspect_function
 from mcpipe.server.templates import UriTemplate, folded
 from mcpipe.types.base import Annotations, CacheScope, Icon
@@ -57,7 +58,7 @@ class Entry:
 class ToolEntry(Entry):
     """A tool."""
 
-    __slots__ = ("output", "payload")
+    __slots__ = ("output", "param_headers", "payload", "read")
 
     def __init__(
         self,
@@ -66,6 +67,8 @@ class ToolEntry(Entry):
         *,
         annotations: ToolAnnotations | None,
         structured: bool | None,
+        input_schema: dict[str, Any] | None = None,
+        output_schema: dict[str, Any] | None = None,
     ) -> None:
         name = _name_of(function, described)
         if not 1 <= len(name) <= _LONGEST_NAME or not _TOOL_NAME.issuperset(name):
@@ -74,10 +77,13 @@ class ToolEntry(Entry):
                 "for its name."
             )
         super().__init__("tool", name, function, inspect_function(function, context=Context))
-        self.output: Output = output_of(self.signature.returns, structured=structured)
+        schema = self._take_input(input_schema)
+        #: The arguments that HTTP clients repeat in headers; None if there are none.
+        self.param_headers = headers_in(schema, self.spoken)
+        self.output = self._output_of(output_schema, structured=structured)
         self.payload = Tool(
             name,
-            self.signature.schema,
+            schema,
             title=described.title,
             description=_description_of(self.signature, described),
             output_schema=self.output.schema,
@@ -85,6 +91,26 @@ class ToolEntry(Entry):
             icons=_listed(described.icons),
             meta=described.meta,
         )
+
+    def _take_input(self, schema: dict[str, Any] | None) -> dict[str, Any]:
+        #: Makes the function's arguments of those that came.
+        self.read: Callable[[msgspec.Raw | None], dict[str, Any]] = self.signature.read
+        if schema is None:
+            return header_schema(self.signature.schema)
+        from mcpipe.server.schemas import RawArguments, RawSchema  # most tools have none
+
+        raw = RawSchema(schema, f"input schema of the {self.spoken}")
+        self.read = RawArguments(raw, self.signature, self.spoken).read
+        return raw.schema
+
+    def _output_of(self, schema: dict[str, Any] | None, *, structured: bool | None) -> Output:
+        if schema is None:
+            return output_of(self.signature.returns, structured=structured)
+        if structured is False:
+            raise UsageError(f"The {self.spoken} has an output schema, so it cannot have structured=False.")
+        from mcpipe.server.schemas import RawSchema  # most tools have none
+
+        return described_output(RawSchema(schema, f"output schema of the {self.spoken}"), self.spoken)
 
 
 class ResourceEntry(Entry):

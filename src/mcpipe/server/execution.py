@@ -172,10 +172,18 @@ def _inputs_needed(error: BaseException) -> list[InputNeeded]:
 
 
 def _input_required(call: Call, needed: list[InputNeeded]) -> Payload:
-    shared = call.session.shared
+    shared, request = call.session.shared, call.request
     answers = call.answers or Answers()
-    request = call.request
-    state = answers.seal(shared.sealer, needed, method=request.method, params=request.params, now=shared.now())
+    # What other tasks have asked meanwhile is asked with it: whoever gathers them hears of the first one only.
+    needed = answers.needed or needed
+    state = answers.seal(
+        shared.sealer,
+        needed,
+        method=request.method,
+        params=request.params,
+        principal=call.session.principal,
+        now=shared.now(),
+    )
     return as_result(needed, state)
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from mcpipe.errors import Closed, DecodeError, EncodeError, ProtocolError, RemoteError
+from mcpipe.errors import Closed, DecodeError, EncodeError, McpipeError, ProtocolError, RemoteError
 from mcpipe.protocol.outgoing import Call as Inquiry
 from mcpipe.protocol.outgoing import Outgoing
 from mcpipe.server.outbox import Outbox
 from mcpipe.types.base import Payload
 from mcpipe.types.reading import read
 from mcpipe.wire.decoding import BadMessage
-from mcpipe.wire.messages import Error, Request, Result
+from mcpipe.wire.messages import Error, Request, RequestId, Result
 
 __all__ = ["Inquiries"]
 
@@ -34,14 +34,15 @@ class Inquiries:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def ask(self, method: str, params: Payload | None) -> Any:
-        """Send a request and wait for its result. ``RemoteError`` if the client answers with an error, ``Closed`` if
-        it cannot answer, ``ProtocolError`` if it answers with what is no answer, ``EncodeError`` if it cannot be
-        written. Cancelled, it tells the client so.
+    async def ask(self, method: str, params: Payload | None, about: RequestId | None = None) -> Any:
+        """Send a request, about one of the client's, and wait for its result.
+
+        ``RemoteError`` if the client answers with an error, ``Closed`` if it cannot answer, ``ProtocolError`` if it
+        answers with what is no answer, ``EncodeError`` if it cannot be written. Cancelled, it tells the client so.
         """
         inquiry = self._outgoing.open(method, self._loop.time(), timeout=None)
         try:
-            self._outbox.send(Request(inquiry.id, method, msgspec.UNSET if params is None else params))
+            self._outbox.send(Request(inquiry.id, method, msgspec.UNSET if params is None else params), about)
         except EncodeError:
             self._outgoing.cancel(inquiry)  # and the client, which knows nothing of it, is not told
             raise
@@ -52,7 +53,7 @@ class Inquiries:
             self._waiting.pop(inquiry.id, None)
             cancellation = self._outgoing.cancel(inquiry)
             if cancellation is not None:
-                self._outbox.send(cancellation)
+                self._outbox.send(cancellation, about)
 
     def answer(self, response: Result | Error) -> None:
         """The client sent a response."""
@@ -67,6 +68,10 @@ class Inquiries:
         """The client sent something that was meant to be a response."""
         sentence = f"The client answered with what is no answer. {bad.reason}"
         self._settle(self._outgoing.break_off(bad.id), None, ProtocolError(sentence))
+
+    def fail(self, request_id: RequestId, error: McpipeError) -> None:
+        """A question cannot be answered, for this reason."""
+        self._settle(self._outgoing.break_off(request_id), None, ProtocolError(str(error)))
 
     def close(self) -> None:
         """The client sends nothing any more."""

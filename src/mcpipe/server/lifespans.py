@@ -58,7 +58,8 @@ class Lifespans:
         task, opened, unused = self._running
         self._users += 1
         try:
-            await asyncio.wait((opened, given_up), return_when=asyncio.FIRST_COMPLETED)
+            if not opened.done():
+                await asyncio.wait((opened, given_up), return_when=asyncio.FIRST_COMPLETED)
             yield opened.result() if opened.done() else None
         finally:
             self._users -= 1

@@ -50,6 +50,11 @@ class _Retry(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     input_responses: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     request_state: str | None = None
 
+    @property
+    def is_retry(self) -> bool:
+        """Whether it brings anything that the function may have asked for."""
+        return self.request_state is not None or self.input_responses is not msgspec.UNSET
+
 
 class _Call(_Retry, frozen=True):
     name: str
@@ -151,10 +156,10 @@ def _call_tool(call: Call) -> None:
     entry = call.session.shared.catalog.tools.get(params.name)
     if entry is None:
         raise RequestError(INVALID_PARAMS, f"There is no tool {params.name[:_LONGEST_SHOWN]!r}.")
-    if params.request_state is not None:
+    if params.is_retry:
         _reopen(call, params)
     try:
-        arguments = entry.signature.read(None if params.arguments is msgspec.UNSET else params.arguments)
+        arguments = entry.read(None if params.arguments is msgspec.UNSET else params.arguments)
     except BadArguments as error:
         call.session.finish(call, CallToolResult([TextContent(str(error))], is_error=True))
         return
@@ -167,7 +172,7 @@ def _read_resource(call: Call) -> None:
     if found is None:
         raise _not_found(call, params.uri)
     entry, values = found
-    if params.request_state is not None:
+    if params.is_retry:
         _reopen(call, params)
 
     def finish(value: Any) -> Payload:
@@ -200,7 +205,7 @@ def _get_prompt(call: Call) -> None:
     entry = call.session.shared.catalog.prompts.get(params.name)
     if entry is None:
         raise RequestError(INVALID_PARAMS, f"There is no prompt {params.name[:_LONGEST_SHOWN]!r}.")
-    if params.request_state is not None:
+    if params.is_retry:
         _reopen(call, params)
     try:
         arguments = entry.signature.read(params.arguments or {})
@@ -265,15 +270,15 @@ def _itself(value: Any) -> Any:
 
 def _reopen(call: Call, params: _Retry) -> None:
     """Give a call that was made before the answers that it had, and those that come with it now."""
-    state = params.request_state
-    if state is not None and call.admitted.revision.has_input_required:
+    if params.is_retry and call.admitted.revision.has_input_required:
         shared, request = call.session.shared, call.request
         call.answers = Answers.reopened(
             shared.sealer,
-            state,
+            params.request_state,
             params.input_responses,
             method=request.method,
             params=request.params,
+            principal=call.session.principal,
             now=shared.now(),
         )
 

@@ -8,7 +8,7 @@ import logging
 from mcpipe.errors import EncodeError
 from mcpipe.protocol.batches import BatchAnswers
 from mcpipe.transports.connection import Connection
-from mcpipe.wire.messages import INTERNAL_ERROR, Error, ErrorDetail, Message, Request, Result, encode_line
+from mcpipe.wire.messages import INTERNAL_ERROR, Error, ErrorDetail, Message, Request, RequestId, Result, encode_line
 
 __all__ = ["Outbox"]
 
@@ -25,13 +25,15 @@ class Outbox:
         self._pauses: set[str] = set()
         self._unclogging: asyncio.Task[None] | None = None
 
-    def send(self, message: Message) -> None:
-        """Send a message. What cannot be written is logged, and a response becomes an error that says so.
+    def send(self, message: Message, about: RequestId | None = None) -> None:
+        """Send a message, which may be about a request of the client's.
+
+        What cannot be written is logged, and a response becomes an error that says so.
 
         A request raises the `EncodeError`: somebody would wait for its answer.
         """
         try:
-            self._connection.send(message)
+            self._connection.send(message, about)
         except EncodeError as error:
             if isinstance(message, Request):
                 raise

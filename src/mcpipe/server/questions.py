@@ -2,7 +2,7 @@
 
 A legacy client is sent a request, and the function waits for the answer. A modern one is never sent a request: the
 call ends with ``input_required``, the client sends it again with the answer, and the function runs again from its
-start. The answers it already has come back to it from the sealed request state, in the order of its questions.
+start. The answers it already has come back to it from the sealed request state, each under the key of its question.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mcpipe.errors import DecodeError, EncodeError
+from mcpipe.errors import DecodeError, EncodeError, StateRefused, UsageError
 from mcpipe.types.input import InputRequest, InputRequiredResult
 
 if TYPE_CHECKING:
@@ -32,70 +32,126 @@ class InputNeeded(BaseException):
         self.request = request
 
 
-class _Answer(msgspec.Struct, array_like=True):
-    #: Which question it was: a function may ask another one when it runs again.
+class _Answer(msgspec.Struct, array_like=True, frozen=True):
+    #: Which question it was: a function may ask another one under the same key when it runs again.
     question: str
     answer: msgspec.Raw
 
 
-class _State(msgspec.Struct, array_like=True):
-    answers: list[_Answer]
-    #: The questions that were asked last, under their keys.
+class _State(msgspec.Struct, array_like=True, frozen=True):
+    #: Under the keys of their questions, in the order of these.
+    answers: dict[str, _Answer]
+    #: The questions that were asked last, under their keys, and in their order.
     open: dict[str, str]
 
 
 _read_state = msgspec.json.Decoder(_State).decode
 _read_responses = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_encode = msgspec.json.Encoder(order="deterministic").encode
+_encode = msgspec.json.encode
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Answers:
-    """The answers that a modern call has so far, and what it still asks."""
+    """The answers that a call has so far, and what it still asks."""
 
     def __init__(self) -> None:
-        self._known: list[_Answer] = []
-        self._asked = 0
+        self._known: dict[str, _Answer] = {}
+        #: Those that came without a state, so that nobody knows what they were asked for.
+        self._offered: dict[str, msgspec.Raw] = {}
+        #: The keys that the function has used, and how many it left to us.
+        self._keys: set[str] = set()
+        self._unnamed = 0
+        #: What the function asked and has no answer to, in that order.
+        self.needed: list[InputNeeded] = []
 
     @classmethod
     def reopened(
-        cls, sealer: Sealer, token: str, responses: Any, *, method: str, params: Params, now: float
+        cls,
+        sealer: Sealer,
+        token: str | None,
+        responses: Any,
+        *,
+        method: str,
+        params: Params,
+        principal: str | None,
+        now: float,
     ) -> Answers:
         """The answers in a request state, together with those that came beside it.
 
         ``StateRefused`` if the state does not verify; ``DecodeError`` if the responses cannot be read. Responses to
-        questions that were not asked are passed over; questions without a response are asked again.
+        questions that were not asked are passed over; questions without a response are asked again. Without a state,
+        nobody knows what was asked: a response is taken if its key is one that the author has given to a question.
         """
-        state = _read_state(sealer.open(token, method=method, params=params, principal=None, now=now))
         try:
             given = _read_responses(responses) if isinstance(responses, msgspec.Raw) else {}
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DecodeError(f"The inputResponses cannot be read: {error}.") from error
         answers = cls()
+        if token is None:
+            answers._offered = given
+            return answers
+        sealed = sealer.open(token, method=method, params=params, principal=principal, now=now)
+        try:
+            state = _read_state(sealed)
+        except msgspec.DecodeError as error:
+            raise StateRefused(_NOT_OURS, reason="sealed by another version") from error
         answers._known = state.answers
-        for key in sorted(state.open, key=int):
+        for key, question in state.open.items():
             if key in given:
-                answers._known.append(_Answer(state.open[key], given[key]))
+                answers._known[key] = _Answer(question, given[key])
         return answers
 
-    def next(self, request: InputRequest) -> msgspec.Raw:
-        """The answer to the function's next question; ``InputNeeded`` if there is none yet.
+    def claim(self, key: str | None) -> str:
+        """The key of the function's next question: this one or, without any, one that follows from its place.
+
+        ``UsageError`` if another question has it.
+        """
+        if key is None:
+            self._unnamed += 1
+            key = str(self._unnamed)
+            self._offered.pop(key, None)
+        elif type(key) is not str or not key:
+            raise UsageError(f"The key of a question cannot be {key!r}: it is a text that is not empty.")
+        if key in self._keys:
+            raise UsageError(f"Two questions of this call have the key {key!r}: give each a key of its own.")
+        self._keys.add(key)
+        return key
+
+    def get(self, key: str, request: InputRequest) -> msgspec.Raw:
+        """The answer to the question with this key; ``InputNeeded`` if there is none yet.
 
         ``EncodeError`` if the question cannot be written: here, where the function can see it.
         """
-        place = self._asked
-        self._asked += 1
-        digest = _digest(request)
-        if place < len(self._known):
-            if self._known[place].question == digest:
-                return self._known[place].answer
-            # The function took another way than last time. What it knew there does not count here.
-            del self._known[place:]
-        raise InputNeeded(str(place + 1), request)
+        question = _digest(request)
+        if key not in self._known and key in self._offered:
+            self._known[key] = _Answer(question, self._offered[key])
+        if key in self._known:
+            if self._known[key].question == question:
+                return self._known[key].answer
+            # The function took another way than last time. What it learned there since does not count here.
+            learned = list(self._known)
+            for later in learned[learned.index(key) :]:
+                del self._known[later]
+        needed = InputNeeded(key, request)
+        self.needed.append(needed)
+        raise needed
 
-    def seal(self, sealer: Sealer, needed: list[InputNeeded], *, method: str, params: Params, now: float) -> str:
+    def seal(
+        self,
+        sealer: Sealer,
+        needed: list[InputNeeded],
+        *,
+        method: str,
+        params: Params,
+        principal: str | None,
+        now: float,
+    ) -> str:
         """The request state: the answers so far, and what is asked now."""
         state = _State(self._known, {each.key: _digest(each.request) for each in needed})
-        return sealer.seal(_encode(state), method=method, params=params, principal=None, now=now)
+        return sealer.seal(_encode(state), method=method, params=params, principal=principal, now=now)
+
+
+_NOT_OURS = "The request state is none of this server's as it is now. Send the request again without it."
 
 
 def as_result(needed: list[InputNeeded], state: str) -> InputRequiredResult:
@@ -107,7 +163,7 @@ def _digest(request: InputRequest) -> str:
     from hashlib import blake2b  # most servers never ask
 
     try:
-        written = _encode(request)
+        written = _encode_sorted(request)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise EncodeError(f"The question cannot be written as JSON: {error}.") from error
     return blake2b(written, digest_size=12).hexdigest()

@@ -14,13 +14,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, MutableSequence, Sequence
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
 from mcpipe.errors import EncodeError, UsageError
 from mcpipe.server.kinds import checker_of, schema_of, write
 from mcpipe.server.media import Audio, Data, File, Image, block_of_bytes, mime_type_of, to_base64
+from mcpipe.server.shapes.nodes import Path
+from mcpipe.server.shapes.words import cut, located
 from mcpipe.server.signatures import MISSING
 from mcpipe.types.base import Role
 from mcpipe.types.content import (
@@ -35,10 +37,14 @@ from mcpipe.types.prompts import GetPromptResult, PromptMessage
 from mcpipe.types.resources import Resource, ResourceContents
 from mcpipe.types.tools import CallToolResult
 
+if TYPE_CHECKING:
+    from mcpipe.server.schemas import RawSchema
+
 __all__ = [
     "Output",
     "TextResult",
     "contents_of",
+    "described_output",
     "messages_of",
     "output_of",
     "prompt_result_of",
@@ -69,6 +75,24 @@ class Output(msgspec.Struct, frozen=True):
 
 class TextResult(CallToolResult, frozen=True):
     """What most calls give: one text and nothing else. Every revision has it in the same way."""
+
+
+def described_output(schema: RawSchema, spoken: str) -> Output:
+    """The output of a tool whose author wrote its schema: what the function returns is structured content."""
+
+    def convert(value: Any) -> CallToolResult:
+        if isinstance(value, CallToolResult):
+            return value
+        data = _json_of(value)
+        for path, reason in schema.faults(msgspec.json.decode(data)):
+            raise UsageError(f"The {spoken} returned what its output schema does not allow{_at(path)}: {cut(reason)}.")
+        return CallToolResult([TextContent(data.decode())], structured_content=msgspec.Raw(data))
+
+    return Output(schema.schema, convert)
+
+
+def _at(path: Path) -> str:
+    return f", at {cut(located(path))}" if path else ""
 
 
 def output_of(returns: Any, *, structured: bool | None = None) -> Output:

@@ -1,4 +1,4 @@
-"""Running a server as what its process is for: on stdio, until its input ends or a signal comes."""
+"""Running a server as what its process is for, until it ends or a signal comes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mcpipe.server.logs import LogFormat, set_up_logs, trace_line, write_stderr
 from mcpipe.transports.framed import Trace
@@ -20,7 +21,9 @@ from mcpipe.transports.stdio import Stdio
 if TYPE_CHECKING:
     from mcpipe.server.server import Server
 
-__all__ = ["run_on_stdio"]
+__all__ = ["run_on_stdio", "run_process"]
+
+_Main: TypeAlias = Callable[[Trace | None], Coroutine[Any, Any, None]]
 
 _logger = logging.getLogger("mcpipe.server")
 
@@ -31,7 +34,16 @@ _LAST_STEPS = 1.5
 
 
 def run_on_stdio(server: Server, stdio: Stdio, *, log_format: LogFormat | None, trace: bool | None) -> None:
-    """Run a server on standard input and output, which are not given back, to its end.
+    """Run a server on standard input and output, which are not given back, to its end."""
+
+    async def serve(tracer: Trace | None) -> None:
+        await server.serve_connection(stdio.connection(limits=server.limits, trace=tracer))
+
+    run_process(server, serve, log_format=log_format, trace=trace)
+
+
+def run_process(server: Server, serve: _Main, *, log_format: LogFormat | None, trace: bool | None) -> None:
+    """Serve to the end, as what the process is for.
 
     SIGINT and SIGTERM stop it, and a second one ends the process at once. Whatever a signal finds, such as a handler
     that blocks the event loop or a lifespan that hangs, the process ends soon after the time that the server has to
@@ -41,7 +53,7 @@ def run_on_stdio(server: Server, stdio: Stdio, *, log_format: LogFormat | None, 
     before = set(threading.enumerate())
     loop = asyncio.new_event_loop()
     try:
-        main = loop.create_task(_serve(server, stdio, tracer))
+        main = loop.create_task(serve(tracer))
         with suppress(asyncio.CancelledError), _Signals(server, loop, main):
             loop.run_until_complete(main)
         _cancel_rest(loop)
@@ -56,10 +68,6 @@ def run_on_stdio(server: Server, stdio: Stdio, *, log_format: LogFormat | None, 
         stuck += [child.name for child in multiprocessing.active_children() if not child.daemon]
     if stuck:
         _end_process_after(_GRACE, 0, f"The process ends without waiting for {', '.join(stuck)} any longer.")
-
-
-async def _serve(server: Server, stdio: Stdio, tracer: Trace | None) -> None:
-    await server.serve_connection(stdio.connection(limits=server.limits, trace=tracer))
 
 
 class _Signals:

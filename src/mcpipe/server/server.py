@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mcpipe.errors import UsageError
 from mcpipe.limits import DEFAULT_LIMITS, Limits
@@ -22,13 +21,21 @@ from mcpipe.server.entries import (
 )
 from mcpipe.server.lifespans import Lifespan, Lifespans
 from mcpipe.server.logs import LogFormat
-from mcpipe.server.session import Session
+from mcpipe.server.presence import Presence
 from mcpipe.server.shared import Shared
 from mcpipe.server.templates import folded
 from mcpipe.server.workers import Workers
-from mcpipe.transports.connection import Connection
+from mcpipe.transports.connection import ANYONE, Connection, Peer, Serve
 from mcpipe.types.base import Annotations, CacheScope, Icon, Implementation
 from mcpipe.types.tools import ToolAnnotations
+
+if TYPE_CHECKING:
+    import ssl
+
+    from mcpipe.server.hosting import OnReady
+    from mcpipe.transports.framed import Trace
+    from mcpipe.transports.http_server.app import HttpApp
+    from mcpipe.transports.http_server.options import HttpOptions
 
 __all__ = ["Server"]
 
@@ -85,12 +92,9 @@ class Server:
         if not (0 <= finish_within < float("inf") and 0 <= stop_within < float("inf")):
             raise UsageError("finish_within and stop_within must be finite numbers of seconds, at least 0.")
         self._catalog = Catalog(self._list_changed)
-        self._lifespans = Lifespans(lifespan)
         #: In seconds; see above.
         self.finish_within = finish_within
         self.stop_within = stop_within
-        self._sessions: set[Session] = set()
-        self._lock = threading.Lock()
         self._shared = Shared(
             identity=Implementation(
                 name,
@@ -113,6 +117,8 @@ class Server:
             state_keys=list(state_keys),
             state_ttl=state_ttl,
         )
+        #: Whom it serves at the moment.
+        self.presence = Presence(self._shared, Lifespans(lifespan))
         if state_keys:
             self._shared.check_keys()
 
@@ -143,6 +149,8 @@ class Server:
         description: str | None = ...,
         annotations: ToolAnnotations | None = ...,
         structured: bool | None = ...,
+        input_schema: dict[str, Any] | None = ...,
+        output_schema: dict[str, Any] | None = ...,
         icons: Sequence[Icon] | None = ...,
         meta: dict[str, Any] | None = ...,
     ) -> Callable[[F], F]: ...
@@ -159,15 +167,27 @@ class Server:
         description: str | None = None,
         annotations: ToolAnnotations | None = None,
         structured: bool | None = None,
+        input_schema: dict[str, Any] | None = None,
+        output_schema: dict[str, Any] | None = None,
         icons: Sequence[Icon] | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
         """Add a tool. Its arguments are the function's, and its name and description, too, if none are given.
 
         What the function returns becomes content, by its type; ``structured`` forces, or forbids, structured content.
+
+        With an ``input_schema``, which clients get as it is, the function takes all the arguments as one dict; with an
+        ``output_schema``, what it returns is structured content. Both are checked if jsonschema-rs is installed.
         """
-        described = Described(name=name, title=title, description=description, icons=icons, meta=meta)
-        self._catalog.tools.add(ToolEntry(function, described, annotations=annotations, structured=structured))
+        entry = ToolEntry(
+            function,
+            Described(name=name, title=title, description=description, icons=icons, meta=meta),
+            annotations=annotations,
+            structured=structured,
+            input_schema=input_schema,
+            output_schema=output_schema,
+        )
+        self._catalog.tools.add(entry)
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool."""
@@ -256,7 +276,7 @@ class Server:
 
     def resource_changed(self, uri: str) -> None:
         """Tell the clients that subscribed to it that a resource has changed."""
-        self._tell_sessions(lambda session: session.changes.resource_changed(uri))
+        self.presence.tell(lambda session: session.changes.resource_changed(uri))
 
     # Prompts, completions
 
@@ -334,69 +354,109 @@ class Server:
 
     # Running
 
-    def run(self, address: str = "stdio", *, log_format: LogFormat | None = None, trace: bool | None = None) -> None:
-        """Serve until the client's input ends, or SIGINT or SIGTERM comes. For a process that is nothing but a server.
+    def run(
+        self,
+        *addresses: str,
+        log_format: LogFormat | None = None,
+        trace: bool | None = None,
+        tls: ssl.SSLContext | None = None,
+        http: HttpOptions | None = None,
+        on_ready: OnReady | None = None,
+    ) -> None:
+        """Serve until SIGINT or SIGTERM comes. For a process that is nothing but a server.
 
-        From now on until the process ends, standard input and output belong to the protocol: whatever else is printed
-        goes to stderr. Logs go there, too, as ``log_format`` says (``human`` or ``plain``); with ``trace``, every
-        message does.
+        Without an address that is on standard input and output, until the client's input ends. From now on until the
+        process ends these belong to the protocol, and whatever else is printed goes to stderr. The addresses are
+        ``stdio``, ``unix:/path``, ``tcp://host:port`` and ``http://host:port/path``, any number of them.
+
+        Logs go to stderr, as ``log_format`` says (``human`` or ``plain``); with ``trace``, every message does. ``tls``
+        is for ``tcp://`` and ``https://``, and ``http`` has the options of HTTP. ``on_ready`` is called with each
+        address once all are served, with the port that the system chose in place of 0.
         """
-        from mcpipe.server.running import run_on_stdio
+        from mcpipe.server.running import run_on_stdio, run_process
         from mcpipe.transports.stdio import take_stdio
 
-        _check_address(address)
         _check_no_loop()
-        run_on_stdio(self, take_stdio(), log_format=log_format, trace=trace)
+        if _is_stdio_alone(addresses, tls, http):
+            run_on_stdio(self, take_stdio(), log_format=log_format, trace=trace)
+            return
+        from mcpipe.server.hosting import AddressHost
 
-    async def serve(self, address: str = "stdio") -> None:
+        host = AddressHost(self, addresses, tls=tls, http=http, on_ready=on_ready)
+        if "stdio" in addresses:
+            host.stdio = take_stdio()
+        run_process(self, host.run, log_format=log_format, trace=trace)
+
+    async def serve(
+        self,
+        *addresses: str,
+        tls: ssl.SSLContext | None = None,
+        http: HttpOptions | None = None,
+        on_ready: OnReady | None = None,
+    ) -> None:
         """The same inside a running event loop. Standard input and output are given back at the end.
 
         Signals and logs are left to the program; ``stop`` ends it, and so does cancelling.
         """
+        if _is_stdio_alone(addresses, tls, http):
+            from mcpipe.transports.stdio import take_stdio
+
+            with take_stdio() as stdio:
+                await self.serve_connection(stdio.connection(limits=self.limits))
+            return
+        from mcpipe.server.hosting import AddressHost
+
+        host = AddressHost(self, addresses, tls=tls, http=http, on_ready=on_ready)
+        if "stdio" not in addresses:
+            await host.run()
+            return
         from mcpipe.transports.stdio import take_stdio
 
-        _check_address(address)
-        with take_stdio() as stdio:
-            await self.serve_connection(stdio.connection(limits=self.limits))
+        with take_stdio() as host.stdio:
+            await host.run()
 
-    async def serve_connection(self, connection: Connection) -> None:
+    def asgi(
+        self, http: HttpOptions | None = None, *, serve: Serve | None = None, trace: Trace | None = None
+    ) -> HttpApp:
+        """An ASGI application that serves this server over HTTP, to be run or mounted by any ASGI server.
+
+        ``serve`` is what serves each connection, if not ``serve_connection``; ``trace`` is shown every message.
+        """
+        from mcpipe.transports.http_server.app import HttpApp
+        from mcpipe.transports.http_server.options import HttpOptions
+
+        return HttpApp(
+            serve or self.serve_connection,
+            options=http or HttpOptions(),
+            limits=self.limits,
+            revisions=self._shared.revisions,
+            held=self.held,
+            param_headers=self._catalog.param_headers,
+            trace=trace,
+        )
+
+    async def serve_connection(self, connection: Connection, peer: Peer = ANYONE) -> None:
         """Serve one connection, until it ends. Several may be served at once, all in the same event loop."""
-        session = Session(self._shared, connection)
-        with self._lock:
-            self._sessions.add(session)
-        try:
-            session.start(self.finish_within)
-            async with self._lifespans.running(session.ending.why, within=self.finish_within) as value:
-                self._shared.lifespan = value
-                await session.run(finish_within=self.finish_within, stop_within=self.stop_within)
-        finally:
-            connection.abort()
-            with self._lock:
-                self._sessions.discard(session)
-                if not self._sessions:
-                    self._shared.lifespan = None
-                    self._shared.workers.close()
+        await self.presence.serve(connection, peer, finish_within=self.finish_within, stop_within=self.stop_within)
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Keep the lifespan and the threads of the server, also while nobody is connected."""
+        import asyncio
+
+        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        async with self.presence.held(never, within=self.finish_within):
+            yield
 
     def stop(self) -> bool:
         """Take no more requests, finish those that were accepted, and return from ``serve`` or ``run``.
 
-        False if there is no connection to stop.
+        False if there is nothing to stop. From any thread.
         """
-        return self._tell_sessions(lambda session: session.stop(self.stop_within))
+        return self.presence.stop(self.stop_within)
 
     def _list_changed(self, topic: ListTopic) -> None:
-        self._tell_sessions(lambda session: session.changes.list_changed(topic))
-
-    def _tell_sessions(self, tell: Callable[[Session], None]) -> bool:
-        with self._lock:
-            sessions = list(self._sessions)
-        for session in sessions:
-            if threading.get_ident() == session.thread:
-                tell(session)
-            else:
-                with suppress(RuntimeError):  # its loop has just been closed
-                    session.loop.call_soon_threadsafe(tell, session)
-        return bool(sessions)
+        self.presence.tell(lambda session: session.changes.list_changed(topic))
 
 
 def _decorated(function: F | None, options: dict[str, Any], add: Callable[..., None]) -> F | Callable[[F], F]:
@@ -419,9 +479,9 @@ def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _check_address(address: str) -> None:
-    if address != "stdio":
-        raise UsageError(f"A server cannot be run on {address!r}. What it can be run on is 'stdio'.")
+def _is_stdio_alone(addresses: Sequence[str], tls: object, http: object) -> bool:
+    """Whether nothing of sockets has to be loaded."""
+    return addresses in ((), ("stdio",)) and tls is None and http is None
 
 
 def _check_no_loop() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any, TypeAlias
 
-from mcpipe.errors import Closed, DecodeError
-from mcpipe.protocol.admission import Admission, Admitted, Handshake
+from mcpipe.errors import Closed, DecodeError, McpipeError
+from mcpipe.protocol.admission import Admitted, Handshake
 from mcpipe.protocol.batches import BatchAnswers
 from mcpipe.protocol.incoming import Incoming, Work
 from mcpipe.revisions import Revision
@@ -26,7 +26,7 @@ from mcpipe.server.outbox import Outbox
 from mcpipe.server.shared import Shared
 from mcpipe.server.tasks import TaskStarter
 from mcpipe.server.workers import Workers
-from mcpipe.transports.connection import Connection
+from mcpipe.transports.connection import ANYONE, Connection, Peer
 from mcpipe.types.base import Payload
 from mcpipe.types.lifecycle import InitializeResult
 from mcpipe.types.log import LoggingLevel
@@ -70,9 +70,11 @@ class Session:
     It never waits for its peer: what comes in is dealt with at once, or handed to a task or a thread.
     """
 
-    def __init__(self, shared: Shared, connection: Connection) -> None:
+    def __init__(self, shared: Shared, connection: Connection, peer: Peer = ANYONE) -> None:
         self.shared = shared
         self.connection = connection
+        #: Who the client has proved to be.
+        self.principal = peer.principal
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         self.generation = forks.generation
@@ -84,7 +86,7 @@ class Session:
         self.changes = Changes(self)
         max_in_flight = shared.limits.max_in_flight
         self._inquiries = Inquiries(self.outbox, self.loop, max_in_flight=max_in_flight)
-        self._admission = Admission(shared.revisions)
+        self._admission = shared.admission(peer.era)
         self._incoming = Incoming(max_in_flight=max_in_flight)
         self._handlers = shared.catalog.request_handlers
         self._calls: dict[RequestId, Call] = {}
@@ -157,7 +159,7 @@ class Session:
         await self.ending.close(self.connection)
 
     def _check_finished(self) -> None:
-        if not self.is_open and not self._incoming and not self._waiting:
+        if not (self.is_open or self._incoming or self._waiting or self._heard):
             self.ending.finish()
 
     def _refuse_all(self) -> None:
@@ -236,6 +238,10 @@ class Session:
         self.ending.begin("broken")
         self._drop_all()
         self.ending.finish()
+
+    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+        """A question of ours does not reach the client."""
+        self._inquiries.fail(request_id, error)
 
     def _take(self, item: Notification | Result | Error | BadMessage | Batch) -> None:
         """Take in what is no request."""
@@ -352,6 +358,7 @@ class Session:
     def _has_heard(self, _: asyncio.Task[None]) -> None:
         self._heard -= 1
         self.outbox.unpause("notifications")
+        self._check_finished()
 
     def _cancel(self, notification: Notification) -> None:
         try:
@@ -442,7 +449,7 @@ class Session:
         """Send a notification about a request, unless it has ended."""
         permitted = self._incoming.notify(work, notification)
         if permitted is not None:
-            self.outbox.send(permitted)
+            self.outbox.send(permitted, work.id)
 
     def answer_subscription(self, result: Result) -> None:
         """End a subscription with this result."""
@@ -450,13 +457,13 @@ class Session:
         if work is not None:
             self._end(work, result)
 
-    async def ask(self, method: str, params: Payload | None) -> Any:
-        """Send the legacy client a request, and wait for its result."""
+    async def ask(self, method: str, params: Payload | None, about: RequestId | None = None) -> Any:
+        """Send the legacy client a request, for one of its own, and wait for its result."""
         if not self._hears:
             raise Closed(f"{method} was not sent: the client sends nothing any more, so it could not answer.")
         self.outbox.unpause("full")
         try:
-            return await self._inquiries.ask(method, params)
+            return await self._inquiries.ask(method, params, about)
         finally:
             self._pause_if_full()
 

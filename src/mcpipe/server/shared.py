@@ -9,7 +9,8 @@ import msgspec
 
 from mcpipe.errors import UsageError
 from mcpipe.limits import Limits
-from mcpipe.revisions import Revision
+from mcpipe.protocol.admission import Admission
+from mcpipe.revisions import Era, Revision
 from mcpipe.server.catalog import Catalog
 from mcpipe.server.kinds import write
 from mcpipe.server.results import TextResult
@@ -46,8 +47,19 @@ class Shared(msgspec.Struct, kw_only=True):
     #: What the lifespan gave; None while the server does not run.
     lifespan: Any = None
     _sealer: Any = None
+    _modern_admission: Admission | None = None
     _result_meta: dict[str, dict[str, Any]] = {}
     _first_pages: dict[tuple[str, str], tuple[int, msgspec.Raw]] = {}
+
+    def admission(self, era: Era | None) -> Admission:
+        """What judges the requests of a connection on which this era is spoken, or both."""
+        # The modern one remembers no client, so one does for all: there may be a connection for each request.
+        if era == "modern" and self._modern_admission is not None:
+            return self._modern_admission
+        admission = Admission([each for each in self.revisions if era in (None, each.era)])
+        if era == "modern":
+            self._modern_admission = admission
+        return admission
 
     @property
     def capabilities(self) -> ServerCapabilities:

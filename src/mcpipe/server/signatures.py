@@ -21,13 +21,13 @@ from mcpipe.server.shapes.readings import Fault, Reading
 from mcpipe.server.shapes.schemas import schema_for
 from mcpipe.server.shapes.words import cut, located
 
-__all__ = ["MISSING", "BadArguments", "Signature", "inspect_function"]
+__all__ = ["MAX_FAULTS", "MISSING", "BadArguments", "Signature", "in_sentences", "inspect_function"]
 
 #: What ``Signature.returns`` is for a function that does not say what it returns.
 MISSING: Final[Any] = inspect.Signature.empty
 
 #: Faults that an error lists: the model that reads them mends these, and learns of the others then.
-_MAX_FAULTS = 10
+MAX_FAULTS = 10
 _REFUSED: dict[Any, str] = {
     inspect.Parameter.POSITIONAL_ONLY: "positional-only",
     inspect.Parameter.VAR_POSITIONAL: "a list of any arguments (*)",
@@ -128,6 +128,15 @@ class Signature:
                     return self._walk(arguments)
         return values
 
+    def read_as_one(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The same for a function whose only parameter takes all the arguments."""
+        (parameter,) = self._parameters
+        reading = Reading(strict=self._strict)
+        value = reading.whole(parameter.field.shape, arguments)
+        if reading.faults:
+            raise BadArguments(in_sentences(reading.faults))
+        return {parameter.field.key: value}
+
     def _walk(self, arguments: msgspec.Raw | Mapping[str, Any] | None) -> dict[str, Any]:
         """Reads piece by piece: what msgspec refuses may be right yet, and if not, all that is wrong is found."""
         if not isinstance(arguments, msgspec.Raw):
@@ -137,7 +146,7 @@ class Signature:
         reading = Reading(strict=self._strict)
         values: dict[str, Any] = reading.whole(self._record, arguments)
         if reading.faults:
-            raise BadArguments(_in_sentences(reading.faults))
+            raise BadArguments(in_sentences(reading.faults))
         for parameter in self._parameters:
             if parameter.default is not None and parameter.field.key not in values:
                 values[parameter.field.key] = parameter.default()
@@ -255,9 +264,10 @@ def _always(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
-def _in_sentences(faults: list[Fault]) -> str:
-    sentences = list(map(_in_a_sentence, faults[:_MAX_FAULTS]))
-    if len(faults) > _MAX_FAULTS:
+def in_sentences(faults: list[Fault]) -> str:
+    """What is wrong with the arguments of a call, for the model that chose them; no more than it can mend at once."""
+    sentences = list(map(_in_a_sentence, faults[:MAX_FAULTS]))
+    if len(faults) > MAX_FAULTS:
         sentences.append("More is wrong.")
     return "\n".join(sentences)
 

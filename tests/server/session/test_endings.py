@@ -49,6 +49,29 @@ def test_what_was_accepted_is_finished_after_the_end_of_the_input(revision: Revi
     run(main())
 
 
+def test_what_was_heard_is_dealt_with_after_the_end_of_the_input() -> None:
+    server = make_server(finish_within=PATIENCE)
+    heard, may_end = [], asyncio.Event()
+
+    @server.notification("notifications/example.com/hello")
+    async def hello(params: dict[str, object]) -> None:
+        await may_end.wait()
+        heard.append(params)
+
+    async def main() -> None:
+        async with piped_client(server, LATEST_LEGACY) as (peer, hang_up):
+            peer.notify("notifications/example.com/hello", {"name": "x"})
+            await hang_up()
+            await turns()
+            assert not peer.has_ended
+            may_end.set()
+            await peer.until(lambda: peer.has_ended)
+            await peer.served()
+        assert heard == [{"name": "x"}]
+
+    run(main())
+
+
 @pytest.mark.req("LIF-13")
 @both_eras
 @pytest.mark.parametrize("tool", ["hold", "block"])
@@ -409,7 +432,7 @@ def test_a_client_that_cannot_be_written_to_ends_what_still_runs() -> None:
             peer.connection.abort()
             shop.server.add_tool(lambda: None, name="new")
             await turns()
-            (session,) = shop.server._sessions
+            (session,) = shop.server.presence._sessions
             session.broke(BrokenPipeError())
             await peer.served()
             assert shop.cancelled == [1, 2]

@@ -54,6 +54,18 @@ def test_a_version_that_is_not_served_gets_the_newest_that_is(version: str) -> N
     run(main())
 
 
+@pytest.mark.req("ERA-9", "HTP-5")
+@pytest.mark.parametrize("revisions", [None, [str(LATEST)]])
+def test_a_modern_client_has_no_handshake(revisions: list[str] | None) -> None:
+    async def main() -> None:
+        async with raw_client(make_server(revisions=revisions), LATEST) as peer:
+            opening = {"protocolVersion": str(LATEST), "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+            assert (await peer.error("initialize", opening))["code"] == -32601
+            assert (await peer.error("tools/list", meta={PROTOCOL_VERSION: None}))["code"] == -32602
+
+    run(main())
+
+
 @pytest.mark.req("LEG-3")
 def test_requests_before_the_handshake_get_a_clear_error_and_the_rest_works() -> None:
     async def main() -> None:

@@ -459,7 +459,7 @@ def test_each_request_is_answered_once_whatever_happens(revision: Revision, seed
             # It is as good as new.
             (request_id,) = numbered(peer, "echo", 1)
             assert "result" in await peer.answer(request_id)
-            (session,) = shop.server._sessions
+            (session,) = shop.server.presence._sessions
             assert len(session._incoming) == len(session._calls) == len(session._waiting) == len(session._batches) == 0
 
     run(main())
