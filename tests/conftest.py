@@ -1,11 +1,16 @@
-"""How hypothesis runs here: without deadlines, and on CI with the same examples each time."""
+"""How the tests run: hypothesis without deadlines, and on CI with the same examples each time; Ctrl-C as usual."""
 
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+# A shell that starts the tests in the background makes them, and all they start, deaf to SIGINT.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

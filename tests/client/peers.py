@@ -15,11 +15,12 @@ from msgspec import UNSET
 
 from mcpipe.client.client import Client
 from mcpipe.client.connecting import connect
+from mcpipe.errors import McpipeError
 from mcpipe.revisions import LATEST
 from mcpipe.transports.connection import Connection
 from mcpipe.types.meta import SERVER_INFO, SUBSCRIPTION_ID
 from mcpipe.wire.decoding import BadMessage, Batch
-from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, Result
+from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 
 T = TypeVar("T")
 Play = Callable[["Peer"], Awaitable[None]]
@@ -142,6 +143,9 @@ class Peer:
 
     def hung_up(self) -> None:
         """Nothing to do."""
+
+    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+        raise AssertionError(f"{request_id!r} failed: {error}")
 
     def broke(self, error: OSError) -> None:
         self._ended.set()

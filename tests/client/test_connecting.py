@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ssl
 from typing import Any
 
 import pytest
@@ -20,14 +21,29 @@ async def stay(client: Client) -> None:
 
 @pytest.mark.parametrize("target", [None, 7, object()])
 def test_what_is_no_server_is_refused(target: Any) -> None:
-    with pytest.raises(UsageError, match=f"connect takes a command or a Server, and not a {type(target).__name__}"):
+    with pytest.raises(
+        UsageError, match=f"connect takes a command, an address or a Server, and not a {type(target).__name__}"
+    ):
         connect(target)
 
 
 @pytest.mark.parametrize("address", ["unix:/run/x.sock", "tcp://127.0.0.1:7000", "http://x/mcp", "https://x/mcp"])
 def test_an_address_is_not_taken_for_a_command(address: str) -> None:
-    with pytest.raises(UsageError, match="cannot reach the address"):
-        connect(address)
+    with pytest.raises(UsageError, match="for a server that is started"):
+        connect(address, cwd="/")
+
+
+@pytest.mark.parametrize("target", [["x"], "x --y", "unix:/x", "tcp://127.0.0.1:1"])
+@pytest.mark.parametrize("option", [{"headers": {}}, {"token": "t"}, {"proxy": "http://p"}, {"http_sse": True}])
+def test_what_is_for_http_is_refused_for_others(target: Any, option: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="for a server with an http:// or https:// address"):
+        connect(target, **option)
+
+
+@pytest.mark.parametrize("target", [["x"], "x --y", "unix:/x"])
+def test_tls_is_for_addresses_that_can_have_it(target: Any) -> None:
+    with pytest.raises(UsageError, match="tcp:// or https://"):
+        connect(target, tls=ssl.create_default_context())
 
 
 @pytest.mark.parametrize("target", ["", "  ", [], "python 'x", [7]])
@@ -125,7 +141,7 @@ def test_the_body_may_fail() -> None:
     ids=lambda value: next(iter(value)),
 )
 def test_what_is_for_a_process_is_refused_for_a_server_of_this_one(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="not for a Server"):
+    with pytest.raises(UsageError, match="not for one that runs"):
         connect(Peer(nothing), **options)
 
 

@@ -203,7 +203,7 @@ def test_whoever_waits_for_the_server_waits_no_longer_than_the_timeout() -> None
         waiting = asyncio.ensure_future(client.list_tools(timeout=5))
         await turns()
         skip(5)
-        with pytest.raises(RequestTimeout, match=r"being started again\. The server closed the connection"):
+        with pytest.raises(RequestTimeout, match=r"being connected to again\. The server closed the connection"):
             await waiting
 
     talk_through(peer, body, restart=RestartPolicy(first_wait=10, jitter=0))
@@ -241,7 +241,7 @@ def test_calls_fail_at_once_while_the_server_is_down_for_good() -> None:
     async def body(client: Client) -> None:
         await next_start(peer)
         await until(lambda: client._keeper._restarter.fails_fast)
-        with pytest.raises(ServerDown, match=r"failed 2 times in a row\. It is started again in 60 s") as caught:
+        with pytest.raises(ServerDown, match=r"failed 2 times in a row\. It is connected to again in 60 s") as caught:
             await client.call_tool("x")
         assert isinstance(caught.value.__cause__, Closed)
         with pytest.raises(ServerDown):

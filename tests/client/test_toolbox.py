@@ -25,3 +25,18 @@ def test_it_does_not_grow_without_an_end(monkeypatch: pytest.MonkeyPatch) -> Non
     box.learn(Tool(name, {}) for name in "abc")
     box.learn([Tool("b", {}), Tool("d", {})])
     assert [name for name in "abcd" if box.find(name)] == ["b", "d"]
+
+
+def test_it_knows_which_arguments_are_told_in_headers() -> None:
+    box = Toolbox()
+    schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    assert box.param_headers("x") is None
+    box.learn([Tool("x", schema), Tool("y", {"type": "object"})])
+    found = box.param_headers("x")
+    assert found is not None
+    assert box.param_headers("x") is found
+    assert box.param_headers("y") is None
+    box.learn([Tool("x", {"type": "object"})])
+    assert box.param_headers("x") is None
+    box.clear()
+    assert box.param_headers("x") is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import ssl
 import threading
 import typing
 from collections.abc import Callable, Iterator
@@ -98,7 +99,8 @@ def test_many_threads_connect_and_close_at_once() -> None:
 
 
 def annotated_as_functions() -> set[str]:
-    hints = typing.get_type_hints(async_connecting.connect, vars(async_connecting) | vars(stderr_module()))
+    names = vars(async_connecting) | vars(stderr_module()) | {"ssl": ssl}
+    hints = typing.get_type_hints(async_connecting.connect, names)
     return {name for name, hint in hints.items() if name not in ("return", "target") and "Callable" in str(hint)}
 
 

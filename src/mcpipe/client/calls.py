@@ -20,6 +20,7 @@ from mcpipe.errors import (
     Closed,
     DecodeError,
     EncodeError,
+    HttpError,
     McpipeError,
     ProtocolError,
     RemoteError,
@@ -35,7 +36,7 @@ from mcpipe.types.methods import METHODS
 from mcpipe.types.progress import ProgressParams
 from mcpipe.types.reading import read
 from mcpipe.wire.decoding import BadMessage
-from mcpipe.wire.messages import Error, Notification, Request, Result
+from mcpipe.wire.messages import Error, Notification, Request, RequestId, Result
 
 __all__ = ["Calls", "Outcome", "describe", "failure"]
 
@@ -173,6 +174,12 @@ class Calls:
         if call is not None:
             self._settle(call, bad)
 
+    def failed(self, request_id: RequestId, cause: McpipeError) -> None:
+        """No answer will come to this call, for this reason, although the connection goes on."""
+        call = self._outgoing.fail(request_id, cause)
+        if call is not None:
+            self._settle(call, None)
+
     def progressed(self, progress: ProgressParams) -> None:
         """Progress came."""
         call = self._outgoing.advance(progress.progress_token, progress.progress, self._loop.time())
@@ -309,7 +316,9 @@ def failure(call: Call, outcome: Outcome, what: str) -> McpipeError:
         return ProtocolError(f"The server's answer to {what} cannot be read. {outcome.reason}")
     if call.state == "expired":
         return RequestTimeout(f"{what} {_what_took_long(call)}")
-    if call.state == "lost":
+    if call.state == "failed" and not isinstance(call.cause, RequestLost):
+        return _refused(call, what)
+    if call.state in ("failed", "lost"):
         lost = RequestLost(
             f"The connection ended before {what} was answered: whether it took effect is unknown. {call.cause}"
         )
@@ -317,6 +326,21 @@ def failure(call: Call, outcome: Outcome, what: str) -> McpipeError:
         lost.deadline = call.deadline
         return lost
     return RequestCancelled(f"{what} was given up before it was answered, because the client was closed.")
+
+
+def _refused(call: Call, what: str) -> McpipeError:
+    """The error for a call that did not reach the server, or that it refused."""
+    cause = call.cause
+    if isinstance(cause, HttpError):
+        error: McpipeError = HttpError(
+            cause.status, f"{what} was refused. {cause}", www_authenticate=cause.www_authenticate
+        )
+    elif isinstance(cause, Closed):
+        error = Closed(f"{what} was not sent. {cause}")
+    else:
+        error = ProtocolError(f"The server's answer to {what} cannot be used. {cause}")
+    error.__cause__ = cause
+    return error
 
 
 def _data_of(raw: msgspec.Raw | UnsetType) -> Any:

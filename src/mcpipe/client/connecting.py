@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from mcpipe.client.checking import OutputChecker
 from mcpipe.client.client import Client
 from mcpipe.client.eras import EraMemory, process_memory
 from mcpipe.client.inputs import Inputs, OnElicit, OnSample, Roots
 from mcpipe.client.keeping import Keeper
-from mcpipe.client.links import Link, MemoryLink, Serves
+from mcpipe.client.links import CustomLink, MemoryLink, Opens, Serves
 from mcpipe.client.settings import DEFAULT_MAX_TIMEOUT, DEFAULT_TIMEOUT, OnLog, Settings
 from mcpipe.errors import UsageError
 from mcpipe.limits import DEFAULT_LIMITS, Limits
@@ -20,22 +20,24 @@ from mcpipe.protocol.era import DEFAULT_WAITS, EraWaits
 from mcpipe.protocol.restart import ResendPolicy, RestartPolicy
 from mcpipe.protocol.stopping import StopLadder
 from mcpipe.revisions import allowed_revisions
+from mcpipe.transports.addresses import HttpAddress, TcpAddress, read_address
 from mcpipe.types.base import Implementation
 from mcpipe.types.capabilities import ClientCapabilities
 from mcpipe.version import __version__
 
 if TYPE_CHECKING:
+    import ssl
+
     from mcpipe.transports.stderr import StderrMode
 
 __all__ = ["Connecting", "connect"]
 
 _DEFAULT_STOP = StopLadder()
-_ADDRESSES = ("unix:", "tcp://", "http://", "https://")
 _MCPIPE = Implementation("mcpipe", __version__)
 
 
 def connect(
-    target: Serves | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    target: Serves | Opens | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     env: Mapping[str, str] | None = None,
     inherit_env: bool | Iterable[str] = False,
@@ -58,11 +60,18 @@ def connect(
     limits: Limits = DEFAULT_LIMITS,
     waits: EraWaits = DEFAULT_WAITS,
     stop: StopLadder = _DEFAULT_STOP,
+    tls: ssl.SSLContext | None = None,
+    headers: Mapping[str, str] | None = None,
+    token: str | None = None,
+    proxy: str | None = None,
+    http_sse: bool | None = None,
 ) -> Connecting:
     """Connect to a server: ``async with connect(["python", "weather.py"]) as client``.
 
     The target is a command that starts one: a list of the program and its arguments, or a string that is split as a
-    POSIX shell would, though no shell is involved. Or it is a ``Server`` of this process.
+    POSIX shell would, though no shell is involved. Or it is the address of one: ``unix:/path``, ``tcp://host:port``,
+    ``http://…`` or ``https://…``. Or it is a ``Server`` of this process. Or it is an async function that opens
+    a connection, each time a new one, over a transport of your own.
 
     * ``env``: variables for the server, beside a short list of safe ones of ours. ``inherit_env``: the names of more
       to pass on, or True for all. ``cwd``: the folder to start it in.
@@ -81,6 +90,9 @@ def connect(
       for if that is installed.
     * ``era_memory``: a file that remembers which era each server belongs to, for the next program.
     * ``limits``, ``waits``, ``stop``: the caps, the patience while connecting, and that while closing.
+    * ``tls``: for ``tcp://`` and ``https://``: an `ssl.SSLContext`. ``headers``, ``token``, ``proxy``: for HTTP: what
+      to send with each request, the bearer token to show, and the proxy to go through. ``http_sse``: True for a server
+      of the HTTP+SSE transport, False for one that is not; None finds out.
     """
     for name, function in (("on_elicit", on_elicit), ("on_sample", on_sample), ("on_log", on_log)):
         if function is not None and not callable(function):
@@ -102,10 +114,15 @@ def connect(
         waits=waits,
         stop=stop,
     )
-    link: Link
-    if isinstance(target, str | os.PathLike | Sequence):
-        if isinstance(target, str) and target.startswith(_ADDRESSES):
-            raise UsageError(f"connect cannot reach the address {target!r}: give it the command that starts a server.")
+    memory = process_memory if era_memory is None else EraMemory(era_memory)
+    is_started = env is not None or inherit_env is not False or cwd is not None or stderr != "inherit"
+    is_http = headers is not None or token is not None or proxy is not None or http_sse is not None
+    address = read_address(target) if isinstance(target, str) else None
+    if is_http and not isinstance(address, HttpAddress):
+        raise UsageError("headers, token, proxy and http_sse are for a server with an http:// or https:// address.")
+    if tls is not None and not isinstance(address, HttpAddress | TcpAddress):
+        raise UsageError("tls is for a server with a tcp:// or https:// address.")
+    if address is None and isinstance(target, str | os.PathLike | Sequence):
         # A server in the same process needs none of this.
         from mcpipe.client.process import ProcessLink
         from mcpipe.transports.commands import read_command
@@ -113,14 +130,27 @@ def connect(
 
         check_stderr_mode(stderr)
         command = read_command(target, env=env, inherit_env=inherit_env, cwd=cwd)
-        link = ProcessLink(command, stderr=stderr, limits=limits, stop=stop)
-    elif callable(getattr(target, "serve_connection", None)):
-        if env is not None or inherit_env is not False or cwd is not None or stderr != "inherit":
-            raise UsageError("env, inherit_env, cwd and stderr are for a server that is started, not for a Server.")
-        link = MemoryLink(target, limits=limits, stop=stop)
-    else:
-        raise UsageError(f"connect takes a command or a Server, and not a {type(target).__name__}.")
-    return Connecting(Keeper(link, settings, process_memory if era_memory is None else EraMemory(era_memory)))
+        return Connecting(Keeper(ProcessLink(command, stderr=stderr, limits=limits, stop=stop), settings, memory))
+    if is_started:
+        raise UsageError("env, inherit_env, cwd and stderr are for a server that is started, not for one that runs.")
+    if isinstance(address, HttpAddress):
+        from mcpipe.client.http import HttpLink
+
+        http = HttpLink(
+            address, limits=limits, stop=stop, tls=tls, headers=headers, token=token, proxy=proxy, http_sse=http_sse
+        )
+        keeper = Keeper(http, settings, memory)
+        http.use(keeper.toolbox)
+        return Connecting(keeper)
+    if address is not None:
+        from mcpipe.client.sockets import SocketLink
+
+        return Connecting(Keeper(SocketLink(address, limits=limits, tls=tls), settings, memory))
+    if callable(getattr(target, "serve_connection", None)):
+        return Connecting(Keeper(MemoryLink(cast("Serves", target), limits=limits, stop=stop), settings, memory))
+    if callable(target):
+        return Connecting(Keeper(CustomLink(target), settings, memory))
+    raise UsageError(f"connect takes a command, an address or a Server, and not a {type(target).__name__}.")
 
 
 class Connecting:

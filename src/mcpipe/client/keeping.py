@@ -99,7 +99,7 @@ class Keeper:
                     await self._news.wait()
         except TimeoutError:
             raise RequestTimeout(
-                f"{what} was not sent in time: the server is being started again. {self._cause or ''}".strip()
+                f"{what} was not sent in time: the server is being {self._again}. {self._cause or ''}".strip()
             ) from self._cause
         return self.session
 
@@ -121,6 +121,10 @@ class Keeper:
         stats = msgspec.structs.replace(stats, dropped=stats.dropped + self.listening.dropped)
         return stats if self._past is None else stats + self._past
 
+    @property
+    def _again(self) -> str:
+        return "connected to again" if self.link.process is None else "started again"
+
     async def _first_news(self) -> None:
         while not self._is_open and not self._has_ended:
             await self._news.wait()
@@ -139,7 +143,7 @@ class Keeper:
             due = self._restarter.deadline
             wait = max(0.0, due - asyncio.get_running_loop().time()) if due is not None else 0.0
             raise ServerDown(
-                f"{what} was not sent: the server has failed {failures} times in a row. It is started again in "
+                f"{what} was not sent: the server has failed {failures} times in a row. It is {self._again} in "
                 f"{wait:.0f} s, and until then every call fails at once. The last time: {cause}"
             ) from cause
 

@@ -15,7 +15,7 @@ from mcpipe.client.calls import Outcome
 from mcpipe.client.links import Link, Phase
 from mcpipe.client.session import Session, metadata
 from mcpipe.client.settings import ANONYMOUS, Settings
-from mcpipe.errors import Closed, ConnectError, DecodeError, NoCommonRevision, ServerExited
+from mcpipe.errors import Closed, ConnectError, DecodeError, HttpError, NoCommonRevision, ServerExited
 from mcpipe.protocol.era import (
     Action,
     Agreed,
@@ -35,11 +35,14 @@ from mcpipe.types.meta import SERVER_INFO
 from mcpipe.types.reading import read
 from mcpipe.types.writing import for_revision
 from mcpipe.wire.decoding import BadMessage
-from mcpipe.wire.messages import ErrorDetail, Result
+from mcpipe.wire.messages import Error, ErrorDetail, Result
 
 __all__ = ["Greeting", "Opening"]
 
 T = TypeVar("T")
+
+#: The answers of HTTP which say that nobody is let in, in whichever era.
+_DENIED = frozenset((401, 403, 407))
 
 
 class Greeting(msgspec.Struct, frozen=True):
@@ -60,7 +63,11 @@ class Opening:
         self._settings = settings
         self._first_id = first_id
         self._phase: Phase = "spawn"
-        self._finder = EraFinder(settings.revisions, waits=settings.waits, remembered=remembered)
+        waits = settings.waits
+        if not link.may_be_silent:
+            # It is slow, and will answer.
+            waits = msgspec.structs.replace(waits, quiet=waits.patience, quiet_modern=waits.patience)
+        self._finder = EraFinder(settings.revisions, waits=waits, remembered=remembered)
         self._loop = asyncio.get_running_loop()
         #: The questions that are open, under the futures of their answers.
         self._questions: dict[asyncio.Future[Outcome], Call] = {}
@@ -130,7 +137,7 @@ class Opening:
         happenings: list[asyncio.Future[Any]] = [*self._questions, session.over]
         await asyncio.wait(happenings, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         for answer in [answer for answer in self._questions if answer.done()]:
-            actions = self._tell(self._questions.pop(answer).method, answer.result())
+            actions = self._tell(self._questions.pop(answer), answer.result())
             if actions:
                 return actions
         if not session.over.done():
@@ -147,9 +154,11 @@ class Opening:
                 raise ConnectError(f"{action.error} {cause}") from cause
         return actions
 
-    def _tell(self, method: str, outcome: Outcome) -> tuple[Action, ...]:
-        finder, now = self._finder, self._loop.time()
+    def _tell(self, call: Call, outcome: Outcome) -> tuple[Action, ...]:
+        finder, now, method = self._finder, self._loop.time(), call.method
         is_probe = method == "server/discover"
+        if call.state == "failed":
+            outcome = Error(call.id, self._refusal(call))
         if isinstance(outcome, Result):
             said = self._said[method] = _read_or_none(_Said, outcome.result) or _Said()
             if is_probe:
@@ -159,6 +168,13 @@ class Opening:
             return ()  # the connection is gone, which is told by itself
         detail = ErrorDetail(outcome.code, outcome.reason) if isinstance(outcome, BadMessage) else outcome.error
         return finder.probe_error(detail, now) if is_probe else finder.init_error(detail, now)
+
+    def _refusal(self, call: Call) -> ErrorDetail:
+        """What a question that got no answer says about the server; `ConnectError` if that is nothing."""
+        cause = call.cause
+        if isinstance(cause, HttpError) and cause.status not in _DENIED:
+            return ErrorDetail(0, str(cause))
+        raise ConnectError(f"The server could not be asked. {cause} {self._link.describe()}".strip()) from cause
 
     def _agree(self, session: Session, revision: Revision) -> Greeting:
         for call in self._questions.values():

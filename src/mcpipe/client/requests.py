@@ -16,6 +16,7 @@ from mcpipe.client.calls import describe
 from mcpipe.client.couriers import OnProgress
 from mcpipe.client.keeping import Keeper
 from mcpipe.client.rounds import MAX_ROUNDS, next_round, read_result
+from mcpipe.client.session import Session
 from mcpipe.errors import (
     Closed,
     McpipeError,
@@ -32,6 +33,7 @@ from mcpipe.types.input import InputRequiredResult
 from mcpipe.types.prompts import ListPromptsResult
 from mcpipe.types.resources import ListResourcesResult, ListResourceTemplatesResult
 from mcpipe.types.tools import CallToolResult, ListToolsResult, Tool
+from mcpipe.wire.messages import HEADER_MISMATCH
 
 __all__ = ["Meta", "Requests", "Timeout"]
 
@@ -135,6 +137,7 @@ class Requests:
             )
         except (Closed, RequestLost) as error:
             lost = error
+        used: Session | None = None
         ends, ends_at_last = (None if limit is None else start + limit for limit in limits)
         sent: list[RequestLost] = []
         while True:
@@ -149,6 +152,9 @@ class Requests:
                 if sent:  # and nobody knows what came of it
                     raise sent[0] from sent[0].__cause__
                 raise
+            if session is used and isinstance(lost, Closed):
+                raise lost  # it is open, and does not take this request
+            used = session
             try:
                 return await session.request(
                     method,
@@ -172,7 +178,17 @@ class Requests:
     ) -> CallToolResult:
         """Call a tool, and check what it gives against its output schema; `ProtocolError` if it breaks that."""
         start = self._loop.time()
-        result = await self.ask("tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta)
+        try:
+            result = await self.ask("tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta)
+        except RemoteError as error:
+            if error.code != HEADER_MISMATCH or not self._keeper.link.mirrors:
+                raise
+            # The tool wants arguments told in headers, and is not known, or not as it is now. It has not run.
+            self._toolbox.clear()
+            limit = self.limits(timeout, max_timeout)[0]
+            if await self._look_up(name, None if limit is None else start + limit) is None:
+                raise
+            result = await self.ask("tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta)
         if self._checker.is_active and not result.is_error:
             tool = self._toolbox.find(name)
             limit = self.limits(timeout, max_timeout)[0]
@@ -206,6 +222,8 @@ class Requests:
                 self._cache.forget(method)
             raise
         if isinstance(page, ListToolsResult):
+            if self._keeper.link.mirrors:
+                page = msgspec.structs.replace(page, tools=[tool for tool in page.tools if _is_usable(tool)])
             self._toolbox.learn(page.tools)
         return page
 
@@ -279,3 +297,17 @@ class Requests:
 
     def _left(self, end: float | None) -> float | None:
         return None if end is None else max(0.0, end - self._loop.time())
+
+
+def _is_usable(tool: Tool) -> bool:
+    """Whether it can be said which arguments of this tool are told in headers. If not, it must not be called."""
+    from mcpipe.protocol.mirroring import BadAnnotation, param_headers
+
+    try:
+        param_headers(tool.input_schema)
+    except BadAnnotation as error:
+        _logger.warning(
+            "The tool %r of the server cannot be used over HTTP, and is left out. %s", tool.name[:100], error
+        )
+        return False
+    return True

@@ -32,7 +32,7 @@ from mcpipe.types.reading import read
 from mcpipe.types.subscriptions import AcknowledgedParams
 from mcpipe.types.writing import for_revision
 from mcpipe.wire.decoding import BadMessage, Batch
-from mcpipe.wire.messages import Error, Message, Notification, Request, Result
+from mcpipe.wire.messages import Error, Message, Notification, Request, RequestId, Result
 
 __all__ = ["Session", "metadata"]
 
@@ -211,6 +211,10 @@ class Session:
         how = f"The server does not read any more: {error.strerror or error}."
         self.calls.refuse(Closed(how))
         self._last_words = self._loop.call_later(_LAST_WORDS, self._end, how)
+
+    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+        """A request gets no answer, although the connection goes on."""
+        self.calls.failed(request_id, error)
 
     def _end(self, how: str) -> None:
         if self._last_words is not None:

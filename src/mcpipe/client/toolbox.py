@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from mcpipe.types.tools import Tool
+
+if TYPE_CHECKING:
+    from mcpipe.protocol.mirroring import ParamHeaders
 
 __all__ = ["Toolbox"]
 
@@ -21,21 +25,37 @@ class Toolbox:
         #: Counts how often all was forgotten.
         self.generation = 0
         self._tools: dict[str, Tool] = {}
+        self._headers: dict[str, ParamHeaders | None] = {}
 
     def learn(self, tools: Iterable[Tool]) -> None:
         """The server lists these."""
         for tool in tools:
             self._tools.pop(tool.name, None)
+            self._headers.pop(tool.name, None)
             self._tools[tool.name] = tool
         while len(self._tools) > _MOST_TOOLS:
-            del self._tools[next(iter(self._tools))]
+            oldest = next(iter(self._tools))
+            del self._tools[oldest]
+            self._headers.pop(oldest, None)
 
     def find(self, name: str) -> Tool | None:
         """The tool of this name, as it was listed last."""
         return self._tools.get(name)
+
+    def param_headers(self, name: str) -> ParamHeaders | None:
+        """Which arguments of this tool are told in HTTP headers, too; None if none are, or if that is not known."""
+        tool = self._tools.get(name)
+        if tool is None:
+            return None
+        if name not in self._headers:
+            from mcpipe.protocol.mirroring import param_headers
+
+            self._headers[name] = param_headers(tool.input_schema)
+        return self._headers[name]
 
     def clear(self) -> None:
         """Forget all: they are not what they were."""
         self.is_complete = False
         self.generation += 1
         self._tools.clear()
+        self._headers.clear()

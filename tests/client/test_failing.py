@@ -1,0 +1,166 @@
+"""Requests that fail alone, as those of a transport can that carries each of them by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from mcpipe import connect
+from mcpipe.client.client import Client
+from mcpipe.errors import Closed, ConnectError, HttpError, McpipeError, ProtocolError, RequestLost
+from mcpipe.server.server import Server
+from mcpipe.transports.connection import Connection, Receiver
+from mcpipe.transports.memory import memory_pair
+from mcpipe.types.tools import ToolAnnotations
+from mcpipe.wire.messages import Message, Request, RequestId
+from tests.client.peers import run
+
+BROKE_OFF = RequestLost("The answer broke off.")
+
+
+class Fallible:
+    """A connection on which the next requests of some methods fail, each with the error that is next for its method."""
+
+    def __init__(self, connection: Connection, failures: dict[str, list[McpipeError]]) -> None:
+        self._connection = connection
+        self._failures = failures
+        self._receiver: Receiver | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def start(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._connection.start(receiver)
+
+    def send(self, message: Message, about: RequestId | None = None) -> None:
+        failures = self._failures.get(message.method, []) if isinstance(message, Request) else []
+        if failures and isinstance(message, Request):
+            assert self._receiver is not None
+            asyncio.get_running_loop().call_soon(self._receiver.failed, message.id, failures.pop(0))
+        else:
+            self._connection.send(message, about)
+
+
+def shop() -> Server:
+    server = Server("shop")
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    async def look() -> str:
+        return "seen"
+
+    @server.tool
+    async def buy() -> str:
+        return "bought"
+
+    return server
+
+
+def visit(
+    failures: dict[str, list[McpipeError]], body: Callable[[Client], Awaitable[object]], **options: Any
+) -> list[asyncio.Task[None]]:
+    """Use a server over a connection that fails like this; returns what has served each connection."""
+    server = shop()
+    serving: list[asyncio.Task[None]] = []
+
+    async def opens() -> Connection:
+        ours, theirs = memory_pair()
+        serving.append(asyncio.ensure_future(server.serve_connection(theirs)))
+        connection: Any = Fallible(ours, failures)
+        return connection  # type: ignore[no-any-return]
+
+    async def main() -> None:
+        async with connect(opens, **options) as client:
+            await body(client)
+        await asyncio.wait(serving)
+
+    run(main())
+    return serving
+
+
+def test_what_was_lost_alone_and_is_safe_is_sent_again_on_the_same_connection() -> None:
+    async def body(client: Client) -> None:
+        await client.list_tools()
+        assert (await client.call_tool("look")).content[0].text == "seen"  # type: ignore[union-attr]
+
+    assert len(visit({"tools/call": [BROKE_OFF]}, body)) == 1
+
+
+def test_what_was_lost_alone_and_is_not_safe_is_not() -> None:
+    async def body(client: Client) -> None:
+        with pytest.raises(RequestLost, match=r"tools/call 'buy'.*unknown. The answer broke off.") as caught:
+            await client.call_tool("buy")
+        assert caught.value.__cause__ is BROKE_OFF
+        assert (await client.call_tool("buy")).content[0].text == "bought"  # type: ignore[union-attr]
+
+    visit({"tools/call": [BROKE_OFF]}, body)
+
+
+def test_what_cannot_have_arrived_is_sent_once_more_and_no_oftener() -> None:
+    closed = Closed("Nobody is there.")
+
+    async def body(client: Client) -> None:
+        assert (await client.call_tool("buy")).content[0].text == "bought"  # type: ignore[union-attr]
+        failures["tools/call"] = [closed] * 3
+        with pytest.raises(Closed, match=r"tools/call 'buy' was not sent. Nobody is there."):
+            await client.call_tool("buy")
+        assert failures["tools/call"] == [closed]
+
+    failures: dict[str, list[McpipeError]] = {"tools/call": [closed]}
+    visit(failures, body)
+
+
+def test_what_the_server_refuses_is_raised_and_names_the_request() -> None:
+    async def body(client: Client) -> None:
+        with pytest.raises(HttpError, match=r"tools/call 'buy' was refused. Slow down.") as caught:
+            await client.call_tool("buy")
+        assert (caught.value.status, caught.value.www_authenticate) == (429, "Bearer")
+        with pytest.raises(ProtocolError, match=r"answer to tools/call 'buy' cannot be used. Too long."):
+            await client.call_tool("buy")
+
+    refusal = HttpError(429, "Slow down.", www_authenticate="Bearer")
+    visit({"tools/call": [refusal, ProtocolError("Too long.")]}, body)
+
+
+@pytest.mark.req("HTP-7")
+@pytest.mark.parametrize("status", [400, 404, 405, 406, 500])
+def test_a_question_that_is_refused_without_a_word_means_legacy(status: int) -> None:
+    async def body(client: Client) -> None:
+        assert not client.revision.is_modern
+
+    visit({"server/discover": [HttpError(status, "No.")]}, body)
+
+
+@pytest.mark.parametrize(
+    "error", [HttpError(401, "Who are you?"), HttpError(403, "Not you."), BROKE_OFF, Closed("Gone.")]
+)
+def test_a_server_that_lets_nobody_in_is_not_asked_any_further(error: McpipeError) -> None:
+    async def body(client: Client) -> None:
+        raise AssertionError
+
+    with pytest.raises(ConnectError, match=f"could not be asked. {error}") as caught:
+        visit({"server/discover": [error]}, body)
+    assert caught.value.__cause__ is error
+
+
+def test_a_server_that_refuses_both_questions_says_why() -> None:
+    async def body(client: Client) -> None:
+        raise AssertionError
+
+    failures: dict[str, list[McpipeError]] = {"server/discover": [HttpError(404, "HTTP 404.")]}
+    with pytest.raises(ConnectError, match=r"HTTP 405\."):
+        visit({**failures, "initialize": [HttpError(405, "HTTP 405.")]}, body)
+
+
+def test_a_transport_that_cannot_be_opened_says_why() -> None:
+    async def refuse() -> Connection:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    async def main() -> None:
+        with pytest.raises(ConnectError, match=r"could not be opened: .*refused"):
+            await connect(refuse)
+
+    run(main())
