@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format coverage fuzz fuzz-short interop bench docs clean
+.PHONY: help demo test test-all check format coverage fuzz fuzz-short interop conformance bench docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ interop: $(STAMP) ## the official SDKs use a server of ours, and our client uses
 	@$(BIN)/python -m tests.interop.environments
 	@$(BIN)/python -m pytest -n $(WORKERS) tests/interop
 
+conformance: $(STAMP) ## run the official conformance suite against a server and a client of ours (needs Node.js)
+	@$(BIN)/python -m conformance.run
+
 bench: $(STAMP) ## measure the wire layer, servers and clients, as ratios to floors and peers
 	@$(BIN)/python -m bench
 
@@ -67,5 +70,5 @@ docs: $(STAMP) ## write the generated parts of the docs anew
 	@$(BIN)/python tools/generate_docs.py
 
 clean: ## remove what the targets made
-	@rm -rf .venv .fuzz .bench .interop .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	@rm -rf .venv .fuzz .bench .interop .conformance .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
