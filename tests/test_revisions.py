@@ -186,6 +186,7 @@ INVISIBLE = {
     "has_streamable_http",
     "has_session_ids",
     "has_resumption",
+    "has_priming_events",
     "has_version_header",
     "has_mirrored_headers",
 }
@@ -214,6 +215,7 @@ def test_the_record_says_what_the_schema_says(flag: str, revision: Revision) -> 
         ("has_streamable_http", NAMES[:4]),
         ("has_session_ids", NAMES[1:4]),
         ("has_resumption", NAMES[1:4]),
+        ("has_priming_events", NAMES[1:2]),
         ("has_version_header", NAMES[:3]),
         ("has_mirrored_headers", NAMES[:1]),
     ],

@@ -19,12 +19,17 @@ import msgspec
 
 import mcpipe.limits
 import mcpipe.protocol
-from mcpipe import Audio, Client, Context, File, Image, Server, connect, errors
+from mcpipe import Audio, Client, Context, File, Header, HttpOptions, Image, Server, connect, errors
 from mcpipe.client import Change, Changes, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder
 from mcpipe.client.process import ProcessExit, ServerProcess
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.protocol.tables import Table
 from mcpipe.revisions import REVISIONS, Revision
+from mcpipe.testing import check_transport, checks, memory_pair
+from mcpipe.transports.connection import Connection, Peer, Receiver, Stats
+from mcpipe.transports.framed import LineConnection, Sink, Source
+from mcpipe.transports.stream import StreamConnection
+from mcpipe.transports.tls import client_tls, server_tls
 
 ROOT = Path(__file__).parents[1]
 NOTE = "This page is written by `make docs`."
@@ -134,8 +139,11 @@ def api(title: str, intro: str, *kinds: type) -> str:
     """The public part of some classes, from their signatures and docstrings."""
     text = f"# {title}\n\n{intro} {NOTE}\n"
     for kind in kinds:
-        made = inspect.signature(kind) if kind.__module__.startswith("mcpipe") else None
-        text += f"\n## {kind.__name__}\n\n```text\n{written(kind.__name__, made)}\n```\n\n{prose(kind)}\n"
+        text += f"\n## {kind.__name__}\n"
+        if not getattr(kind, "_is_protocol", False):
+            made = inspect.signature(kind) if kind.__module__.startswith("mcpipe") else None
+            text += f"\n```text\n{written(kind.__name__, made)}\n```\n"
+        text += f"\n{prose(kind)}\n"
         for name, member in vars(kind).items():
             if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
                 continue
@@ -160,6 +168,8 @@ def written(name: str, signature: inspect.Signature | None) -> str:
             parts.append("*")
         default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
         prefix = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            prefix, star = "*", True
         parts.append(prefix + parameter.name + ("=DEFAULT_LIMITS" if default.startswith("=Limits(") else default))
     line = f"{name}({', '.join(parts)})"
     return line if len(line) <= 100 else f"{name}(\n    " + ",\n    ".join(parts) + ",\n)"
@@ -173,13 +183,36 @@ def servers() -> str:
     """What servers are written with."""
     return api(
         "Servers",
-        "`from mcpipe import Server, Context, Image, Audio, File`. The [how-to pages](../README.md) show them at work.",
+        "`from mcpipe import Server, Context, Image, Audio, File, Header, HttpOptions`. The "
+        "[how-to pages](../README.md) show them at work.",
         Server,
         Context,
         Image,
         Audio,
         File,
+        Header,
+    ) + records(HttpOptions)
+
+
+def transports() -> str:
+    """What transports are made of, and checked with."""
+    text = api(
+        "Transports",
+        "What every transport gives and asks for, for those who [write one](../howto/custom-transport.md). The kit "
+        "that checks them is in `mcpipe.testing`.",
+        Connection,
+        Receiver,
+        LineConnection,
+        Source,
+        Sink,
+        StreamConnection,
     )
+    text += records(Peer, Stats)
+    for function in (memory_pair, server_tls, client_tls, check_transport, checks):
+        signature = written(function.__name__, inspect.signature(function))
+        home = function.__module__ if function.__module__.startswith("mcpipe.transports") else "mcpipe.testing"
+        text += f"\n## {function.__name__}\n\nIn `{home}`:\n\n```text\n{signature}\n```\n\n{prose(function)}\n"
+    return text
 
 
 def records(*kinds: type[msgspec.Struct]) -> str:
@@ -244,6 +277,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "reference" / "requirements.md": requirements,
     ROOT / "docs" / "reference" / "servers.md": servers,
     ROOT / "docs" / "reference" / "clients.md": clients,
+    ROOT / "docs" / "reference" / "transports.md": transports,
 }
 
 

@@ -132,6 +132,8 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     has_session_ids: bool = False
     #: Streams resumed with ``Last-Event-ID``.
     has_resumption: bool = False
+    #: Streams that begin with an event of nothing but an id, and may end early: the client comes back for the rest.
+    has_priming_events: bool = False
     #: The header ``MCP-Protocol-Version``.
     has_version_header: bool = False
     #: The headers ``Mcp-Method``, ``Mcp-Name`` and ``Mcp-Param-*``, which mirror the body.
@@ -202,6 +204,7 @@ _2025_11_25 = msgspec.structs.replace(
     has_form_defaults=True,
     has_form_choices=True,
     has_sampling_tools=True,
+    has_priming_events=True,
 )
 
 _2026_07_28 = msgspec.structs.replace(
@@ -227,6 +230,7 @@ _2026_07_28 = msgspec.structs.replace(
     has_extensions=True,
     has_session_ids=False,
     has_resumption=False,
+    has_priming_events=False,
     has_mirrored_headers=True,
 )
 

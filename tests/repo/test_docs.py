@@ -34,6 +34,7 @@ UNWRITTEN = {
     ".fuzz",
     ".bench",
     ".interop",
+    ".conformance",
     ".hypothesis",
     ".mypy_cache",
     ".pytest_cache",

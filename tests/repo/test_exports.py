@@ -82,6 +82,9 @@ def test_the_top_of_the_package_is_pinned() -> None:
         "DecodeError",
         "EncodeError",
         "File",
+        "Header",
+        "HttpError",
+        "HttpOptions",
         "Image",
         "McpipeError",
         "NoCommonRevision",
@@ -99,7 +102,9 @@ def test_the_top_of_the_package_is_pinned() -> None:
         "ToolError",
         "UsageError",
         "__version__",
+        "client_tls",
         "connect",
+        "server_tls",
     ]
 
 

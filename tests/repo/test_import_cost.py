@@ -18,7 +18,7 @@ THIRD_PARTY = {"msgspec", "typing_extensions"}
 HEAVY = {
     "asyncio", "concurrent", "dataclasses", "email", "hashlib", "http", "json", "logging", "multiprocessing",
     "pathlib", "random", "secrets", "selectors", "socket", "ssl", "subprocess", "tempfile", "threading",
-    "urllib", "xml", "click", "httptools", "httpx", "jsonschema_rs", "opentelemetry", "pydantic", "rich",
+    "urllib", "xml", "aiohttp", "click", "httptools", "jsonschema_rs", "opentelemetry", "pydantic", "rich",
     "uvicorn", "uvloop",
 }  # fmt: skip
 # The only module of the lower layers that needs more. It is loaded when a server seals something.

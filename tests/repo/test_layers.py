@@ -24,6 +24,8 @@ LAYERS = {
     "server": 4,
     "sync": 4,
     "cli": 5,
+    "testing": 5,
+    "__main__": 5,
 }
 PURE = 2  # the highest layer that only computes
 PROGRAMS = 5  # built from the package as any program is
