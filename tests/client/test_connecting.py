@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ssl
+import sys
 from typing import Any
 
 import pytest
@@ -165,3 +166,42 @@ def test_whoever_forgets_to_enter_it_is_told() -> None:
         connecting.call_tool("x")
     with pytest.raises(AttributeError, match="has no 'nonsense'"):
         _ = connecting.nonsense
+
+
+def test_a_trace_is_shown_what_goes_and_comes() -> None:
+    shown: list[tuple[str, bytes]] = []
+
+    async def main() -> None:
+        async with connect(modern(nothing), trace=lambda way, line: shown.append((way, line))):
+            pass
+
+    run(main())
+    assert [way for way, _ in shown] == ["out", "in"]
+    assert b"server/discover" in shown[0][1]
+
+
+def test_a_trace_is_not_for_transports_of_the_users_own() -> None:
+    async def opens() -> Any:
+        raise AssertionError
+
+    with pytest.raises(UsageError, match="sees its messages itself"):
+        connect(opens, trace=print)
+
+
+def test_an_entry_of_a_config_file_says_what_its_caller_does_not() -> None:
+    class Configured:
+        def connect_arguments(self) -> tuple[Any, dict[str, Any]]:
+            return [sys.executable, "-c", PROGRAM], {"env": {"ONE": "1", "TWO": "2"}, "cwd": "/"}
+
+    async def main() -> None:
+        async with connect(Configured(), env={"TWO": "two"}) as client:
+            assert client.instructions == "1 two /"
+
+    run(main())
+
+
+PROGRAM = """
+import os
+from mcpipe import Server
+Server("x", instructions=f"{os.environ['ONE']} {os.environ['TWO']} {os.getcwd()}").run()
+"""

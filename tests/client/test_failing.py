@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mcpipe import connect
+from mcpipe.client import Missed, listening
 from mcpipe.client.client import Client
 from mcpipe.errors import Closed, ConnectError, HttpError, McpipeError, ProtocolError, RequestLost
 from mcpipe.server.server import Server
@@ -16,7 +17,7 @@ from mcpipe.transports.connection import Connection, Receiver
 from mcpipe.transports.memory import memory_pair
 from mcpipe.types.tools import ToolAnnotations
 from mcpipe.wire.messages import Message, Request, RequestId
-from tests.client.peers import run
+from tests.client.peers import run, skip
 
 BROKE_OFF = RequestLost("The answer broke off.")
 
@@ -28,6 +29,8 @@ class Fallible:
         self._connection = connection
         self._failures = failures
         self._receiver: Receiver | None = None
+        #: The ids of all requests, by their methods.
+        self.sent: dict[str, list[RequestId]] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
@@ -37,12 +40,19 @@ class Fallible:
         self._connection.start(receiver)
 
     def send(self, message: Message, about: RequestId | None = None) -> None:
+        if isinstance(message, Request):
+            self.sent.setdefault(message.method, []).append(message.id)
         failures = self._failures.get(message.method, []) if isinstance(message, Request) else []
         if failures and isinstance(message, Request):
             assert self._receiver is not None
             asyncio.get_running_loop().call_soon(self._receiver.failed, message.id, failures.pop(0))
         else:
             self._connection.send(message, about)
+
+    def cut(self, method: str, error: McpipeError) -> None:
+        """The latest request of this method fails now, although it was sent."""
+        assert self._receiver is not None
+        self._receiver.failed(self.sent[method][-1], error)
 
 
 def shop() -> Server:
@@ -60,16 +70,21 @@ def shop() -> Server:
 
 
 def visit(
-    failures: dict[str, list[McpipeError]], body: Callable[[Client], Awaitable[object]], **options: Any
+    failures: dict[str, list[McpipeError]],
+    body: Callable[[Client], Awaitable[object]],
+    ways: list[Fallible] | None = None,
+    **options: Any,
 ) -> list[asyncio.Task[None]]:
     """Use a server over a connection that fails like this; returns what has served each connection."""
     server = shop()
     serving: list[asyncio.Task[None]] = []
+    opened: list[Fallible] = [] if ways is None else ways
 
     async def opens() -> Connection:
         ours, theirs = memory_pair()
         serving.append(asyncio.ensure_future(server.serve_connection(theirs)))
-        connection: Any = Fallible(ours, failures)
+        opened.append(Fallible(ours, failures))
+        connection: Any = opened[-1]
         return connection  # type: ignore[no-any-return]
 
     async def main() -> None:
@@ -164,3 +179,83 @@ def test_a_transport_that_cannot_be_opened_says_why() -> None:
             await connect(refuse)
 
     run(main())
+
+
+LISTEN = "subscriptions/listen"
+
+
+@pytest.mark.req("STR-3")
+def test_a_subscription_whose_stream_breaks_off_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "_FIRST_WAIT", 0.001)
+    ways: list[Fallible] = []
+
+    async def body(client: Client) -> None:
+        async with client.listen(tools=True) as changes:
+            for number in range(3):
+                # The second time the server cannot be reached at first.
+                failures[LISTEN] = [BROKE_OFF, Closed("Gone.")] if number == 1 else []
+                ways[0].cut(LISTEN, BROKE_OFF)
+                assert isinstance(await anext(changes), Missed)
+        assert len(ways[0].sent[LISTEN]) == 6
+
+    failures: dict[str, list[McpipeError]] = {}
+    assert len(visit(failures, body, ways)) == 1
+
+
+def test_its_waits_grow_while_it_does_not_do_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(listening, "_LONGEST_WAIT", 1.0)
+    ways: list[Fallible] = []
+
+    async def body(client: Client) -> None:
+        async with client.listen(tools=True) as changes:
+            monkeypatch.setattr(asyncio, "sleep", note)
+            for _ in range(4):
+                ways[0].cut(LISTEN, BROKE_OFF)
+                assert isinstance(await anext(changes), Missed)
+            skip(100)
+            ways[0].cut(LISTEN, BROKE_OFF)
+            assert isinstance(await anext(changes), Missed)
+            monkeypatch.undo()
+
+    visit({}, body, ways)
+    assert waits == [0.2, 0.4, 0.8, 1.0, 0.2]
+
+
+def test_a_subscription_is_not_opened_again_if_that_is_not_wanted_or_the_server_refuses() -> None:
+    ways: list[Fallible] = []
+
+    async def body(client: Client) -> None:
+        async with client.listen(tools=True) as changes:
+            ways[-1].cut(LISTEN, BROKE_OFF)
+            with pytest.raises(RequestLost, match="broke off"):
+                await anext(changes)
+
+    visit({}, body, ways, restart=False)
+
+    async def refused(client: Client) -> None:
+        async with client.listen(tools=True) as changes:
+            failures[LISTEN] = [HttpError(403, "Not you.")]
+            ways[-1].cut(LISTEN, BROKE_OFF)
+            with pytest.raises(HttpError, match="Not you"):
+                await anext(changes)
+
+    failures: dict[str, list[McpipeError]] = {}
+    visit(failures, refused, ways)
+
+
+def test_a_subscription_can_be_left_while_it_is_being_opened_again() -> None:
+    ways: list[Fallible] = []
+
+    async def body(client: Client) -> None:
+        async with client.listen(tools=True):
+            ways[0].cut(LISTEN, BROKE_OFF)
+        assert len(ways[0].sent[LISTEN]) == 1
+
+    visit({}, body, ways)

@@ -118,7 +118,8 @@ def test_the_options_are_those_of_the_async_one() -> None:
 
 
 def test_every_option_that_may_be_a_function_is_called_in_a_thread() -> None:
-    assert annotated_as_functions() == {*connecting._ASKED, "stderr"}
+    # A trace is shown messages where they come and go, which takes no time.
+    assert annotated_as_functions() - {"trace"} == {*connecting._ASKED, "stderr"}
 
 
 def test_options_reach_the_client() -> None:

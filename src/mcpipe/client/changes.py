@@ -26,6 +26,9 @@ class Source(Protocol):
     async def close(self, changes: Changes) -> None:
         """Bring no more. Raises nothing, and may be called again."""
 
+    def reopen(self, changes: Changes, cause: McpipeError) -> None:
+        """Begin again, because what brought them has broken off; or end them, if that is not wanted."""
+
 
 class Changes:
     """An async context manager, and within it an async iterator over `Change` and `Missed`.
@@ -85,6 +88,12 @@ class Changes:
     def lose(self) -> None:
         """The connection is gone; there may be another."""
         self._is_lost = True
+
+    def cut(self, cause: McpipeError) -> None:
+        """What brought the changes has broken off, although the connection goes on."""
+        if not self.has_ended:
+            self.lose()
+            self._source.reopen(self, cause)
 
     def granted(self, honoured: SubscriptionFilter) -> None:
         """The server agreed to tell so much, for the first time or after the subscription had been lost."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, runtime_checkable
 
 from mcpipe.client.checking import OutputChecker
 from mcpipe.client.client import Client
@@ -21,6 +21,7 @@ from mcpipe.protocol.restart import ResendPolicy, RestartPolicy
 from mcpipe.protocol.stopping import StopLadder
 from mcpipe.revisions import allowed_revisions
 from mcpipe.transports.addresses import HttpAddress, TcpAddress, read_address
+from mcpipe.transports.framed import Trace
 from mcpipe.types.base import Implementation
 from mcpipe.types.capabilities import ClientCapabilities
 from mcpipe.version import __version__
@@ -30,14 +31,22 @@ if TYPE_CHECKING:
 
     from mcpipe.transports.stderr import StderrMode
 
-__all__ = ["Connecting", "connect"]
+__all__ = ["Connecting", "Entry", "connect"]
 
 _DEFAULT_STOP = StopLadder()
 _MCPIPE = Implementation("mcpipe", __version__)
 
 
+@runtime_checkable
+class Entry(Protocol):
+    """A server as a config file has it."""
+
+    def connect_arguments(self) -> tuple[Any, dict[str, Any]]:
+        """What to connect to, and how: ``env``, ``cwd``, ``headers`` and ``http_sse``. A caller may say otherwise."""
+
+
 def connect(
-    target: Serves | Opens | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    target: Entry | Serves | Opens | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     env: Mapping[str, str] | None = None,
     inherit_env: bool | Iterable[str] = False,
@@ -65,13 +74,14 @@ def connect(
     token: str | None = None,
     proxy: str | None = None,
     http_sse: bool | None = None,
+    trace: Trace | None = None,
 ) -> Connecting:
     """Connect to a server: ``async with connect(["python", "weather.py"]) as client``.
 
     The target is a command that starts one: a list of the program and its arguments, or a string that is split as a
     POSIX shell would, though no shell is involved. Or it is the address of one: ``unix:/path``, ``tcp://host:port``,
     ``http://…`` or ``https://…``. Or it is a ``Server`` of this process. Or it is an async function that opens
-    a connection, each time a new one, over a transport of your own.
+    a connection, each time a new one, over a transport of your own. Or it is an entry of a config file.
 
     * ``env``: variables for the server, beside a short list of safe ones of ours. ``inherit_env``: the names of more
       to pass on, or True for all. ``cwd``: the folder to start it in.
@@ -93,7 +103,14 @@ def connect(
     * ``tls``: for ``tcp://`` and ``https://``: an `ssl.SSLContext`. ``headers``, ``token``, ``proxy``: for HTTP: what
       to send with each request, the bearer token to show, and the proxy to go through. ``http_sse``: True for a server
       of the HTTP+SSE transport, False for one that is not; None finds out.
+    * ``trace``: is called with "in" or "out" and the bytes of each message, in the event loop's thread.
     """
+    if isinstance(target, Entry):
+        target, said = target.connect_arguments()
+        env = {**said.get("env", {}), **(env or {})} or None
+        headers = {**said.get("headers", {}), **(headers or {})} or None
+        cwd = said.get("cwd") if cwd is None else cwd
+        http_sse = said.get("http_sse") if http_sse is None else http_sse
     for name, function in (("on_elicit", on_elicit), ("on_sample", on_sample), ("on_log", on_log)):
         if function is not None and not callable(function):
             raise UsageError(f"{name} is a {type(function).__name__}: give it a function.")
@@ -130,7 +147,9 @@ def connect(
 
         check_stderr_mode(stderr)
         command = read_command(target, env=env, inherit_env=inherit_env, cwd=cwd)
-        return Connecting(Keeper(ProcessLink(command, stderr=stderr, limits=limits, stop=stop), settings, memory))
+        return Connecting(
+            Keeper(ProcessLink(command, stderr=stderr, limits=limits, stop=stop, trace=trace), settings, memory)
+        )
     if is_started:
         raise UsageError("env, inherit_env, cwd and stderr are for a server that is started, not for one that runs.")
     if isinstance(address, HttpAddress):
@@ -145,10 +164,14 @@ def connect(
     if address is not None:
         from mcpipe.client.sockets import SocketLink
 
-        return Connecting(Keeper(SocketLink(address, limits=limits, tls=tls), settings, memory))
+        return Connecting(Keeper(SocketLink(address, limits=limits, tls=tls, trace=trace), settings, memory))
     if callable(getattr(target, "serve_connection", None)):
-        return Connecting(Keeper(MemoryLink(cast("Serves", target), limits=limits, stop=stop), settings, memory))
+        return Connecting(
+            Keeper(MemoryLink(cast("Serves", target), limits=limits, stop=stop, trace=trace), settings, memory)
+        )
     if callable(target):
+        if trace is not None:
+            raise UsageError("trace is for the transports of mcpipe: one of your own sees its messages itself.")
         return Connecting(Keeper(CustomLink(target), settings, memory))
     raise UsageError(f"connect takes a command, an address or a Server, and not a {type(target).__name__}.")
 

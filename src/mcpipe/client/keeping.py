@@ -122,6 +122,11 @@ class Keeper:
         return stats if self._past is None else stats + self._past
 
     @property
+    def reopens(self) -> bool:
+        """Whether what was lost is to be opened again."""
+        return self.link.can_restart and self.settings.restart.enabled
+
+    @property
     def _again(self) -> str:
         return "connected to again" if self.link.process is None else "started again"
 

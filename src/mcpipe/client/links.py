@@ -15,6 +15,7 @@ from mcpipe.errors import Closed, ConnectError, McpipeError
 from mcpipe.limits import Limits
 from mcpipe.protocol.stopping import StopLadder
 from mcpipe.transports.connection import Connection
+from mcpipe.transports.framed import Trace
 from mcpipe.transports.memory import memory_pair
 
 if TYPE_CHECKING:
@@ -90,9 +91,10 @@ class MemoryLink:
     key: str | None = None
     process = None
 
-    def __init__(self, server: Serves, *, limits: Limits, stop: StopLadder) -> None:
+    def __init__(self, server: Serves, *, limits: Limits, stop: StopLadder, trace: Trace | None = None) -> None:
         self._server = server
         self._limits = limits
+        self._trace = trace
         self._stop = stop
         self._task: asyncio.Task[None] | None = None
         self._failure: McpipeError | None = None
@@ -101,7 +103,7 @@ class MemoryLink:
         """Start to serve."""
         await self.close()
         self._failure = None
-        ours, theirs = memory_pair(limits=self._limits)
+        ours, theirs = memory_pair(limits=self._limits, trace=self._trace)
         self._task = asyncio.get_running_loop().create_task(self._serve(theirs))
         return ours
 

@@ -14,6 +14,7 @@ from mcpipe.protocol.stopping import StopLadder
 from mcpipe.transports.child import Child
 from mcpipe.transports.commands import Command, is_safe
 from mcpipe.transports.connection import Connection
+from mcpipe.transports.framed import Trace
 from mcpipe.transports.stderr import StderrMode
 
 __all__ = ["ProcessExit", "ProcessLink", "ServerProcess"]
@@ -106,12 +107,15 @@ class ProcessLink:
     may_be_silent = True
     mirrors = False
 
-    def __init__(self, command: Command, *, stderr: StderrMode, limits: Limits, stop: StopLadder) -> None:
+    def __init__(
+        self, command: Command, *, stderr: StderrMode, limits: Limits, stop: StopLadder, trace: Trace | None = None
+    ) -> None:
         self.process = ServerProcess(str(command))
         self._command = command
         self._stderr: StderrMode = stderr
         self._limits = limits
         self._stop = stop
+        self._trace = trace
         self._child: Child | None = None
 
     @property
@@ -125,7 +129,9 @@ class ProcessLink:
     async def open(self) -> Connection:
         """Start the server."""
         await self.close()
-        self._child = Child.start(self._command, stderr=self._stderr, limits=self._limits, stop=self._stop)
+        self._child = Child.start(
+            self._command, stderr=self._stderr, limits=self._limits, stop=self._stop, trace=self._trace
+        )
         self.process._began(self._child)
         return self._child.connection
 

@@ -12,6 +12,7 @@ from mcpipe.client.links import Phase
 from mcpipe.errors import Closed, McpipeError
 from mcpipe.limits import Limits
 from mcpipe.transports.addresses import SocketAddress, TcpAddress
+from mcpipe.transports.framed import Trace
 from mcpipe.transports.sockets import SocketConnection, open_connection
 
 if TYPE_CHECKING:
@@ -28,10 +29,13 @@ class SocketLink:
     mirrors = False
     process = None
 
-    def __init__(self, address: SocketAddress, *, limits: Limits, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, address: SocketAddress, *, limits: Limits, tls: ssl.SSLContext | None = None, trace: Trace | None = None
+    ) -> None:
         self._address = address
         self._limits = limits
         self._tls = tls
+        self._trace = trace
         self._connection: SocketConnection | None = None
 
     @property
@@ -43,7 +47,7 @@ class SocketLink:
     async def open(self) -> SocketConnection:
         """Connect to the server."""
         self.kill()
-        self._connection = await open_connection(self._address, limits=self._limits, tls=self._tls)
+        self._connection = await open_connection(self._address, limits=self._limits, tls=self._tls, trace=self._trace)
         return self._connection
 
     async def explain(self, phase: Phase, how: str) -> McpipeError:

@@ -12,7 +12,7 @@ import msgspec
 
 from mcpipe.client.calls import Outcome, failure
 from mcpipe.client.changes import Changes
-from mcpipe.errors import RequestTimeout
+from mcpipe.errors import Closed, RequestLost, RequestTimeout
 from mcpipe.protocol.listening import Change, Listener, Subscription
 from mcpipe.protocol.outgoing import Call
 from mcpipe.protocol.topics import topics_of
@@ -116,6 +116,8 @@ class ModernSubscriptions:
             error = failure(call, outcome, _METHOD)
             if not stream.opened.done():
                 stream.opened.set_exception(error)
+            elif call.state == "failed" and isinstance(error, Closed | RequestLost):
+                stream.changes.cut(error)
             elif call.state != "lost":  # otherwise there may be another connection
                 stream.changes.end(error)
         stream.let_in()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.transports.connection import Connection
-from mcpipe.transports.framed import LineConnection
+from mcpipe.transports.framed import LineConnection, Trace
 from mcpipe.wire.messages import Request, Result
 
 __all__ = ["memory_pair"]
@@ -21,11 +21,14 @@ __all__ = ["memory_pair"]
 _ROOM = 64 * 1024
 
 
-def memory_pair(*, limits: Limits = DEFAULT_LIMITS) -> tuple[Connection, Connection]:
-    """Two connected ends: the first for a client, the second for a server, each a little faster in that place."""
+def memory_pair(*, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None) -> tuple[Connection, Connection]:
+    """Two connected ends: the first for a client, the second for a server, each a little faster in that place.
+
+    ``trace`` is shown what the client's end sees.
+    """
     of_client, of_server = _Inbox(), _Inbox()
     return (
-        LineConnection(of_client, _Outbox(of_server), limits=limits, expect=Result, trace=None),
+        LineConnection(of_client, _Outbox(of_server), limits=limits, expect=Result, trace=trace),
         LineConnection(of_server, _Outbox(of_client), limits=limits, expect=Request, trace=None),
     )
 
