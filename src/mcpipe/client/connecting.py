@@ -7,6 +7,8 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, runtime_checkable
 
+import msgspec
+
 from mcpipe.client.checking import OutputChecker
 from mcpipe.client.client import Client
 from mcpipe.client.eras import EraMemory, process_memory
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["Connecting", "Entry", "connect"]
 
 _DEFAULT_STOP = StopLadder()
+#: To find nobody at an address costs nothing, and is what a server looks like that somebody else is starting again.
+_FOR_ADDRESSES = RestartPolicy(max_wait=5.0, breaker_after=20)
 _MCPIPE = Implementation("mcpipe", __version__)
 
 
@@ -89,8 +93,9 @@ def connect(
       errors and ``client.process.stderr``, "discard" drops it, and a function is called with each line.
     * ``timeout``: seconds that the server has for an answer, unless a call says otherwise; None for no limit.
       ``max_timeout``: seconds that progress can extend that to.
-    * ``restart``: how a server that exited is started again; False for not at all. ``retry``: which of the requests
-      that it took with it are sent again: those that are "safe", "always" all, or "never" any.
+    * ``restart``: how a server that exited is started again, or one at an address connected to again; False for not
+      at all. ``retry``: which of the requests that it took with it are sent again: those that are "safe",
+      "always" all, or "never" any.
     * ``revisions``: the dates of the protocol revisions to allow; all of them if None.
     * ``on_elicit``, ``on_sample``, ``roots``: what the server may ask for. Without them it is told that it may not.
     * ``on_log``: is called with each log message of the server.
@@ -114,8 +119,10 @@ def connect(
     for name, function in (("on_elicit", on_elicit), ("on_sample", on_sample), ("on_log", on_log)):
         if function is not None and not callable(function):
             raise UsageError(f"{name} is a {type(function).__name__}: give it a function.")
+    address = read_address(target) if isinstance(target, str) else None
+    is_command = address is None and isinstance(target, str | os.PathLike | Sequence)
     if isinstance(restart, bool):
-        restart = RestartPolicy(enabled=restart)
+        restart = msgspec.structs.replace(RestartPolicy() if is_command else _FOR_ADDRESSES, enabled=restart)
     settings = Settings(
         inputs=Inputs(on_elicit=on_elicit, on_sample=on_sample, roots=roots, capabilities=capabilities),
         timeout=timeout,
@@ -134,12 +141,11 @@ def connect(
     memory = process_memory if era_memory is None else EraMemory(era_memory)
     is_started = env is not None or inherit_env is not False or cwd is not None or stderr != "inherit"
     is_http = headers is not None or token is not None or proxy is not None or http_sse is not None
-    address = read_address(target) if isinstance(target, str) else None
     if is_http and not isinstance(address, HttpAddress):
         raise UsageError("headers, token, proxy and http_sse are for a server with an http:// or https:// address.")
     if tls is not None and not isinstance(address, HttpAddress | TcpAddress):
         raise UsageError("tls is for a server with a tcp:// or https:// address.")
-    if address is None and isinstance(target, str | os.PathLike | Sequence):
+    if is_command and isinstance(target, str | os.PathLike | Sequence):
         # A server in the same process needs none of this.
         from mcpipe.client.process import ProcessLink
         from mcpipe.transports.commands import read_command

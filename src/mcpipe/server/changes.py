@@ -82,7 +82,7 @@ class Changes:
             self._updates[uri] = None
             self._flush_soon()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """The connection is over."""
         if self._flushing is not None:
             self._flushing.cancel()

@@ -28,6 +28,8 @@ class Lifespans:
 
     def __init__(self, lifespan: Lifespan | None) -> None:
         self._lifespan = lifespan
+        #: Whether there is anything to run.
+        self.are_needed = lifespan is not None
         self._users = 0
         #: The task of a lifespan that is about to end.
         self._ending: asyncio.Task[None] | None = None

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from mcpipe.errors import UsageError
 
-__all__ = ["LOG_FORMATS", "LogFormat", "StderrHandler", "set_up_logs", "trace_line", "write_stderr"]
+__all__ = ["LOG_FORMATS", "BadLines", "LogFormat", "StderrHandler", "set_up_logs", "trace_line", "write_stderr"]
 
 LogFormat: TypeAlias = Literal["human", "plain"]
 
@@ -27,6 +27,10 @@ _LONGEST_TRACE = 4000
 # What would drive a terminal is shown by its number instead.
 _SHOWN = {code: f"\\x{code:02x}" for code in (*range(32), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
+#: How many bad lines are logged one by one. After that, each time their number has doubled.
+_LOGGED_LINES = 10
+
+_logger = logging.getLogger("mcpipe.server")
 _tracer = logging.getLogger("mcpipe.trace")
 
 
@@ -60,6 +64,23 @@ class StderrHandler(logging.Handler):
         if record.name == _tracer.name:
             return "[TRACE] "
         return "Error: " if record.levelno >= logging.ERROR else ""
+
+
+class BadLines:
+    """The lines of one client that were no messages: a few of them are logged, and then how many there were."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def note(self, reason: str) -> None:
+        """One was passed over, for this reason."""
+        self._count += 1
+        if self._count <= _LOGGED_LINES:
+            _logger.warning("A line from the client was passed over. %s", reason)
+        elif self._count & (self._count - 1) == 0:
+            _logger.warning("%d lines from the client were passed over so far. %s", self._count, reason)
 
 
 def write_stderr(data: bytes) -> bool:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from mcpipe.errors import Closed, DecodeError, McpipeError
@@ -21,11 +22,11 @@ from mcpipe.server.ending import LAST_WAIT, Ending, Why
 from mcpipe.server.entries import HandlerEntry
 from mcpipe.server.execution import Outcome, explained, fail, hear
 from mcpipe.server.inquiries import Inquiries
+from mcpipe.server.logs import BadLines
 from mcpipe.server.methods import CALLS, ONE_SHOT, call_handler
 from mcpipe.server.outbox import Outbox
 from mcpipe.server.shared import Shared
 from mcpipe.server.tasks import TaskStarter
-from mcpipe.server.workers import Workers
 from mcpipe.transports.connection import ANYONE, Connection, Peer
 from mcpipe.types.base import Payload
 from mcpipe.types.lifecycle import InitializeResult
@@ -53,8 +54,6 @@ _logger = logging.getLogger("mcpipe.server")
 
 _Begin: TypeAlias = Callable[[Call], None]
 
-#: How many bad lines are logged one by one. After that, each time their number has doubled.
-_LOGGED_LINES = 10
 #: How many notifications handlers of the author's may be busy with before nothing more is read.
 _MOST_HEARD = 100
 
@@ -83,22 +82,22 @@ class Session:
         #: From which level on the legacy client wants log messages.
         self.log_level: LoggingLevel = "info"
         self.outbox = Outbox(connection, self.loop)
-        self.changes = Changes(self)
-        max_in_flight = shared.limits.max_in_flight
-        self._inquiries = Inquiries(self.outbox, self.loop, max_in_flight=max_in_flight)
+        #: The threads of plain functions.
+        self.workers = shared.workers
         self._admission = shared.admission(peer.era)
-        self._incoming = Incoming(max_in_flight=max_in_flight)
+        self._incoming = Incoming(max_in_flight=shared.limits.max_in_flight)
         self._handlers = shared.catalog.request_handlers
         self._calls: dict[RequestId, Call] = {}
         self._batches: dict[RequestId, BatchAnswers] = {}
         #: Requests beyond the limit, in the order they came.
         self._waiting: dict[RequestId, tuple[_Begin, Request, Admitted, BatchAnswers | None]] = {}
+        self._max_waiting = shared.limits.max_waiting
         self._tasks: set[asyncio.Task[None]] = set()
         # A request may end as soon as it has begun, and so ask for the next while that is being looked for.
         self._is_releasing = False
         #: Notifications that a handler of the author's is busy with.
         self._heard = 0
-        self._bad_lines = 0
+        self._bad_lines = BadLines()
         self._hears = True
         self._has_started = False
         self._has_hung_up = False
@@ -108,10 +107,16 @@ class Session:
         self.starter = TaskStarter(self.loop)
         self.ending = Ending(self.loop)
 
-    @property
-    def workers(self) -> Workers:
-        """The threads of plain functions."""
-        return self.shared.workers
+    # What follows is made when it is needed: a connection may be there for one request, which needs none of it.
+
+    @cached_property
+    def changes(self) -> Changes:
+        """What the client is to be told of."""
+        return Changes(self)
+
+    @cached_property
+    def _inquiries(self) -> Inquiries:
+        return Inquiries(self.outbox, self.loop, max_in_flight=self.shared.limits.max_in_flight)
 
     @property
     def is_ready_legacy(self) -> bool:
@@ -127,8 +132,10 @@ class Session:
             self.outbox.unpause("waiting")
             why = await self.ending.why
             await self._wind_down(why, stop_within if why == "stopped" else finish_within)
-        finally:
+        except BaseException:
             self._drop_all()
+            raise
+        finally:
             self.connection.abort()
 
     def start(self, finish_within: float) -> None:
@@ -147,20 +154,24 @@ class Session:
 
     async def _wind_down(self, why: Why, within: float) -> None:
         self.is_open = False
-        self.ending.give_up_after(within)
         if why != "broken":
-            self.changes.end_all()
-            self._check_finished()
-            await self.ending.finished
-            self._refuse_all()
+            if "changes" in vars(self):
+                self.changes.end_all()
+            if not self._check_finished():
+                self.ending.give_up_after(within)
+                await self.ending.finished
+                self._refuse_all()
         self._drop_all()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=LAST_WAIT)
         await self.ending.close(self.connection)
 
-    def _check_finished(self) -> None:
-        if not (self.is_open or self._incoming or self._waiting or self._heard):
+    def _check_finished(self) -> bool:
+        """Whether nothing is left to do. At the end of the session that is told."""
+        is_idle = not (self._incoming or self._waiting or self._heard)
+        if is_idle and not self.is_open:
             self.ending.finish()
+        return is_idle
 
     def _refuse_all(self) -> None:
         """Tell the client of each request that will not be finished."""
@@ -180,8 +191,8 @@ class Session:
         for call in self._calls.values():
             call.stop()
         self._calls.clear()
-        self._inquiries.close()
-        self.changes.stop()
+        for part in vars(self).keys() & {"_inquiries", "changes"}:
+            vars(self)[part].close()
         self.outbox.close()
         for task in self._tasks:
             task.cancel()
@@ -223,7 +234,8 @@ class Session:
         if not clean:
             _logger.info("The client's input ended in the middle of a line.")
         self._hears = False
-        self._inquiries.close()
+        if "_inquiries" in vars(self):
+            self._inquiries.close()
         self.ending.go_on_within(float("inf"))
         self.ending.begin("ended")
 
@@ -305,20 +317,16 @@ class Session:
         """Keep a request until another one has ended. Beyond ``max_waiting`` of them, the client has to wait, too."""
         if self._is_in_flight(request.id):
             self.outbox.deliver_now(Error(request.id, _TWICE), batch)
-        elif self._has_room or (batch is not None and not self._inquiries):
+        elif len(self._waiting) < self._max_waiting or (batch is not None and not self._inquiries):
             # A batch has been read as a whole already.
             self._waiting[request.id] = (begin, request, admitted, batch)
             self._pause_if_full()
         else:
             self.outbox.deliver_now(Error(request.id, _TOO_MANY), batch)
 
-    @property
-    def _has_room(self) -> bool:
-        return len(self._waiting) < self.shared.limits.max_waiting
-
     def _pause_if_full(self) -> None:
         # Whoever waits for the client's answers must go on reading, or wait for ever.
-        if self._has_room or self._inquiries:
+        if len(self._waiting) < self._max_waiting or self._inquiries:
             self.outbox.unpause("full")
         else:
             self.outbox.pause("full")
@@ -372,7 +380,8 @@ class Session:
             return
         work = self._incoming.cancel(request_id)
         if work is not None:
-            self.changes.cancel(work.id)
+            if work.method == "subscriptions/listen":
+                self.changes.cancel(work.id)
             call = self._calls.pop(work.id, None)
             if call is not None:
                 call.stop()
@@ -388,7 +397,7 @@ class Session:
         replies = {}
         for place, item in enumerate(batch.items):
             if isinstance(item, BadMessage):
-                self._note(item)
+                self._bad_lines.note(item.reason)
                 reply = item.reply(idless_errors=session.revision.has_idless_errors)
                 if reply is not None:
                     replies[place] = reply
@@ -412,7 +421,7 @@ class Session:
             self._batches = {key: other for key, other in self._batches.items() if other is not batch}
 
     def _bad(self, bad: BadMessage) -> None:
-        self._note(bad)
+        self._bad_lines.note(bad.reason)
         if bad.is_response:
             self._inquiries.break_off(bad)
         session = self._admission.session
@@ -420,13 +429,6 @@ class Session:
         reply = bad.reply(idless_errors=revision.has_idless_errors)
         if reply is not None:
             self.outbox.deliver_now(reply, None)
-
-    def _note(self, bad: BadMessage) -> None:
-        self._bad_lines += 1
-        if self._bad_lines <= _LOGGED_LINES:
-            _logger.warning("A line from the client was passed over. %s", bad.reason)
-        elif self._bad_lines & (self._bad_lines - 1) == 0:
-            _logger.warning("%d lines from the client were passed over so far. %s", self._bad_lines, bad.reason)
 
     # What goes out
 
