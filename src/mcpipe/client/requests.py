@@ -46,6 +46,8 @@ _Page = TypeVar("_Page", ListToolsResult, ListResourcesResult, ListResourceTempl
 
 _logger = logging.getLogger("mcpipe.client")
 
+#: Seconds before a request is sent for the third time on the same connection.
+_PAUSE = 0.3
 #: A list with more pages than this has no end.
 _MAX_PAGES = 1000
 
@@ -154,6 +156,9 @@ class Requests:
                 raise
             if session is used and isinstance(lost, Closed):
                 raise lost  # it is open, and does not take this request
+            if session is used:
+                # What was lost alone, twice, may find its server in the middle of a restart.
+                await asyncio.sleep(_PAUSE)
             used = session
             try:
                 return await session.request(

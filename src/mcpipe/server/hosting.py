@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -36,6 +36,11 @@ _LAST_WAIT = 1.0
 _logger = logging.getLogger("mcpipe.server")
 
 
+class _Door(Protocol):
+    async def close(self) -> None:
+        """Let nobody in any more. For HTTP, until all who are in have left."""
+
+
 class AddressHost:
     """Takes connections at several addresses for one server. Made in any thread; runs once, in one event loop."""
 
@@ -62,6 +67,7 @@ class AddressHost:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Future[None] | None = None
         self._is_stopped = False
+        self._doors: list[_Door] = []
         #: What serves each connection.
         self._serving: set[asyncio.Task[Any]] = set()
 
@@ -81,25 +87,25 @@ class AddressHost:
         server = self._server
         server.presence.join(self)
         try:
-            async with server.presence.held(self._stopped, within=server.finish_within), AsyncExitStack() as stack:
-                stack.push_async_callback(self._end)
-                if not self._stopped.done():
-                    ready = [await self._open(place, stack, trace) for place in self._places]
-                    self._serve_stdio(trace)
-                    for address in ready:
-                        _logger.info("Serving at %s", address)
-                        if self._on_ready is not None:
-                            self._on_ready(address)
-                await self._stopped
+            async with server.presence.held(self._stopped, within=server.finish_within):
+                try:
+                    if not self._stopped.done():
+                        ready = [await self._open(place, trace) for place in self._places]
+                        self._serve_stdio(trace)
+                        for address in ready:
+                            _logger.info("Serving at %s", address)
+                            if self._on_ready is not None:
+                                self._on_ready(address)
+                    await self._stopped
+                finally:
+                    await self._shut()
         finally:
             server.presence.leave(self)
 
-    async def _open(
-        self, place: UnixAddress | TcpAddress | HttpAddress, stack: AsyncExitStack, trace: Trace | None
-    ) -> str:
-        """Begin to serve at one address. The stack ends that."""
+    async def _open(self, place: UnixAddress | TcpAddress | HttpAddress, trace: Trace | None) -> str:
+        """Begin to serve at one address."""
         if isinstance(place, HttpAddress):
-            return await self._open_http(place, stack, trace)
+            return await self._open_http(place, trace)
         listener = await Listener.open(
             place,
             self._serve,
@@ -107,10 +113,10 @@ class AddressHost:
             tls=self._tls if isinstance(place, TcpAddress) else None,
             trace=trace,
         )
-        stack.push_async_callback(listener.close)
+        self._doors.append(listener)
         return str(listener.address)
 
-    async def _open_http(self, place: HttpAddress, stack: AsyncExitStack, trace: Trace | None) -> str:
+    async def _open_http(self, place: HttpAddress, trace: Trace | None) -> str:
         from mcpipe.transports.http_server.options import HttpOptions
         from mcpipe.transports.http_server.running import HttpListener
 
@@ -119,7 +125,7 @@ class AddressHost:
             options = msgspec.structs.replace(options, path=place.path)
         app = self._server.asgi(options, serve=self._serve, trace=trace)
         listener = await HttpListener.open(app, place, tls=self._tls)
-        stack.push_async_callback(listener.close)
+        self._doors.append(listener)
         return str(msgspec.structs.replace(listener.address, path=options.path))
 
     def _serve_stdio(self, trace: Trace | None) -> None:
@@ -142,15 +148,26 @@ class AddressHost:
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
 
-    async def _end(self) -> None:
-        """Wait for the connections, whose sessions have been stopped; cancel those that take too long."""
-        if self._serving and self._stopped is not None and self._stopped.done():
-            self._server.stop()  # again, for those that came in at the last moment
-            await asyncio.wait(self._serving, timeout=self._server.stop_within + _LAST_STEPS)
-        for task in self._serving:
-            task.cancel()
+    async def _shut(self) -> None:
+        """Let nobody in, and finish with those who are: in the time that they have, or at once if this is cancelled."""
+        is_stopped = self._stopped is not None and self._stopped.done()
+        if not is_stopped:
+            self._cancel()
+        closing = [asyncio.ensure_future(door.close()) for door in self._doors]
+        await asyncio.sleep(0)
+        # Not before the doors are closed: who comes now finds nobody and comes again, and is not told that it is over.
+        within = self._server.stop_within
+        self._server.presence.tell(lambda session: session.stop(within))
+        if self._serving and is_stopped:
+            await asyncio.wait(self._serving, timeout=within + _LAST_STEPS)
+        self._cancel()
         if self._serving:
             await asyncio.wait(self._serving, timeout=_LAST_WAIT)
+        await asyncio.gather(*closing)
+
+    def _cancel(self) -> None:
+        for task in self._serving:
+            task.cancel()
 
 
 def _read(text: str, tls: ssl.SSLContext | None) -> UnixAddress | TcpAddress | HttpAddress:

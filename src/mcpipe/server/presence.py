@@ -20,7 +20,7 @@ class Host(Protocol):
     """Something that takes connections for a server."""
 
     def stop(self) -> None:
-        """Take no more. From any thread."""
+        """Take no more, and stop the sessions. From any thread."""
 
 
 class Presence:
@@ -81,12 +81,15 @@ class Presence:
             self._hosts.discard(host)
 
     def stop(self, within: float) -> bool:
-        """Stop every host and every session; False if there are none. From any thread."""
+        """Stop every host, which then stops the sessions, or else every session; False if there are none.
+
+        From any thread.
+        """
         with self._lock:
             hosts = list(self._hosts)
         for host in hosts:
             host.stop()
-        return self.tell(lambda session: session.stop(within)) or bool(hosts)
+        return bool(hosts) or self.tell(lambda session: session.stop(within))
 
     def tell(self, tell: Callable[[Session], None]) -> bool:
         """Tell every session something, in its own thread; False if there are none. From any thread."""
