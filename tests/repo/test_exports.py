@@ -104,6 +104,7 @@ def test_the_top_of_the_package_is_pinned() -> None:
         "__version__",
         "client_tls",
         "connect",
+        "load_config",
         "server_tls",
     ]
 

@@ -21,6 +21,7 @@ LAYERS = {
     "protocol": 2,
     "transports": 3,
     "client": 4,
+    "config": 4,
     "server": 4,
     "sync": 4,
     "cli": 5,

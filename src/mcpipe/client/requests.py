@@ -16,7 +16,6 @@ from mcpipe.client.calls import describe
 from mcpipe.client.couriers import OnProgress
 from mcpipe.client.keeping import Keeper
 from mcpipe.client.rounds import MAX_ROUNDS, next_round, read_result
-from mcpipe.client.session import Session
 from mcpipe.errors import (
     Closed,
     McpipeError,
@@ -46,8 +45,10 @@ _Page = TypeVar("_Page", ListToolsResult, ListResourcesResult, ListResourceTempl
 
 _logger = logging.getLogger("mcpipe.client")
 
-#: Seconds before a request is sent for the third time on the same connection.
-_PAUSE = 0.3
+#: Half the seconds before a request that was lost alone is sent again; then it is twice as long each time.
+_PAUSE = 0.1
+#: Seconds to find out from a server that has just been lost whether an unlisted tool may be called again.
+_LOOK_UP_WITHIN = 5.0
 #: A list with more pages than this has no end.
 _MAX_PAGES = 1000
 
@@ -133,13 +134,14 @@ class Requests:
         are_usual = timeout is UNSET and max_timeout is UNSET
         limits = self._usual_limits if are_usual else self.limits(timeout, max_timeout)
         start = self._loop.time()
+        used = self._keeper.session
         try:
-            return await self._keeper.session.request(
+            return await used.request(
                 method, params, timeout=limits[0], max_timeout=limits[1], meta=meta, on_progress=on_progress
             )
         except (Closed, RequestLost) as error:
             lost = error
-        used: Session | None = None
+        alone = 0
         ends, ends_at_last = (None if limit is None else start + limit for limit in limits)
         sent: list[RequestLost] = []
         while True:
@@ -154,11 +156,12 @@ class Requests:
                 if sent:  # and nobody knows what came of it
                     raise sent[0] from sent[0].__cause__
                 raise
-            if session is used and isinstance(lost, Closed):
-                raise lost  # it is open, and does not take this request
             if session is used:
-                # What was lost alone, twice, may find its server in the middle of a restart.
-                await asyncio.sleep(_PAUSE)
+                # It is open, and this request was lost alone. Its server may be in the middle of a restart.
+                alone += 1
+                if alone > 1 and isinstance(lost, Closed):
+                    raise lost
+                await asyncio.sleep(_PAUSE * 2**alone)
             used = session
             try:
                 return await session.request(
@@ -277,7 +280,8 @@ class Requests:
         name = params["name"]
         tool = self._toolbox.find(name)
         if tool is None:
-            tool = await self._look_up(name, None if timeout is None else self._loop.time() + timeout)
+            within = _LOOK_UP_WITHIN if timeout is None else min(timeout, _LOOK_UP_WITHIN)
+            tool = await self._look_up(name, self._loop.time() + within)
         marks = None if tool is None else tool.annotations
         if marks is None:
             return False
