@@ -46,7 +46,7 @@ class Entry(Protocol):
     """A server as a config file has it."""
 
     def connect_arguments(self) -> tuple[Any, dict[str, Any]]:
-        """What to connect to, and how: ``env``, ``cwd``, ``headers`` and ``http_sse``. A caller may say otherwise."""
+        """What to connect to, and those options of ``connect`` that say how. A caller may say otherwise."""
 
 
 def connect(
@@ -115,6 +115,7 @@ def connect(
         env = {**said.get("env", {}), **(env or {})} or None
         headers = {**said.get("headers", {}), **(headers or {})} or None
         cwd = said.get("cwd") if cwd is None else cwd
+        inherit_env = said.get("inherit_env", False) if inherit_env is False else inherit_env
         http_sse = said.get("http_sse") if http_sse is None else http_sse
     for name, function in (("on_elicit", on_elicit), ("on_sample", on_sample), ("on_log", on_log)):
         if function is not None and not callable(function):
