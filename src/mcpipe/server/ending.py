@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Literal, TypeAlias
 
+from mcpipe.transports.begun import Begun
 from mcpipe.transports.connection import Connection
 
 __all__ = ["LAST_WAIT", "Ending", "Why"]
@@ -63,9 +64,12 @@ class Ending:
 
     async def close(self, connection: Connection) -> None:
         """Close the connection, with as much time for the client to read as there is."""
+        closing = Begun(connection.close())
+        if closing.is_done:
+            return
         try:
             async with asyncio.timeout_at(self._last_moment()) as self._closing:
-                await connection.close()
+                await closing
         except TimeoutError:
             _logger.warning("The client did not read the last answers in time.")
         finally:

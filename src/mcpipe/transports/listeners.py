@@ -24,7 +24,7 @@ from mcpipe.wire.messages import Request
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Listener"]
+__all__ = ["Listener", "listening_sockets"]
 
 #: Callers that may wait to be let in. The system may allow fewer.
 _BACKLOG = 512
@@ -60,7 +60,7 @@ class Listener:
         if isinstance(address, UnixAddress):
             file = await SocketFile.claim(address.path)
             return cls(address, [file.socket], file, serve, limits, None, trace)
-        sockets = await _listen(address)
+        sockets = await listening_sockets(address)
         places = [each.getsockname() for each in sockets]
         if tls is None and not all(_is_local(place[0]) for place in places):
             _logger.warning(
@@ -217,7 +217,7 @@ class Listener:
             _logger.warning("%s: %s%s", self.address, sentence, "" if count == 1 else f" ({count} times so far)")
 
 
-async def _listen(address: TcpAddress) -> list[socket.socket]:
+async def listening_sockets(address: TcpAddress) -> list[socket.socket]:
     """Sockets that listen, one for each address of the host that this machine has, all at the same port."""
     try:
         found = await find_host(address)

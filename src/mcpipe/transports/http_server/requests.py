@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
+from mcpipe.transports.begun import Begun
 from mcpipe.wire.messages import INVALID_REQUEST, Error, ErrorDetail, RequestId, encode_line
 
 __all__ = ["JSON", "TEXT", "Gone", "HttpRequest", "Receive", "Refusal", "Scope", "Send"]
@@ -105,35 +106,27 @@ class HttpRequest:
         if len(length) > _LONGEST_NUMBER or (length.isdigit() and int(length) > max_bytes):
             raise _too_large(max_bytes)
         # Mostly the body is there already, and a timer would be made in vain.
-        receiving = self._receive().__await__()
-        try:
-            waiting = next(receiving)
-        except StopIteration as received:
-            chunk = _chunk_of(received.value, max_bytes, 0)
-            if not received.value.get("more_body", False):
-                return chunk
-            first: Awaitable[Event] | None = None
-        else:
-            chunk = b""
-            first = _Rest(waiting, receiving)
+        first = Begun(self._receive())
+        if first.is_done and not first.value.get("more_body", False):
+            return _chunk_of(first.value, max_bytes, 0)
         try:
             async with asyncio.timeout(within):
-                return await self._gather(chunk, first, max_bytes)
+                return await self._gather(first, max_bytes)
         except TimeoutError:
             reason = f"The body of the request did not come within {within:g} s."
             raise Refusal(408, ErrorDetail(INVALID_REQUEST, reason)) from None
 
-    async def _gather(self, chunk: bytes, first: Awaitable[Event] | None, max_bytes: int) -> bytes:
-        """The body that begins with this chunk. What comes next is ``first``, if that is being waited for already."""
-        chunks, size = [chunk], len(chunk)
+    async def _gather(self, coming: Awaitable[Event], max_bytes: int) -> bytes:
+        """The body whose first part is coming."""
+        chunks: list[bytes] = []
+        size = 0
         while True:
-            event = await (first or self._receive())
-            first = None
-            chunk = _chunk_of(event, max_bytes, size)
-            chunks.append(chunk)
-            size += len(chunk)
+            event = await coming
+            chunks.append(_chunk_of(event, max_bytes, size))
+            size += len(chunks[-1])
             if not event.get("more_body", False):
                 return b"".join(chunks)
+            coming = self._receive()
 
     async def disconnected(self) -> None:
         """Wait until the client is gone. What it still sends is thrown away. Cancelling this harms nothing."""
@@ -200,28 +193,6 @@ class HttpRequest:
 
 #: The digits of the largest content length that is looked at.
 _LONGEST_NUMBER = 18
-
-
-class _Rest:
-    """The rest of something awaitable that has been run until it had to wait for the first time."""
-
-    def __init__(self, waiting: Any, rest: Generator[Any, Any, Event]) -> None:
-        self._waiting = waiting
-        self._rest = rest
-
-    def __await__(self) -> Generator[Any, Any, Event]:
-        waiting, rest = self._waiting, self._rest
-        try:
-            while True:
-                try:
-                    yield waiting
-                except BaseException as error:  # noqa: BLE001 - it is for those who wait within
-                    waiting = rest.throw(error)
-                else:
-                    waiting = next(rest)
-        except StopIteration as done:
-            event: Event = done.value
-            return event
 
 
 def _chunk_of(event: Event, max_bytes: int, size: int) -> bytes:

@@ -14,7 +14,7 @@ from mcpipe.errors import UsageError
 from mcpipe.transports.addresses import HttpAddress, TcpAddress
 from mcpipe.transports.http_server.app import HttpApp
 from mcpipe.transports.http_server.guards import is_loopback
-from mcpipe.transports.listeners import _listen
+from mcpipe.transports.listeners import listening_sockets
 
 try:
     from uvicorn.config import Config
@@ -119,7 +119,7 @@ class HttpListener:
 
     async def _listen(self, tls: ssl.SSLContext | None) -> None:
         options = self._app.options
-        sockets = await _listen(TcpAddress(self.address.host, self.address.port))
+        sockets = await listening_sockets(TcpAddress(self.address.host, self.address.port))
         self.address = msgspec.structs.replace(self.address, port=sockets[0].getsockname()[1])
         try:
             for each in sockets:
