@@ -6,11 +6,11 @@ import argparse
 import platform
 import sys
 
-from bench import behaviour, client, server, wire
+from bench import behaviour, client, http, server, wire
 
-PARTS = {"wire": wire.run, "server": server.run, "client": client.run, "behaviour": behaviour.run}
+PARTS = {"wire": wire.run, "server": server.run, "client": client.run, "http": http.run, "behaviour": behaviour.run}
 #: What runs if nothing is named: what measures. The rest only observes, and takes a minute.
-USUAL = ["wire", "server", "client"]
+USUAL = ["wire", "server", "client", "http"]
 
 
 def main() -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from statistics import median
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from bench.driver import Driven, driven
+from bench.driver import driven
 from bench.environments import CONTENDERS, pin, python_with
-from bench.loads import WINDOW, Load, load_of, show_loads
+from bench.loads import WINDOW, Load, Supply, measured, show_loads
 from bench.machine import ForeignWork, cpu_seconds, pinned, resident_megabytes
 from bench.measure import Row, show, versus
 from bench.traffic import LEGACY, MODERN, Calls, Era, Failed, Mirrored
@@ -23,9 +24,6 @@ __all__ = ["run"]
 ROUNDS, FEWER_ROUNDS = 5, 3
 #: A start is so short that whatever else the machine does shows in it.
 START_ROUNDS = 21
-#: How long each figure is measured in each round, and with how many calls at most.
-SECONDS = 0.3
-MOST_CALLS = 100_000
 
 
 class Contender(NamedTuple):
@@ -117,35 +115,9 @@ def load_rounds(servers: Sequence[Contender], era: Era, rounds: int) -> Rounds[L
     for _ in range(rounds):
         for server in servers:
             with driven(server.command, era) as process:
-                loads[server.name].append(load(process, Supply(server, era)))
+                supply = Supply(partial(server.calls, era))
+                loads[server.name].append(measured(process, supply))
     return loads
-
-
-class Supply:
-    """Calls with ids that never come again."""
-
-    def __init__(self, server: Contender, era: Era) -> None:
-        self._server = server
-        self._era = era
-        self._next = 1_000_000
-
-    def calls(self, count: float) -> Calls:
-        """So many, within reason."""
-        first, self._next = self._next, self._next + min(MOST_CALLS, max(WINDOW, round(count)))
-        return self._server.calls(self._era, range(first, self._next))
-
-
-def load(process: Driven, supply: Supply) -> Load:
-    """A few calls each time say how many there can be, and warm the server up."""
-    one = median(process.one_at_a_time(supply.calls(WINDOW)))
-    times = process.one_at_a_time(supply.calls(SECONDS / one))
-
-    few = supply.calls(SECONDS / 3 / one)
-    calls = supply.calls(SECONDS * len(few) / process.in_flight(few, WINDOW))
-    used = cpu_seconds(process.pid)
-    seconds = process.in_flight(calls, WINDOW)
-    used = cpu_seconds(process.pid) - used
-    return load_of(times, count=len(calls), seconds=seconds, cpu=used, megabytes=resident_megabytes(process.pid))
 
 
 def show_starts(starts: Rounds[Start]) -> None:
