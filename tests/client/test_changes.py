@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mcpipe.client.changes import Changes
-from mcpipe.errors import Closed, UsageError
+from mcpipe.errors import Closed, McpipeError, UsageError
 from mcpipe.protocol.listening import Change, Missed
 from mcpipe.types.subscriptions import SubscriptionFilter
 from tests.client.peers import run, turns
@@ -20,12 +20,16 @@ class Source:
     def __init__(self) -> None:
         self.opened: list[Changes] = []
         self.closed: list[Changes] = []
+        self.reopened: list[tuple[Changes, McpipeError]] = []
 
     async def open(self, changes: Changes) -> None:
         self.opened.append(changes)
 
     async def close(self, changes: Changes) -> None:
         self.closed.append(changes)
+
+    def reopen(self, changes: Changes, cause: McpipeError) -> None:
+        self.reopened.append((changes, cause))
 
 
 def new(source: Source | None = None) -> Changes:
@@ -131,5 +135,22 @@ def test_they_are_listened_to_once() -> None:
         with pytest.raises(UsageError, match="call listen again"):
             async with changes:
                 pass
+
+    run(main())
+
+
+def test_what_breaks_off_is_begun_again_unless_it_has_ended() -> None:
+    async def main() -> None:
+        source = Source()
+        changes = new(source)
+        cause = Closed("It broke off.")
+        async with changes:
+            changes.cut(cause)
+            assert source.reopened == [(changes, cause)]
+            changes.granted(SubscriptionFilter(tools_list_changed=True))
+            assert isinstance(await anext(changes), Missed)
+            changes.end()
+            changes.cut(cause)
+            assert source.reopened == [(changes, cause)]
 
     run(main())

@@ -16,7 +16,6 @@ from mcpipe.client.toolbox import Toolbox
 from mcpipe.limits import DEFAULT_LIMITS
 from mcpipe.protocol.listening import Change, Missed
 from mcpipe.protocol.restart import RestartPolicy
-from mcpipe.protocol.stopping import StopLadder
 from mcpipe.transports.addresses import HttpAddress
 from mcpipe.types.tools import Tool, ToolAnnotations
 from mcpipe.wire.messages import Request
@@ -24,12 +23,11 @@ from tests.transports.http_client.raw import LEGACY, MODERN, Asked, RawServer, R
 
 #: Tried again at once, and as often as it takes.
 PATIENT = RestartPolicy(first_wait=0.01, max_wait=0.05, breaker_after=10_000)
-STOP = StopLadder()
 ADDRESS = HttpAddress("http", "127.0.0.1", 1, "/mcp?key=secret")
 
 
 def link(**options: Any) -> HttpLink:
-    return HttpLink(ADDRESS, limits=DEFAULT_LIMITS, stop=STOP, **options)
+    return HttpLink(ADDRESS, limits=DEFAULT_LIMITS, **options)
 
 
 # --- The link ---
@@ -244,17 +242,23 @@ def test_a_server_that_is_killed_and_started_again_under_load_loses_no_safe_call
     stop, answered = asyncio.Event(), asyncio.Event()
 
     async def load(client: Client, number: int) -> None:
-        while not stop.is_set():
-            result = await client.call_tool("double", {"n": number}, timeout=60)
-            assert not result.is_error
-            counts[number] += 1
+        try:
+            while not stop.is_set():
+                result = await client.call_tool("double", {"n": number}, timeout=60)
+                assert not result.is_error
+                counts[number] += 1
+                answered.set()
+        finally:
             answered.set()
 
-    async def until_all_are_answered() -> None:
+    async def until_all_are_answered(loads: list[asyncio.Task[None]]) -> None:
         before = list(counts)
         while any(count < past + 2 for count, past in zip(counts, before, strict=True)):
             answered.clear()
             await answered.wait()
+            for task in loads:
+                if task.done():
+                    task.result()  # It has failed.
 
     async def main() -> None:
         process, url = await start()
@@ -263,11 +267,11 @@ def test_a_server_that_is_killed_and_started_again_under_load_loses_no_safe_call
         await client.list_tools()
         loads = [asyncio.create_task(load(client, number)) for number in range(len(counts))]
         for _ in range(3):
-            await until_all_are_answered()
+            await until_all_are_answered(loads)
             process.kill()
             await process.wait()
             process, _ = await start(port)
-        await until_all_are_answered()
+        await until_all_are_answered(loads)
         stop.set()
         await asyncio.gather(*loads)
         await client.close()

@@ -163,7 +163,14 @@ def connect(
         from mcpipe.client.http import HttpLink
 
         http = HttpLink(
-            address, limits=limits, stop=stop, tls=tls, headers=headers, token=token, proxy=proxy, http_sse=http_sse
+            address,
+            limits=limits,
+            tls=tls,
+            headers=headers,
+            token=token,
+            proxy=proxy,
+            http_sse=http_sse,
+            trace=trace,
         )
         keeper = Keeper(http, settings, memory)
         http.use(keeper.toolbox)

@@ -10,9 +10,9 @@ from mcpipe.client.toolbox import Toolbox
 from mcpipe.errors import Closed, McpipeError, UsageError
 from mcpipe.limits import Limits
 from mcpipe.protocol.mirroring import ParamHeaders
-from mcpipe.protocol.stopping import StopLadder
 from mcpipe.transports.addresses import HttpAddress
 from mcpipe.transports.connection import Connection
+from mcpipe.transports.framed import Trace
 from mcpipe.wire.fields import is_token
 from mcpipe.wire.messages import Request
 
@@ -40,7 +40,7 @@ class HttpLink:
 
     ``headers`` and the bearer ``token`` go with every request to its origin, and to no other. ``proxy`` is the address
     of an HTTP proxy; the environment is not asked for one. ``http_sse``: True for HTTP+SSE from the start, False for
-    never, None to find out. ``stop`` is there as for every link, and not used: the server goes on.
+    never, None to find out. ``trace`` is shown every message.
     """
 
     can_restart = True
@@ -52,18 +52,19 @@ class HttpLink:
         address: HttpAddress,
         *,
         limits: Limits,
-        stop: StopLadder,
         tls: ssl.SSLContext | None = None,
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
         proxy: str | None = None,
         http_sse: bool | None = None,
+        trace: Trace | None = None,
     ) -> None:
         self.key = str(address)
         #: Over HTTP every request has a response. Over HTTP+SSE that only says that it was read.
         self.may_be_silent = http_sse is True
         self._limits = limits
         self._http_sse = http_sse
+        self._trace = trace
         self._toolbox: Toolbox | None = None
         self._connection: HttpConnection | None = None
         self._pool = _make_pool(self.key, _checked_headers(headers or {}, token), proxy, tls)
@@ -78,7 +79,7 @@ class HttpLink:
 
         await self.close()
         self._connection = HttpConnection(
-            self._pool, limits=self._limits, http_sse=self._http_sse, params_of=self._params_of
+            self._pool, limits=self._limits, http_sse=self._http_sse, params_of=self._params_of, trace=self._trace
         )
         return self._connection
 
