@@ -1,7 +1,8 @@
 """Writes the generated pages of the docs: ``python tools/generate_docs.py``.
 
 What the code says already is not written a second time by hand: the state machines, the revisions, the limits, the
-errors and the requirements come from their modules. A test fails when a page is not what this program would write now.
+errors, the commands and the requirements come from their modules. A test fails when a page is not what this program
+would write now.
 """
 
 from __future__ import annotations
@@ -11,21 +12,27 @@ import inspect
 import pkgutil
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+import click
 import msgspec
 
 import mcpipe.limits
 import mcpipe.protocol
 from mcpipe import Audio, Client, Context, File, Header, HttpOptions, Image, Server, connect, errors
+from mcpipe.cli.app import cli
+from mcpipe.cli.overview import COMMANDS, OVERVIEW
+from mcpipe.cli.running import EXIT_CODES
+from mcpipe.cli.target import ServerCommand
 from mcpipe.client import Change, Changes, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder
 from mcpipe.client.process import ProcessExit, ServerProcess
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.protocol.tables import Table
 from mcpipe.revisions import REVISIONS, Revision
 from mcpipe.testing import check_transport, checks, memory_pair
+from mcpipe.transports.carried import Carrier, CarrierConnection
 from mcpipe.transports.connection import Connection, Peer, Receiver, Stats
 from mcpipe.transports.framed import LineConnection, Sink, Source
 from mcpipe.transports.stream import StreamConnection
@@ -206,6 +213,8 @@ def transports() -> str:
         Source,
         Sink,
         StreamConnection,
+        CarrierConnection,
+        Carrier,
     )
     text += records(Peer, Stats)
     for function in (memory_pair, server_tls, client_tls, check_transport, checks):
@@ -269,6 +278,42 @@ def requirements() -> str:
     return "\n".join(lines) + "\n"
 
 
+def command_line() -> str:
+    """Every command, from the program itself."""
+    context = click.Context(cli, info_name="mcpipe", help_option_names=["-h", "--help"])
+    commands = {name: cli.get_command(context, name) for name in COMMANDS}
+    sample = next(command for command in commands.values() if isinstance(command, ServerCommand))
+    text = (
+        "# Command line\n\n"
+        "`pip install 'mcpipe[cli]'`. Results are on stdout, and everything else is on stderr. There are no colours "
+        "where there is\nno terminal, or with `--no-color` or `NO_COLOR`. What a server says is shown, and no terminal "
+        f"obeys it.\n{NOTE}\n\n```text\n{OVERVIEW}```\n"
+        "\n## Naming a server\n\nCommands that are for a server take it in one of three ways, and these options:\n"
+        "\n```sh\nmcpipe tools -- python weather.py\nmcpipe tools -s http://127.0.0.1:8000/mcp\n"
+        f"mcpipe tools -s weather\n```\n{option_table(sample.server_params, context)}"
+        "\n## Options of all commands\n\nThey stand before the command or, but for `--version`, after it, where "
+        f"that is for a server.\n{option_table(cli.params, context)}"
+        "\n## Exit codes\n\nThey do not change.\n\n| code | meaning |\n|--:|---|\n"
+    )
+    text += "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
+    for name, command in commands.items():
+        assert command is not None
+        inner = click.Context(command, parent=context, info_name=name)
+        usage = " ".join(["mcpipe", name, *command.collect_usage_pieces(inner)])
+        text += f"\n## mcpipe {name}\n\n```text\n{usage}\n```\n"
+        for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+            is_example = paragraph.startswith("\b\n")
+            text += f"\n```sh\n{paragraph[2:]}\n```\n" if is_example else f"\n{as_markdown(paragraph)}\n"
+        text += option_table(command.own_params if isinstance(command, ServerCommand) else command.params, inner)
+    return text
+
+
+def option_table(params: Iterable[click.Parameter], context: click.Context) -> str:
+    records = [record for param in params if (record := param.get_help_record(context)) is not None]
+    rows = "".join(f"| `{as_markdown(names)}` | {as_markdown(about)} |\n" for names, about in records if about)
+    return f"\n| option | |\n|---|---|\n{rows}" if rows else ""
+
+
 PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "topics" / "state-machines.md": state_machines,
     ROOT / "docs" / "reference" / "revisions.md": revisions,
@@ -278,6 +323,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "reference" / "servers.md": servers,
     ROOT / "docs" / "reference" / "clients.md": clients,
     ROOT / "docs" / "reference" / "transports.md": transports,
+    ROOT / "docs" / "reference" / "command-line.md": command_line,
 }
 
 

@@ -1,4 +1,4 @@
-"""The Model Context Protocol over pipes: every revision, both ends."""
+"""The Model Context Protocol over pipes, sockets and HTTP: every revision, both ends."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +7,7 @@ from mcpipe.errors import (
     ConnectError,
     DecodeError,
     EncodeError,
+    HttpError,
     McpipeError,
     NoCommonRevision,
     NotInRevision,
@@ -27,9 +28,13 @@ from mcpipe.version import __version__
 if TYPE_CHECKING:
     from mcpipe.client.client import Client
     from mcpipe.client.connecting import connect
+    from mcpipe.config.config import load_config
     from mcpipe.server.context import Context
+    from mcpipe.server.headers import Header
     from mcpipe.server.media import Audio, File, Image
     from mcpipe.server.server import Server
+    from mcpipe.transports.http_server.options import HttpOptions
+    from mcpipe.transports.tls import client_tls, server_tls
 
 __all__ = [
     "Audio",
@@ -40,6 +45,9 @@ __all__ = [
     "DecodeError",
     "EncodeError",
     "File",
+    "Header",
+    "HttpError",
+    "HttpOptions",
     "Image",
     "McpipeError",
     "NoCommonRevision",
@@ -57,7 +65,10 @@ __all__ = [
     "ToolError",
     "UsageError",
     "__version__",
+    "client_tls",
     "connect",
+    "load_config",
+    "server_tls",
 ]
 
 # What takes more than errors is loaded when it is asked for: a program that is only a server never loads the client.
@@ -66,9 +77,14 @@ _HOMES = {
     "Client": "mcpipe.client.client",
     "Context": "mcpipe.server.context",
     "File": "mcpipe.server.media",
+    "Header": "mcpipe.server.headers",
+    "client_tls": "mcpipe.transports.tls",
+    "server_tls": "mcpipe.transports.tls",
+    "HttpOptions": "mcpipe.transports.http_server.options",
     "Image": "mcpipe.server.media",
     "Server": "mcpipe.server.server",
     "connect": "mcpipe.client.connecting",
+    "load_config": "mcpipe.config.config",
 }
 
 

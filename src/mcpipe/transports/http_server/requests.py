@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from mcpipe.transports.begun import Begun
 from mcpipe.wire.messages import INVALID_REQUEST, Error, ErrorDetail, RequestId, encode_line
 
-__all__ = ["JSON", "TEXT", "Gone", "HttpRequest", "Receive", "Refusal", "Scope", "Send"]
+__all__ = ["JSON", "TEXT", "Event", "Gone", "HttpRequest", "Receive", "Refusal", "Scope", "Send"]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]

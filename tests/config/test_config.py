@@ -1,0 +1,218 @@
+"""Config files, one or all that are found."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import mcpipe
+from mcpipe import connect
+from mcpipe.config import ConfigError, ServerEntry, UnknownServer, discover_config, load_config
+from mcpipe.config.dialects import CLAUDE_DESKTOP, COMMON, GEMINI, VSCODE
+from mcpipe.config.places import Place
+from mcpipe.config.reading import read_entries
+from mcpipe.errors import UsageError
+from tests.config.writing import write
+from tests.repo.source import ROOT
+
+X = {"command": "x"}
+
+
+def test_a_file_is_a_mapping(project: Path) -> None:
+    config = load_config(write(project / "f.json", {"mcpServers": {"a": X, "bad": {}, "b": {"url": "http://y"}}}))
+    assert isinstance(config, Mapping)
+    assert list(config) == ["a", "b"]
+    assert len(config) == 2
+    assert config["a"].command == "x"
+    assert config.get("c") is None
+    assert "a" in config
+    assert "bad" not in config
+    assert 1 not in config
+    assert config.files == [f"{project}/f.json"]
+    assert repr(config) == "<Config with a, b>"
+    assert repr(load_config(write(project / "f.json", {"mcpServers": {}}))) == "<Config with no servers>"
+
+
+def test_what_is_wrong_is_told_on_use(project: Path) -> None:
+    config = load_config(write(project / "f.json", {"mcpServers": {"a": X, "bad": {}}}))
+    assert [fault.entry for fault in config.faults] == ["bad"]
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="server 'bad': it needs a"):
+            config["bad"]
+    with pytest.raises(UnknownServer, match=r"There is no server 'c' in the config files\. There are: a\."):
+        config["c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "it is not valid JSON"),
+        ("[]", "there must be an object"),
+        ("{}", 'there is neither "mcpServers" nor "servers" in it.'),
+        ('{"servers": 1}', "key 'servers': it must be an object"),
+    ],
+)
+def test_a_file_that_cannot_be_read(project: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_config(write(project / "f.json", text))
+
+
+def test_a_file_that_is_not_there(project: Path, home: Path) -> None:
+    with pytest.raises(ConfigError, match=f"In {project}/gone.json: there is no such file."):
+        load_config("gone.json")
+    with pytest.raises(ConfigError, match=f"In {home}/gone.json: there is no such file."):
+        load_config("~/gone.json")
+
+
+def test_nothing_is_found() -> None:
+    config = discover_config()
+    assert dict(config) == {}
+    assert (config.files, config.faults, config.hidden) == ([], [], [])
+    with pytest.raises(UnknownServer, match="There is none at all: add one"):
+        config["x"]
+
+
+def test_all_dialects_are_found(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    common = "mcpServers"
+    documents: dict[Path, Any] = {
+        home / ".config/mcpipe/servers.json": {common: {"own": X}},
+        project / ".mcp.json": {common: {"code": X}},
+        project / ".vscode/mcp.json": '{"servers": {"vs": {"command": "x"},}, /* yes */}',
+        project / ".cursor/mcp.json": {common: {"cursor": X}},
+        project / ".gemini/settings.json": {"theme": "dark", common: {"gemini": X}},
+        home / ".claude.json": {common: {"claude": X}, "projects": {str(project): {common: {"local": X}}}},
+        home / ".config/Claude/claude_desktop_config.json": {common: {"desktop": X}},
+        home / ".cursor/mcp.json": {common: {"my-cursor": X}},
+        home / ".config/Code/User/mcp.json": {"servers": {"my-vs": X}},
+        home / ".codeium/windsurf/mcp_config.json": {common: {"windsurf": {"serverUrl": "http://x"}}},
+        home / ".gemini/settings.json": {"mcp": {"allowed": []}},
+        home / ".copilot/mcp-config.json": {common: {"copilot": {"type": "local", **X}}},
+    }
+    for path, document in documents.items():
+        write(path, document)
+    config = discover_config()
+    assert config.faults == []
+    assert {name: (one.dialect.label, one.scope) for name, one in config.items()} == {
+        "own": ("mcpipe", "user"),
+        "local": ("Claude Code", "user"),
+        "code": ("Claude Code", "project"),
+        "vs": ("VS Code", "project"),
+        "cursor": ("Cursor", "project"),
+        "gemini": ("Gemini CLI", "project"),
+        "claude": ("Claude Code", "user"),
+        "desktop": ("Claude Desktop", "user"),
+        "my-cursor": ("Cursor", "user"),
+        "my-vs": ("VS Code", "user"),
+        "windsurf": ("Windsurf", "user"),
+        "copilot": ("Copilot CLI", "user"),
+    }
+    assert len(config.files) == len(documents) - 1
+    assert list(load_config()) == list(config)
+    # One of the user's own means the same, named or found; one of a project's is agreed to by who names it.
+    assert load_config(home / ".cursor/mcp.json")["my-cursor"] == config["my-cursor"]
+    assert load_config(home / ".claude.json")["claude"] == config["claude"]
+    assert load_config(".mcp.json")["code"] == config["code"].consented()
+
+
+def test_the_first_has_the_name(home: Path, project: Path) -> None:
+    write(home / ".cursor/mcp.json", {"mcpServers": {"a": X, "b": X, "bad": X}})
+    write(home / ".gemini/settings.json", {"mcpServers": {"a": {}}})
+    write(project / ".mcp.json", {"mcpServers": {"a": X, "b": X, "bad": {}}})
+    write(home / ".config/mcpipe/servers.json", {"mcpServers": {"a": X}})
+    config = discover_config()
+    assert [config[name].dialect.label for name in "ab"] == ["mcpipe", "Claude Code"]
+    assert [(one.name, one.dialect.label) for one in config.hidden] == [
+        ("a", "Claude Code"),
+        ("a", "Cursor"),
+        ("b", "Cursor"),
+        ("bad", "Cursor"),
+    ]
+    with pytest.raises(ConfigError, match="server 'bad'"):
+        config["bad"]
+
+
+def test_a_bad_file_is_passed_over_and_told(home: Path, project: Path) -> None:
+    write(home / ".cursor/mcp.json", {"mcpServers": {"a": X}})
+    write(project / ".mcp.json", "{")
+    write(home / ".claude.json", {"projects": []})
+    config = discover_config()
+    assert list(config) == ["a"]
+    assert [fault.file for fault in config.faults] == [f"{project}/.mcp.json"]
+    with pytest.raises(UnknownServer, match=r"It may be in a file that was not read\. In .*: it is not valid JSON"):
+        config["c"]
+
+
+def test_pipes_and_folders_are_passed_over(project: Path) -> None:
+    os.mkfifo(project / ".mcp.json")
+    (project / ".vscode" / "mcp.json").mkdir(parents=True)
+    assert discover_config().faults == []
+
+
+def test_another_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project / "inner" / ".mcp.json", {"mcpServers": {"a": X}})
+    assert list(discover_config()) == []
+    assert list(discover_config("inner")) == ["a"]
+    assert discover_config("inner")["a"].folder == f"{project}/inner"
+
+
+def test_a_folder_that_is_gone(project: Path) -> None:
+    gone = project / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(UsageError, match="The current directory does not exist any more"):
+        discover_config()
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.sampled_from(["", "x", "${A:-1}", "${", "http://x", "sse"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["A", "id", "type", ""]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+KEYS = ("command", "args", "env", "envFile", "cwd", "url", "headers", "type", "inheritEnv", "disabled")
+ENTRIES = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6) | VALUES
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the folders are only there to be empty
+@given(st.dictionaries(st.text(max_size=3), ENTRIES, max_size=3), VALUES)
+def test_whatever_is_in_a_file_is_used_or_told(servers: Any, inputs: Any) -> None:
+    for dialect in (COMMON, GEMINI, CLAUDE_DESKTOP, VSCODE):
+        found = read_entries({"mcpServers": servers, "inputs": inputs}, Place("/f", dialect, "named", "/"))
+        assert found is not None
+        assert list(found) == list(servers)
+        for one in found.values():
+            if isinstance(one, ServerEntry):
+                with contextlib.suppress(ConfigError):
+                    target, options = one.connect_arguments()
+                    assert target
+                    assert set(options) <= {"env", "cwd", "inherit_env", "headers", "http_sse"}
+                    assert len(one.digest()) == 64
+
+
+def test_a_client_takes_an_entry(project: Path) -> None:
+    shutil.copy(ROOT / "examples" / "weather.py", project)
+    servers = {"weather": {"command": sys.executable, "args": ["weather.py"], "env": {"A": "1"}}}
+    config = mcpipe.load_config(write(project / ".mcp.json", {"mcpServers": servers}))
+
+    async def main() -> str:
+        async with connect(config["weather"]) as client:
+            return client.server_info.name if client.server_info else ""
+
+    assert asyncio.run(main()) == "weather"
