@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import dataclass
 
 from mcpipe import Context, Server, ToolError
@@ -129,4 +130,4 @@ async def complete_template(value: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    server.run()
+    server.run(*sys.argv[1:], on_ready=lambda address: print(address, flush=True))

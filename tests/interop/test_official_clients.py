@@ -1,4 +1,4 @@
-"""The official SDKs as clients of our server over stdio: every SDK, and every way it has of agreeing on a revision."""
+"""The official SDKs as clients of our server: each SDK, over each transport, and each way of agreeing on a revision."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 import pytest
 
@@ -28,9 +30,10 @@ class Client(NamedTuple):
     revision: str
     #: It finds the era out with a process of its own, which it stops before it starts the one that it uses.
     probes: bool = False
+    way: Literal["stdio", "http", "sse"] = "stdio"
 
     def __str__(self) -> str:
-        return "-".join(filter(None, [self.environment.name, self.mode]))
+        return "-".join(filter(None, [self.environment.name, self.mode, self.way]))
 
     @property
     def program(self) -> Path:
@@ -46,6 +49,18 @@ CLIENTS = [
     Client(TYPESCRIPT_V2, "legacy", LEGACY),
     Client(TYPESCRIPT_V2, "auto", MODERN, probes=True),
     Client(TYPESCRIPT_V2, MODERN, MODERN, probes=True),
+    Client(PYTHON_V1, None, LEGACY, way="http"),
+    Client(PYTHON_V1, None, LEGACY, way="sse"),
+    Client(PYTHON_V2, "legacy", LEGACY, way="http"),
+    Client(PYTHON_V2, "legacy", LEGACY, way="sse"),
+    Client(PYTHON_V2, "auto", MODERN, way="http"),
+    Client(PYTHON_V2, MODERN, MODERN, way="http"),
+    Client(TYPESCRIPT_V1, None, LEGACY, way="http"),
+    Client(TYPESCRIPT_V1, None, LEGACY, way="sse"),
+    Client(TYPESCRIPT_V2, "legacy", LEGACY, way="http"),
+    Client(TYPESCRIPT_V2, "legacy", LEGACY, way="sse"),
+    Client(TYPESCRIPT_V2, "auto", MODERN, way="http"),
+    Client(TYPESCRIPT_V2, MODERN, MODERN, way="http"),
 ]
 
 
@@ -58,6 +73,24 @@ class Visit(NamedTuple):
     stderr: str
 
 
+@contextmanager
+def served(client: Client, server: list[str], stderr: IO[str]) -> Iterator[list[str]]:
+    """Where the client finds the server: the command itself, or the address of the process that runs it."""
+    if client.way == "stdio":
+        yield server
+        return
+    with subprocess.Popen(
+        [*server, "http://127.0.0.1:0/mcp"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        try:
+            yield [address if client.way == "http" else address.removesuffix("/mcp") + "/sse"]
+        finally:
+            process.terminate()
+            process.wait(VISIT_SECONDS)
+
+
 @pytest.fixture(scope="module", params=CLIENTS, ids=str)
 def visited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Visit:
     client: Client = request.param
@@ -66,9 +99,10 @@ def visited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     endings.mkdir()
     command = client.environment.command(client.program, scratch)
     command += [client.mode] if client.mode else []
-    command += [sys.executable, str(HERE / "witness.py"), str(endings), *SERVER]
+    witnessed = [sys.executable, str(HERE / "witness.py"), str(endings), *SERVER]
     log = scratch / "stderr"
-    with log.open("w") as stderr:
+    with log.open("w") as stderr, served(client, witnessed, stderr) as place:
+        command += place
         try:
             done = subprocess.run(
                 command,
@@ -187,9 +221,13 @@ def test_nobody_complains(visit: Visit) -> None:
     assert "Traceback" not in visit.stderr
 
 
-def test_the_server_ends_by_itself_when_the_client_closes(visit: Visit) -> None:
+def test_the_server_ends_well(visit: Visit) -> None:
     *probed, ending = visit.endings
     assert len(probed) == visit.client.probes
+    if visit.client.way != "stdio":
+        # This one stays until somebody stops it.
+        assert ending == {"status": 0, "signals": ["SIGTERM"]}
+        return
     assert all(probe["status"] in (0, -signal.SIGTERM) for probe in probed), probed
     assert ending["signals"] == [], "The client closed the server's input, waited, and then had to stop it."
     assert ending["status"] == 0, "The server ended by itself, but not well."

@@ -76,3 +76,9 @@ def pid_of(client: Client) -> int:
     assert client.process is not None
     assert client.process.pid is not None
     return client.process.pid
+
+
+def complain_not(client: Client) -> None:
+    """Everything that came was understood."""
+    stats = client.stats
+    assert (stats.bad_lines, stats.violations, stats.unknown_answers) == (0, 0, 0)

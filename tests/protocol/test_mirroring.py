@@ -292,7 +292,7 @@ def test_a_name_that_nobody_asked_for_is_passed_over() -> None:
         msgspec.Raw(b"[]"),
         msgspec.Raw(b'{"_meta":null}'),
         msgspec.Raw(b'{"_meta":{},"name":null}'),
-        msgspec.Raw(b'{"_meta":5,"name":"t"}'),
+        msgspec.Raw(b'{"_meta":5,"name":7}'),
         msgspec.Raw(b'{"name":5,"arguments":[]}'),
         msgspec.Raw(b'{"arguments":null}'),
         msgspec.Raw(b'{"arguments":[]}'),
@@ -400,3 +400,18 @@ def test_status_codes() -> None:
     assert status_of(ErrorDetail(METHOD_NOT_FOUND, "")) == 404
     assert status_of(ErrorDetail(INTERNAL_ERROR, "")) == 200
     assert status_of(ErrorDetail(-1, "")) == 200
+
+
+@pytest.mark.req("HTP-2")
+@pytest.mark.parametrize("bad", [{"uri": 5}, {"name": 5}, {"arguments": 5}, {"_meta": {"other": [{}]}}, {"x": {}}])
+def test_a_bad_member_does_not_hide_the_others(bad: dict[str, Any]) -> None:
+    meta = {PROTOCOL_VERSION: "2026-07-28", **bad.get("_meta", {})}
+    for method, named_by, name in (("tools/call", "name", "danger"), ("resources/read", "uri", "danger://x")):
+        params = {named_by: name, **{key: value for key, value in bad.items() if key != named_by}, "_meta": meta}
+        request = Request(1, method, msgspec.Raw(msgspec.json.encode(params)))
+        good = {"mcp-protocol-version": "2026-07-28", "mcp-method": method, "mcp-name": name}
+        assert check_headers(lookup(*good.items()), request, None) is None
+        for wrong in ({"mcp-name": "safe"}, {"mcp-protocol-version": "2025-11-25"}):
+            error = check_headers(lookup(*(good | wrong).items()), request, None)
+            assert error is not None
+            assert error.code == HEADER_MISMATCH

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mcpipe import Context, HttpOptions, Server, connect
-from mcpipe.errors import ConnectError, RemoteError, UsageError
+from mcpipe.errors import ConnectError, RemoteError, RequestLost, UsageError
 from mcpipe.server.hosting import AddressHost
 from tests.server.harness import standard_streams
 
@@ -276,3 +276,35 @@ def test_what_does_not_fit_is_refused(addresses: list[str], options: dict[str, A
         asyncio.run(make_server().serve(*addresses, **options))
     with pytest.raises(UsageError, match=what):
         make_server().run(*addresses, **options)
+
+
+@pytest.mark.parametrize("address", [TCP, HTTP])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_cancelled_one_does_not_wait_for_what_runs(
+    address: str, times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = make_server(stop_within=10 * PATIENCE)
+    has_begun = asyncio.Event()
+
+    @server.tool
+    async def endless() -> None:
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        ready: asyncio.Queue[str] = asyncio.Queue()
+        serving = asyncio.create_task(server.serve(address, on_ready=ready.put_nowait))
+        async with connect(await ready.get(), restart=False) as client:
+            call = asyncio.ensure_future(client.call_tool("endless"))
+            await has_begun.wait()
+            for _ in range(times):
+                serving.cancel()
+                await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError):
+                await serving
+            with pytest.raises((RequestLost, RemoteError)):
+                await call
+        assert len(asyncio.all_tasks()) == 1
+
+    run(main())
+    assert "Traceback" not in caplog.text

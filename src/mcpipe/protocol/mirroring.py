@@ -152,27 +152,34 @@ _STATUS = dict.fromkeys(
 ) | {METHOD_NOT_FOUND: 404}
 
 
+_NOTHING = msgspec.Raw(b"null")
+
+
 class _Meta(Payload, frozen=True):
     version: str | None = msgspec.field(default=None, name=PROTOCOL_VERSION)
 
 
 class _Body(Payload, frozen=True):
-    """What headers repeat of a request's params."""
+    """What headers repeat of a request's params: each is read by itself, so that a bad one does not hide the others."""
 
-    meta: _Meta | None = msgspec.field(default=None, name="_meta")
-    name: str | None = None
-    uri: str | None = None
-    #: Not read unless the tool asks for it.
-    arguments: msgspec.Raw = msgspec.Raw(b"null")
+    meta: msgspec.Raw = msgspec.field(default=_NOTHING, name="_meta")
+    name: msgspec.Raw = _NOTHING
+    uri: msgspec.Raw = _NOTHING
+    arguments: msgspec.Raw = _NOTHING
 
     @property
     def version(self) -> str | None:
-        return None if self.meta is None else self.meta.version
+        try:
+            return _decode_meta(self.meta).version
+        except _UNREADABLE:
+            return None
 
 
 _EMPTY = _Body()
 _UNREADABLE = (TypeError, msgspec.DecodeError, UnicodeDecodeError)
 
+_decode_meta = msgspec.json.Decoder(_Meta).decode
+_decode_text = msgspec.json.Decoder(str).decode
 _decode_body = msgspec.json.Decoder(_Body).decode
 _decode_arguments: Callable[[Any], Any] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode: Callable[[Any], Any] = msgspec.json.Decoder().decode
@@ -187,7 +194,10 @@ def _read_body(params: Any) -> _Body:
 
 def _name_in(body: _Body, method: str) -> str | None:
     named_by = _NAMED_BY.get(method)
-    return None if named_by is None else getattr(body, named_by)
+    try:
+        return None if named_by is None else _decode_text(getattr(body, named_by))
+    except _UNREADABLE:
+        return None
 
 
 def _values(params: ParamHeaders, body: _Body) -> Iterator[tuple[ParamHeader, Any]]:

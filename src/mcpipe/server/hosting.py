@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -30,15 +30,8 @@ OnReady: TypeAlias = Callable[[str], object]
 
 #: Seconds that connections may take to end beyond the time that their requests have.
 _LAST_STEPS = 2.0
-#: Seconds that those which were cancelled may take.
-_LAST_WAIT = 1.0
 
 _logger = logging.getLogger("mcpipe.server")
-
-
-class _Door(Protocol):
-    async def close(self) -> None:
-        """Let nobody in any more. For HTTP, until all who are in have left."""
 
 
 class AddressHost:
@@ -67,7 +60,9 @@ class AddressHost:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Future[None] | None = None
         self._is_stopped = False
-        self._doors: list[_Door] = []
+        self._is_cancelling = False
+        #: What closes each place: it lets nobody in any more and, over HTTP, waits so long for those who are in.
+        self._doors: list[Callable[[float], Coroutine[Any, Any, None]]] = []
         #: What serves each connection.
         self._serving: set[asyncio.Task[Any]] = set()
 
@@ -96,7 +91,7 @@ class AddressHost:
                             _logger.info("Serving at %s", address)
                             if self._on_ready is not None:
                                 self._on_ready(address)
-                    await self._stopped
+                    await asyncio.shield(self._stopped)
                 finally:
                     await self._shut()
         finally:
@@ -113,7 +108,7 @@ class AddressHost:
             tls=self._tls if isinstance(place, TcpAddress) else None,
             trace=trace,
         )
-        self._doors.append(listener)
+        self._doors.append(lambda _: listener.close())
         return str(listener.address)
 
     async def _open_http(self, place: HttpAddress, trace: Trace | None) -> str:
@@ -125,7 +120,7 @@ class AddressHost:
             options = msgspec.structs.replace(options, path=place.path)
         app = self._server.asgi(options, serve=self._serve, trace=trace)
         listener = await HttpListener.open(app, place, tls=self._tls)
-        self._doors.append(listener)
+        self._doors.append(lambda within: listener.close(within=within))
         return str(msgspec.structs.replace(listener.address, path=options.path))
 
     def _serve_stdio(self, trace: Trace | None) -> None:
@@ -141,6 +136,10 @@ class AddressHost:
         self._serving.add(task)
         try:
             await self._server.serve_connection(connection, peer)
+        except asyncio.CancelledError:
+            if not self._is_cancelling:
+                raise
+            task.uncancel()  # it was this host, and whoever has called this can still say so to the client
         finally:
             self._serving.discard(task)
 
@@ -150,22 +149,24 @@ class AddressHost:
 
     async def _shut(self) -> None:
         """Let nobody in, and finish with those who are: in the time that they have, or at once if this is cancelled."""
-        is_stopped = self._stopped is not None and self._stopped.done()
-        if not is_stopped:
+        within = self._server.stop_within if self._stopped is not None and self._stopped.done() else 0.0
+        closing = [asyncio.ensure_future(close(within + _LAST_STEPS)) for close in self._doors]
+        try:
+            await asyncio.sleep(0)
+            # Not before the doors are closed: who comes now finds nobody and comes again, and is told no error.
+            self._server.presence.tell(lambda session: session.stop(within))
+            if self._serving and within:
+                await asyncio.wait(self._serving, timeout=within + _LAST_STEPS)
             self._cancel()
-        closing = [asyncio.ensure_future(door.close()) for door in self._doors]
-        await asyncio.sleep(0)
-        # Not before the doors are closed: who comes now finds nobody and comes again, and is not told that it is over.
-        within = self._server.stop_within
-        self._server.presence.tell(lambda session: session.stop(within))
-        if self._serving and is_stopped:
-            await asyncio.wait(self._serving, timeout=within + _LAST_STEPS)
-        self._cancel()
-        if self._serving:
-            await asyncio.wait(self._serving, timeout=_LAST_WAIT)
-        await asyncio.gather(*closing)
+            await asyncio.gather(*closing)
+        finally:
+            self._cancel()
+            rest = {*self._serving, *closing}
+            if rest:
+                await asyncio.wait(rest, timeout=_LAST_STEPS)
 
     def _cancel(self) -> None:
+        self._is_cancelling = True
         for task in self._serving:
             task.cancel()
 

@@ -1,6 +1,6 @@
 """Uses a server as a client written with version 1 of the official Python SDK does, and reports what it saw.
 
-python_v1.py COMMAND [ARGUMENT ...]
+python_v1.py COMMAND [ARGUMENT ...], or the address of a server over HTTP, which ends in /sse for HTTP+SSE.
 """
 
 import asyncio
@@ -10,6 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 from mcp import ClientSession, McpError, StdioServerParameters, stdio_client, types
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamablehttp_client
 from pydantic import AnyUrl
 
 NOTES = "interop://notes"
@@ -122,11 +124,16 @@ async def visit(session: ClientSession, visitor: Visitor) -> dict[str, Any]:
     return report
 
 
+def connect(command: str, *arguments: str) -> Any:
+    if not command.startswith("http"):
+        return stdio_client(StdioServerParameters(command=command, args=arguments))
+    return sse_client(command) if command.endswith("/sse") else streamablehttp_client(command)
+
+
 async def main() -> None:
-    command, *arguments = sys.argv[1:]
     visitor = Visitor()
     async with (
-        stdio_client(StdioServerParameters(command=command, args=arguments)) as (reading, writing),
+        connect(*sys.argv[1:]) as (reading, writing, *_),
         ClientSession(
             reading,
             writing,

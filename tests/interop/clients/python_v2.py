@@ -1,6 +1,7 @@
 """Uses a server as a client written with version 2 of the official Python SDK does, and reports what it saw.
 
-python_v2.py MODE COMMAND [ARGUMENT ...], where MODE is auto, legacy or a modern revision.
+python_v2.py MODE COMMAND [ARGUMENT ...], where MODE is auto, legacy or a modern revision; instead of a command, the
+address of a server over HTTP, which ends in /sse for HTTP+SSE.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from typing import Any
 
 from mcp import Client, MCPDeprecationWarning, MCPError, StdioServerParameters, types
 from mcp.client.context import ClientRequestContext
+from mcp.client.sse import sse_client
 
 NOTES = "interop://notes"
 LONGEST_SECONDS = 50
@@ -122,12 +124,18 @@ async def visit(client: Client, visitor: Visitor) -> dict[str, Any]:
     return report
 
 
+def way(command: str, *arguments: str) -> Any:
+    if not command.startswith("http"):
+        return StdioServerParameters(command=command, args=arguments)
+    return sse_client(command) if command.endswith("/sse") else command
+
+
 async def main() -> None:
     warnings.simplefilter("ignore", MCPDeprecationWarning)
-    mode, command, *arguments = sys.argv[1:]
+    mode, *command = sys.argv[1:]
     visitor = Visitor()
     async with Client(
-        StdioServerParameters(command=command, args=arguments),
+        way(*command),
         mode=mode,
         elicitation_callback=visitor.answer,
         logging_callback=visitor.on_log,

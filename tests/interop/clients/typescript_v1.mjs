@@ -1,11 +1,13 @@
 // Uses a server as a client written with version 1 of the official TypeScript SDK does, and reports what it saw.
 //
-// typescript_v1.mjs COMMAND [ARGUMENT ...]
+// typescript_v1.mjs COMMAND [ARGUMENT ...], or the address of a server over HTTP, which ends in /sse for HTTP+SSE.
 
 import { EventEmitter, once } from "node:events";
 
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { SSEClientTransport } from "@modelcontextprotocol/sdk/client/sse.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import {
   ElicitRequestSchema,
   LoggingMessageNotificationSchema,
@@ -38,10 +40,17 @@ client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) =>
   seen.emit("change", params.uri);
 });
 
-const transport = new StdioClientTransport({ command, args });
+const way = () => {
+  if (!command.startsWith("http")) return new StdioClientTransport({ command, args });
+  const url = new URL(command);
+  return command.endsWith("/sse") ? new SSEClientTransport(url) : new StreamableHTTPClientTransport(url);
+};
+const transport = way();
 // The client tells its transport which revision was agreed, and keeps it nowhere else.
+const setProtocolVersion = transport.setProtocolVersion?.bind(transport);
 transport.setProtocolVersion = (revision) => {
   report.revision = revision;
+  setProtocolVersion?.(revision);
 };
 
 const call = async (name, given = {}, options = {}) => {
@@ -107,5 +116,7 @@ report.changes = [...(await changed), (await read(NOTES)).text];
 
 report.timeout = await call("climb", { steps: 0 }, { timeout: 500 }).catch(() => call("stopped"));
 
+await transport.terminateSession?.();
+client.onerror = undefined; // which would tell of the streams that are closed here
 await client.close();
 console.log(JSON.stringify(report));

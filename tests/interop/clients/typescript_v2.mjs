@@ -1,10 +1,11 @@
 // Uses a server as a client written with version 2 of the official TypeScript SDK does, and reports what it saw.
 //
-// typescript_v2.mjs MODE COMMAND [ARGUMENT ...], where MODE is auto, legacy or a modern revision.
+// typescript_v2.mjs MODE COMMAND [ARGUMENT ...], where MODE is auto, legacy or a modern revision; instead of a command,
+// the address of a server over HTTP, which ends in /sse for HTTP+SSE.
 
 import { EventEmitter, once } from "node:events";
 
-import { Client, LOG_LEVEL_META_KEY } from "@modelcontextprotocol/client";
+import { Client, LOG_LEVEL_META_KEY, SSEClientTransport, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 
 const NOTES = "interop://notes";
@@ -45,7 +46,13 @@ const call = async (name, given = {}, options = {}) => {
 };
 const read = async (uri) => (await client.readResource({ uri })).contents[0];
 
-await client.connect(new StdioClientTransport({ command, args }));
+const way = () => {
+  if (!command.startsWith("http")) return new StdioClientTransport({ command, args });
+  const url = new URL(command);
+  return command.endsWith("/sse") ? new SSEClientTransport(url) : new StreamableHTTPClientTransport(url);
+};
+const transport = way();
+await client.connect(transport);
 const modern = client.getProtocolEra() === "modern";
 const { name, version } = client.getServerVersion();
 report.revision = client.getNegotiatedProtocolVersion();
@@ -110,5 +117,7 @@ await listening?.close();
 
 report.timeout = await call("climb", { steps: 0 }, { timeout: 500 }).catch(() => call("stopped"));
 
+await transport.terminateSession?.();
+client.onerror = undefined; // which would tell of the streams that are closed here
 await client.close();
 console.log(JSON.stringify(report));

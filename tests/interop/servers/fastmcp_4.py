@@ -24,4 +24,10 @@ async def book(room: str, ctx: Context) -> str | InputRequiredResult:
     return inn.booked(room, data) if data else f"{room}: {stay.action}"
 
 
-server.run(show_banner=False)
+match inn.way:
+    case "stdio":
+        server.run(show_banner=False)
+    case "sse":
+        server.run("sse", show_banner=False, port=inn.port)
+    case _:
+        server.run("http", show_banner=False, port=inn.port, **inn.http_options)

@@ -1,6 +1,7 @@
 """What the inns of all Python SDKs have in common: their decorators have the same names."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,12 @@ NOTES = "interop://notes"
 CITIES = ["Oslo", "Osaka", "Paris"]
 
 pages = {NOTES: "Bring a coat."}
+
+
+#: How to serve: stdio, http, http-json, http-stateless or sse.
+way = sys.argv[1] if sys.argv[1:] else "stdio"
+port = int(sys.argv[2]) if sys.argv[2:] else 0
+http_options = {"json_response": way == "http-json", "stateless_http": way == "http-stateless"}
 
 
 class Forecast(BaseModel):
@@ -75,6 +82,7 @@ def furnish(server: Any, context: type, tool_error: type[Exception], announce_ch
     async def stopped() -> str:
         """Says so when a climb has been cancelled."""
         await asyncio.wait_for(was_cancelled.wait(), 30)
+        was_cancelled.clear()
         return "stopped"
 
     @server.tool()

@@ -5,7 +5,7 @@ from mcp.server.fastmcp import Context, FastMCP
 from mcp.server.fastmcp.exceptions import ToolError
 from mcp.types import Completion
 
-server = FastMCP(inn.NAME, instructions=inn.INSTRUCTIONS)
+server = FastMCP(inn.NAME, instructions=inn.INSTRUCTIONS, port=inn.port, **inn.http_options)
 inn.furnish(server, Context, ToolError, lambda ctx: ctx.session.send_resource_updated(inn.NOTES))
 
 
@@ -20,4 +20,4 @@ async def complete(_reference, argument, _context) -> Completion:
     return Completion(values=inn.complete(argument.value))
 
 
-server.run()
+server.run("streamable-http" if inn.way.startswith("http") else inn.way)

@@ -25,4 +25,10 @@ async def complete(_reference, argument, _context) -> Completion:
     return Completion(values=inn.complete(argument.value))
 
 
-server.run()
+match inn.way:
+    case "stdio":
+        server.run()
+    case "sse":
+        server.run("sse", port=inn.port)
+    case _:
+        server.run("streamable-http", port=inn.port, **inn.http_options)

@@ -1,116 +1,173 @@
 // The inn, written with version 1 of the official TypeScript SDK.
 
+import { randomUUID } from "node:crypto";
 import { EventEmitter, once } from "node:events";
 
+import { InMemoryEventStore } from "@modelcontextprotocol/sdk/examples/shared/inMemoryEventStore.js";
 import { completable } from "@modelcontextprotocol/sdk/server/completable.js";
+import { createMcpExpressApp } from "@modelcontextprotocol/sdk/server/express.js";
 import { McpServer, ResourceTemplate } from "@modelcontextprotocol/sdk/server/mcp.js";
+import { SSEServerTransport } from "@modelcontextprotocol/sdk/server/sse.js";
 import { StdioServerTransport } from "@modelcontextprotocol/sdk/server/stdio.js";
+import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
 import { SubscribeRequestSchema, UnsubscribeRequestSchema } from "@modelcontextprotocol/sdk/types.js";
 import { z } from "zod";
 
 const NOTES = "interop://notes";
 const CITIES = ["Oslo", "Osaka", "Paris"];
 
-const server = new McpServer(
-  { name: "inn", version: "1.0.0" },
-  { capabilities: { logging: {}, resources: { subscribe: true } }, instructions: "A small inn, for trying clients." },
-);
 const pages = { [NOTES]: "Bring a coat." };
-const subscribed = new Set();
-const seen = new EventEmitter();
+const seen = new EventEmitter().setMaxListeners(0);
 let stops = 0;
 
 const text = (said) => ({ content: [{ type: "text", text: said }] });
 const complete = (value) => CITIES.filter((city) => city.startsWith(value));
 
-server.registerTool("greet", { inputSchema: { name: z.string() } }, ({ name }) => text(`Hello, ${name}!`));
+function open() {
+  const server = new McpServer(
+    { name: "inn", version: "1.0.0" },
+    { capabilities: { logging: {}, resources: { subscribe: true } }, instructions: "A small inn, for trying clients." },
+  );
+  const subscribed = new Set();
 
-server.registerTool(
-  "forecast",
-  {
-    inputSchema: { city: z.string(), days: z.number().int().default(3) },
-    outputSchema: { city: z.string(), celsius: z.array(z.number().int()) },
-  },
-  ({ city, days }) => {
-    const structuredContent = { city, celsius: [...Array(days).keys()] };
-    return { ...text(JSON.stringify(structuredContent)), structuredContent };
-  },
-);
+  server.registerTool("greet", { inputSchema: { name: z.string() } }, ({ name }) => text(`Hello, ${name}!`));
 
-server.registerTool("refuse", { inputSchema: { reason: z.string() } }, ({ reason }) => {
-  throw new Error(reason);
-});
-
-// Reports each step, and then waits for "release".
-server.registerTool("climb", { inputSchema: { steps: z.number().int() } }, async ({ steps }, extra) => {
-  for (let step = 1; step <= steps; step++) {
-    if (extra._meta?.progressToken === undefined) break;
-    const params = { progressToken: extra._meta.progressToken, progress: step, total: steps, message: `step ${step}` };
-    await extra.sendNotification({ method: "notifications/progress", params });
-  }
-  extra.signal.addEventListener("abort", () => {
-    stops++;
-    seen.emit("stop");
-  });
-  await once(seen, "release", { signal: extra.signal });
-  return text(`climbed ${steps} steps`);
-});
-
-server.registerTool("release", {}, () => {
-  seen.emit("release");
-  return text("released");
-});
-
-// Says so when a climb has been cancelled.
-server.registerTool("stopped", {}, async () => {
-  if (!stops) await once(seen, "stop");
-  return text("stopped");
-});
-
-server.registerTool("book", { inputSchema: { room: z.string() } }, async ({ room }) => {
-  const { action, content } = await server.server.elicitInput({
-    message: `How long do you stay in ${room}?`,
-    requestedSchema: {
-      type: "object",
-      properties: { nights: { type: "integer" }, breakfast: { type: "boolean" } },
-      required: ["nights", "breakfast"],
+  server.registerTool(
+    "forecast",
+    {
+      inputSchema: { city: z.string(), days: z.number().int().default(3) },
+      outputSchema: { city: z.string(), celsius: z.array(z.number().int()) },
     },
+    ({ city, days }) => {
+      const structuredContent = { city, celsius: [...Array(days).keys()] };
+      return { ...text(JSON.stringify(structuredContent)), structuredContent };
+    },
+  );
+
+  server.registerTool("refuse", { inputSchema: { reason: z.string() } }, ({ reason }) => {
+    throw new Error(reason);
   });
-  if (action !== "accept") return text(`${room}: ${action}`);
-  return text(`${room}: ${content.nights} nights, breakfast ${content.breakfast}`);
-});
 
-server.registerTool("announce", { inputSchema: { text: z.string() } }, async ({ text: data }) => {
-  await server.server.sendLoggingMessage({ level: "info", data });
-  return text("announced");
-});
+  // Reports each step, and then waits for "release".
+  server.registerTool("climb", { inputSchema: { steps: z.number().int() } }, async ({ steps }, extra) => {
+    for (let step = 1; step <= steps; step++) {
+      if (extra._meta?.progressToken === undefined) break;
+      const params = { progressToken: extra._meta.progressToken, progress: step, total: steps, message: `step ${step}` };
+      await extra.sendNotification({ method: "notifications/progress", params });
+    }
+    extra.signal.addEventListener("abort", () => {
+      stops++;
+      seen.emit("stop");
+    });
+    await once(seen, "release", { signal: extra.signal });
+    return text(`climbed ${steps} steps`);
+  });
 
-server.registerTool("rewrite", { inputSchema: { text: z.string() } }, async ({ text: said }) => {
-  pages[NOTES] = said;
-  if (subscribed.has(NOTES)) await server.server.sendResourceUpdated({ uri: NOTES });
-  return text("rewritten");
-});
+  server.registerTool("release", {}, () => {
+    seen.emit("release");
+    return text("released");
+  });
 
-server.registerResource("notes", NOTES, {}, ({ href }) => ({ contents: [{ uri: href, text: pages[NOTES] }] }));
-server.registerResource("dot", "interop://dot", { mimeType: "image/png" }, ({ href }) => ({
-  contents: [{ uri: href, mimeType: "image/png", blob: "iVBORw0K" }],
-}));
-const cities = new ResourceTemplate("interop://cities/{city}", { list: undefined, complete: { city: complete } });
-server.registerResource("cities", cities, {}, ({ href }, { city }) => ({
-  contents: [{ uri: href, text: `${city} is a city.` }],
-}));
+  // Says so when a climb has been cancelled.
+  server.registerTool("stopped", {}, async () => {
+    if (!stops) await once(seen, "stop");
+    stops = 0;
+    return text("stopped");
+  });
 
-server.registerPrompt("plan", { argsSchema: { city: completable(z.string(), complete) } }, ({ city }) => ({
-  messages: [{ role: "user", content: { type: "text", text: `Plan a day in ${city}.` } }],
-}));
+  server.registerTool("book", { inputSchema: { room: z.string() } }, async ({ room }) => {
+    const { action, content } = await server.server.elicitInput({
+      message: `How long do you stay in ${room}?`,
+      requestedSchema: {
+        type: "object",
+        properties: { nights: { type: "integer" }, breakfast: { type: "boolean" } },
+        required: ["nights", "breakfast"],
+      },
+    });
+    if (action !== "accept") return text(`${room}: ${action}`);
+    return text(`${room}: ${content.nights} nights, breakfast ${content.breakfast}`);
+  });
 
-server.server.setRequestHandler(SubscribeRequestSchema, ({ params }) => {
-  subscribed.add(params.uri);
-  return {};
-});
-server.server.setRequestHandler(UnsubscribeRequestSchema, ({ params }) => {
-  subscribed.delete(params.uri);
-  return {};
-});
+  server.registerTool("announce", { inputSchema: { text: z.string() } }, async ({ text: data }) => {
+    await server.server.sendLoggingMessage({ level: "info", data });
+    return text("announced");
+  });
 
-await server.connect(new StdioServerTransport());
+  server.registerTool("rewrite", { inputSchema: { text: z.string() } }, async ({ text: said }) => {
+    pages[NOTES] = said;
+    seen.emit("rewrite");
+    return text("rewritten");
+  });
+  seen.on("rewrite", () => {
+    if (subscribed.has(NOTES)) server.server.sendResourceUpdated({ uri: NOTES });
+  });
+
+  server.registerResource("notes", NOTES, {}, ({ href }) => ({ contents: [{ uri: href, text: pages[NOTES] }] }));
+  server.registerResource("dot", "interop://dot", { mimeType: "image/png" }, ({ href }) => ({
+    contents: [{ uri: href, mimeType: "image/png", blob: "iVBORw0K" }],
+  }));
+  const cities = new ResourceTemplate("interop://cities/{city}", { list: undefined, complete: { city: complete } });
+  server.registerResource("cities", cities, {}, ({ href }, { city }) => ({
+    contents: [{ uri: href, text: `${city} is a city.` }],
+  }));
+
+  server.registerPrompt("plan", { argsSchema: { city: completable(z.string(), complete) } }, ({ city }) => ({
+    messages: [{ role: "user", content: { type: "text", text: `Plan a day in ${city}.` } }],
+  }));
+
+  server.server.setRequestHandler(SubscribeRequestSchema, ({ params }) => {
+    subscribed.add(params.uri);
+    return {};
+  });
+  server.server.setRequestHandler(UnsubscribeRequestSchema, ({ params }) => {
+    subscribed.delete(params.uri);
+    return {};
+  });
+  server.server.onclose = () => subscribed.clear();
+  return server;
+}
+
+async function openSession(isJson) {
+  const transport = new StreamableHTTPServerTransport({
+    sessionIdGenerator: randomUUID,
+    enableJsonResponse: isJson,
+    eventStore: new InMemoryEventStore(),
+    onsessioninitialized: (id) => sessions.set(id, transport),
+    onsessionclosed: (id) => sessions.delete(id),
+  });
+  await open().connect(transport);
+  return transport;
+}
+
+const [way = "stdio", port] = process.argv.slice(2);
+const sessions = new Map();
+
+if (way === "stdio") {
+  await open().connect(new StdioServerTransport());
+} else {
+  const app = createMcpExpressApp();
+  app.use(({ method, path }, _response, next) => {
+    console.log(method, path);
+    next();
+  });
+  app.all("/mcp", async (request, response) => {
+    if (way === "sse") return response.sendStatus(404);
+    const id = request.headers["mcp-session-id"];
+    if (id !== undefined && !sessions.has(id)) return response.sendStatus(404);
+    const transport = sessions.get(id) ?? (await openSession(way === "http-json"));
+    await transport.handleRequest(request, response, request.body);
+  });
+  app.get("/sse", async (_request, response) => {
+    const transport = new SSEServerTransport("/messages", response);
+    sessions.set(transport.sessionId, transport);
+    response.on("close", () => sessions.delete(transport.sessionId));
+    await open().connect(transport);
+  });
+  app.post("/messages", async (request, response) => {
+    await sessions.get(request.query.sessionId).handlePostMessage(request, response, request.body);
+  });
+  app.listen(Number(port), "127.0.0.1", (error) => {
+    if (error) throw error;
+    console.log(`Listening on port ${port}`);
+  });
+}

@@ -1,8 +1,20 @@
 // The inn, written with version 2 of the official TypeScript SDK.
 
+import { randomUUID } from "node:crypto";
 import { EventEmitter, once } from "node:events";
+import { createServer } from "node:http";
+import { pipeline, Readable } from "node:stream";
 
-import { acceptedContent, completable, inputRequired, McpServer, ResourceTemplate } from "@modelcontextprotocol/server";
+import {
+  acceptedContent,
+  completable,
+  createMcpHandler,
+  inputRequired,
+  isLegacyRequest,
+  McpServer,
+  ResourceTemplate,
+  WebStandardStreamableHTTPServerTransport,
+} from "@modelcontextprotocol/server";
 import { serveStdio } from "@modelcontextprotocol/server/stdio";
 import { z } from "zod";
 
@@ -11,7 +23,7 @@ const CITIES = ["Oslo", "Osaka", "Paris"];
 const Stay = z.object({ nights: z.number().int(), breakfast: z.boolean() });
 
 const pages = { [NOTES]: "Bring a coat." };
-const seen = new EventEmitter();
+const seen = new EventEmitter().setMaxListeners(0);
 let stops = 0;
 
 const text = (said) => ({ content: [{ type: "text", text: said }] });
@@ -64,6 +76,7 @@ function open() {
   // Says so when a climb has been cancelled.
   server.registerTool("stopped", {}, async () => {
     if (!stops) await once(seen, "stop");
+    stops = 0;
     return text("stopped");
   });
 
@@ -84,7 +97,7 @@ function open() {
 
   server.registerTool("rewrite", { inputSchema: z.object({ text: z.string() }) }, async ({ text: said }) => {
     pages[NOTES] = said;
-    await server.server.sendResourceUpdated({ uri: NOTES });
+    await announceChange(server);
     return text("rewritten");
   });
 
@@ -107,4 +120,59 @@ function open() {
   return server;
 }
 
-serveStdio(open);
+const sessions = new Map();
+
+// Legacy clients with a session each: one way that its documentation shows, beside the stateless one.
+async function serveSession(request) {
+  const id = request.headers.get("mcp-session-id");
+  if (id !== null && !sessions.has(id)) return new Response(null, { status: 404 });
+  let transport = sessions.get(id);
+  if (transport === undefined) {
+    transport = new WebStandardStreamableHTTPServerTransport({
+      sessionIdGenerator: randomUUID,
+      onsessioninitialized: (each) => sessions.set(each, transport),
+      onsessionclosed: (each) => sessions.delete(each),
+    });
+    await open().connect(transport);
+  }
+  return transport.handleRequest(request);
+}
+
+// What @modelcontextprotocol/node would do.
+async function answer(request, response, serve) {
+  console.log(request.method, request.url);
+  const gone = new AbortController();
+  response.on("close", () => gone.abort());
+  const answered = await serve(
+    new Request(`http://${request.headers.host}${request.url}`, {
+      method: request.method,
+      headers: request.headers,
+      body: request.method === "POST" ? Readable.toWeb(request) : undefined,
+      duplex: "half",
+      signal: gone.signal,
+    }),
+  );
+  response.writeHead(answered.status, Object.fromEntries(answered.headers));
+  response.flushHeaders();
+  if (answered.body === null) response.end();
+  else pipeline(Readable.fromWeb(answered.body), response, () => {});
+}
+
+const [way = "stdio", port] = process.argv.slice(2);
+let announceChange = (server) => server.server.sendResourceUpdated({ uri: NOTES });
+
+if (way === "stdio") {
+  serveStdio(open);
+} else {
+  const modern = createMcpHandler(open, { legacy: way === "http-sessions" ? "reject" : "stateless" });
+  const hasSession = async (request) => way === "http-sessions" && (await isLegacyRequest(request));
+  const serve = async (request) => ((await hasSession(request)) ? serveSession(request) : modern.fetch(request));
+  const announceInSession = announceChange;
+  announceChange = async (server) => {
+    modern.notify.resourceUpdated(NOTES);
+    if (way === "http-sessions") await announceInSession(server);
+  };
+  createServer((request, response) => answer(request, response, serve)).listen(Number(port), "127.0.0.1", () => {
+    console.log(`Listening on port ${port}`);
+  });
+}

@@ -1,0 +1,22 @@
+"""How the tests are shared out among workers: those that look at the same visit go to the same one."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+
+def group_of(nodeid: str) -> str:
+    """A module's tests with the same parameters are together; every other test is on its own."""
+    test, _, parameters = nodeid.partition("[")
+    return f"{test.partition('::')[0]}[{parameters}" if parameters else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    # Imported like this because it has no types.
+    scheduler = import_module("xdist.scheduler").LoadScopeScheduling(config, log)
+    scheduler._split_scope = group_of
+    return scheduler
