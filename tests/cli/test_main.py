@@ -1,76 +1,98 @@
-"""The console script: what it says when something is missing or wrong."""
+"""The console script: help at once, one message for what fails, and a clear word if something is not installed."""
 
 from __future__ import annotations
 
+import builtins
+import subprocess
 import sys
 from typing import Any
 
 import click
 import pytest
 
-from mcpipe.cli import commands
-from mcpipe.cli.main import main
+from mcpipe.cli import app
+from mcpipe.cli.overview import NEEDS_PACKAGES, OVERVIEW
 from mcpipe.errors import UsageError
 from mcpipe.version import __version__
+from tests.cli.kit import PYTHON, here, mcpipe, on_terminal
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
-    """The code, or the words, that the program ends with."""
-    monkeypatch.setattr(sys, "argv", ["anything", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    return caught.value.code
+@pytest.mark.parametrize("words", [[], ["-h"], ["--help"]])
+def test_help_teaches(words: list[str]) -> None:
+    assert here(*words) == (0, OVERVIEW, "")
 
 
-@pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help_teaches(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str) -> None:
-    assert run(monkeypatch, option) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("Usage: mcpipe ")
-    assert "serve" in out
+@pytest.mark.parametrize("words", [["-v", "--help"], ["--no-color", "-h"]])
+def test_help_is_the_same_behind_other_options(words: list[str]) -> None:
+    assert here(*words) == (0, OVERVIEW, "")
 
 
-def test_the_version_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(monkeypatch, "--version") == 0
-    assert __version__ in capsys.readouterr().out
+def test_help_loads_none_of_the_libraries() -> None:
+    program = (
+        "import sys; sys.argv = ['mcpipe', '--help']; from mcpipe.cli.main import main; main(); "
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == OVERVIEW
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    assert loaded & {"click", "rich", "msgspec", "asyncio", "json", "logging", "pathlib", "subprocess"} == set()
 
 
-def test_an_unknown_command_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(monkeypatch, "nothing") == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "nothing" in captured.err
+def test_help_fits_every_terminal() -> None:
+    assert max(map(len, OVERVIEW.splitlines())) <= 80
+    assert on_terminal("--help", columns=80).out == OVERVIEW
+
+
+def test_it_runs_as_a_module_and_as_a_script() -> None:
+    assert mcpipe("--version").out.startswith(f"mcpipe {__version__}\n")
+    done = subprocess.run(
+        [PYTHON, "-c", "from mcpipe.cli.main import main; main()", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith(f"mcpipe {__version__}\n")
+
+
+@pytest.mark.parametrize("words", [["nothing"], ["--nothing"], ["tools", "--nothing"], ["ping", "-n", "x"]])
+def test_what_it_does_not_know_is_wrong_usage(words: list[str]) -> None:
+    done = here(*words)
+    assert (done.code, done.out) == (2, "")
+    assert "Error: " in done.err
+    assert "Try 'mcpipe" in done.err
 
 
 def test_an_error_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     @click.command()
-    def fail() -> None:
-        raise UsageError("That cannot work.")
+    @click.argument("word")
+    def fail(word: str) -> None:
+        raise UsageError(f"{word} cannot work.")
 
-    monkeypatch.setattr(commands, "cli", fail)
-    assert run(monkeypatch) == "Error: That cannot work."
-
-
-def test_other_errors_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    @click.command()
-    def fail() -> None:
-        raise ValueError("a bug")
-
-    monkeypatch.setattr(commands, "cli", fail)
-    monkeypatch.setattr(sys, "argv", ["anything"])
-    with pytest.raises(ValueError, match="a bug"):
-        main()
+    monkeypatch.setattr(app, "cli", fail)
+    assert here("This") == (2, "", "Error: This cannot work.\n")
 
 
-def test_without_its_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "mcpipe.cli.commands")
-    monkeypatch.setitem(sys.modules, "click", None)
-    said = run(monkeypatch)
-    assert said == "The command line needs one more package. Install it with: pip install 'mcpipe[cli]'"
+@pytest.mark.parametrize("library", ["click", "rich", "msgspec"])
+def test_without_its_libraries_it_says_what_to_install(library: str) -> None:
+    program = f"import sys; sys.modules[{library!r}] = None; from mcpipe.cli.main import main; main()"
+    for words, wanted in ((["tools"], (2, "", NEEDS_PACKAGES)), (["--help"], (0, OVERVIEW, ""))):
+        done = subprocess.run([PYTHON, "-c", program, *words], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == wanted
+
+
+def test_a_library_that_is_missing_is_named_by_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "mcpipe.cli.app":
+            raise ModuleNotFoundError("No module named 'click'", name="click")
+        return usual(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert here("tools") == (2, "", NEEDS_PACKAGES)
 
 
 def test_another_module_that_is_missing_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "mcpipe.cli.commands")
-    monkeypatch.setitem(sys.modules, "mcpipe.server.logs", None)
+    monkeypatch.setitem(sys.modules, "mcpipe.cli.running", None)
     with pytest.raises(ModuleNotFoundError):
-        main()
+        here("tools")

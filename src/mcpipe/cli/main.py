@@ -1,23 +1,34 @@
-"""``mcpipe``: the commands."""
+"""``mcpipe``: the console script, and ``python -m mcpipe``."""
 
 from __future__ import annotations
 
+import os
 import sys
-
-from mcpipe.errors import McpipeError
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; the console script."""
+    """Run the command line, and exit as it says.
+
+    The help that everyone reads first is printed without the libraries that the commands are made with.
+    """
+    from mcpipe.cli.overview import NEEDS_PACKAGES, OVERVIEW, PACKAGES
+
+    is_completing = "_MCPIPE_COMPLETE" in os.environ
+    if sys.argv[1:] in ([], ["-h"], ["--help"]) and not is_completing:
+        sys.stdout.write(OVERVIEW)
+        return
     try:
-        from mcpipe.cli.commands import cli
+        from mcpipe.cli.app import cli
+        from mcpipe.cli.running import guarded
     except ModuleNotFoundError as error:
-        if error.name != "click":
+        if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
-        sys.exit("The command line needs one more package. Install it with: pip install 'mcpipe[cli]'")
-    try:
-        cli(prog_name="mcpipe")
-    except McpipeError as error:
-        sys.exit(f"Error: {error}")
+        sys.stderr.write(NEEDS_PACKAGES)
+        sys.exit(2)
+    if is_completing:
+        from mcpipe.cli.completing import answer
+
+        sys.exit(answer(os.environ["_MCPIPE_COMPLETE"]))
+    sys.exit(guarded(cli))

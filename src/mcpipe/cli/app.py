@@ -1,0 +1,138 @@
+"""The command ``mcpipe`` itself: its options, and its commands, each loaded when it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mcpipe.cli.overview import COMMANDS, OVERVIEW
+from mcpipe.cli.running import BROKEN_PIPE, GlobalOptions
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+__all__ = ["LazyGroup", "cli", "remember_globals", "versions"]
+
+#: What the package can use, in the order in which it is shown.
+_PACKAGES = ("msgspec", "click", "rich", "uvicorn", "httptools", "aiohttp", "jsonschema-rs", "pydantic", "uvloop")
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name only, and where they are."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one."""
+        home = COMMANDS.get(cmd_name)
+        if home is None:
+            return None
+        module, _, name = home.partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is meant; if there is none, say which one could be."""
+        name = args[0]
+        if name not in COMMANDS and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, COMMANDS, n=1)
+            more = f" Did you mean '{near[0]}'?" if near else " 'mcpipe --help' lists all of them."
+            ctx.fail(f"There is no command {name!r}.{more}")
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What the word may become: options, or names of commands, none of which is loaded for that."""
+        from mcpipe.cli.completing import commands
+
+        return [*commands(incomplete), *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. If nobody reads what it prints any more, it ends without a word, as every program does."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What is still buffered goes nowhere, and the interpreter does not complain about it when it ends.
+            with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
+                os.dup2(nowhere.fileno(), sys.stdout.fileno())
+            return BROKEN_PIPE
+        return result
+
+    def get_help(self, ctx: click.Context) -> str:
+        """The text that is there already."""
+        return OVERVIEW.rstrip()
+
+
+def versions() -> str:
+    """The versions of everything that takes part, in lines."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    from mcpipe.revisions import REVISIONS
+    from mcpipe.version import __version__
+
+    lines = [
+        f"mcpipe {__version__}",
+        f"revisions: {', '.join(map(str, REVISIONS))}",
+        f"python {platform.python_version()} on {platform.system()} {platform.machine()}",
+    ]
+    for package in _PACKAGES:
+        try:
+            lines.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            lines.append(f"{package} is not installed")
+    return "\n".join(lines)
+
+
+def _show_versions(ctx: click.Context, _: click.Parameter, wanted: Any) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(versions())
+        ctx.exit()
+
+
+def remember_globals(
+    options: GlobalOptions, *, verbose: int, trace: bool, log_file: str | None, config: str | None, no_color: bool
+) -> None:
+    """Add what was said at one of the two places where global options may stand."""
+    from mcpipe.cli.output import set_color
+
+    options.verbose += verbose
+    options.trace = options.trace or trace
+    options.log_file = log_file or options.log_file
+    options.config = config or options.config
+    if no_color:
+        options.color = False
+        set_color(False)
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-v", "--verbose", count=True, help="Say more: once what happens, twice everything.")
+@click.option("--trace", is_flag=True, help="Show every message, in both directions, with secrets masked.")
+@click.option("--log-file", metavar="FILE", help="Write the log, and the trace, to this file.")
+@click.option("--config", metavar="FILE", help="Look up the names of servers in this file only.")
+@click.option("--no-color", is_flag=True, help="Use no colours.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_versions,
+    help="Show versions: of mcpipe, the protocol and its packages.",
+)
+@click.pass_context
+def cli(
+    ctx: click.Context, *, verbose: int, trace: bool, log_file: str | None, config: str | None, no_color: bool
+) -> None:
+    """The Model Context Protocol on the command line: look at a server, use it, or run one."""
+    options = ctx.ensure_object(GlobalOptions)
+    remember_globals(options, verbose=verbose, trace=trace, log_file=log_file, config=config, no_color=no_color)

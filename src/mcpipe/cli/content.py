@@ -1,0 +1,305 @@
+"""What a server gives: text to stdout, data as JSON, and pictures, sounds and other bytes to files.
+
+A pipe or a file gets text as it is, to the byte. A terminal gets it cleaned, as it would obey what is in it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mcpipe.cli.output import clean_line, complain, print_json, print_text, say
+from mcpipe.errors import DecodeError, UsageError
+from mcpipe.types.content import (
+    AudioContent,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+)
+from mcpipe.types.prompts import PromptMessage
+from mcpipe.types.resources import ResourceContents
+from mcpipe.types.tools import CallToolResult
+
+__all__ = ["Shelf", "plain", "print_contents", "print_messages", "print_result", "say_failure"]
+
+#: The usual endings, which the system's table may lack or have several of.
+_ENDINGS = {
+    "image/png": ".png",
+    "image/jpeg": ".jpg",
+    "image/gif": ".gif",
+    "image/webp": ".webp",
+    "image/svg+xml": ".svg",
+    "audio/wav": ".wav",
+    "audio/mpeg": ".mp3",
+    "audio/ogg": ".ogg",
+    "application/pdf": ".pdf",
+    "application/json": ".json",
+    "application/zip": ".zip",
+    "text/plain": ".txt",
+}
+#: Names that are tried, one after the other, and characters of each.
+_MAX_TRIES = 10_000
+_MAX_STEM = 60
+#: Bytes of a picture that is shown in a terminal.
+_MAX_SHOWN = 16 * 1024 * 1024
+#: Characters that kitty takes at once.
+_CHUNK = 4096
+
+
+class Shelf:
+    """Where bytes go: to files that were not there before.
+
+    ``output`` is a file, a folder, ``-`` for stdout, or None for the current folder; ``stem`` begins the names that
+    are made up. What goes where is said on stderr.
+    """
+
+    def __init__(self, output: str | None, stem: str) -> None:
+        self.output = output
+        self._stem = _harmless(stem) or "content"
+        self._is_used = False
+        path = Path(output or ".")
+        self._folder = path if output is None or output.endswith("/") or path.is_dir() else None
+        if output in (None, "-"):
+            return
+        folder = self._folder or path.parent
+        if not folder.is_dir():
+            raise UsageError(f"--output {output}: there is no folder {str(folder)!r}.")
+        if self._folder is None and os.path.lexists(path):
+            raise UsageError(f"--output {output}: that file is there already, and is not overwritten.")
+
+    def put(self, content: bytes, mime_type: str | None, name: str = "") -> None:
+        """Keep some bytes; ``name`` is what somebody else calls them."""
+        if self.output == "-":
+            _write(content)
+            return
+        kind = clean_line(mime_type or "of no known type", 80)
+        path = self._write_new(content, _ending(mime_type), _harmless(name))
+        say(f"Saved {len(content):,} bytes ({kind}) as {path}.")
+
+    def _write_new(self, content: bytes, ending: str, name: str) -> Path:
+        for path in (self._candidate(number, ending, name) for number in range(1, _MAX_TRIES)):
+            try:
+                with path.open("xb") as file:
+                    file.write(content)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
+            self._is_used = True
+            return path
+        raise UsageError("There are too many files of that name already: give another place with --output.")
+
+    def _candidate(self, number: int, ending: str, name: str) -> Path:
+        if self._folder is None:
+            path = Path(self.output or "")
+            # The first one has the name that the user gave, and the others one like it.
+            return path if number == 1 and not self._is_used else path.with_stem(f"{path.stem}-{number + 1}")
+        if name:
+            path = Path(name)
+            ending = path.suffix or ending
+            return self._folder / (f"{path.stem}{ending}" if number == 1 else f"{path.stem}-{number}{ending}")
+        return self._folder / f"{self._stem}-{number}{ending}"
+
+
+# --- Results of tools ---
+
+
+def print_result(result: CallToolResult, shelf: Shelf) -> None:
+    """Print what a tool returned. Text that only repeats the structured content is not printed beside it."""
+    structured = result.structured_content
+    texts = [block.text for block in result.content if isinstance(block, TextContent)]
+    is_repeated = structured is not None and _repeats(texts, structured)
+    # Some servers wrap what is not an object, so that it is one. A text is better read without.
+    is_wrapped_text = len(texts) == 1 and structured == {"result": texts[0]}
+    for block in result.content:
+        if isinstance(block, TextContent) and is_repeated and not is_wrapped_text:
+            continue
+        _print_block(block, shelf)
+    if structured is not None and not is_wrapped_text:
+        _print_data(structured)
+
+
+def say_failure(result: CallToolResult, tool: str) -> None:
+    """Say on stderr why a tool failed, in its own words."""
+    texts = [block.text for block in result.content if isinstance(block, TextContent)]
+    said = "\n".join(texts).strip()
+    if not said and result.structured_content is not None:
+        said = msgspec.json.encode(result.structured_content).decode()
+    complain(said or f"The tool {tool} says that it failed, and not why.")
+
+
+def plain(value: Any) -> Any:
+    """A result as data: as it came, with the content blocks that are not known here."""
+    return _with_unknown(msgspec.to_builtins(value))
+
+
+def print_contents(contents: Sequence[ResourceContents], shelf: Shelf) -> None:
+    """Print the contents of a resource. A place that the user gave gets them all; a terminal gets no bytes."""
+    for part in contents:
+        is_kept = shelf.output not in (None, "-") or (not part.is_text and _is_tty() and shelf.output is None)
+        if is_kept:
+            shelf.put(_bytes_of(part), part.mime_type, _name_of(part.uri))
+        elif part.text is not None:
+            _print_text(part.text, is_exact=True)
+        else:
+            _write(_bytes_of(part))
+
+
+def print_messages(messages: Iterable[PromptMessage], shelf: Shelf) -> None:
+    """Print the messages of a prompt: at a terminal under the name of who speaks, elsewhere one after the other."""
+    for number, message in enumerate(messages):
+        if _is_tty():
+            print_text(f"{message.role}:", style="bold")
+        elif number:
+            _write(b"\n")
+        _print_block(message.content, shelf)
+
+
+def _print_block(block: ContentBlock, shelf: Shelf) -> None:
+    match block:
+        case TextContent(text=text):
+            _print_text(text)
+        case ImageContent(data=data, mime_type=mime_type):
+            image = _decoded(data, "a picture")
+            if shelf.output is not None or not _show(image):
+                shelf.put(image, mime_type)
+        case AudioContent(data=data, mime_type=mime_type):
+            shelf.put(_decoded(data, "a sound"), mime_type)
+        case ResourceLink():
+            named = " ".join(filter(None, [block.title or block.name, block.mime_type and f"({block.mime_type})"]))
+            _print_text(f"{clean_line(block.uri)}  {clean_line(named)}".rstrip())
+        case EmbeddedResource(resource=ResourceContents(text=str(text))):
+            _print_text(text)
+        case EmbeddedResource(resource=resource):
+            shelf.put(_bytes_of(resource), resource.mime_type, _name_of(resource.uri))
+        case _:
+            _print_data(block.data)
+
+
+def _repeats(texts: list[str], structured: Any) -> bool:
+    """Whether the texts say nothing but the structured content, as the protocol wants it for older clients."""
+    values = [structured]
+    if isinstance(structured, dict) and len(structured) == 1:
+        values += structured.values()
+    for value in values:
+        if len(texts) == 1 and _means(texts[0], value):
+            return True
+        if isinstance(value, list) and len(texts) == len(value) and all(map(_means, texts, value)):
+            return True
+    return False
+
+
+def _means(text: str, value: Any) -> bool:
+    if isinstance(value, str) and text == value:
+        return True
+    try:
+        return bool(msgspec.json.decode(text) == value)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+
+
+def _with_unknown(data: Any) -> Any:
+    match data:
+        case {"type": "mcpipe/unknown", "data": dict(block)}:
+            return block
+        case {"content": list(blocks)}:
+            return {**data, "content": [_with_unknown(block) for block in blocks]}
+        case {"content": dict(block)}:
+            return {**data, "content": _with_unknown(block)}
+        case {"messages": list(messages)}:
+            return {**data, "messages": [_with_unknown(message) for message in messages]}
+    return data
+
+
+# --- Bytes ---
+
+
+def _bytes_of(part: ResourceContents) -> bytes:
+    return (part.text or "").encode() if part.blob is None else _decoded(part.blob, f"{part.uri!a}")
+
+
+def _decoded(data: str, what: str) -> bytes:
+    from base64 import b64decode
+
+    try:
+        return b64decode(data, validate=True)
+    except ValueError:
+        raise DecodeError(f"The server sent {what} that is not in base64.") from None
+
+
+def _harmless(name: str) -> str:
+    """A name that others chose as one for a file of ours: in this folder, not hidden, not long."""
+    kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip(".-")
+    stem, dot, ending = kept.rpartition(".")
+    if not dot:
+        return kept[:_MAX_STEM]
+    return f"{stem[:_MAX_STEM]}.{ending[:10]}"
+
+
+def _name_of(uri: str) -> str:
+    from urllib.parse import unquote
+
+    path = unquote(uri.partition("?")[0]).replace(":", "/").replace("\\", "/")
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _ending(mime_type: str | None) -> str:
+    kind = (mime_type or "").partition(";")[0].strip().lower()
+    if kind in _ENDINGS:
+        return _ENDINGS[kind]
+    from mimetypes import guess_extension
+
+    return guess_extension(kind) or ".bin"
+
+
+# --- Writing ---
+
+
+def _is_tty() -> bool:
+    return sys.stdout.isatty()
+
+
+def _print_text(text: str, *, is_exact: bool = False) -> None:
+    if _is_tty():
+        print_text(text.removesuffix("\n"))
+    else:
+        _write(text.encode() if is_exact or text.endswith("\n") else f"{text}\n".encode())
+
+
+def _print_data(data: Any) -> None:
+    if _is_tty():
+        print_json(data)
+    else:
+        _write(msgspec.json.encode(data) + b"\n")
+
+
+def _write(content: bytes) -> None:
+    sys.stdout.flush()  # what was printed before stands before
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+def _show(image: bytes) -> bool:
+    """Show a picture in the terminal, if that says clearly that it can."""
+    if not _is_tty() or len(image) > _MAX_SHOWN or os.environ.get("TMUX"):
+        return False
+    data = b64encode(image)
+    if os.environ.get("TERM") in ("xterm-kitty", "xterm-ghostty") and image.startswith(b"\x89PNG\r\n\x1a\n"):
+        chunks = [data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK)]
+        for number, chunk in enumerate(chunks, 1):
+            head = b"a=T,f=100," if number == 1 else b""
+            _write(b"\x1b_G%sm=%d;%s\x1b\\" % (head, number < len(chunks), chunk))
+    elif os.environ.get("TERM_PROGRAM") in ("iTerm.app", "WezTerm"):
+        _write(b"\x1b]1337;File=inline=1;size=%d:%s\x07" % (len(image), data))
+    else:
+        return False
+    _write(b"\n")
+    return True

@@ -1,0 +1,197 @@
+"""``mcpipe tools``, ``resources`` and ``prompts``: what a server has.
+
+The lists are taken as the server writes them, also what this package does not know: whoever debugs a server wants to
+see it, and an entry with a fault does not hide the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mcpipe.cli.output import print_json, print_table, print_text, say
+from mcpipe.cli.target import Target, server_command
+from mcpipe.errors import ProtocolError, RemoteError, UsageError
+
+if TYPE_CHECKING:
+    from mcpipe.cli.schemas import Field
+    from mcpipe.client.client import Client
+
+__all__ = ["entries", "find", "prompts", "resources", "tools"]
+
+#: Pages of one list. Who has more is going round in circles.
+_MAX_PAGES = 1000
+_METHOD_NOT_FOUND = -32601
+#: Characters of a description, and of a tool's signature, in a table.
+_LONGEST = 160
+_WIDEST = 48
+
+_as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print everything the server says, as one JSON document."
+)
+
+
+@server_command()
+@_as_json
+@click.option("--schema", metavar="NAME", help="Show the arguments of this tool instead.")
+async def tools(target: Target, *, as_json: bool, schema: str | None) -> None:
+    """List the tools of a server.
+
+    \b
+    mcpipe tools -- python weather.py
+    mcpipe tools --schema forecast -- python weather.py
+    mcpipe tools --json -s http://127.0.0.1:8000/mcp
+    """
+    from mcpipe.cli.schemas import fields_of, signature_of
+
+    async with target.connect() as client:
+        found = await entries(client, "tools/list", "tools")
+    if schema is not None:
+        tool = find(found, schema, "tool")
+        if as_json:
+            print_json(tool.get("inputSchema"))
+        else:
+            _show_fields(signature_of(schema, tool.get("inputSchema")), tool, fields_of(tool.get("inputSchema")))
+    elif as_json:
+        print_json({"tools": found})
+    else:
+        rows = [(signature_of(_text(tool, "name"), tool.get("inputSchema"), _WIDEST), _summary(tool)) for tool in found]
+        _show(["TOOL", "DESCRIPTION"], rows, "tools")
+
+
+@server_command()
+@_as_json
+async def resources(target: Target, *, as_json: bool) -> None:
+    """List the resources of a server, and its templates.
+
+    \b
+    mcpipe resources -- python weather.py
+    mcpipe resources --json -- python weather.py
+    """
+    async with target.connect() as client:
+        found = await entries(client, "resources/list", "resources")
+        templates = await entries(client, "resources/templates/list", "resourceTemplates")
+    if as_json:
+        print_json({"resources": found, "resourceTemplates": templates})
+        return
+    rows = [
+        (_text(each, "uri") or _text(each, "uriTemplate"), _text(each, "name"), _text(each, "mimeType"), _summary(each))
+        for each in (*found, *templates)
+    ]
+    _show(["URI", "NAME", "TYPE", "DESCRIPTION"], rows, "resources")
+
+
+@server_command()
+@_as_json
+@click.option("--schema", metavar="NAME", help="Show the arguments of this prompt instead.")
+async def prompts(target: Target, *, as_json: bool, schema: str | None) -> None:
+    """List the prompts of a server.
+
+    \b
+    mcpipe prompts -- python weather.py
+    mcpipe prompts --schema plan -- python weather.py
+    """
+    async with target.connect() as client:
+        found = await entries(client, "prompts/list", "prompts")
+    if schema is not None:
+        prompt = find(found, schema, "prompt")
+        if as_json:
+            print_json(prompt.get("arguments", []))
+        else:
+            _show_fields(_call(prompt), prompt, _arguments(prompt))
+    elif as_json:
+        print_json({"prompts": found})
+    else:
+        _show(["PROMPT", "DESCRIPTION"], [(_call(prompt), _summary(prompt)) for prompt in found], "prompts")
+
+
+async def entries(client: Client, method: str, key: str) -> list[dict[str, Any]]:
+    """All entries of a list, from all pages, as the server wrote them; none if it does not know such a list."""
+    found: list[dict[str, Any]] = []
+    cursor, seen = None, set[str]()
+    while True:
+        try:
+            page = await client.request(method, {} if cursor is None else {"cursor": cursor})
+        except RemoteError as error:
+            if error.code == _METHOD_NOT_FOUND and not found:
+                return []
+            raise
+        items = page.get(key) if isinstance(page, dict) else None
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise ProtocolError(f"The server answered {method} without a list of objects in {key!r}.")
+        found += items
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            return found
+        if not isinstance(cursor, str) or cursor in seen or len(seen) >= _MAX_PAGES:
+            raise ProtocolError(f"The pages of {method} have no end, or are more than {_MAX_PAGES}.")
+        seen.add(cursor)
+
+
+def find(found: Sequence[dict[str, Any]], name: str, what: str) -> dict[str, Any]:
+    """The entry of this name; `UsageError`, with the names that it could have been, if there is none."""
+    for entry in found:
+        if entry.get("name") == name:
+            return entry
+    from difflib import get_close_matches
+
+    names = [_text(entry, "name") for entry in found]
+    near = get_close_matches(name, names, n=3)
+    if near:
+        hint = f"Did you mean {' or '.join(near)}?"
+    else:
+        hint = f"It has {', '.join(names[:20])}{' …' if len(names) > 20 else ''}." if names else "It has none at all."
+    raise UsageError(f"The server has no {what} {name!r}. {hint}")
+
+
+def _show(columns: Sequence[str], rows: Sequence[Sequence[str]], what: str) -> None:
+    if rows:
+        print_table(columns, rows)
+    else:
+        say(f"The server has no {what}.")
+
+
+def _show_fields(call: str, entry: dict[str, Any], fields: list[Field]) -> None:
+    print_text(call, style="bold")
+    if about := _text(entry, "description") or _text(entry, "title"):
+        print_text(about)
+    print_text()
+    if fields:
+        rows = [
+            (field.name, field.kind, "yes" if field.is_required else "", field.default, field.description)
+            for field in fields
+        ]
+        print_table(["ARGUMENT", "TYPE", "REQUIRED", "DEFAULT", "DESCRIPTION"], rows)
+    else:
+        print_text("It takes no arguments.")
+
+
+def _arguments(prompt: dict[str, Any]) -> list[Field]:
+    from mcpipe.cli.schemas import Field
+
+    listed = prompt.get("arguments")
+    return [
+        Field(_text(each, "name"), "string", each.get("required") is True, "", _text(each, "description"))
+        for each in (listed if isinstance(listed, list) else ())
+        if isinstance(each, dict)
+    ]
+
+
+def _call(prompt: dict[str, Any]) -> str:
+    words = [field.name if field.is_required else f"{field.name}?" for field in _arguments(prompt)]
+    return f"{_text(prompt, 'name')}({', '.join(words)})"
+
+
+def _summary(entry: dict[str, Any]) -> str:
+    """The first paragraph of a description; it may be many pages long, for models."""
+    from mcpipe.cli.output import clean_line
+
+    about = _text(entry, "description") or _text(entry, "title")
+    return clean_line(about.strip().partition("\n\n")[0], _LONGEST)
+
+
+def _text(entry: dict[str, Any], name: str) -> str:
+    value = entry.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,43 @@
+"""A server whose lists are what its argument says: how they should not be."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+MODE = sys.argv[1]
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    if method == "initialize":
+        info = {"name": "lists", "version": "1"}
+        return {"result": {"protocolVersion": params["protocolVersion"], "capabilities": {}, "serverInfo": info}}
+    if method == "ping":
+        return {"result": {}}
+    if method == "server/discover" or MODE == "unknown":
+        return {"error": {"code": -32601, "message": "Method not found"}}
+    key = {"tools/list": "tools", "resources/list": "resources", "prompts/list": "prompts"}.get(method, "other")
+    pages: dict[str, Any] = {
+        "empty": {key: []},
+        "circle": {key: [], "nextCursor": "again"},
+        "number": {key: [], "nextCursor": 5},
+        "none": {},
+        "text": {key: "many"},
+        "texts": {key: ["one"]},
+        "odd": {key: [{"name": 5, "arguments": [7, {"name": "a"}]}, {"name": "good", "arguments": 5, "title": "Good"}]},
+    }
+    if MODE == "late" and "cursor" in params:
+        return {"error": {"code": -32601, "message": "No more"}}
+    if MODE == "late":
+        return {"result": {key: [{"name": "one"}], "nextCursor": "2"}}
+    if MODE == "failing":
+        return {"error": {"code": -32603, "message": f"No {key} today"}}
+    return {"result": pages[MODE]}
+
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        reply = answer(message["method"], message.get("params") or {})
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply}), flush=True)

@@ -1,0 +1,117 @@
+"""``mcpipe serve`` at addresses, as a process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from mcpipe.cli.main import main
+from mcpipe.errors import ConnectError
+from mcpipe.sync import connect
+
+PATIENCE = 60.0
+ALPHA, BETA = "alpha-token", "beta-token"
+FILE = """
+print("while it is imported")
+from mcpipe import Server
+
+server = Server("weather")
+
+@server.tool
+def forecast(city: str) -> str:
+    print("while it runs")
+    return f"sun in {city}"
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with TemporaryDirectory() as path:  # that of pytest may be too long for a socket
+        (Path(path) / "weather.py").write_text(FILE, encoding="utf-8")
+        yield Path(path)
+
+
+@contextmanager
+def serving(folder: Path, count: int, *options: str) -> Iterator[list[str]]:
+    """A process that serves at so many addresses; stopped in the end, when it must have gone well."""
+    command = [sys.executable, "-m", "mcpipe", "serve", "weather.py", *options]
+    process = subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    timer = threading.Timer(PATIENCE, process.kill)
+    timer.start()
+    try:
+        assert process.stderr is not None
+        addresses = []
+        for line in process.stderr:
+            if "Serving at " in line:
+                addresses.append(line.partition("Serving at ")[2].strip())
+                if len(addresses) == count:
+                    break
+        yield addresses
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors
+        assert output.splitlines()[0] == "while it is imported"
+    finally:
+        timer.cancel()
+        process.kill()
+        process.communicate()
+
+
+def forecast(address: str, **options: str) -> str:
+    with connect(address, **options) as client:  # type: ignore[arg-type]
+        return str(client.call_tool("forecast", {"city": "Oslo"}).content[0].text)  # type: ignore[union-attr]
+
+
+@pytest.mark.req("STR-1")
+def test_it_serves_at_several_addresses_at_once(folder: Path) -> None:
+    options = ["--unix", "w.sock", "--tcp", "127.0.0.1:0", "--tcp", ":0", "--http", "127.0.0.1:0", "--http", ":0/here"]
+    with serving(folder, 5, *options) as addresses:
+        assert addresses[0] == "unix:w.sock"
+        assert [address.rpartition("/")[2] for address in addresses[3:]] == ["mcp", "here"]
+        for address in [f"unix:{folder / 'w.sock'}", *addresses[1:]]:
+            assert forecast(address) == "sun in Oslo"
+    assert not (folder / "w.sock").exists()
+
+
+@pytest.mark.req("HTP-4")
+def test_tokens_come_from_a_file(folder: Path) -> None:
+    (folder / "tokens").write_text("# of alice\nalpha-token\n\n  beta-token \n", encoding="utf-8")
+    with serving(folder, 1, "--http", ":0", "--token-file", "tokens") as (address,):
+        assert forecast(address, token=ALPHA) == "sun in Oslo"
+        assert forecast(address, token=BETA) == "sun in Oslo"
+        for token in ("#", "gamma-token"):
+            with pytest.raises(ConnectError, match="401"):
+                forecast(address, token=token)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--token-file", "tokens"], "give --http as well"),
+        (["--http", ":0", "--token-file", "tokens"], "There is no token in tokens"),
+        (["--tcp", "nowhere"], "needs a port"),
+        (["--unix", ""], "needs the path of a file"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(
+    folder: Path, options: list[str], what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "tokens").write_text("# none\n", encoding="utf-8")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["mcpipe", "serve", "weather.py", *options])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code not in (0, None)
+    assert what in str(ended.value.code) + capsys.readouterr().err

@@ -1,0 +1,201 @@
+"""What a person is shown, and asked for, before a server of a project is used."""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+
+from mcpipe.cli import consent
+from mcpipe.cli.consent import settle
+from mcpipe.config import NotTrusted, discover_config
+from mcpipe.errors import UsageError
+from tests.cli.kit import PYTHON, Done, mcpipe, on_terminal
+
+WEATHER = '''
+import os, sys
+from mcpipe import Server
+
+server = Server("weather")
+
+@server.tool
+def variables() -> str:
+    """What it was given."""
+    return f"A={os.environ.get('A')} B={os.environ.get('B')} in {os.getcwd()}"
+
+server.run()
+'''
+ALLOW = "Allow that, now and from now on? [y/N]: "
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "CLAUDE_CONFIG_DIR", "COPILOT_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    (folder / ".vscode").mkdir(parents=True)
+    (folder / "weather.py").write_text(WEATHER)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def configure(project: Path, inputs: list[Any] | None = None, **raw: Any) -> None:
+    entry = {"command": PYTHON, "args": ["weather.py"], **raw}
+    document = {"servers": {"it": entry}, "inputs": inputs or []}
+    (project / ".vscode" / "mcp.json").write_bytes(msgspec.json.encode(document))
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a person in front of this process says, one after the other."""
+    given: list[Any] = []
+    monkeypatch.setattr(consent, "is_terminal", lambda: True)
+    monkeypatch.setattr(click, "confirm", lambda *_, **__: given.pop(0))
+    monkeypatch.setattr(click, "prompt", lambda *_, **__: given.pop(0))
+    return given
+
+
+def at_terminal(*words: str, typed: list[tuple[str, str]]) -> Done:
+    done = on_terminal(*words, typed=typed, columns=300)
+    return Done(done.code, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", done.out))
+
+
+def test_a_command_is_shown_confirmed_and_remembered(project: Path, home: Path) -> None:
+    configure(project, env={"A": "plain", "KEY": "hunter2", "B": "${GONE:-default}"}, inheritEnv=["V"])
+    done = at_terminal("call", "variables", "-s", "it", typed=[(ALLOW, "y\n")])
+    assert done.code == 0
+    shown = done.out.partition(ALLOW)[0].splitlines()
+    assert shown == [
+        f"{project}/.vscode/mcp.json, a file of this project, names the server 'it' and wants to run:",
+        "",
+        f"  {PYTHON} weather.py",
+        f"  in {project}",
+        "  with V of your environment",
+        "  with A: plain",
+        "  with KEY: ***",
+        "  with B: ${GONE:-default}",
+        "",
+    ]
+    assert f"A=plain B=default in {project}" in done.out
+    file = home / ".local" / "state" / "mcpipe" / "trusted.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    # From now on it is used without a word, at a terminal or not.
+    assert ALLOW not in at_terminal("call", "variables", "-s", "it", typed=[]).out
+    assert mcpipe("call", "variables", "-s", "it").code == 0
+    # Until it is another one.
+    configure(project, env={"A": "other"})
+    assert mcpipe("call", "variables", "-s", "it").code == 2
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n"])
+def test_what_is_not_allowed_does_not_run(project: Path, home: Path, answer: str) -> None:
+    configure(project)
+    done = at_terminal("tools", "-s", "it", typed=[(ALLOW, answer)])
+    assert done.code == 2
+    assert "Error: The server 'it' was not used, as you did not allow it." in done.out
+    assert not (home / ".local").exists()
+
+
+def test_an_address_is_shown_and_confirmed(project: Path) -> None:
+    document = {"servers": {"it": {"url": "http://127.0.0.1:1/mcp", "headers": {"Authorization": "Bearer ${PATH}"}}}}
+    (project / ".vscode" / "mcp.json").write_bytes(msgspec.json.encode(document))
+    done = at_terminal("tools", "-s", "it", typed=[(ALLOW, "n\n")])
+    assert "names the server 'it' and wants to reach:\n\n  http://127.0.0.1:1/mcp\n" in done.out
+    assert "  with Authorization: Bearer ${PATH}\n" in done.out
+
+
+def test_everything_that_has_an_effect_is_shown(project: Path) -> None:
+    (project / ".env").write_text("LD_PRELOAD=x")
+    configure(project, args=["-c", "print(1)\nprint(2)"], cwd="sub\x1b[2K", envFile=".env", inheritEnv=True)
+    done = on_terminal("tools", "-s", "it", typed=[(ALLOW, "n\n")], columns=300)
+    assert f"  {PYTHON} -c 'print(1)\\nprint(2)'\n  in sub\\x1b[2K\n" in done.out
+    assert "  with the variables in .env\n  with all variables of your environment\n" in done.out
+
+
+def test_without_a_terminal_it_is_refused_with_what_to_do(project: Path) -> None:
+    configure(project)
+    done = mcpipe("tools", "-s", "it", stdin="y\n")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        f"Error: In {project}/.vscode/mcp.json, server 'it': a project's file wants to start a command, and you have "
+        "not agreed to that. Use it once in a terminal, where you are asked: mcpipe probe -s it. Or allow it with "
+        "--yes, or name the file: --config on the command line, load_config(path) in Python.\n"
+    )
+
+
+def test_yes_is_for_once(project: Path) -> None:
+    configure(project)
+    assert mcpipe("tools", "--yes", "-s", "it").code == 0
+    assert mcpipe("tools", "-s", "it").code == 2
+
+
+def test_inputs_are_asked_for(project: Path) -> None:
+    inputs = [
+        {"id": "a", "type": "promptString", "description": "Your \x1b[2Jkey", "password": True},
+        {"id": "b", "type": "pickString", "options": ["x", "y"], "default": "y"},
+    ]
+    configure(project, inputs, env={"A": "${input:a}", "B": "${input:b}"})
+    typed = [("Your \\x1b[2Jkey: ", "hunter2\n"), ("b (x, y) [y]: ", "z\n"), ("b (x, y) [y]: ", "\n")]
+    done = at_terminal("call", "variables", "-s", "it", typed=[(ALLOW, "y\n"), *typed])
+    assert done.code == 0
+    assert "A=hunter2 B=y" in done.out
+    assert done.out.count("hunter2") == 1  # the answer of the server, and no echo of what was typed
+
+
+def test_inputs_without_a_terminal_are_variables(project: Path) -> None:
+    configure(project, [{"id": "my-key"}], env={"A": "${input:my-key}"})
+    done = mcpipe("call", "variables", "--yes", "-s", "it")
+    assert done.code == 2
+    assert "it needs the input 'my-key'. Use it in a terminal, where you are asked, or set MCPIPE_INPUT" in done.err
+    assert "A=1" in mcpipe("call", "variables", "--yes", "-s", "it", env={"MCPIPE_INPUT_MY_KEY": "1"}).out
+
+
+# --- The same in this process ---
+
+
+def test_an_entry_is_settled(project: Path, answers: list[Any]) -> None:
+    (project / ".env").write_text("")
+    configure(project, [{"id": "a"}], env={"A": "${input:a}"}, envFile=".env", inheritEnv=["V"])
+    entry = discover_config()["it"]
+    answers += [False]
+    with pytest.raises(UsageError, match="The server 'it' was not used, as you did not allow it"):
+        settle(entry)
+    answers += [True, "1"]
+    _, options = settle(entry).connect_arguments()
+    assert options == {"env": {"A": "1"}, "cwd": str(project), "inherit_env": ("V",)}
+    answers += ["2"]
+    assert settle(entry).usable().env == {"A": "2"}
+    assert answers == []
+
+
+def test_addresses_and_whole_environments_are_settled(project: Path, answers: list[Any]) -> None:
+    for inherited in (True, False):
+        configure(project, inheritEnv=inherited)
+        answers += [True]
+        assert settle(discover_config()["it"]).is_allowed()
+    configure(project, type="http", url="http://x", headers={"A": "b"})
+    answers += [True]
+    assert settle(discover_config()["it"]).connect_arguments() == ("http://x", {"headers": {"A": "b"}})
+
+
+def test_nobody_is_asked_without_a_terminal(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consent, "is_terminal", lambda: False)
+    configure(project, [{"id": "a", "options": ["x"]}], env={"A": "${input:a}"})
+    entry = discover_config()["it"]
+    assert settle(entry) == entry
+    with pytest.raises(NotTrusted):
+        settle(entry).connect_arguments()
+    assert settle(entry, yes=True) == entry.consented()

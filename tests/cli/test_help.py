@@ -1,0 +1,80 @@
+"""Help: every command teaches with examples, and they work as they are printed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import pytest
+
+from mcpipe.cli.app import cli
+from mcpipe.cli.overview import COMMANDS, OVERVIEW
+from tests.cli.kit import here, mcpipe, serving
+from tests.repo.source import ROOT
+
+# Their examples ask, or do not end by themselves: they are run where these commands are tested.
+INTERACTIVE = {"shell", "demo", "serve", "listen"}
+ADDRESS = "http://127.0.0.1:8000/mcp"
+
+
+def command(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    return found
+
+
+def examples(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip().startswith("mcpipe ")]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_begins_with_what_the_command_does_and_has_an_example(name: str) -> None:
+    done = here(name, "--help")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"Usage: mcpipe {name} ")
+    assert [line for line in examples(done.out) if line.startswith(f"mcpipe {name}")], done.out
+    assert here(name, "-h") == done
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_explained(name: str) -> None:
+    for param in command(name).params:
+        if isinstance(param, click.Option) and not param.hidden:
+            assert param.help, param.name
+            assert param.help.rstrip("]").endswith((".", ")")) or "[" in param.help, param.help
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[tuple[Path, str]]:
+    """A folder with the server that the examples speak of, and the address of one that runs."""
+    with TemporaryDirectory() as name, serving("--http", "127.0.0.1:0") as (address,):
+        folder = Path(name)
+        shutil.copy(ROOT / "examples" / "weather.py", folder)
+        yield folder, address
+
+
+@pytest.mark.parametrize("name", [*sorted(set(COMMANDS) - INTERACTIVE), "overview"])
+def test_the_examples_work_as_they_are_printed(name: str, place: tuple[Path, str]) -> None:
+    folder, address = place
+    env = {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(folder),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+        "XDG_STATE_HOME": str(folder / "state"),
+    }
+    for line in examples(OVERVIEW if name == "overview" else here(name, "--help").out):
+        words = shlex.split(line.replace(ADDRESS, address))[1:]
+        if name in ("overview", "remove", "servers"):
+            mcpipe("add", "weather", "--", "python", "weather.py", cwd=folder, env=env)
+        if name == "add":
+            mcpipe("remove", words[1], cwd=folder, env=env)
+        done = mcpipe(*words, cwd=folder, env=env)
+        assert done.code == 0, (line, done)
+        # That server has nothing to complete.
+        assert done.out or name in ("add", "remove", "complete"), line

@@ -1,0 +1,33 @@
+"""``mcpipe ping``."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.cli.kit import LEGACY, WEATHER, here
+
+
+@pytest.mark.parametrize("server", [WEATHER, LEGACY], ids=["modern", "legacy"])
+def test_a_server_answers(server: list[str]) -> None:
+    done = here("ping", *server)
+    assert (done.code, done.err) == (0, "")
+    assert re.fullmatch(r"1: answered in \d+\.\d ms\n", done.out)
+
+
+def test_it_is_asked_as_often_as_wanted() -> None:
+    done = here("ping", "-n", "3", "--interval", "0.001", *LEGACY)
+    lines = done.out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["1", "2", "3", "3 answers"]
+    assert re.fullmatch(r"3 answers: [\d.]+ ms at best, [\d.]+ ms in the middle, [\d.]+ ms at worst", lines[-1])
+
+
+def test_json_is_one_document() -> None:
+    done = here("ping", "-n", "2", "--interval", "0.001", "--json", *LEGACY)
+    assert done.json["revision"] == "2025-06-18"
+    assert len(done.json["seconds"]) == 2
+
+
+def test_a_number_that_is_none_is_refused() -> None:
+    assert here("ping", "-n", "0", *LEGACY) == (2, "", "Error: --count is 0: it must be at least 1.\n")

@@ -1,0 +1,225 @@
+"""``mcpipe probe``: what a server is, and why it cannot be reached."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from mcpipe.revisions import REVISIONS
+from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, here, mcpipe, on_terminal, serving
+
+ALL = [str(revision) for revision in REVISIONS]
+
+
+def broken(how: str) -> list[str]:
+    return ["--", PYTHON, str(SERVERS / "broken.py"), how]
+
+
+def pairs(text: str) -> dict[str, str]:
+    """What is printed in two columns, by its names."""
+    found: dict[str, str] = {}
+    name, width = "", 0
+    for line in text.splitlines():
+        if line and not line.startswith(" "):
+            name, _, value = line.partition(" ")
+            width = len(line) - len(value.lstrip())
+            found[name] = value.strip()
+        elif line:
+            found[name] += f"\n{line[width:]}"
+    return found
+
+
+def test_a_modern_server() -> None:
+    done = here("probe", *WEATHER)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[0] == "weather 1.0"
+    shown = pairs(done.out)
+    assert shown["transport"] == "stdio"
+    assert shown["era"] == "modern: it answered server/discover"
+    assert shown["revision"] == ALL[0]
+    assert shown["offers"] == ", ".join(ALL)
+    assert shown["abilities"] == (
+        "tools (listChanged), resources (listChanged, subscribe), prompts (listChanged), logging"
+    )
+    assert shown["has"] == "2 tools, 0 resources, 1 resource template, 1 prompt"
+    assert shown["instructions"] == "Forecasts for a few cities."
+    assert shown["start-up"].startswith("ready after ")
+    assert ", first message after " in shown["start-up"]
+    assert shown["answers"].startswith("in ")
+    assert shown["memory"].endswith(" MiB in 1 process")
+    assert shown["stdout"] == "clean: nothing but messages"
+
+
+def test_a_legacy_server_is_asked_for_each_revision() -> None:
+    report = here("probe", "--json", *LEGACY).json
+    assert report["era"] == "legacy"
+    assert report["found"] == "it answered server/discover with error -32601 (Method not found), and then initialize"
+    assert report["revision"] == "2025-06-18"
+    assert report["offers"] == ["2025-06-18", "2025-03-26"]
+    assert report["server"] == {"name": "old", "version": "0.1"}
+    assert report["capabilities"] == {"tools": {}}
+    assert report["counts"] == {"tools": 2, "resources": 0, "resourceTemplates": 0, "prompts": 0}
+    assert (report["bad_lines"], report["first_bad_line"], report["stderr"]) == (0, None, [])
+    assert report["memory"] > 1_000_000
+    assert report["processes"] == 1
+    assert 0 < report["first_answer_after"] <= report["ready_after"]
+    assert report["answers_in"] > 0
+
+
+def test_quick_connects_once() -> None:
+    assert here("probe", "--quick", "--json", *LEGACY).json["offers"] == ["2025-06-18"]
+    done = here("probe", "--quick", "--json", "--revision", "2025-03-26", "--trace", *WEATHER)
+    assert done.json["found"] == "it was sent nothing but initialize, and answered"
+    assert done.err.count('"method":"initialize"') == 1
+
+
+def test_what_disturbs_is_told() -> None:
+    server = f"echo 'to stderr' >&2; echo noise; echo more; exec {PYTHON} {SERVERS / 'legacy.py'}"
+    done = here("probe", "--quick", "--", "sh", "-c", server)
+    assert (done.code, done.err) == (0, "")
+    shown = pairs(done.out)
+    assert shown["stdout"] == "2 lines that are no messages, the first: noise"
+    assert shown["stderr"] == "to stderr"
+
+
+def test_a_revision_that_ends_the_server_is_not_offered() -> None:
+    report = here("probe", "--json", *LEGACY, ALL[-1]).json
+    assert report["offers"] == ["2025-06-18", "2025-03-26"]
+
+
+def test_what_is_wrong_with_lines_is_logged_for_those_who_ask() -> None:
+    server = f"echo noise; exec {PYTHON} {SERVERS / 'legacy.py'}"
+    assert "A line from the server was passed over." in here("-v", "probe", "--quick", "--", "sh", "-c", server).err
+
+
+def test_a_list_that_fails_is_no_reason_to_fail() -> None:
+    done = here("probe", "--quick", "--", PYTHON, str(SERVERS / "lists.py"), "failing")
+    assert done.code == 0
+    shown = pairs(done.out)
+    assert shown["has"].startswith("tools: The peer answered tools/list with error -32603: No tools today., resources:")
+    assert shown["abilities"] == "none"
+
+
+def test_a_server_without_a_name_and_one_with_much_to_say() -> None:
+    server = (
+        "import json, sys\nfor line in sys.stdin:\n    m = json.loads(line)\n"
+        "    i = {'name': 'x', 'version': '1', 'title': 'The X'} if len(sys.argv) > 1 else None\n"
+        "    r = {'protocolVersion': '2025-06-18', 'capabilities': {'odd': 5}, 'serverInfo': i}\n"
+        "    r['instructions'] = 'y' * 900\n"
+        "    ok = {'initialize': r, 'ping': {}}.get(m['method'])\n"
+        "    e = {'error': {'code': -32601, 'message': 'No.'}}\n"
+        "    a = {'jsonrpc': '2.0', 'id': m.get('id'), **(e if ok is None else {'result': ok})}\n"
+        "    'id' in m and print(json.dumps(a), flush=True)\n"
+    )
+    done = here("probe", "--quick", "--", PYTHON, "-c", server)
+    assert done.out.startswith("A server without a name\n")
+    assert pairs(done.out)["abilities"] == "odd"
+    assert pairs(done.out)["instructions"] == "y" * 500 + "…"
+    assert pairs(here("probe", "--quick", "--", PYTHON, "-c", server, "named").out)["title"] == "The X"
+
+
+@pytest.mark.req("STR-1")
+def test_servers_at_addresses() -> None:
+    with TemporaryDirectory() as folder, serving("--unix", f"{folder}/s", "--tcp", ":0", "--http", ":0") as addresses:
+        unix, tcp, http = addresses
+        wanted = {unix: "unix", tcp: "tcp", http: "streamable-http", http.replace("/mcp", "/sse"): "http-sse"}
+        for address, transport in wanted.items():
+            report = here("probe", "--quick", "--json", "-s", address).json
+            assert (report["transport"], report["memory"]) == (transport, None)
+            assert report["counts"]["tools"] == 2
+        assert "Streamable HTTP" in here("probe", "--quick", "-s", http, "--revision", "2025-06-18").out
+        assert "HTTP+SSE" in here("probe", "--quick", "--sse", "-s", http.replace("/mcp", "/sse")).out
+        lost = here("probe", "-s", http.replace("/mcp", "/nothing"))
+        assert lost.code == 3
+        assert pairs(lost.err)["try"].startswith("Correct the path")
+
+
+# --- Servers that cannot be reached ---
+
+
+def failed(*words: str) -> tuple[dict[str, str], Any]:
+    """What is shown of a server that cannot be reached, and the same as JSON; the second line of it is blank."""
+    done = here("probe", *words)
+    assert (done.code, done.out) == (3, "")
+    sentence, _, rest = done.err.partition("\n\n")
+    assert sentence.startswith("Error: ")
+    document = here("probe", "--json", *words)
+    assert (document.code, document.err) == (3, "")
+    assert document.json["reached"] is False
+    return {**pairs(rest), "error": sentence.removeprefix("Error: ")}, document.json
+
+
+def test_a_program_that_does_not_exist() -> None:
+    shown, report = failed("-e", "PATH=/one:/two:/one", "--", "no-program-of-this-name")
+    assert shown["error"].endswith("there is no 'no-program-of-this-name' in the PATH.")
+    assert shown["PATH"] == "/one\n/two"
+    assert report["path"] == ["/one", "/two"]
+    assert report["program"] is None
+    assert shown["try"] == "Is it installed? Give its whole path, or add its folder to PATH."
+
+
+def test_a_server_that_exits() -> None:
+    shown, report = failed(*broken("variable"))
+    assert shown["ended"] == "exit code 2, in the spawn phase"
+    assert shown["program"] == sys.executable
+    assert shown["stderr"] == "Error: the environment variable WEATHER_API_KEY is not set"
+    assert shown["try"] == "A server gets few of your variables. Pass this one on: --inherit-env WEATHER_API_KEY"
+    assert (report["exit_code"], report["signal"], report["phase"]) == (2, None, "spawn")
+    assert report["path"]
+
+
+def test_a_server_that_is_killed() -> None:
+    shown, report = failed("--", "sh", "-c", "kill -9 $$")
+    assert shown["ended"] == "SIGKILL, in the spawn phase"
+    assert (report["exit_code"], report["signal"]) == (None, "SIGKILL")
+    assert shown["stderr"] == "empty"
+
+
+def test_a_server_that_talks_of_other_things() -> None:
+    shown, report = failed("--timeout", "1", *broken("chatty"))
+    assert shown["stdout"] == "2 lines that are no messages, the first: Starting up\\x1b[2J …"
+    assert shown["stderr"] == "ready"
+    assert shown["try"].splitlines()[0].endswith("Try: mcpipe probe -s http://127.0.0.1:3000/mcp")
+    assert report["bad_lines"] == 2
+    assert "(--timeout)" in shown["error"]
+
+
+def test_a_server_at_an_address_where_nobody_is() -> None:
+    shown, report = failed("-s", "tcp://127.0.0.1:1")
+    assert shown.keys() == {"error", "server", "try"}
+    assert (report["program"], report["path"]) == (None, [])
+
+
+def test_wrong_usage_is_not_a_finding() -> None:
+    assert here("probe", "--revision", "2025", *LEGACY).code == 2
+    assert here("probe").code == 2
+
+
+def test_a_server_that_is_lost_meanwhile() -> None:
+    server = 'import sys, runpy\nsys.stdin.readline()\nprint(\'{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":'
+    server += f'["{ALL[0]}"],"capabilities":{{}}}}}}\', flush=True)\nsys.exit(4)\n'
+    done = here("probe", "--quick", "--no-restart", "--", PYTHON, "-c", server)
+    assert done.code == 3
+    assert "Error: " in done.err
+
+
+# --- As people see it ---
+
+
+def test_it_fits_a_terminal() -> None:
+    done = on_terminal("probe", "--no-color", *WEATHER, columns=60)
+    assert done.code == 0
+    plain = done.out.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "")
+    assert max(map(len, plain.splitlines())) <= 60
+
+
+def test_a_failure_is_on_stderr_and_its_document_on_stdout(tmp_path: Path) -> None:
+    done = mcpipe("probe", *broken("module"), cwd=tmp_path)
+    assert (done.code, done.out) == (3, "")
+    assert "Install nothing_of_this_name where " in done.err
+    assert "Traceback" in done.err  # that of the server, quoted
+    assert mcpipe("probe", "--json", *broken("module"), cwd=tmp_path).json["exit_code"] == 1

@@ -1,0 +1,221 @@
+"""How commands end: their exit codes, Ctrl-C, a reader that has gone, and faults of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from unittest.mock import patch
+
+import click
+import pytest
+
+from mcpipe import errors
+from mcpipe.cli.overview import NEEDS_PACKAGES, OVERVIEW
+from mcpipe.cli.running import EXIT_CODES, GlobalOptions, exit_code_of, global_options, guarded, run, sentence_of
+from mcpipe.errors import McpipeError, RemoteError, ServerExited
+from tests.cli.kit import LEGACY, PATIENCE, PYTHON, WEATHER, here, mcpipe, on_terminal
+
+CODES = {
+    "UsageError": 2, "EncodeError": 2, "NotInRevision": 2, "ToolError": 1, "ConnectError": 3, "NoCommonRevision": 3,
+    "ServerExited": 3, "ServerDown": 3, "RequestLost": 3, "Closed": 3, "RequestCancelled": 3, "RemoteError": 4,
+    "HttpError": 4, "ProtocolError": 4, "DecodeError": 4, "RequestTimeout": 5, "RequestError": 4, "StateRefused": 4,
+    "McpipeError": 4,
+}  # fmt: skip
+
+
+def test_every_error_has_its_code() -> None:
+    assert CODES.keys() == set(errors.__all__)
+    for name, code in CODES.items():
+        kind = getattr(errors, name)
+        assert exit_code_of(kind.__new__(kind)) == code, name
+        assert code in EXIT_CODES
+
+
+def test_the_overview_names_the_codes_that_users_meet() -> None:
+    shown = OVERVIEW.partition("Exit codes:\n")[2]
+    assert {int(word) for word in shown.split() if word.isdigit()} == set(EXIT_CODES) - {70, 141}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["ping", *LEGACY], 0, ""),
+        (["tools", "--schema", "nothing", *LEGACY], 2, "The server has no tool 'nothing'."),
+        (["ping", "--", "false"], 3, "exited with code 1"),
+        (["ping", "--", "no-program-of-this-name"], 3, "could not be started"),
+        (["ping", "-s", "tcp://127.0.0.1:1"], 3, "nothing listens there"),
+        (["ping", "--timeout", "0.2", "--", "sleep", "100"], 3, "allow more (--timeout)"),
+    ],
+)
+def test_commands_end_with_the_code_that_is_promised(words: list[str], code: int, said: str) -> None:
+    done = here(*words)
+    assert done.code == code, done
+    assert said in done.err
+    assert "EraWaits" not in done.err
+
+
+def test_an_error_of_the_server_is_4() -> None:
+    server = (
+        "import sys, json\nfor line in sys.stdin:\n    m = json.loads(line)\n    ok = m['method'] == 'initialize'\n"
+    )
+    server += "    r = {'result': {'protocolVersion': '2025-06-18', 'capabilities': {}}}\n"
+    server += "    e = {'error': {'code': -32000, 'message': 'No.'}}\n"
+    server += "    'id' in m and print(json.dumps({'jsonrpc': '2.0', 'id': m['id'], **(r if ok else e)}), flush=True)\n"
+    done = here("tools", "--", PYTHON, "-c", server)
+    assert done == (4, "", "Error: The peer answered tools/list with error -32000: No.\n")
+
+
+def test_a_hint_leads_to_the_probe() -> None:
+    assert here("ping", "--", "false", "a b").err.endswith("\nTo find out more: mcpipe probe -- false 'a b'\n")
+
+
+def test_stderr_is_shown_once() -> None:
+    server = ["--", "sh", "-c", "echo on stderr >&2; exit 3"]
+    assert here("ping", *server).err.count("on stderr\n") == 1
+    quiet = here("ping", "-q", *server).err
+    assert "The end of its stderr:\non stderr\n" in quiet
+
+
+def test_a_sentence_is_in_the_words_of_the_command_line() -> None:
+    assert sentence_of(McpipeError("Wait (EraWaits.patience).")) == "Wait (--timeout)."
+    said = sentence_of(ServerExited("x", phase="spawn", exit_code=1, stderr_tail="secret"))
+    assert said == "The server `x` exited with code 1 during the spawn phase."
+
+
+def test_a_command_may_choose_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+    async def main() -> int | None:
+        await asyncio.sleep(0)
+        return 7
+
+    @click.command()
+    def choose() -> int:
+        return run(main())
+
+    assert _guarded(choose) == 7
+    assert capsys.readouterr() == ("", "")
+
+
+def test_nothing_returned_is_done() -> None:
+    async def main() -> None:
+        return None
+
+    @click.command()
+    def nothing() -> None:
+        assert run(main()) == 0
+
+    assert _guarded(nothing) == 0
+
+
+def test_what_an_abort_is() -> None:
+    @click.command()
+    def abort() -> None:
+        raise click.Abort
+
+    assert _guarded(abort) == 130
+
+
+def test_a_fault_of_ours_is_admitted(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    def fail() -> None:
+        raise KeyError("\x1b")
+
+    assert _guarded(fail) == 70
+    err = capsys.readouterr().err
+    assert "KeyError: '\\x1b'" in err
+    assert err.endswith("This is a fault in mcpipe: please report it.\n")
+
+
+def test_a_package_that_is_missing_is_no_fault_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    def fail() -> None:
+        raise ModuleNotFoundError("No module named 'rich'", name="rich")
+
+    assert _guarded(fail) == 2
+    assert capsys.readouterr().err == NEEDS_PACKAGES
+
+
+def test_wrong_usage_is_told_by_the_library(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    def fail() -> None:
+        raise click.UsageError("Not like this.")
+
+    assert _guarded(fail) == 2
+    assert "Error: Not like this." in capsys.readouterr().err
+
+
+def test_an_error_that_cannot_be_told_is_a_fault_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def fail() -> None:
+        raise RemoteError(1, "x")
+
+    def broken(*_: object) -> None:
+        raise OSError("stderr is gone")
+
+    monkeypatch.setattr("mcpipe.cli.output.complain", broken)
+    assert _guarded(fail) == 70
+
+
+def test_options_without_a_command_are_the_usual_ones() -> None:
+    assert global_options() == GlobalOptions()
+
+
+def _guarded(command: click.Command) -> int:
+    with patch("sys.argv", ["mcpipe"]):
+        return guarded(command)
+
+
+# --- As a process ---
+
+
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [PYTHON, "-m", "mcpipe", "tools", "--json", *WEATHER],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_results_are_on_stdout_and_nothing_else_is() -> None:
+    done = mcpipe("-vv", "--trace", "tools", "--json", *WEATHER)
+    assert [tool["name"] for tool in done.json["tools"]] == ["forecast", "measure"]
+    assert "-->" in done.err
+
+
+def test_ctrl_c_ends_the_command_and_its_server(tmp_path: Path) -> None:
+    server = f"echo $$ > {tmp_path}/pid; echo started >&2; exec sleep 100"
+    done = on_terminal("ping", "--", "sh", "-c", server, typed=[("started", "\x03")])
+    assert done.code == 130
+    assert "Traceback" not in done.out
+    assert "Error" not in done.out
+    _wait_for_end(int((tmp_path / "pid").read_text()))
+
+
+def test_ctrl_c_at_the_second_ping_keeps_what_was_printed() -> None:
+    done = on_terminal("ping", "-n", "100", "--interval", "100", *LEGACY, typed=[("1: answered", "\x03")])
+    assert done.code == 130
+    assert "Traceback" not in done.out
+
+
+def _wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    raise AssertionError(f"{pid} still runs")

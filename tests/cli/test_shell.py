@@ -1,0 +1,300 @@
+"""``mcpipe shell``, as its users run it: at a terminal, and with commands from a pipe."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, Done, here, mcpipe, on_terminal
+from tests.repo.source import ROOT
+
+KITCHEN = ["--", PYTHON, str(SERVERS / "kitchen.py")]
+CHANGING = ["--", PYTHON, str(SERVERS / "changing.py")]
+FALLING = ["--", PYTHON, str(SERVERS / "falling.py")]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, *lines: str, server: list[str] = WEATHER) -> Done:
+    """The shell in this process, with these lines from a pipe."""
+    text = "".join(f"{line}\n" for line in lines)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    words = server if server[0] != "--" else ["-q", *server]
+    return here("shell", *words)
+
+
+# --- Pipes ---
+
+
+def test_commands_come_through_a_pipe() -> None:
+    done = mcpipe("shell", *WEATHER, stdin="call forecast city=Oslo\n\n# a note\nread weather://Oslo/today\n")
+    assert done == (0, '["snow","sun","snow"]\nsnow', "")
+
+
+def test_the_exit_code_is_that_of_the_last_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = piped(monkeypatch, "call forecast city=Paris", "ping")
+    assert done.code == 1
+    assert done.err == "Error: There is no forecast for Paris. Known are Oslo, Rome.\n"
+    assert done.out.startswith("1: answered in ")
+    assert piped(monkeypatch, "call forecast city=Paris", "call nothing", "ping").code == 2
+    assert piped(monkeypatch, "read nothing://", "ping").code == 4
+
+
+def test_no_server_no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = piped(monkeypatch, "ping", server=["--", PYTHON, "-c", "raise SystemExit(9)"])
+    assert (done.code, done.out) == (3, "")
+    assert "mcpipe probe" in done.err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("tols", "There is no command 'tols'. Did you mean 'tools'?"),
+        ("xyz", "There is no command 'xyz'. 'help' lists them."),
+        ("forecast city=Oslo", "forecast is a tool: write 'call forecast'."),
+        ("call 'forecast", "That cannot be read: No closing quotation."),
+        ("help xyz", "There is no command, tool or prompt 'xyz'."),
+        ("call", "Missing argument 'TOOL'."),
+        ("log loud", "'loud' is not one of"),
+        ("unlisten 3", "Nothing with the number 3 listens."),
+        ("tools -s other", "No such option: -s"),
+    ],
+)
+def test_what_is_wrong_is_explained(monkeypatch: pytest.MonkeyPatch, line: str, said: str) -> None:
+    done = piped(monkeypatch, line)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+
+
+def test_help_is_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = piped(monkeypatch, "help", "help call", "help forecast", "help plan", "ping -h")
+    assert done.code == 0
+    assert "call       Call a tool.\n" in done.out
+    assert "\n  call forecast city=Oslo days=3\n" in done.out
+    assert "mcpipe" not in done.out
+    assert "city      string   yes" in done.out
+    assert "plan(city)" in done.out
+    assert "Usage: ping [OPTIONS]" in done.out
+
+
+def test_lists_and_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = piped(
+        monkeypatch, "tools", "resources", "prompts", "prompt plan city=Rome", "complete plan city=R", "exit", "xyz"
+    )
+    assert (done.code, done.err) == (0, "")
+    assert "forecast(city, days=3)" in done.out
+    assert "weather://{city}/today" in done.out
+    assert "Plan a day in Rome" in done.out
+
+
+def test_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = piped(monkeypatch, "info", "quit")
+    assert "identity      weather 1.0\n" in done.out
+    assert "restarts      0\n" in done.out
+    legacy = piped(monkeypatch, "info", server=LEGACY)
+    assert "(legacy)" in legacy.out
+    assert "abilities  tools" in legacy.out
+
+
+def test_a_server_in_another_place_and_connecting_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = piped(monkeypatch, "info", "reconnect", "info", "call forecast city=Rome")
+    pids = [line.split()[1] for line in done.out.splitlines() if line.startswith("process")]
+    assert len(set(pids)) == 2
+    assert done.out.endswith('["sun","sun","rain"]\n')
+
+
+def test_answers_are_given_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = piped(monkeypatch, "call order --answer name=Ada --answer size=small", server=KITCHEN)
+    assert json.loads(done.out)["data"]["name"] == "Ada"
+    whole = piped(monkeypatch, "call order", server=["--answer", "name=Bob", "--answer", "size=large", *KITCHEN])
+    assert json.loads(whole.out)["data"]["name"] == "Bob"
+    none = piped(monkeypatch, "call order", "ping", server=KITCHEN)
+    assert none.code == 2
+    assert "asks: How do you take it?" in none.err
+    assert "--answer has no name." in none.err
+
+
+def test_the_log_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = piped(monkeypatch, "call cook steps=1", "log debug", "call cook steps=1", server=KITCHEN)
+    assert done.out == "soup\nsoup\n"
+    assert done.err.count('{"dish":"soup"}') == 2
+    assert done.err.count("smells good") == 1
+
+
+def test_listening_goes_on_beside_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = piped(
+        monkeypatch, "listen --tools", "listen changing://now -n 3", "unlisten 1", "unlisten 1", server=CHANGING
+    )
+    assert done.code == 2
+    assert "Listening for changes of tools. 'unlisten 1' ends it.\n" in done.err
+    assert "Nothing with the number 1 listens." in done.err
+    assert done.out.count("The resource changing://now changed.\n") == 3
+    assert "The list of tools changed.\n" in done.out
+
+
+def test_listening_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = piped(monkeypatch, *["listen"] * 17, "unlisten", "listen", server=CHANGING)
+    assert done.err.count("Error: You listen 16 times already") == 1
+    assert done.err.count("'unlisten 1' ends it.") == 2
+
+
+def test_a_subscription_that_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = piped(monkeypatch, "listen --tools", "call nothing", server=["--", PYTHON, str(SERVERS / "partial.py")])
+    assert "The server ended the subscription." in done.err
+
+
+def test_a_server_that_crashes_is_told_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = piped(monkeypatch, "call fall", "call wait_for_news", "info", server=FALLING)
+    assert done.code == 3
+    assert "Error: " in done.err
+    assert "The server exited with code 7, after " in done.err
+    assert "It was started again, as process " in done.err
+    assert "restarts   1\n" in done.out
+
+
+def test_a_lost_server_ends_a_subscription(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ["--no-restart", *FALLING]
+    done = piped(monkeypatch, "listen --tools", "call fall", "ping", "reconnect", "ping", server=server)
+    assert done.code == 3
+    assert done.err.count("Error: ") >= 2
+    assert done.out.startswith("1: answered in ")
+
+
+# --- Terminals ---
+
+
+def test_a_session_at_a_terminal(home: Path) -> None:
+    done = on_terminal(
+        "shell",
+        *WEATHER,
+        typed=[
+            ("weather> ", "call forecast city=Oslo\n"),
+            ('["snow","sun","snow"]', ""),
+            ("weather> ", "  call forecast city=Secret\n"),
+            ("no forecast for Secret", ""),
+            ("weather> ", "\x04"),
+        ],
+    )
+    assert done.code == 0, done.out
+    assert "Connected to weather, " in done.out
+    file = home / "state" / "mcpipe" / "shell_history"
+    assert file.read_text() == "call forecast city=Oslo\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    again = on_terminal("shell", *WEATHER, typed=[("weather> ", "\x1b[A\n"), ('["snow","sun","snow"]', "exit\n")])
+    assert again.code == 0
+
+
+def test_no_history_is_kept_if_that_is_not_wanted(home: Path) -> None:
+    done = on_terminal(
+        "shell",
+        "--no-history",
+        *WEATHER,
+        typed=[("weather> ", "ping\n"), ("answered", ""), ("weather> ", "\x1b[A\n"), ("answered", "exit\n")],
+    )
+    assert done.code == 0
+    assert not (home / "state").exists()
+
+
+def test_tab_completes() -> None:
+    done = on_terminal(
+        "shell",
+        *KITCHEN,
+        typed=[
+            ("kitchen> ", "cal\ttyp\tuni\t"),
+            ("unit=", "f\ttext=a\n"),
+            ('"unit": "f"', ""),
+            ("kitchen> ", "prompt pl\tmeal=l\t\n"),
+            ("Plan a lunch for two.", ""),
+            ("kitchen> ", "read kitchen://m\t\n"),
+            ("soup", "exit\n"),
+        ],
+    )
+    assert done.code == 0, done.out
+
+
+def test_ctrl_c_cancels_the_call_and_a_second_one_leaves(tmp_path: Path) -> None:
+    file = tmp_path / "noted"
+    done = on_terminal(
+        "shell",
+        *KITCHEN,
+        typed=[
+            ("kitchen> ", f"call wait file={file}\n"),
+            ("waiting", "\x03"),
+            ("Cancelled.", ""),
+            ("kitchen> ", "ping\n"),
+            ("answered in", ""),
+            ("kitchen> ", "something\x03"),
+            ("Cancelled.", ""),
+            ("kitchen> ", "\x03"),
+        ],
+    )
+    assert done.code == 130, done.out
+    assert file.read_text() == "cancelled"
+
+
+def test_what_comes_meanwhile_stands_above_the_line() -> None:
+    done = on_terminal(
+        "shell",
+        *CHANGING,
+        typed=[
+            ("changing> ", "listen changing://now\n"),
+            ("changing> ", "pin"),
+            ("The resource changing://now changed.\n", ""),
+            # The line is drawn again, and goes on where it was.
+            ("changing> pin", "g\n"),
+            ("answered in", "exit\n"),
+        ],
+    )
+    assert done.code == 0, done.out
+
+
+def test_a_question_is_asked_at_the_terminal() -> None:
+    done = on_terminal(
+        "shell",
+        *KITCHEN,
+        typed=[("kitchen> ", "call confirm\n"), ("Send it?", "y\n"), ("accept", ""), ("kitchen> ", "\x04")],
+    )
+    assert done.code == 0, done.out
+
+
+def test_a_hostile_server_cannot_drive_the_terminal() -> None:
+    done = on_terminal(
+        "shell",
+        *KITCHEN,
+        typed=[
+            ("kitchen> ", "call evil\n"),
+            ("owned", ""),
+            ("kitchen> ", "read kitchen://so\t\t"),
+            ("kitchen://so", "\x15exit\n"),
+        ],
+    )
+    assert done.code == 0
+    assert "\x1b]0;" not in done.out
+    assert "\x1b[2J" not in done.out
+
+
+def test_without_readline_it_still_works(tmp_path: Path) -> None:
+    (tmp_path / "readline.py").write_text("raise ImportError\n")
+    done = on_terminal(
+        "shell",
+        *WEATHER,
+        typed=[("weather> ", "call forecast city=Rome\n"), ('["sun","sun","rain"]', ""), ("weather> ", "\x04")],
+        env={"PYTHONPATH": str(tmp_path)},
+    )
+    assert done.code == 0, done.out
+
+
+def test_the_examples_work(tmp_path: Path) -> None:
+    done = on_terminal("shell", *WEATHER, typed=[("weather> ", "exit\n")], cwd=ROOT / "examples")
+    assert done.code == 0
+    assert "echo 'call forecast city=Oslo' | mcpipe shell -- python weather.py" in here("shell", "--help").out
