@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format coverage fuzz fuzz-short interop conformance bench docs clean
+.PHONY: help demo test test-all check format coverage fuzz fuzz-short interop conformance bench docs newcomer clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -23,9 +23,9 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli]' --group dev
 	@touch $@
 
-demo: $(STAMP) ## a tour of what there is, with a real server process
-	@echo "==> examples/demo.py: a server process, spoken to in both eras of the protocol"
-	@$(BIN)/python -m examples.demo
+demo: $(STAMP) ## a tour of what there is, with real servers
+	@echo "==> mcpipe demo"
+	@$(BIN)/mcpipe demo
 
 test: $(STAMP) ## run the tests, in parallel
 	@echo "==> tests, on $$($(BIN)/python --version)"
@@ -66,9 +66,18 @@ conformance: $(STAMP) ## run the official conformance suite against a server and
 bench: $(STAMP) ## measure the wire layer, servers and clients, as ratios to floors and peers
 	@$(BIN)/python -m bench
 
-docs: $(STAMP) ## write the generated parts of the docs anew
+$(VENV)/.docs: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	@touch $@
+
+docs: $(VENV)/.docs ## write the generated pages anew, and make a site of all pages, below .site
 	@$(BIN)/python tools/generate_docs.py
+	@$(BIN)/sphinx-build -q -W --keep-going -n docs .site
+	@echo "==> .site/index.html"
+
+newcomer: $(STAMP) ## walk a newcomer's path, from a built wheel in a fresh virtual environment
+	@$(BIN)/python -m tests.newcomer.path
 
 clean: ## remove what the targets made
-	@rm -rf .venv .fuzz .bench .interop .conformance .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	@rm -rf .venv .site .fuzz .bench .interop .conformance .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""A process of which a test reads, line by line, what it tells on stderr."""
+"""A process of which a test reads, line by line, what it tells; and one that finds ``mcpipe`` and ``python``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,18 @@ from queue import Empty, Queue
 from types import TracebackType
 from typing import Self
 
-from tests.cli.kit import PATIENCE
+from tests.cli.kit import PATIENCE, PYTHON
 
-__all__ = ["Watched"]
+__all__ = ["Watched", "path_with_mcpipe"]
+
+
+def path_with_mcpipe(folder: Path) -> str:
+    """A PATH on which both are those that are tested, wherever they are installed. The folder gets a file for it."""
+    for name, command in (("mcpipe", f'"{PYTHON}" -m mcpipe'), ("python", f'"{PYTHON}"')):
+        program = folder / name
+        program.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+        program.chmod(0o700)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
 class Watched(subprocess.Popen[str]):

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from mcpipe.cli.loading import load_server
+from mcpipe.cli.loading import CannotLoad, find_file, load_server
 from mcpipe.errors import UsageError
 from mcpipe.server.server import Server
 
@@ -169,6 +169,27 @@ def test_a_mistake_in_a_neighbour_is_the_neighbour_s(tmp_path: Path) -> None:
     other = write(tmp_path, "x = 1\nx = = 2\n", "broken_neighbour.py")
     said = refusal(write(tmp_path, "import broken_neighbour\n"))
     assert said == f"{tmp_path / 'weather.py'} cannot be imported. Line 2 of {other}: invalid syntax."
+
+
+def test_what_a_neighbour_raises_is_shown_where_it_is_raised(tmp_path: Path) -> None:
+    other = write(tmp_path, "def helps():\n    return 1 / 0\n", "failing_neighbour.py")
+    said = refusal(write(tmp_path, "import failing_neighbour\nfailing_neighbour.helps()\n"))
+    assert said.endswith(f" cannot be imported. Line 2 of {other}: ZeroDivisionError: division by zero")
+
+
+def test_what_an_installed_package_raises_is_shown_where_it_is_used(tmp_path: Path) -> None:
+    packages = tmp_path / ".venv" / "site-packages"
+    packages.mkdir(parents=True)
+    write(packages, "raise RuntimeError('no licence')\n", "failing_package.py")
+    said = refusal(write(tmp_path, f"import sys\nsys.path.append({str(packages)!r})\nimport failing_package\n"))
+    assert said.endswith(" cannot be imported. Line 3: RuntimeError: no licence")
+
+
+def test_what_was_raised_is_the_cause(tmp_path: Path) -> None:
+    with pytest.raises(CannotLoad) as caught:
+        load_server(write(tmp_path, "x = 1 / 0"))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert find_file(f"{tmp_path / 'weather.py'}:app") == (tmp_path / "weather.py", "app")
 
 
 def test_code_that_comes_from_no_file(tmp_path: Path) -> None:

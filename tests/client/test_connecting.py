@@ -41,7 +41,7 @@ def test_what_is_for_http_is_refused_for_others(target: Any, option: dict[str, A
         connect(target, **option)
 
 
-@pytest.mark.parametrize("target", [["x"], "x --y", "unix:/x"])
+@pytest.mark.parametrize("target", [["x"], "x --y", "unix:/x", "http://x/mcp"])
 def test_tls_is_for_addresses_that_can_have_it(target: Any) -> None:
     with pytest.raises(UsageError, match="tcp:// or https://"):
         connect(target, tls=ssl.create_default_context())

@@ -72,7 +72,7 @@ def names(cell: str) -> list[tuple[str, str]]:
 async def look(command: list[str]) -> dict[str, Any]:
     async def texts(arguments: dict[str, Any]) -> tuple[bool, list[str]]:
         result = await client.call_tool("forecast", arguments)
-        return result.is_error, [block.text for block in result.content if isinstance(block, TextContent)]
+        return bool(result.is_error), [block.text for block in result.content if isinstance(block, TextContent)]
 
     seen: list[tuple[float, float | None]] = []
     async with connect(command, stderr="capture", timeout=30) as client:

@@ -31,6 +31,7 @@ PRIVATE = re.compile(
 UNWRITTEN = {
     ".git",
     ".venv",
+    ".site",
     ".fuzz",
     ".bench",
     ".interop",
@@ -114,7 +115,7 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
         shutil.copy(ROOT / "examples" / "weather.py", tmp_path)
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            [sys.executable, "-I", "-W", "error", program],
+            [sys.executable, "-E", "-s", "-W", "error", program],
             cwd=tmp_path,
             env={**os.environ, "PATH": path},
             stdin=subprocess.DEVNULL,  # a server that a page runs ends at once

@@ -11,12 +11,16 @@ from types import ModuleType
 from mcpipe.errors import McpipeError, UsageError
 from mcpipe.server.server import Server
 
-__all__ = ["load_server"]
+__all__ = ["CannotLoad", "find_file", "is_own", "load_server", "reason"]
+
+
+class CannotLoad(UsageError):
+    """There is a file, but no server to be had from it. The cause is what it raised, if it did."""
 
 
 def load_server(target: str) -> Server:
-    """The server that ``FILE`` or ``FILE:NAME`` says; UsageError if it cannot be had."""
-    path, name = _split(target)
+    """The server that ``FILE`` or ``FILE:NAME`` says; `CannotLoad` if it cannot be had, or UsageError."""
+    path, name = find_file(target)
     module, run = _imported(path)
     if run is not None and not name:
         return run
@@ -24,12 +28,12 @@ def load_server(target: str) -> Server:
         found = getattr(module, name, None)
         if not isinstance(found, Server):
             what = "has no" if found is None else f"has a {type(found).__name__}, and no Server, called"
-            raise UsageError(f"{path} {what} {name!r}. {_hint(module)}")
+            raise CannotLoad(f"{path} {what} {name!r}. {_hint(module)}")
         return found
     servers = _servers_in(module)
     if len(set(servers.values())) != 1:
         what = "several servers" if servers else "no server"
-        raise UsageError(f"{path} has {what} at its top level. {_hint(module)}")
+        raise CannotLoad(f"{path} has {what} at its top level. {_hint(module)}")
     return next(iter(servers.values()))
 
 
@@ -45,7 +49,8 @@ def _note_run(self: Server, *_: object, **__: object) -> None:
     raise _Run(self)
 
 
-def _split(target: str) -> tuple[Path, str]:
+def find_file(target: str) -> tuple[Path, str]:
+    """The file that ``FILE`` or ``FILE:NAME`` means, and the name, if any; UsageError if there is no such file."""
     if Path(target).is_file():
         return Path(target), ""
     file, colon, name = target.rpartition(":")
@@ -59,7 +64,7 @@ def _imported(path: Path) -> tuple[ModuleType, Server | None]:
     """The module, and the server that it runs, if it does."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{path} cannot be imported: its name must end in .py.")
+        raise CannotLoad(f"{path} cannot be imported: its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     # As for a program that is run: its neighbours can be imported.
@@ -72,22 +77,31 @@ def _imported(path: Path) -> tuple[ModuleType, Server | None]:
     except _Run as noted:
         return module, noted.server
     except (Exception, SystemExit) as error:
-        raise UsageError(f"{path} cannot be imported. {_cause(error, path)}") from error
+        raise CannotLoad(f"{path} cannot be imported. {reason(error, path)}") from error
     finally:
         setattr(Server, "run", run)  # noqa: B010 - the same
     return module, None
 
 
-def _cause(error: BaseException, path: Path) -> str:
-    """What went wrong, and on which line of the file, without a wall of traceback."""
+def reason(error: BaseException, path: Path) -> str:
+    """What went wrong, and on which line of the file or of one beside it, without a wall of traceback."""
     if isinstance(error, SyntaxError):
-        # It may be in a file that this one imports.
-        of = f" of {error.filename}" if Path(error.filename or path).resolve() != path.resolve() else ""
-        return f"Line {error.lineno}{of}: {error.msg}."
+        return f"{_place(error.lineno, error.filename, path)}: {error.msg}."
     said = str(error) if isinstance(error, McpipeError) else f"{type(error).__name__}: {error}"
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
-    return f"Line {lines[-1]}: {said}" if lines else said
+    folder = path.resolve().parent
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename, folder)]
+    return f"{_place(frames[-1].lineno, frames[-1].filename, path)}: {said}" if frames else said
+
+
+def is_own(name: str, folder: Path) -> bool:
+    """Whether a file is the author's: in the folder, and not a package that is installed there."""
+    file = Path(name).resolve()
+    return file.is_relative_to(folder) and "site-packages" not in file.parts
+
+
+def _place(line: int | None, name: str | None, path: Path) -> str:
+    is_other = Path(name or path).resolve() != path.resolve()
+    return f"Line {line} of {name}" if is_other else f"Line {line}"
 
 
 def _servers_in(module: ModuleType) -> dict[str, Server]:

@@ -144,7 +144,8 @@ def connect(
     is_http = headers is not None or token is not None or proxy is not None or http_sse is not None
     if is_http and not isinstance(address, HttpAddress):
         raise UsageError("headers, token, proxy and http_sse are for a server with an http:// or https:// address.")
-    if tls is not None and not isinstance(address, HttpAddress | TcpAddress):
+    can_have_tls = isinstance(address, TcpAddress) or (isinstance(address, HttpAddress) and address.scheme == "https")
+    if tls is not None and not can_have_tls:
         raise UsageError("tls is for a server with a tcp:// or https:// address.")
     if is_command and isinstance(target, str | os.PathLike | Sequence):
         # A server in the same process needs none of this.

@@ -18,6 +18,7 @@ from mcpipe.client.keeping import Keeper
 from mcpipe.client.rounds import MAX_ROUNDS, next_round, read_result
 from mcpipe.errors import (
     Closed,
+    HttpError,
     McpipeError,
     ProtocolError,
     RemoteError,
@@ -47,6 +48,10 @@ _logger = logging.getLogger("mcpipe.client")
 
 #: Half the seconds before a request that was lost alone is sent again; then it is twice as long each time.
 _PAUSE = 0.1
+#: Sessions that one request may end, by what the server answers it with. Then it is not for the want of a session.
+_MOST_SESSIONS = 3
+#: Tools of which it is told that they cannot be used.
+_MOST_WARNINGS = 100
 #: Seconds to find out from a server that has just been lost whether an unlisted tool may be called again.
 _LOOK_UP_WITHIN = 5.0
 #: A list with more pages than this has no end.
@@ -66,6 +71,8 @@ class Requests:
         self._usual_limits = self.limits(UNSET, UNSET)
         self._loop = asyncio.get_running_loop()
         self._looking = asyncio.Lock()
+        #: The names of tools that were left out.
+        self._unusable: set[str] = set()
 
     async def ask(
         self,
@@ -84,7 +91,17 @@ class Requests:
         ``keep`` is called with that, what it was read from, and the params of the last round.
         """
         for _ in range(MAX_ROUNDS):
-            raw = await self.send(method, params, timeout, max_timeout, on_progress, meta)
+            start, generation = self._loop.time(), self._toolbox.generation
+            try:
+                raw = await self.send(method, params, timeout, max_timeout, on_progress, meta)
+            except RemoteError as error:
+                if error.code != HEADER_MISMATCH or method != "tools/call" or not self._keeper.link.mirrors:
+                    raise
+                # The tool wants arguments told in headers, and is not known, or not as it is now. It has not run.
+                end, last = (None if limit is None else start + limit for limit in self.limits(timeout, max_timeout))
+                if await self._look_up_again(params["name"], generation, end) is None:
+                    raise
+                raw = await self.send(method, params, self._left(end), self._left(last), on_progress, meta)
             revision = self._keeper.greeting.revision
             result = read_result(kind, raw, method, revision)
             if not isinstance(result, InputRequiredResult):
@@ -144,7 +161,12 @@ class Requests:
         alone = 0
         ends, ends_at_last = (None if limit is None else start + limit for limit in limits)
         sent: list[RequestLost] = []
+        sessions = 0
         while True:
+            if (refusal := _refusal(lost)) is not None:
+                sessions += 1
+                if sessions == _MOST_SESSIONS:
+                    raise _told(refusal, describe(method, params)) from refusal
             if isinstance(lost, RequestLost):  # otherwise it was not sent: the connection had been lost before
                 sent.append(lost)
                 ends = lost.deadline  # progress may have moved it
@@ -186,19 +208,9 @@ class Requests:
     ) -> CallToolResult:
         """Call a tool, and check what it gives against its output schema; `ProtocolError` if it breaks that."""
         start = self._loop.time()
-        try:
-            result = await self.ask("tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta)
-        except RemoteError as error:
-            if error.code != HEADER_MISMATCH or not self._keeper.link.mirrors:
-                raise
-            # The tool wants arguments told in headers, and is not known, or not as it is now. It has not run.
-            self._toolbox.clear()
-            limit = self.limits(timeout, max_timeout)[0]
-            if await self._look_up(name, None if limit is None else start + limit) is None:
-                raise
-            result = await self.ask("tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta)
+        result = await self.ask("tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta)
         if self._checker.is_active and not result.is_error:
-            tool = self._toolbox.find(name)
+            tool, generation = self._toolbox.find(name), self._toolbox.generation
             limit = self.limits(timeout, max_timeout)[0]
             end = None if limit is None else start + limit
             if tool is not None:
@@ -206,8 +218,7 @@ class Requests:
                     self._check(tool, result)
                 except ProtocolError:
                     # The schema may be an old one, of whose end the server had nobody to tell.
-                    self._toolbox.clear()
-                    again = await self._look_up(name, end)
+                    again = await self._look_up_again(name, generation, end)
                     if again is None or again.output_schema == tool.output_schema:
                         raise
                     self._check(again, result)
@@ -230,8 +241,8 @@ class Requests:
                 self._cache.forget(method)
             raise
         if isinstance(page, ListToolsResult):
-            if self._keeper.link.mirrors:
-                page = msgspec.structs.replace(page, tools=[tool for tool in page.tools if _is_usable(tool)])
+            if self._keeper.link.mirrors and self._keeper.greeting.revision.has_mirrored_headers:
+                page = msgspec.structs.replace(page, tools=[tool for tool in page.tools if self._is_usable(tool)])
             self._toolbox.learn(page.tools)
         return page
 
@@ -304,19 +315,42 @@ class Requests:
             _logger.debug("The tools of the server are not known. %s", error)
         return self._toolbox.find(name)
 
+    async def _look_up_again(self, name: str, generation: int, end: float | None) -> Tool | None:
+        """The same if what was known in this generation of the toolbox turned out to be wrong, however fresh it is."""
+        if generation == self._toolbox.generation:  # otherwise somebody else has found out, and shares the list
+            self._toolbox.clear()
+            if self._cache is not None:
+                self._cache.forget("tools/list")
+        return await self._look_up(name, end)
+
+    def _is_usable(self, tool: Tool) -> bool:
+        """Whether it can be said which arguments of this tool are told in headers. If not, it must not be called."""
+        from mcpipe.protocol.mirroring import BadAnnotation, param_headers
+
+        try:
+            param_headers(tool.input_schema)
+        except BadAnnotation as error:
+            if tool.name not in self._unusable and len(self._unusable) < _MOST_WARNINGS:
+                self._unusable.add(tool.name)
+                _logger.warning(
+                    "The tool %r of the server cannot be used over HTTP, and is left out. %s", tool.name[:100], error
+                )
+            return False
+        return True
+
     def _left(self, end: float | None) -> float | None:
         return None if end is None else max(0.0, end - self._loop.time())
 
 
-def _is_usable(tool: Tool) -> bool:
-    """Whether it can be said which arguments of this tool are told in headers. If not, it must not be called."""
-    from mcpipe.protocol.mirroring import BadAnnotation, param_headers
+def _refusal(lost: BaseException | None) -> HttpError | RemoteError | None:
+    """What the server said to this very request when it ended the session, if that is how it was lost."""
+    while isinstance(lost, Closed):
+        lost = lost.__cause__
+    return lost if isinstance(lost, HttpError | RemoteError) else None
 
-    try:
-        param_headers(tool.input_schema)
-    except BadAnnotation as error:
-        _logger.warning(
-            "The tool %r of the server cannot be used over HTTP, and is left out. %s", tool.name[:100], error
-        )
-        return False
-    return True
+
+def _told(refusal: HttpError | RemoteError, what: str) -> McpipeError:
+    """The same, with what it was said to."""
+    if isinstance(refusal, RemoteError):
+        return RemoteError(refusal.code, refusal.message, request=what)
+    return HttpError(refusal.status, f"{what} was refused, and ended {_MOST_SESSIONS} sessions with that. {refusal}")

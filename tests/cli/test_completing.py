@@ -1,0 +1,139 @@
+"""``mcpipe completion``: the scripts, and what they ask; in a real shell where there is one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcpipe.cli.overview import COMMANDS
+from tests.cli.kit import PATIENCE, PYTHON, here, mcpipe
+
+TRY = """
+eval "$(mcpipe completion bash)"
+complete -p mcpipe
+try() { COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); COMPREPLY=(); _mcpipe_completion mcpipe; echo "${COMPREPLY[@]}"; }
+try mcpipe to
+try mcpipe tools --sch
+try mcpipe -v completion z
+try mcpipe tools -s ot
+try mcpipe nothing xyz
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def asked(*words: str) -> list[str]:
+    """What bash is told: each possible word with its kind."""
+    os.environ["COMP_WORDS"] = "\n".join(["mcpipe", *words])
+    os.environ["COMP_CWORD"] = str(len(words))
+    done = here()
+    assert (done.code, done.err) == (0, "")
+    return done.out.split()
+
+
+@pytest.fixture
+def _in_bash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_MCPIPE_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "")
+    monkeypatch.setenv("COMP_CWORD", "")
+
+
+def test_the_script_completes_in_bash(home: Path) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    assert mcpipe("add", "other", "--", "true").code == 0
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [bash, "--norc", "-c", TRY],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert done.stderr == ""
+    first, *found = done.stdout.splitlines()
+    assert "-F _mcpipe_completion mcpipe" in first
+    assert found == ["tools", "--schema", "zsh", "other", ""]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_there_is_a_script_for_each_shell(shell: str) -> None:
+    done = here("completion", shell)
+    assert (done.code, done.err) == (0, "")
+    assert f"_MCPIPE_COMPLETE={shell}_complete" in done.out
+    # Where the shell itself is not there, this is all that is known of it: every bracket that opens also closes.
+    for opening, closing in ("()", "{}", "[]"):
+        assert done.out.count(opening) == done.out.count(closing) or shell == "zsh"
+
+
+def test_another_shell_is_refused() -> None:
+    done = here("completion", "tcsh")
+    assert done.code == 2
+    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in done.err
+
+
+@pytest.mark.usefixtures("_in_bash")
+def test_commands_are_known_without_being_loaded() -> None:
+    assert asked("") == [f"plain,{name}" for name in COMMANDS]
+    program = (
+        "import sys; from mcpipe.cli.completing import commands; print(commands('to')[0].help); print(*sys.modules)"
+    )
+    done = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True)
+    said, loaded = done.stdout.splitlines()
+    assert said == "List the tools of a server."
+    assert not {"rich", "asyncio", "mcpipe.client", "mcpipe.cli.lists"} & set(loaded.split())
+
+
+@pytest.mark.usefixtures("_in_bash")
+def test_options_and_their_values() -> None:
+    assert "plain,--schema" in asked("tools", "--")
+    assert "plain,--trace" in asked("--tr")
+    assert asked("tools", "--revision", "2026") == ["plain,2026-07-28"]
+    assert asked("--log-file", "a") == ["file,a"]
+    assert asked("tools", "--cwd", "a") == ["dir,a"]
+    assert asked("serve", "wea") == ["file,wea"]
+    assert asked("call", "forecast", "--", "pyth") == ["file,pyth"]
+    assert asked("nothing", "xyz") == []
+
+
+@pytest.mark.usefixtures("_in_bash")
+def test_servers_are_known_by_name(home: Path) -> None:
+    assert asked("tools", "-s", "") == []
+    file = home / "servers.json"
+    evil = "a\\u001b[2J"
+    file.write_text(
+        f'{{"mcpServers": {{"one": {{"command": "a"}}, "other": {{"command": "b"}}, "{evil}": {{"command": "c"}}}}}}'
+    )
+    assert asked("--config", str(file), "tools", "-s", "o") == ["plain,one", "plain,other"]
+    assert asked("--config", str(file), "tools", "--server", "a") == []
+    assert asked("--config", str(home / "no.json"), "tools", "-s", "") == []
+    assert asked("tools", "--config", "servers.json", "-s", "one") == ["plain,one"]
+    assert asked("remove", "o") == []
+
+
+@pytest.mark.parametrize("question", ["tcsh_complete", "bash_nothing", "bash"])
+def test_what_is_no_question_gets_no_answer(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_MCPIPE_COMPLETE", question)
+    assert here() == (1, "", "")
+
+
+def test_zsh_and_fish_are_told_what_commands_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_MCPIPE_COMPLETE", "fish_complete")
+    monkeypatch.setenv("COMP_WORDS", "mcpipe to")
+    monkeypatch.setenv("COMP_CWORD", "to")
+    assert "List the tools of a server." in here().out
+    monkeypatch.setenv("_MCPIPE_COMPLETE", "zsh_complete")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert here().out == "plain\ntools\nList the tools of a server.\n"
