@@ -287,7 +287,11 @@ def test_nobody_can_be_asked() -> None:
         [(request_id, error)] = receiver.failures
         assert request_id == 9
         assert isinstance(error, Closed)
+        # Whoever has closed hears nothing more.
+        exchange.send(Request(10, "ping"))
         exchange.abort()
+        await turn()
+        assert len(receiver.failures) == 1
 
     asyncio.run(main())
 

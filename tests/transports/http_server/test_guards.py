@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
@@ -72,6 +73,7 @@ def _passes(check: str, options: HttpOptions, server: Any, host: str | None, ori
         ((), REMOTE, "anything", False),
         # A socket file has no name.
         (None, ("/run/x.sock", None), "anything", True),
+        (("*",), REMOTE, "anything", True),
     ],
 )
 def test_a_server_answers_to_its_own_names(hosts: Any, server: Any, host: str | None, passes: bool) -> None:
@@ -85,9 +87,14 @@ def test_a_server_answers_to_its_own_names(hosts: Any, server: Any, host: str | 
         ((), LOCAL, "localhost:8000", None, True),
         # The server's own pages
         ((), LOCAL, "localhost:8000", "http://localhost:8000", True),
-        ((), REMOTE, "my.example.com", "https://my.example.com", True),
-        ((), REMOTE, "my.example.com:443", "https://My.example.com", True),
-        ((), REMOTE, "my.example.com:8000", "https://my.example.com", False),
+        ((), REMOTE, "192.0.2.1:8000", "http://192.0.2.1:8000", True),
+        ((), REMOTE, "192.0.2.1:443", "https://192.0.2.1", True),
+        ((), REMOTE, "192.0.2.1:8000", "https://192.0.2.1", False),
+        ((), REMOTE, "[2001:db8::1]", "http://[2001:db8::1]", True),
+        # By a name that is not known to be the server's, anybody's page may come.
+        ((), REMOTE, "evil.example.com:8000", "http://evil.example.com:8000", False),
+        ((), REMOTE, "localhost:8000", "http://localhost:8000", False),
+        (("http://my.example.com",), REMOTE, "my.example.com", "http://my.example.com", True),
         ((), REMOTE, "my.example.com", "https://other.example.com", False),
         # Pages from this machine, from the same port
         ((), LOCAL, "127.0.0.1:8000", "http://localhost:8000", True),
@@ -110,6 +117,50 @@ def test_a_server_answers_to_its_own_names(hosts: Any, server: Any, host: str | 
 )
 def test_pages_of_others_may_not_use_it(origins: Any, server: Any, host: str, origin: str | None, passes: bool) -> None:
     assert _passes("check_origin", HttpOptions(origins=origins), server, host, origin) is passes
+
+
+@pytest.mark.req("HTP-4")
+@pytest.mark.parametrize(
+    ("hosts", "host", "origin", "passes"),
+    [
+        (("my.example.com",), "my.example.com", "https://my.example.com", True),
+        (("my.example.com",), "my.example.com:443", "https://My.example.com", True),
+        (("my.example.com",), "my.example.com:8000", "https://my.example.com", False),
+        (("my.example.com:8000",), "My.example.com:8000", "http://my.example.com:8000", True),
+        (("my.example.com",), "evil.example.com", "https://evil.example.com", False),
+        # Where all names are allowed, none is known.
+        (("*",), "evil.example.com", "https://evil.example.com", False),
+    ],
+)
+def test_pages_at_a_name_of_the_server_are_its_own(hosts: Any, host: str, origin: str, passes: bool) -> None:
+    assert _passes("check_origin", HttpOptions(hosts=hosts), REMOTE, host, origin) is passes
+
+
+def test_whoever_is_refused_for_a_name_learns_what_to_set() -> None:
+    async def main() -> str:
+        with pytest.raises(Refusal) as refused:
+            Guards(HttpOptions()).check_origin(_asgi(REMOTE, "my.example.com", "http://my.example.com").request)
+        return str(refused.value)
+
+    sentence = asyncio.run(main())
+    assert "HttpOptions(hosts=…)" in sentence
+    assert "HttpOptions(origins=…)" in sentence
+
+
+@pytest.mark.req("HTP-4")
+@pytest.mark.parametrize(("client", "passes"), [(("127.0.0.1", 5), False), (("192.0.2.7", 5), True), (None, True)])
+@pytest.mark.parametrize("everywhere", [bytes(4), bytes(16)])
+def test_a_server_that_only_knows_where_it_listens(everywhere: bytes, client: Any, passes: bool) -> None:
+    async def main() -> bool:
+        asgi = _asgi((str(ip_address(everywhere)), 80), "evil.example.com")
+        asgi.request.scope["client"] = client
+        try:
+            Guards(HttpOptions()).check_host(asgi.request)
+        except Refusal:
+            return False
+        return True
+
+    assert asyncio.run(main()) is passes
 
 
 @pytest.mark.req("HTP-4")

@@ -48,6 +48,24 @@ def _no_signals() -> Any:
     return nullcontext()
 
 
+def test_a_stream_that_is_given_up_is_no_error_of_the_application(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        workshop = Workshop()
+        async with _running(workshop.server.asgi()) as site:
+            visitor = Visitor(site)
+            await visitor.open()
+            listening = await visitor.listen()
+            streamed = await visitor.call("tell", gate="a", request_id=2)
+            await workshop.at("a")
+            closing = asyncio.create_task(site.app.close())
+            assert await listening.messages() == []
+            closing.cancel()
+            assert [message["method"] for message in await streamed.messages()] == ["notifications/message"]
+
+    asyncio.run(main())
+    assert caplog.records == []
+
+
 class _Diary:
     """A server that writes down when it begins and ends."""
 

@@ -237,3 +237,48 @@ def test_a_refusal_is_a_text_or_json_rpc() -> None:
 def test_a_refusal_says_why() -> None:
     assert str(Refusal(400, "Because.")) == "Because."
     assert str(Refusal(400, ErrorDetail(-32600, "Because."))) == "Because."
+
+
+def test_whoever_waits_for_a_body_can_be_cut_off() -> None:
+    async def main() -> None:
+        asgi = Asgi(part(b"{", more=True))
+        asgi.request.cut()
+        body = asyncio.create_task(asgi.request.body(max_bytes=10, within=600))
+        await turn()
+        asgi.request.cut()
+        asgi.request.cut()
+        with pytest.raises(Refusal) as refused:
+            await body
+        assert refused.value.status == 503
+        asgi.request.cut()
+
+    asyncio.run(main())
+
+
+def test_a_response_that_was_given_up_is_ended() -> None:
+    async def main() -> None:
+        asgi = Asgi()
+        await asgi.request.finish()
+        assert asgi.sent == []
+        await asgi.request.begin(200, [])
+        await asgi.request.write(b"a", more=True)
+        await asgi.request.finish()
+        await asgi.request.finish()
+        assert [event.get("more_body") for event in asgi.sent] == [None, True, False]
+
+    asyncio.run(main())
+
+
+def test_a_client_that_takes_no_end_gets_none() -> None:
+    async def main() -> None:
+        for is_stuck in (True, False):
+            asgi = Asgi()
+            await asgi.request.begin(200, [])
+            if is_stuck:
+                asgi.gate.clear()
+            else:
+                asgi.error = OSError("gone")
+            await asgi.request.finish()
+            assert len(asgi.sent) == 1
+
+    asyncio.run(main())

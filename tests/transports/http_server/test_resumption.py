@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.transports.http_server.visits import LATEST, Answer, Visitor, serving, text_of
+from tests.transports.http_server.visits import LATEST, PATIENCE, Answer, Visitor, serving, text_of
 from tests.transports.http_server.workshop import Workshop
 
 pytestmark = pytest.mark.req("HTP-6")
@@ -150,6 +150,23 @@ def test_the_stream_of_get_goes_on_where_it_broke() -> None:
             assert await listening.event() is None
             workshop.server.add_prompt(lambda: "p", name="p")
             assert (await again.message())["method"] == "notifications/prompts/list_changed"
+
+    asyncio.run(main())
+
+
+def test_a_stream_that_has_been_there_for_a_while_may_have_been_lost() -> None:
+    async def main() -> None:
+        workshop = Workshop()
+        async with serving(workshop.server, keep_alive=0.2) as site, asyncio.timeout(PATIENCE):
+            visitor = Visitor(site)
+            await visitor.open("2025-06-18")
+            lost = await visitor.listen()
+            while (again := await visitor.listen()).status == 409:
+                assert again.headers["retry-after"] == "1"
+                await asyncio.sleep(0.02)
+            assert await lost.event() is None
+            workshop.server.remove_tool("flood")
+            assert (await again.message())["method"] == "notifications/tools/list_changed"
 
     asyncio.run(main())
 

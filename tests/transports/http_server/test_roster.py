@@ -15,6 +15,7 @@ from mcpipe.transports.http_server.requests import Refusal
 from mcpipe.transports.http_server.roster import Roster
 from mcpipe.wire.messages import Message
 from tests.transports.http_server.staged import PATIENCE, turns
+from tests.transports.socket_ends import turn_until
 
 pytestmark = pytest.mark.req("HTP-6", "SSE-3")
 
@@ -90,6 +91,54 @@ def test_a_connection_is_served_for_whom_it_is_and_found_by_them() -> None:
         assert ada.is_aborted
         with pytest.raises(Refusal):
             roster.find(ids[0], "ada")
+
+    run(main)
+
+
+def test_a_tentative_session_makes_room_the_oldest_first() -> None:
+    async def main() -> None:
+        async def serve(connection: Connection, _: Peer) -> None:
+            assert isinstance(connection, Mute)
+            await turn_until(lambda: connection.has_hung_up)
+
+        roster: Roster[Mute] = Roster(serve, max_sessions=3)
+        members = [Mute() for _ in range(5)]
+        ids = []
+        for member in members[:3]:
+            await roster.make_room()
+            roster.admit(member, None)
+            ids.append(roster.enter(member, None, is_tentative=True))
+        roster.confirm(members[0])
+        roster.confirm(members[0])
+        await roster.make_room()
+        assert [member.has_hung_up for member in members[:3]] == [False, True, False]
+        with pytest.raises(Refusal):
+            roster.find(ids[1], None)
+        roster.admit(members[3], None)
+        roster.enter(members[3], None)
+        await roster.make_room()
+        assert members[2].is_aborted
+        roster.admit(members[4], None)
+        # None of those who are left may be sent away.
+        await roster.make_room()
+        with pytest.raises(Refusal):
+            roster.admit(Mute(), None)
+        await roster.close()
+
+    run(main)
+
+
+def test_whoever_is_over_before_it_is_entered_takes_no_room() -> None:
+    async def main() -> None:
+        service = Service()
+        service.ends.set()
+        roster: Roster[Mute] = Roster(service, max_sessions=1)
+        connection = Mute()
+        roster.admit(connection, None)
+        await turns()
+        roster.enter(connection, None, is_tentative=True)
+        roster.admit(Mute(), None)
+        await roster.make_room()
 
     run(main)
 

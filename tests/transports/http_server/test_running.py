@@ -22,7 +22,7 @@ from tests.transports.ends import nothing_left
 from tests.transports.http_server.callers import Caller, written_call
 from tests.transports.http_server.visits import PATIENCE, Answer, Site, text_of
 from tests.transports.http_server.workshop import Workshop
-from tests.transports.socket_ends import tls_of_client, tls_of_server
+from tests.transports.socket_ends import tls_of_client, tls_of_server, turn_until
 
 HERE = HttpAddress("http", "127.0.0.1", 0, "/mcp")
 
@@ -161,6 +161,48 @@ def test_what_was_accepted_is_finished_before_the_end() -> None:
         assert text_of(await answer.json()) == "a is open"
         await closing
         writer.close()
+        site.leave()
+        assert await _tasks() == 0
+
+    asyncio.run(main())
+
+
+def test_who_has_not_sent_all_is_not_waited_for() -> None:
+    async def main() -> None:
+        listener = await HttpListener.open(Workshop().server.asgi(HttpOptions(body_within=10 * PATIENCE)), HERE)
+        site = Site(listener.address, listener._app)
+        stream = await site.ask("GET", "/sse", {"Accept": "text/event-stream"})
+        endpoint = await stream.event()
+        assert endpoint is not None
+        headers = {"Content-Type": "application/json", "Content-Length": "100"}
+        stalled = [
+            await site.begin("POST", place, headers, body)
+            for place in ("/mcp", endpoint.data.decode())
+            for body in (b"", b"{")
+        ]
+        await turn_until(lambda: len(listener._app._requests) == 5)
+        async with asyncio.timeout(PATIENCE):
+            await listener.close(within=10 * PATIENCE)
+        for answer in stalled:
+            assert (await answer.head()).status == 503
+        site.leave()
+        assert await _tasks() == 0
+
+    asyncio.run(main())
+
+
+def test_without_any_time_it_ends_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        shop = Workshop()
+        listener = await HttpListener.open(shop.server.asgi(), HERE)
+        await listener.close(within=0)
+        assert caplog.records == []
+        listener = await HttpListener.open(shop.server.asgi(), HERE)
+        site = Site(listener.address, listener._app)
+        await Caller(site).begin_call("wait", gate="a")
+        await shop.at("a")
+        await listener.close(within=0)
+        assert shop.cancelled["a"].is_set()
         site.leave()
         assert await _tasks() == 0
 

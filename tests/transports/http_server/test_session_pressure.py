@@ -243,7 +243,7 @@ def test_a_session_is_idle_when_nothing_is_going_on() -> None:
         stage.listen(listener)
         task = stage.post(posted, Request("x", "tools/call"))
         await turns()
-        stage.session.expire_after(0.01, expired.set)
+        stage.session.expire_after(0.01, expired.set, confirmed_within=PATIENCE)
         await asyncio.sleep(0.1)
         listener.leave()
         await asyncio.sleep(0.1)
@@ -256,13 +256,33 @@ def test_a_session_is_idle_when_nothing_is_going_on() -> None:
     run(main)
 
 
+def test_a_session_that_is_not_confirmed_expires_earlier() -> None:
+    async def main(stage: Stage) -> None:
+        expired = asyncio.Event()
+        stage.session.expire_after(PATIENCE, expired.set, confirmed_within=0.01)
+        await expired.wait()
+        expired.clear()
+        for notification in (
+            Notification("notifications/roots/list_changed"),
+            Notification("notifications/initialized"),
+        ):
+            assert not stage.session.is_confirmed
+            await stage.post(Staged(), notification)
+        assert stage.session.is_confirmed
+        stage.session.expire_after(PATIENCE, expired.set, confirmed_within=0.01)
+        await asyncio.sleep(0.1)
+        assert not expired.is_set()
+
+    run(main)
+
+
 def test_a_session_that_is_closed_does_not_expire() -> None:
     async def main(stage: Stage) -> None:
         expired = asyncio.Event()
-        stage.session.expire_after(0.01, expired.set)
+        stage.session.expire_after(0.01, expired.set, confirmed_within=PATIENCE)
         stage.session.abort()
         await asyncio.sleep(0.1)
-        stage.session.expire_after(0.01, expired.set)
+        stage.session.expire_after(0.01, expired.set, confirmed_within=PATIENCE)
         await asyncio.sleep(0.1)
         assert not expired.is_set()
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
-from mcpipe import Context, Server
+from mcpipe import Context, HttpOptions, Server
+from mcpipe.revisions import LEGACY
 from mcpipe.transports.connection import Connection, Peer
+from mcpipe.transports.http_server.sessions import Sessions
+from mcpipe.wire.messages import Request
+from tests.transports.http_server.staged import Staged, turns
 from tests.transports.http_server.visits import LATEST, PATIENCE, Answer, Visitor, serving, text_of
 from tests.transports.http_server.workshop import Workshop
 
@@ -210,6 +215,64 @@ def test_there_are_only_so_many_sessions() -> None:
             assert "as many sessions as it can" in await sentence(refused, 503)
             await visitors[0].delete()
             await opened(visitors[2])
+
+    asyncio.run(main())
+
+
+def test_who_never_says_that_it_is_initialized_makes_room() -> None:
+    async def main() -> None:
+        async with serving(Workshop().server, max_sessions=2) as site:
+            stayer = Visitor(site)
+            await stayer.open()
+            passers = [Visitor(site) for _ in range(4)]
+            for passer in passers:
+                answer = await passer.initialize()
+                assert answer.status == 200
+                passer.headers["Mcp-Session-Id"] = answer.headers["mcp-session-id"]
+            assert (await passers[-1].request("ping")).status == 200
+            assert (await passers[-1].notify("notifications/initialized")).status == 202
+            assert (await Visitor(site).initialize()).status == 503
+            for passer in passers[:-1]:
+                await sentence(await passer.call("double", n=1), 404)
+            for visitor in (stayer, passers[-1]):
+                assert text_of(await (await visitor.call("double", n=1)).json()) == "2"
+
+    asyncio.run(main())
+
+
+def test_a_session_is_not_kept_whose_client_was_not_told_its_id() -> None:
+    async def main() -> None:
+        workshop = Workshop()
+        ended = asyncio.Event()
+
+        async def serve(connection: Connection, peer: Peer) -> None:
+            await workshop.server.serve_connection(connection, peer)
+            ended.set()
+
+        sessions = Sessions(serve, options=HttpOptions(), revisions=LEGACY)
+        params = msgspec.json.encode(
+            {"protocolVersion": LATEST, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        )
+        async with workshop.server.held(), asyncio.timeout(PATIENCE):
+            staged = Staged()
+            staged.reads.clear()
+            opening = asyncio.create_task(sessions.post(staged.request, Request(1, "initialize", msgspec.Raw(params))))
+            await turns()
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            await ended.wait()
+            await sessions.close()
+
+    asyncio.run(main())
+
+
+def test_what_is_no_message_is_that_also_without_a_session() -> None:
+    async def main() -> None:
+        async with serving(Workshop().server) as site:
+            answer = await Visitor(site).post(b"{nope")
+            assert answer.status == 400
+            assert (await answer.json())["error"]["code"] == -32700
 
     asyncio.run(main())
 

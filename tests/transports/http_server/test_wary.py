@@ -252,15 +252,56 @@ def test_not_many_requests_wait_on_one_connection() -> None:
     asyncio.run(main())
 
 
-def test_nothing_but_http_is_spoken() -> None:
+UPGRADE = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+
+
+def _in_chunks(call: bytes) -> bytes:
+    head, _, body = call.partition(b"\r\n\r\n")
+    head = head.replace(b"Content-Length: %d" % len(body), b"Transfer-Encoding: chunked")
+    return head + b"\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_who_would_rather_speak_something_else_is_answered_in_http(is_chunked: bool) -> None:
+    async def main() -> None:
+        calls = [written_call("double", n=n, extra=UPGRADE) for n in range(4)]
+        if is_chunked:
+            calls = [_in_chunks(call) for call in calls]
+        async with serving(Workshop().server) as site, _wire(site) as wire:
+            # Several at once, in pieces, and with plain ones between them.
+            head, _, body = calls[0].partition(b"\r\n\r\n")
+            for data in (head[:50], head[50:], b"\r\n\r\n", body, CALL + calls[1] + calls[2] + CALL + calls[3]):
+                wire.send(data)
+                await asyncio.sleep(0.01)
+            for expected in ("0", "2", "2", "4", "2", "6"):
+                assert text_of(await (await wire.answer()).json()) == expected
+            wire.send(b"GET /nowhere HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            answer = await wire.answer()
+            assert answer.status == 404
+            await answer.body()
+            wire.send(CALL)
+            assert (await wire.answer()).status == 200
+
+    asyncio.run(main())
+
+
+def test_caps_hold_for_those_who_want_an_upgrade() -> None:
+    async def main() -> None:
+        async with serving(Workshop().server, max_head=1000) as site, _wire(site) as wire:
+            wire.send(written_call("double", n=1, extra=f"{UPGRADE}X: {'x' * 1000}\r\n"))
+            assert (await wire.rest()).startswith(b"HTTP/1.1 431 ")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("target", [b"/mcp", b"localhost:80"])
+def test_nobody_is_connected_to_others(target: bytes) -> None:
     async def main() -> None:
         async with serving(Workshop().server) as site, _wire(site) as wire:
-            wire.send(
-                b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x00\x01"
-            )
+            wire.send(b"CONNECT %b HTTP/1.1\r\nHost: localhost\r\n\r\n\x00\x01" % target)
             wire.send(CALL)
             said = await wire.rest()
-            assert said.startswith(b"HTTP/1.1 404 ")
+            assert said.startswith(b"HTTP/1.1 400 ")
             assert said.count(b"HTTP/1.1") == 1
 
     asyncio.run(main())

@@ -20,8 +20,8 @@ from mcpipe.transports.framed import Trace
 from mcpipe.transports.http_server.exchanges import Exchange
 from mcpipe.transports.http_server.guards import Guards
 from mcpipe.transports.http_server.lifetimes import Lifetime
-from mcpipe.transports.http_server.options import HttpOptions
-from mcpipe.transports.http_server.requests import JSON, Gone, HttpRequest, Receive, Refusal, Scope, Send
+from mcpipe.transports.http_server.options import MESSAGES_PATH, SSE_PATH, HttpOptions
+from mcpipe.transports.http_server.requests import JSON, Gone, HttpRequest, Receive, Refusal, Scope, Send, stopping
 from mcpipe.transports.http_server.sessions import Sessions
 from mcpipe.transports.http_server.sse import SsePairs
 from mcpipe.transports.http_server.tokens import WELL_KNOWN, Tokens
@@ -102,6 +102,8 @@ class HttpApp:
         self._context = copy_context()
         self._lifetime: Lifetime | None = None
         self._is_closing = False
+        #: What is being answered.
+        self._requests: set[HttpRequest] = set()
         self._exchanges: set[Exchange] = set()
         #: Set when the last exchange has ended, if somebody waits for that.
         self._emptied: asyncio.Future[None] | None = None
@@ -134,20 +136,24 @@ class HttpApp:
         return Lifetime(self._held)
 
     async def close(self) -> None:
-        """End all streams and sessions, and finish what was accepted; what comes now is refused.
+        """End all streams and sessions, and finish what was accepted; what comes meanwhile is refused, and so is what
+        has not come in full. A request after the end opens everything again.
 
-        Cancelled, it leaves that to be done: it may be called again.
+        Cancelled, it leaves that to be done: it may be called again, also by several at once.
         """
         lifetime = self._lifetime
         if lifetime is None or lifetime.loop is not asyncio.get_running_loop():
             return
         self._is_closing = True
+        for request in self._requests:
+            request.cut()
         for exchange in list(self._exchanges):
             exchange.end_input()
         await asyncio.gather(self._sessions.close(), self._pairs.close())
         if self._exchanges:
-            self._emptied = lifetime.loop.create_future()
-            await self._emptied
+            if self._emptied is None or self._emptied.done():
+                self._emptied = lifetime.loop.create_future()
+            await asyncio.shield(self._emptied)
         await lifetime.close()
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -170,8 +176,8 @@ class HttpApp:
         path = options.path.rstrip("/")
         places = {path: _Place(("GET", "POST", "DELETE") if self._has_sessions else ("POST",), self._serve_endpoint)}
         if options.sse and any(revision.has_http_sse for revision in self._revisions):
-            places["/sse"] = _Place(("GET",), self._open_pair)
-            places["/messages"] = _Place(("POST",), self._post_to_pair)
+            places[SSE_PATH] = _Place(("GET",), self._open_pair)
+            places[MESSAGES_PATH] = _Place(("POST",), self._post_to_pair)
         if options.authorization_servers:
             places[WELL_KNOWN] = places[f"{WELL_KNOWN}{path}"] = _Place(("GET",), self._tell_metadata, is_public=True)
         return places
@@ -189,6 +195,7 @@ class HttpApp:
             _logger.exception("%s %s failed.", request.method, request.path)
             refusal = Refusal(500, ErrorDetail(INTERNAL_ERROR, "The server failed, and its log says how."))
         else:
+            await request.finish()
             return
         if not request.has_responded:
             with suppress(OSError):  # nobody is there to be told
@@ -215,9 +222,16 @@ class HttpApp:
         lifetime = self._lifetime
         if lifetime is None or not lifetime.is_open or lifetime.loop is not asyncio.get_running_loop():
             await self.open()
+        self._check_open()
+        self._requests.add(request)
+        try:
+            await place.handler(request, principal)
+        finally:
+            self._requests.discard(request)
+
+    def _check_open(self) -> None:
         if self._is_closing:
-            raise Refusal(503, "The server is stopping.", headers=[(b"retry-after", b"1")])
-        await place.handler(request, principal)
+            raise stopping()
 
     async def _open_pair(self, request: HttpRequest, principal: str | None) -> None:
         await self._pairs.get(request, principal)
@@ -239,6 +253,7 @@ class HttpApp:
             return
         _check_media_types(request)
         body = await request.body(max_bytes=self._limits.max_line, within=self.options.body_within)
+        self._check_open()
         if self._trace is not None:
             self._trace("in", body)
         item = decode_line(body, True, self._limits.max_batch, Request)

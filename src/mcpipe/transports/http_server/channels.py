@@ -22,6 +22,7 @@ class Channels:
 
     def __init__(self, options: HttpOptions) -> None:
         self._options = options
+        self.keep_alive = options.keep_alive
         self.store = EventStore(max_events=options.max_events, max_bytes=options.max_event_bytes)
         #: Whether the client knows events that have an id and no message, by which it can come back.
         self.has_priming_events = False
@@ -125,8 +126,20 @@ class Channel:
             self._channels.put(self.response, event)
             self._sent = store.latest
 
+    @property
+    def may_begin(self) -> bool:
+        """Whether there is no response, or one that the client may have lost: there was time to notice that.
+
+        Clients that push each other out get to do so seldom enough for all but one to give up.
+        """
+        return self.response is None or self.response.age >= self._channels.keep_alive
+
     def begin(self, request: HttpRequest) -> EventStream:
-        """Answer a request with what is said from now on, and with what nobody has been sent before."""
+        """Answer a request with what is said from now on, and with what nobody has been sent before.
+
+        A former response ends.
+        """
+        self._end_response()
         store = self._channels.store
         events = store.since(self.number, self._sent)
         if not events and self._channels.has_priming_events:
@@ -138,8 +151,7 @@ class Channel:
 
         A former response ends: whoever comes back has lost it, even if nobody has noticed that here.
         """
-        if self.response is not None:
-            self.response.end()
+        self._end_response()
         if not events and self._channels.has_priming_events:
             # Some clients forget where they were if a response brings no event at all.
             events = [encode_event(b"", event_id=last_event_id)]
@@ -151,6 +163,10 @@ class Channel:
             self._channels.put(self.response, encode_event(b"", retry=retry))
             self.response.end()
             self._response = None
+
+    def _end_response(self) -> None:
+        if self.response is not None:
+            self.response.end()
 
     def _attach(self, request: HttpRequest, events: Sequence[bytes]) -> EventStream:
         self._response = self._channels.respond(request, events)

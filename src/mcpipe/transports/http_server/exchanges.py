@@ -14,7 +14,7 @@ from mcpipe.transports.framed import Trace
 from mcpipe.transports.http_server.options import HttpOptions
 from mcpipe.transports.http_server.requests import JSON, HttpRequest
 from mcpipe.transports.http_server.streams import EventStream
-from mcpipe.wire.messages import Error, Message, Notification, Request, encode_line
+from mcpipe.wire.messages import Error, Message, Notification, Request, RequestId, encode_line
 
 __all__ = ["Exchange"]
 
@@ -142,7 +142,7 @@ class Exchange:
         if isinstance(message, Request):
             # There is nobody who could answer.
             refusal = Closed(f"{message.method} was not sent: over HTTP, a modern client takes no requests.")
-            self._loop.call_soon(self._receiver.failed, message.id, refusal)
+            self._loop.call_soon(self._fail, message.id, refusal)
             return
         is_answer = not isinstance(message, Notification)
         if not is_answer and not self._request.accepts("text/event-stream"):
@@ -163,6 +163,10 @@ class Exchange:
             )
         if self._stream is not None:
             self._stream.put(b"data: %b\n" % line)
+
+    def _fail(self, request_id: RequestId, refusal: Closed) -> None:
+        if not self._is_closed:
+            self._receiver.failed(request_id, refusal)
 
     def send_batch(self, messages: Sequence[Message]) -> None:
         """Send several, one after the other: there are no batches here."""

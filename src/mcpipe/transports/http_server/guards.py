@@ -39,21 +39,24 @@ class Guards:
                 return
         elif self._hosts is None:
             return
-        hosts = self._hosts or ()
-        if not ("*" in hosts or name in hosts or host.lower() in hosts):
+        if not (self._is_named(host.lower()) or "*" in (self._hosts or ())):
             raise _forbidden(
                 f"This server does not answer to the name {host[:100]!r}. If it should, add it to HttpOptions(hosts=…)."
             )
 
     def check_origin(self, request: HttpRequest) -> None:
-        """`Refusal` if a web page that may not use the server sent the request; one that may can read the answer."""
+        """`Refusal` if a web page that may not use the server sent the request; one that may can read the answer.
+
+        A page of the server's own may, if the server can know that it is one: by a name that somebody else owns, a page
+        of theirs would come to the same place.
+        """
         origin = request.header("origin")
         if origin is None:
             return
         if not self._is_allowed(origin.lower(), request):
             raise _forbidden(
                 f"Web pages of {origin[:100]!r} may not use this server. If they should, add it to "
-                "HttpOptions(origins=…)."
+                "HttpOptions(origins=…), or, if that is the server itself, its name to HttpOptions(hosts=…)."
             )
         request.common_headers = (
             (b"access-control-allow-origin", origin.encode("latin-1")),
@@ -83,13 +86,21 @@ class Guards:
             return False
         name, port = _split(place)
         # Behind a proxy that ends TLS, the server sees another scheme than its clients: only the places are compared.
-        own_name, own_port = _split((request.header("host") or "").lower())
-        is_same_port = (port or default_port) == (own_port or default_port)
-        if name == own_name:
-            return is_same_port
-        return is_same_port and _is_local(request) and is_loopback(name) and is_loopback(own_name)
+        own_place = (request.header("host") or "").lower()
+        own_name, own_port = _split(own_place)
+        if (port or default_port) != (own_port or default_port):
+            return False
+        if name == own_name and (_is_address(name) or self._is_named(own_place)):
+            return True
+        return _is_local(request) and is_loopback(name) and is_loopback(own_name)
+
+    def _is_named(self, host: str) -> bool:
+        """Whether this is one of the names that the server was given. That all are allowed gives it none."""
+        return self._hosts is not None and not self._hosts.isdisjoint((host, _name_of(host)))
 
 
+_NOWHERE = ("",)
+_EVERYWHERE = frozenset(str(ip_address(number)) for number in (bytes(4), bytes(16)))
 _LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
@@ -105,10 +116,22 @@ def is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
+def _is_address(host: str) -> bool:
+    """Whether this is an IP address, which nobody can make point to another place."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _is_local(request: HttpRequest) -> bool:
     """Whether the request came over the loopback interface."""
-    place = request.scope.get("server") or request.scope.get("client") or ("",)
-    return is_loopback(place[0])
+    place = (request.scope.get("server") or _NOWHERE)[0]
+    if not place or place in _EVERYWHERE:
+        # Some servers tell where they listen, and not where the connection is.
+        place = (request.scope.get("client") or _NOWHERE)[0]
+    return is_loopback(place)
 
 
 def _split(place: str) -> tuple[str, str]:

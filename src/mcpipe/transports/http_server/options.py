@@ -9,7 +9,11 @@ import msgspec
 
 from mcpipe.errors import UsageError
 
-__all__ = ["HttpOptions", "Verify"]
+__all__ = ["MESSAGES_PATH", "SSE_PATH", "HttpOptions", "Verify"]
+
+#: Where HTTP+SSE is, if it is served.
+SSE_PATH = "/sse"
+MESSAGES_PATH = "/messages"
 
 #: Who the owner of a bearer token is; None if it is not a good one. May be a coroutine function.
 Verify: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
@@ -25,8 +29,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     sse: bool = True
 
     # Whom
-    #: Web pages that may use the server, as ``https://host:port``, besides its own and, on this machine, local ones.
-    #: ``*`` are all of them: give clients tokens then.
+    #: Web pages that may use the server, as ``https://host:port``, besides its own, at an address or at one of
+    #: ``hosts``, and, on this machine, local ones. ``*`` are all of them: give clients tokens then.
     origins: tuple[str, ...] = ()
     #: The names under which the server is asked for (``Host``); ``*`` are all. Over the loopback interface the local
     #: names always work. None: no others do there, and all do elsewhere.
@@ -60,7 +64,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int = 10_000
     #: Legacy sessions, and clients of HTTP+SSE.
     max_sessions: int = 10_000
-    #: How long a legacy session is kept for a client from which nothing comes.
+    #: How long a legacy session is kept for a client from which nothing comes: a minute, if it never said that it
+    #: is initialized.
     session_ttl: float = 1800.0
     #: Requests and streams of one legacy session that are open at once.
     max_streams: int = 1000
@@ -71,11 +76,18 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or not self.path.isascii() or {"?", "#", "%", " "} & set(self.path):
             raise UsageError(f"The path {self.path!r} cannot be used: it is '/' and plain characters, like '/mcp'.")
+        if self.sse and self.path.rstrip("/") in (SSE_PATH, MESSAGES_PATH):
+            raise UsageError(f"The path {self.path!r} is one of HTTP+SSE's. Choose another one, or set sse=False.")
         for name in ("origins", "hosts", "tokens", "authorization_servers", "scopes"):
             texts = getattr(self, name)
             if isinstance(texts, str) or not all(isinstance(text, str) and text for text in texts or ()):
                 # Not repeated: it may be a secret.
                 raise UsageError(f"The option {name} is to be a tuple of texts, none of which is empty.")
+        if any(not token.isascii() or not token.isprintable() or " " in token for token in self.tokens):
+            raise UsageError("One of the tokens cannot be sent in a header: only ASCII characters can, and no blanks.")
+        for name in ("authorization_servers", "scopes"):
+            if getattr(self, name) and not self.tokens and self.verify is None:
+                raise UsageError(f"The option {name} is about tokens, and nobody checks them: set verify, or tokens.")
         for name in ("header_within", "body_within", "next_within", "write_within", "keep_alive", "session_ttl"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"The option {name} is {getattr(self, name)!r}: it must be a number of seconds.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from msgspec import UNSET, UnsetType
@@ -11,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from mcpipe.transports.begun import Begun
 from mcpipe.wire.messages import INVALID_REQUEST, Error, ErrorDetail, RequestId, encode_line
 
-__all__ = ["JSON", "TEXT", "Event", "Gone", "HttpRequest", "Receive", "Refusal", "Scope", "Send"]
+__all__ = ["JSON", "TEXT", "Event", "Gone", "HttpRequest", "Receive", "Refusal", "Scope", "Send", "stopping"]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]
@@ -40,6 +41,11 @@ class Refusal(Exception):
         super().__init__(error if isinstance(error, str) else error.message)
 
 
+def stopping() -> Refusal:
+    """The server takes no more requests."""
+    return Refusal(503, "The server is stopping.", headers=[(b"retry-after", b"1")])
+
+
 class Gone(Exception):
     """The client went away before it had sent all of its request: there is nobody to answer."""
 
@@ -51,8 +57,11 @@ class HttpRequest:
     """
 
     __slots__ = (
+        "_deadline",
         "_gone",
         "_headers",
+        "_is_complete",
+        "_is_cut",
         "_receive",
         "_send",
         "_watcher",
@@ -72,12 +81,16 @@ class HttpRequest:
         self._headers: dict[bytes, bytes] = _gathered(scope["headers"])
         self._receive = receive
         self._send = send
+        #: Of the body, while somebody waits for it.
+        self._deadline: asyncio.Timeout | None = None
+        self._is_cut = False
         self._gone: Callable[[], None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         #: What any answer to this request has among its headers.
         self.common_headers: tuple[tuple[bytes, bytes], ...] = ()
         #: Whether an answer has begun.
         self.has_responded = False
+        self._is_complete = False
 
     # What came
 
@@ -110,11 +123,21 @@ class HttpRequest:
         if first.is_done and not first.value.get("more_body", False):
             return _chunk_of(first.value, max_bytes, 0)
         try:
-            async with asyncio.timeout(within):
+            async with asyncio.timeout(within) as self._deadline:
                 return await self._gather(first, max_bytes)
         except TimeoutError:
+            if self._is_cut:
+                raise stopping() from None
             reason = f"The body of the request did not come within {within:g} s."
             raise Refusal(408, ErrorDetail(INVALID_REQUEST, reason)) from None
+        finally:
+            self._deadline = None
+
+    def cut(self) -> None:
+        """Whoever waits for the body waits no more: the server is stopping. Nothing happens if nobody does."""
+        if self._deadline is not None and not self._is_cut:
+            self._is_cut = True
+            self._deadline.reschedule(asyncio.get_running_loop().time())
 
     async def _gather(self, coming: Awaitable[Event], max_bytes: int) -> bytes:
         """The body whose first part is coming."""
@@ -189,8 +212,21 @@ class HttpRequest:
     async def write(self, data: bytes, *, more: bool) -> None:
         """Send some of the body of a response, and wait until the client has caught up so far as the server asks."""
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        self._is_complete = not more
+
+    async def finish(self) -> None:
+        """End a response that was given up before its end, which HTTP servers would complain about otherwise.
+
+        A client that does not even take that gets no end.
+        """
+        if self.has_responded and not self._is_complete:
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_FINISH_WITHIN):
+                    await self.write(b"", more=False)
 
 
+#: Seconds that a client has to take the end of a response that was given up.
+_FINISH_WITHIN = 1.0
 #: The digits of the largest content length that is looked at.
 _LONGEST_NUMBER = 18
 

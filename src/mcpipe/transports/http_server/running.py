@@ -82,7 +82,8 @@ class HttpListener:
     async def close(self, *, within: float = _FINISH_WITHIN) -> None:
         """Take no more requests, finish the accepted ones, within so many seconds, and close all connections.
 
-        May be called again. Cancelled, it cuts off what is left.
+        A request whose body is still coming is not an accepted one. May be called again. Cancelled, it cuts off what
+        is left.
         """
         try:
             for server in self._servers:
@@ -93,7 +94,8 @@ class HttpListener:
                 await self._app.close()
                 await self._until_idle()
         except TimeoutError:
-            _logger.warning("%s: %d requests were not finished in time, and cut off.", self.address, len(self._tasks))
+            if self._tasks:
+                _logger.warning("%s: %d requests were cut off, unfinished.", self.address, len(self._tasks))
         finally:
             self.abort()
         await _for_a_moment(self._until_idle())
@@ -140,8 +142,10 @@ class HttpListener:
         """Wait until all responses have been written, and all connections are closed."""
         while self._tasks:
             await asyncio.wait(self._tasks)
-        while closing := [each.closed for each in self._connections]:
-            await asyncio.wait(closing)
+        while connections := self._connections:
+            for each in connections:
+                each.shutdown()  # which one of them may not have heard that was being accepted then
+            await asyncio.wait([each.closed for each in connections])
 
 
 async def _for_a_moment(step: Coroutine[Any, Any, None]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from math import ceil
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -34,7 +36,10 @@ __all__ = ["SessionConnection"]
 
 _NO_BATCHES = "The body is a batch, and the protocol revision in use has none: post each message by itself."
 _TWICE = "The id of this request is that of another one that has not been answered yet."
-_ONE_STREAM = "This session has its stream already. To go on with it after a break, send Last-Event-ID."
+_ONE_STREAM = (
+    "This session has had its stream for a few seconds only. To go on with it after a break, send Last-Event-ID; "
+    "without that, a new stream takes its place later."
+)
 _TOO_MANY = "This session has as many HTTP requests open as it may. Send this one again when some have been answered."
 _EVENT_GONE = "What came after the event in Last-Event-ID is not known any more."
 
@@ -54,6 +59,8 @@ class SessionConnection(PostedConnection):
         self._options = options
         #: What was agreed upon; None until then.
         self.revision: Revision | None = None
+        #: Whether the client has said that it will use the session.
+        self.is_confirmed = False
         self._channels = Channels(options)
         #: What belongs to no request goes here.
         self._standalone = self._channels.open()
@@ -65,17 +72,22 @@ class SessionConnection(PostedConnection):
         self._used_at = self._loop.time()
         self._expiry: asyncio.TimerHandle | None = None
 
-    def expire_after(self, seconds: float, expired: Callable[[], None]) -> None:
-        """Call ``expired``, from the loop, when nothing has been going on for so many seconds."""
+    def expire_after(self, seconds: float, expired: Callable[[], None], *, confirmed_within: float) -> None:
+        """Call ``expired``, from the loop, when nothing has been going on for so many seconds.
+
+        Before the session is confirmed, for ``confirmed_within`` seconds, if these are fewer.
+        """
         if self._is_closing:
             return
         now = self._loop.time()
         is_busy = self._at_work or self._posts
-        end = (now if is_busy else self._used_at) + seconds
+        idle = seconds if self.is_confirmed else min(seconds, confirmed_within)
+        end = (now if is_busy else self._used_at) + idle
         if end <= now:
             expired()
         else:
-            self._expiry = self._loop.call_at(end, self.expire_after, seconds, expired)
+            again = partial(self.expire_after, seconds, expired, confirmed_within=confirmed_within)
+            self._expiry = self._loop.call_at(end, again)
 
     # What comes in
 
@@ -105,10 +117,11 @@ class SessionConnection(PostedConnection):
             self._check_room()
             if last_event_id:
                 response = self._resumed(request, last_event_id)
-            elif self._standalone.response is None:
+            elif self._standalone.may_begin:
                 response = self._standalone.begin(request)
             else:
-                raise Refusal(409, ErrorDetail(INVALID_REQUEST, _ONE_STREAM))
+                retry = b"%d" % ceil(self._options.keep_alive)
+                raise Refusal(409, ErrorDetail(INVALID_REQUEST, _ONE_STREAM), headers=[(b"retry-after", retry)])
             if response is None:
                 # For whoever reads event streams, this means not to come back.
                 await request.respond(204)
@@ -125,6 +138,7 @@ class SessionConnection(PostedConnection):
         ids = tuple({each.id: None for each in _each(item) if isinstance(each, Request)})
         if not ids:
             await self.deliver(item)
+            self.is_confirmed = self.is_confirmed or any(map(_is_initialized, _each(item)))
             self._drop_cancelled(item)
             await request.respond(202)
             return
@@ -298,6 +312,10 @@ def _answered(message: Message) -> RequestId | None:
     if isinstance(message, Request | Notification) or message.id is UNSET:
         return None
     return message.id
+
+
+def _is_initialized(item: Message | BadMessage) -> bool:
+    return isinstance(item, Notification) and item.method == "notifications/initialized"
 
 
 def _cancelled(item: Message | BadMessage) -> RequestId | None:

@@ -20,8 +20,15 @@ __all__ = ["Sessions"]
 _NO_SESSION = "This request needs the header Mcp-Session-Id, which came with the answer to initialize."
 
 
+#: Idle seconds that a session has whose client has not said that it is initialized.
+_CONFIRM_WITHIN = 60.0
+
+
 class Sessions:
-    """All legacy sessions of an application, each for one client. They end when they were idle for too long."""
+    """All legacy sessions of an application, each for one client. They end when they were idle for too long.
+
+    One whose client was never heard of again ends early, or as soon as there is no room for another one.
+    """
 
     def __init__(
         self,
@@ -41,10 +48,17 @@ class Sessions:
     ) -> None:
         """Answer a POST with this message in it; `Refusal` if it is refused."""
         has_session = request.header("mcp-session-id") is not None
+        if isinstance(item, BadMessage) and not has_session:
+            raise Refusal(400, ErrorDetail(item.code, item.reason), request_id=item.id)
         if isinstance(item, Request) and item.method == "initialize" and not has_session:
             await self._open(request, item, principal)
-        else:
-            await self._find(request, principal).post(request, item)
+            return
+        session = self._find(request, principal)
+        try:
+            await session.post(request, item)
+        finally:
+            if session.is_confirmed:
+                self._roster.confirm(session)
 
     async def get(self, request: HttpRequest, principal: str | None = None) -> None:
         """Answer a GET: with a stream of what the server has to say."""
@@ -61,21 +75,32 @@ class Sessions:
         await self._roster.close()
 
     async def _open(self, request: HttpRequest, initialize: Request, principal: str | None) -> None:
+        await self._roster.make_room()
         session = SessionConnection(options=self._options, trace=self._trace)
         self._roster.admit(session, principal)
-        # As long as it has no id, nobody else could end it.
-        request.watch(session.hang_up)
         try:
-            answer = await session.open(initialize)
-        finally:
-            request.unwatch()
+            # As long as it has no id, nobody else could end it.
+            request.watch(session.hang_up)
+            try:
+                answer = await session.open(initialize)
+            finally:
+                request.unwatch()
+            headers = []
             if session.revision is None:
-                session.hang_up()
-        headers = []
-        if session.revision is not None:
-            headers.append((b"mcp-session-id", self._roster.enter(session, principal).encode()))
-            session.expire_after(self._options.session_ttl, lambda: self._roster.dismiss(session))
-        await request.respond(200, answer, content_type=JSON, headers=headers)
+                self._roster.dismiss(session)
+            else:
+                headers.append((b"mcp-session-id", self._enter(session, principal)))
+            await request.respond(200, answer, content_type=JSON, headers=headers)
+        except BaseException:
+            # Nobody knows its id.
+            self._roster.dismiss(session)
+            raise
+
+    def _enter(self, session: SessionConnection, principal: str | None) -> bytes:
+        session.expire_after(
+            self._options.session_ttl, lambda: self._roster.dismiss(session), confirmed_within=_CONFIRM_WITHIN
+        )
+        return self._roster.enter(session, principal, is_tentative=True).encode()
 
     def _find(self, request: HttpRequest, principal: str | None) -> SessionConnection:
         session_id = request.header("mcp-session-id")

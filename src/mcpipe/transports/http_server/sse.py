@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, quote
 from mcpipe.limits import Limits
 from mcpipe.transports.connection import Serve
 from mcpipe.transports.framed import Trace
-from mcpipe.transports.http_server.options import HttpOptions
+from mcpipe.transports.http_server.options import MESSAGES_PATH, HttpOptions
 from mcpipe.transports.http_server.posted import PostedConnection, check_reads_events
 from mcpipe.transports.http_server.requests import HttpRequest, Refusal
 from mcpipe.transports.http_server.roster import Roster
@@ -20,8 +20,6 @@ from mcpipe.wire.events import encode_event
 from mcpipe.wire.messages import ErrorDetail, Message, RequestId
 
 __all__ = ["SsePairs"]
-
-_MESSAGES = "/messages"
 
 
 class SsePairs:
@@ -48,7 +46,7 @@ class SsePairs:
             self._roster.admit(client, principal)
             session_id = self._roster.enter(client, principal)
             # A path, not an address: the client may know the server by another name than the server itself.
-            place = f"{quote(request.root_path)}{_MESSAGES}?session_id={session_id}"
+            place = f"{quote(request.root_path)}{MESSAGES_PATH}?session_id={session_id}"
             client.stream.put(encode_event(place.encode(), event="endpoint"))
             await client.stream.finished()
         finally:

@@ -48,6 +48,7 @@ class EventStream:
         "_is_quiet",
         "_keep_alive",
         "_loop",
+        "_made_at",
         "_queue",
         "_queued",
         "_request",
@@ -69,6 +70,7 @@ class EventStream:
         headers: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._made_at = self._loop.time()
         self._request = request
         self._gone = gone
         self._headers = (*_HEADERS, *headers)
@@ -93,6 +95,11 @@ class EventStream:
     def is_over(self) -> bool:
         """Whether nothing can be written any more."""
         return self._is_over
+
+    @property
+    def age(self) -> float:
+        """For how many seconds it has been there."""
+        return self._loop.time() - self._made_at
 
     def begin(self) -> None:
         """Send the head of the response now, whether or not there is an event."""

@@ -55,6 +55,8 @@ class WaryProtocol(HttpToolsProtocol):
         self._reading: Literal["nothing", "head", "body"] = "nothing"
         self._head_bytes = 0
         self._chunk_bytes = 0
+        #: Of a request that wants an upgrade, the head without that wish, until it is read instead.
+        self._plain_head = b""
         #: Until when something has to come, and until when something has to go.
         self._deadline: asyncio.TimerHandle | None = None
         self._write_deadline: asyncio.TimerHandle | None = None
@@ -106,12 +108,7 @@ class WaryProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._chunk_bytes = len(data)
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Nothing but HTTP is spoken here: the request is answered, and what follows it cannot be read.
-            self._is_deaf = True
-            self.cycle.keep_alive = False
-            return
+            self._parse(data)
         except httptools.HttpParserError as error:
             reason = error.__context__
             if isinstance(reason, _Excess):
@@ -128,6 +125,17 @@ class WaryProtocol(HttpToolsProtocol):
         elif self._reading == "nothing" and self._is_unused:
             # Such as an empty line.
             self._expect_within(self._options.header_within)
+
+    def _parse(self, data: bytes) -> None:
+        """Read on. A request that would rather speak something else than HTTP is read as one that would not."""
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as error:
+                # The parser has stopped in front of the body, and begins anew.
+                data, self._plain_head = self._plain_head + data[error.args[0] :], b""
+            else:
+                data = b""
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -148,6 +156,9 @@ class WaryProtocol(HttpToolsProtocol):
                 raise _Excess(self._too_large())
         if len(self.pipeline) >= _MOST_PIPELINED:
             raise _Excess(f"No more than {_MOST_PIPELINED} requests may wait on one connection.")
+        if self.parser.should_upgrade():
+            self._plain_head = self._without_upgrade()
+            return
         super().on_headers_complete()
         self.cycle.transport = self._corked
         # What looks like a header from now on stands behind the body.
@@ -156,8 +167,19 @@ class WaryProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request is complete."""
         self._reading = "nothing"
+        if self._plain_head:
+            return
         self._stop_expecting()
         super().on_message_complete()
+
+    def _without_upgrade(self) -> bytes:
+        """The head of the request as of one that wants to speak nothing but HTTP."""
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            raise httptools.HttpParserInvalidMethodError("Nobody is connected to others here.")
+        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        version = self.parser.get_http_version().encode()
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(lines))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._served = cycle
