@@ -55,9 +55,9 @@ class Editor(SimpleNamespace):
         )
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Editor:
-    ours = Editor()
+def at_terminal(monkeypatch: pytest.MonkeyPatch, doc: str = "GNU readline") -> Editor:
+    """Called by each test: what captures output replaces the streams after the fixtures."""
+    ours = Editor(doc)
     monkeypatch.setattr(lines_module, "editor", lambda: ours)
     for name in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(sys, name, Terminal())
@@ -76,7 +76,8 @@ def test_a_pipe_has_no_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
             lines.read("> ")
 
 
-def test_without_readline_there_is_a_prompt(terminal: Editor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_readline_there_is_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_terminal(monkeypatch)
     monkeypatch.setattr(lines_module, "editor", lambda: None)
     monkeypatch.setattr(sys, "stdin", Terminal("ping\n"))
     lines = Lines()
@@ -92,7 +93,8 @@ def test_readline_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert editor() is None
 
 
-def test_tab_asks_for_one_after_the_other(terminal: Editor) -> None:
+def test_tab_asks_for_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = at_terminal(monkeypatch)
     asked: list[tuple[str, str]] = []
 
     def complete(before: str, word: str) -> list[str]:
@@ -107,14 +109,14 @@ def test_tab_asks_for_one_after_the_other(terminal: Editor) -> None:
     assert terminal.completer("fore", 0) is None
 
 
-def test_another_editor_is_bound_in_its_own_way(terminal: Editor, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = Editor("libedit")
-    monkeypatch.setattr(lines_module, "editor", lambda: other)
+def test_another_editor_is_bound_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = at_terminal(monkeypatch, "libedit")
     Lines()
     assert other.bound == "bind ^I rl_complete"
 
 
-def test_lines_are_remembered(terminal: Editor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_lines_are_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    terminal = at_terminal(monkeypatch)
     typed = iter(["ping", " secret", "tools", ""] * 2)
     monkeypatch.setattr(builtins, "input", lambda _: next(typed))
     file = tmp_path / "history"
@@ -129,9 +131,8 @@ def test_lines_are_remembered(terminal: Editor, monkeypatch: pytest.MonkeyPatch,
     assert file.read_text() == "old\nping\ntools\n"
 
 
-def test_a_history_that_cannot_be_kept_is_told_once(
-    terminal: Editor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_history_that_cannot_be_kept_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    terminal = at_terminal(monkeypatch)
     monkeypatch.setattr(builtins, "input", lambda _: "ping")
     lines = Lines(history=History(str(tmp_path)))
     assert lines.read("> ") == "ping"
@@ -140,7 +141,8 @@ def test_a_history_that_cannot_be_kept_is_told_once(
     assert terminal.lines == ["ping"]
 
 
-def test_what_is_written_meanwhile_is_not_lost(terminal: Editor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_written_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_terminal(monkeypatch)
     reading, writing = os.pipe()
     monkeypatch.setattr(sys, "stderr", Terminal(descriptor=writing))
     drawn: list[tuple[int, bytes]] = []
@@ -174,3 +176,18 @@ def test_what_is_written_meanwhile_is_not_lost(terminal: Editor, monkeypatch: py
     assert sys.stderr.shown == "later"
     os.close(reading)
     os.close(writing)
+
+
+@pytest.mark.parametrize(("cause", "raised"), [(KeyboardInterrupt, KeyboardInterrupt), (ValueError, SystemError)])
+def test_ctrl_c_and_news_at_once_are_a_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, cause: type[BaseException], raised: type[BaseException]
+) -> None:
+    def meet(_: str) -> str:
+        raise SystemError("returned a result with an exception set") from cause()
+
+    at_terminal(monkeypatch)
+    monkeypatch.setattr(builtins, "input", meet)
+    lines = Lines()
+    with pytest.raises(raised):
+        lines.read("> ")
+    assert not lines.is_open

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -270,6 +271,34 @@ def test_a_carrier_that_takes_its_time_to_close(how: str) -> None:
         assert carrier.log == ["closing", "close" if how == "patience" else "abort"]
 
     run(main)
+
+
+class Jammed(Messenger):
+    """A carrier that cannot be closed."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(Mailbox(), Mailbox())
+        self.error = error
+
+    async def close(self) -> None:
+        self.log.append("closing")
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("of some library")])
+def test_a_carrier_that_cannot_be_closed_counts_as_closed(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        carrier = Jammed(error)
+        connection = CarrierConnection(carrier)
+        connection.start(Recorder())
+        await connection.close()
+        await connection.close()
+        connection.abort()
+        assert carrier.log == ["closing"]
+
+    with caplog.at_level(logging.DEBUG, "mcpipe"):
+        run(main)
+    assert str(error) in caplog.text
 
 
 def test_the_loop_may_be_gone_before_the_connection() -> None:

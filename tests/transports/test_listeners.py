@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import resource
 import socket
@@ -386,6 +387,26 @@ def test_closing_takes_no_more_and_leaves_the_rest_alone(way: str) -> None:
                 assert not os.path.lexists(place.address.path)  # noqa: ASYNC240 - it takes no time
             assert (await caller.ask(2))["id"] == 2
             await caller.close()
+
+    run(main)
+
+
+@pytest.mark.req("STR-4")
+def test_closing_that_is_cancelled_leaves_no_file() -> None:
+    async def main() -> None:
+        async with listening("unix") as place:
+            assert isinstance(place.address, UnixAddress)
+            path = Path(place.address.path)
+            folder = os.open(path.parent, os.O_RDONLY)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            closing = asyncio.create_task(place.listener.close())
+            await turns()
+            assert not closing.done(), "somebody else is about to listen in this folder"
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            os.close(folder)
+            assert not os.path.lexists(path)  # noqa: ASYNC240 - it takes no time
 
     run(main)
 

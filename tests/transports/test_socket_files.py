@@ -308,6 +308,7 @@ def test_somebody_who_holds_the_folder_for_long_is_not(path: Path) -> None:
         removing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await removing
+        assert not path.exists(), "nobody would do it later"
         os.close(fd)
         await close(file)
 

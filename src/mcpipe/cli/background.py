@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 __all__ = ["Background"]
 
 _T = TypeVar("_T")
+_TICK = 0.25
 
 
 class Background:
@@ -53,10 +55,10 @@ class Background:
 
         self._loop.call_soon_threadsafe(begin)
         try:
-            task = ended.get()
+            task = _next(ended)
         except KeyboardInterrupt:
-            self._loop.call_soon_threadsafe(began.get().cancel)
-            task = ended.get()
+            self._loop.call_soon_threadsafe(_next(began).cancel)
+            task = _next(ended)
             if not task.cancelled():
                 task.exception()  # which nobody wants to know any more
             raise
@@ -70,3 +72,10 @@ class Background:
         self._end = asyncio.Event()
         self._loops.put(asyncio.get_running_loop())
         await self._end.wait()
+
+
+def _next(queue: SimpleQueue[_T]) -> _T:
+    """Wait for the next one. A Ctrl-C that comes just before the wait is noticed, too, if a little late."""
+    while True:
+        with suppress(Empty):
+            return queue.get(timeout=_TICK)

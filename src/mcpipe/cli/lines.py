@@ -64,7 +64,7 @@ class Lines:
         try:
             if self._readline is not None:
                 try:
-                    line = input(prompt)
+                    line = _typed(prompt)
                 finally:
                     self.is_open = False
                     self._write_above()
@@ -182,6 +182,16 @@ class _Above:
             return self._stream.write(text)
         self._lines.put_above(self._stream.fileno(), text)
         return len(text)
+
+
+def _typed(prompt: str) -> str:
+    """``input``, also where a Ctrl-C and news come at once: Python then calls the one while it raises the other."""
+    try:
+        return input(prompt)
+    except SystemError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _wake() -> None:

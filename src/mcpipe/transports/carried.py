@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Protocol
 
 from mcpipe.limits import DEFAULT_LIMITS, Limits
@@ -13,6 +13,8 @@ from mcpipe.wire.decoding import Expected
 from mcpipe.wire.messages import Request
 
 __all__ = ["Carrier", "CarrierConnection"]
+
+_logger = logging.getLogger("mcpipe")
 
 
 class Carrier(Protocol):
@@ -82,8 +84,10 @@ class CarrierConnection(LineConnection):
 
     async def _end(self) -> None:
         self._reader.stop()
-        with suppress(OSError):  # Whoever closes need not know that the peer was faster.
+        try:
             await self._carrier.close()
+        except Exception as error:  # noqa: BLE001 - whoever closes need not know that the peer was faster
+            _logger.debug("A carrier could not be closed. %s", _as_os_error(error))
         self._is_let_go = True
 
 

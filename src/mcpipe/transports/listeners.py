@@ -102,7 +102,10 @@ class Listener:
         self._watch()
 
     async def close(self) -> None:
-        """Take no more connections, and remove the socket's file. Those that are served go on. May be called again."""
+        """Take no more connections, and remove the socket's file. Those that are served go on. May be called again.
+
+        Cancelled, it is done all the same.
+        """
         if self._is_closed or os.getpid() != self._host:
             return
         self._is_closed = True

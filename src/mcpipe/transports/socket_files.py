@@ -78,12 +78,22 @@ class SocketFile:
             raise
 
     async def remove(self) -> None:
-        """Remove the file, if it is still this one: nobody else's can have its number while the socket is open."""
-        async with _alone_in(os.path.dirname(self._path)):
-            with suppress(OSError):  # it is gone, or the system does not allow it any more
-                status = os.lstat(self._path)
-                if (status.st_dev, status.st_ino) == self._identity:
-                    os.unlink(self._path)
+        """Remove the file, if it is still this one: nobody else's can have its number while the socket is open.
+
+        Cancelled, it does so without waiting for others.
+        """
+        try:
+            async with _alone_in(os.path.dirname(self._path)):
+                self._unlink()
+        except asyncio.CancelledError:
+            self._unlink()
+            raise
+
+    def _unlink(self) -> None:
+        with suppress(OSError):  # it is gone, or the system does not allow it any more
+            status = os.lstat(self._path)
+            if (status.st_dev, status.st_ino) == self._identity:
+                os.unlink(self._path)
 
 
 def peer_user(connected: socket.socket) -> int | None:

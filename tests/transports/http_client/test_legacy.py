@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
+import msgspec
 import pytest
 
-from mcpipe.errors import Closed, HttpError, ProtocolError
+from mcpipe.errors import Closed, HttpError, ProtocolError, RemoteError
 from mcpipe.transports.http_client import connection
 from mcpipe.wire.messages import Notification, Request, Result
 from tests.transports.ends import turns
@@ -161,6 +163,8 @@ def test_a_session_that_is_not_known_any_more_is_over() -> None:
             w.connection.send(Request(2, "tools/list"))
             error = await w.heard.until_failure(2)
             assert isinstance(error, Closed)
+            assert isinstance(error.__cause__, HttpError)
+            assert error.__cause__.status == 404
             assert w.heard.order == ["ended", "failed"]
             assert w.heard.ends == [True]
             w.connection.send(Request(3, "tools/list"))
@@ -171,12 +175,26 @@ def test_a_session_that_is_not_known_any_more_is_over() -> None:
     run_clean(main)
 
 
+def refused(code: int, message: str, request_id: Any = None) -> bytes:
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
+
+
+JSON, TEXT = "application/json", "text/plain; charset=utf-8"
+
+
 @pytest.mark.req("HTP-6")
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        (b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"No valid session ID"}}', "application/json"),
-        (b"Invalid or missing session ID", "text/plain; charset=utf-8"),
+        (refused(-32000, "Bad Request: No valid session ID provided", 1), JSON),
+        (refused(-32000, "Bad Request: No valid session ID or not an initialize request"), JSON),
+        (refused(-32600, "Bad Request: Missing session ID", "server-error"), JSON),
+        (refused(-32001, "Session not found"), JSON),
+        (refused(-32000, "Bad Request: Mcp-Session-Id header is required"), JSON),
+        (refused(-32000, "Bad Request: Server not initialized"), JSON),
+        (b'{"error":"Invalid or missing session ID"}', JSON),
+        (b"Bad Request: No valid session ID provided", TEXT),
+        (b"Invalid session ID\n", TEXT),
     ],
 )
 def test_a_session_that_is_refused_in_words_alone_is_over(body: bytes, kind: str) -> None:
@@ -188,7 +206,10 @@ def test_a_session_that_is_refused_in_words_alone_is_over(body: bytes, kind: str
         async with world(script) as w:
             await w.initialize()
             w.connection.send(Request(1, "tools/list"))
-            assert isinstance(await w.heard.until_failure(1), Closed)
+            error = await w.heard.until_failure(1)
+            assert isinstance(error, Closed)
+            assert isinstance(error.__cause__, RemoteError if b"jsonrpc" in body else HttpError)
+            assert "ession" in str(error.__cause__) or "not initialized" in str(error.__cause__)
             assert w.heard.order == ["ended", "failed"]
             await w.connection.close()
             assert "DELETE" not in w.server.order
@@ -196,21 +217,29 @@ def test_a_session_that_is_refused_in_words_alone_is_over(body: bytes, kind: str
     run_clean(main)
 
 
-@pytest.mark.parametrize("kind", ["application/json", "text/plain"])
-def test_another_refusal_does_not_end_the_session(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (refused(-32600, "No.", 1), JSON),
+        (refused(-32602, "Unknown argument: session_name", 1), JSON),
+        (refused(-32602, "Invalid session ID", 1), JSON),
+        (refused(-32000, "The session of the parliament is over.", 1), JSON),
+        (b'{"error":"Your session has no such tool."}', JSON),
+        (b"No.", TEXT),
+        (b"Unknown argument: session_name", TEXT),
+        (b"<p>Invalid session ID</p>", "text/html"),
+    ],
+)
+def test_another_refusal_does_not_end_the_session(body: bytes, kind: str) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
-        if asked.rpc != "tools/list":
-            await session(asked, reply)
-        elif kind == "text/plain":
-            await reply.send(400, b"No.", kind)
-        else:
-            await reply.error(400)
+        await (reply.send(400, body, kind) if asked.rpc == "tools/list" else session(asked, reply))
 
     async def main() -> None:
         async with world(script) as w:
             await w.initialize()
             w.connection.send(Request(1, "tools/list"))
             await w.heard.until(lambda: 1 in w.heard.failures or 1 in w.heard.refusals)
+            assert not isinstance(w.heard.failures.get(1), Closed)
             w.connection.send(Request(2, "prompts/list"))
             await w.heard.until_result(2)
             assert "ended" not in w.heard.order

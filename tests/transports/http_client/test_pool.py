@@ -67,19 +67,30 @@ def test_a_redirect_within_the_origin_is_followed_with_everything(status: int) -
 
 
 @pytest.mark.parametrize(
-    "location", ["http://127.0.0.1:{other}/mcp", "//localhost:{other}/", "https:/x", "", "http://["]
+    "location",
+    [
+        "http://127.0.0.1:{other}/mcp",
+        "//localhost:{other}/",
+        "https:/x",
+        "",
+        "http://[",
+        "http://user:pass@127.0.0.1:{own}/mcp",
+        "//user@127.0.0.1:{own}/mcp",
+        "//:pass@127.0.0.1:{own}/mcp",
+    ],
 )
 def test_a_redirect_elsewhere_is_refused_and_nothing_is_sent_there(location: str) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
-        await reply.send(307, Location=location.format(other=other.port))
+        await reply.send(307, Location=location.format(other=other.port, own=server.port))
 
     async def script_elsewhere(asked: Asked, reply: Reply) -> None:
         raise AssertionError("nothing is to come here")
 
     other: RawServer
+    server: RawServer
 
     async def main() -> None:
-        nonlocal other
+        nonlocal other, server
         other = await serve(script_elsewhere)
         server = await serve(script)
         error = await fails(ClientPool(server.url, headers={"Authorization": "Bearer secret"}))
@@ -87,6 +98,7 @@ def test_a_redirect_elsewhere_is_refused_and_nothing_is_sent_there(location: str
         assert "nothing was sent there" in str(error)
         assert "secret" not in str(error)
         assert other.came == 0
+        assert len(server.asked) == 1
         await server.close()
         await other.close()
 

@@ -34,7 +34,9 @@ def pair(
 
     async def script(asked: Asked, reply: Reply) -> None:
         if asked.method == "GET":
-            await reply.stream(event(b"ignored"), event(place.encode(), name="endpoint"))
+            await reply.stream(
+                event(b"ignored"), event(place.format(host=asked.headers["host"]).encode(), name="endpoint")
+            )
             streams.append(reply)
             await asyncio.Event().wait()
         elif asked.target == "/mcp":
@@ -108,6 +110,8 @@ def test_or_that_it_is_none() -> None:
         "file:///etc/passwd",
         "http://[",
         "mailto:me",
+        "http://user:pass@{host}/messages",
+        "//user@{host}/messages",
     ],
 )
 @pytest.mark.parametrize("http_sse", [True, None])

@@ -124,6 +124,34 @@ def test_the_waits_grow_until_something_comes(monkeypatch: pytest.MonkeyPatch) -
     run_clean(main)
 
 
+def test_a_server_that_wants_no_wait_and_has_no_news_is_asked_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note_it(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(0)
+
+    async def script(asked: Asked, reply: Reply) -> None:
+        data = note("notifications/x") if int(asked.headers["x"]) % 6 == 5 else b""
+        await reply.stream(event(data, event_id="7", retry=0))
+        await reply.end()
+
+    async def main() -> None:
+        async with world(script) as w:
+            stream = Stream(Inbox(Limits(), None))
+            with monkeypatch.context() as patched:
+                patched.setattr(asyncio, "sleep", note_it)
+                for number in range(7):
+                    async with w.pool.request("GET", w.pool.url, {"x": str(number)}) as response:
+                        await stream.read(response)
+                    await stream.wait()
+            assert waits == [0.1, 0.2, 0.4, 0.8, 1, 0.1, 0.2]
+            assert stream.failures == 1, "it is alive"
+
+    run_clean(main)
+
+
 def test_a_stream_that_was_open_for_long_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_LONGEST_WAIT", 0.001)
 

@@ -249,7 +249,7 @@ class HttpConnection:
         """The server has ended the session, or what stands for one."""
         self._is_over = True
         self._inbox.end(clean=True)
-        self._refuse_waiting(why)
+        self._refuse_waiting(Closed(str(why)))  # That was said to another.
 
     def _break(self, error: ConnectError) -> None:
         """The server cannot be reached. What is under way may still be answered."""

@@ -10,13 +10,13 @@ from typing import NoReturn
 import aiohttp
 import msgspec
 
-from mcpipe.errors import Closed, ConnectError, HttpError, McpipeError, ProtocolError, RequestLost
+from mcpipe.errors import Closed, ConnectError, HttpError, McpipeError, ProtocolError, RemoteError, RequestLost
 from mcpipe.transports.http_client.inbox import Inbox
 from mcpipe.transports.http_client.pool import ClientPool
 from mcpipe.transports.http_client.posts import Post, Spawn
 from mcpipe.transports.http_client.responses import EVENTS, JSON_OR_EVENTS, is_good, is_stream, receive, refusal
 from mcpipe.transports.http_client.streams import Stream
-from mcpipe.wire.messages import Result
+from mcpipe.wire.messages import INVALID_REQUEST, ErrorDetail, Result
 
 __all__ = ["LegacyBinding"]
 
@@ -30,6 +30,18 @@ _LONGEST_VERSION = 64
 #: What says that there is no stream to open again.
 _NO_STREAM = frozenset((204, 405))
 _SESSION_ID = "Mcp-Session-Id"
+
+#: Many servers do not know a session any more, after a restart for instance, and say so with 400 in place of 404: in
+#: one of these ways, as a text or as an error with one of the codes that are used for what is wrong with a session.
+_LOST = (
+    "no valid session id",
+    "invalid session id",
+    "missing session id",
+    "mcp-session-id",
+    "session not found",
+    "server not initialized",
+)
+_LOST_CODES = frozenset((-32000, -32001, INVALID_REQUEST))
 
 _logger = logging.getLogger("mcpipe.client")
 
@@ -62,15 +74,15 @@ class LegacyBinding:
                 self._begin(response)
                 post.on_result = self._agree
             elif response.status == 400 and _SESSION_ID in self._session:
-                post.on_refusal = lambda error: self._check_words(error.message)
+                post.on_refusal = self._check_error
             try:
                 await receive(response, post, self._inbox, stream)
             except RequestLost:
                 if not stream.last_event_id:
                     raise
             except HttpError as error:
-                if post.on_refusal is not None:
-                    self._check_words(str(error))
+                if post.on_refusal is not None and _is_about_session(str(error)):
+                    self._end(error)
                 raise
         if post.is_initialized:
             self._spawn(self._listen())
@@ -108,16 +120,15 @@ class LegacyBinding:
 
     def _check(self, response: aiohttp.ClientResponse) -> None:
         if response.status == 404 and _SESSION_ID in self._session:
-            self._end()
+            self._end(refusal(response))
 
-    def _check_words(self, refusal: str) -> None:
-        """Many servers do not know a session any more, after a restart for instance, and say so only in words."""
-        if "session" in refusal.lower():
-            self._end()
+    def _check_error(self, error: ErrorDetail) -> None:
+        if error.code in _LOST_CODES and _is_about_session(error.message):
+            self._end(RemoteError(error.code, error.message))
 
-    def _end(self) -> NoReturn:
+    def _end(self, because: McpipeError) -> NoReturn:
         self._is_over = True
-        raise Closed("The server has ended the session.")
+        raise Closed("The server has ended the session.") from because
 
     async def _resume(self, stream: Stream, post: Post) -> None:
         """Go on with the stream on which the answer to this post will come; `RequestLost` if that is in vain."""
@@ -154,7 +165,7 @@ class LegacyBinding:
                     elif response.status in _NO_STREAM or (response.status < 500 and not was_open):
                         return
                     elif response.status == 400 and not stream.last_event_id:
-                        self._end()  # It is about the session: nothing else was said.
+                        self._end(refusal(response))  # It is about the session: nothing else was said.
                     else:
                         stream.last_event_id = ""  # Perhaps that is no longer known.
             except ConnectError:
@@ -176,6 +187,12 @@ class _Agreement(msgspec.Struct, rename="camel"):
 
 
 _decode_agreement = msgspec.json.Decoder(_Agreement).decode
+
+
+def _is_about_session(refusal: str) -> bool:
+    """Whether this says that the session is not known."""
+    words = refusal.lower()
+    return any(phrase in words for phrase in _LOST)
 
 
 def _is_visible(text: str) -> bool:

@@ -119,7 +119,9 @@ class ClientPool:
         self._shut_sockets()
 
     def is_own(self, url: URL) -> bool:
-        """Whether this is at the server's own origin."""
+        """Whether this is at the server's own origin, and wants to be asked for by nobody else than by us."""
+        if url.raw_user is not None or url.raw_password is not None:
+            return False
         return url.scheme in ("http", "https") and bool(url.raw_host) and url.origin() == self.url.origin()
 
     async def _send(
@@ -181,7 +183,8 @@ class ClientPool:
             quoted = ascii(location[:_LONGEST_QUOTE])
             raise HttpError(
                 response.status,
-                f"The server redirects to {quoted}, which is not at {self.url.origin()}, and nothing was sent there. "
+                f"The server redirects to {quoted}, which is not at {self.url.origin()} or names a user, and nothing "
+                "was sent there. "
                 "If that is the server that you mean, connect to it by that address.",
             )
         return target

@@ -30,8 +30,9 @@ class Binding(Protocol):
         """Post this, and pass on what comes in answer to it.
 
         What is raised is told to those requests in it that still wait: `ConnectError` if the server cannot be
-        reached, `Closed` if it has ended the session, and any other for what became of this post alone. If nothing is
-        raised, the response has ended without their answers. Cancelled, it gives up the response.
+        reached, `Closed` if it has ended the session (its cause is what the server said to this post), and any other
+        for what became of this post alone. If nothing is raised, the response has ended without their answers.
+        Cancelled, it gives up the response.
         """
 
     async def leave(self) -> None:

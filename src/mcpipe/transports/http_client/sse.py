@@ -59,7 +59,7 @@ class SseBinding:
                 post.waiting.clear()
                 await discard(response)
             elif response.status == 404:
-                raise Closed("The server has ended the session.")
+                raise Closed("The server has ended the session.") from refusal(response)
             else:
                 await refuse(response, post, self._inbox)
 
@@ -103,7 +103,7 @@ class SseBinding:
             return place
         return ConnectError(
             f"The server wants messages to be sent to {text[:_LONGEST_QUOTE]!a}, which is not at "
-            f"{self._pool.url.origin()}. Nothing was sent there."
+            f"{self._pool.url.origin()} or names a user. Nothing was sent there."
         )
 
 

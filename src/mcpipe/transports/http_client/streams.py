@@ -18,6 +18,8 @@ __all__ = ["Stream", "next_chunk"]
 #: brought nothing, but not more than the last.
 _FIRST_WAIT = 1.0
 _LONGEST_WAIT = 30.0
+#: The least of them, whatever the server has said; twice as many each time that there was no message, up to the first.
+_SHORTEST_WAIT = 0.1
 #: Seconds after which a silent response is looked at. If the length of a chunk is garbage, aiohttp closes the
 #: connection, and does not tell whoever reads.
 _LOOK_EVERY = 5.0
@@ -32,6 +34,8 @@ class Stream:
         self.last_event_id = ""
         #: How often in a row it was opened and brought nothing.
         self.failures = 0
+        #: The same, and brought no more than empty events: it is there, and has no news.
+        self._empty = 0
         self._retry: int | None = None
 
     async def read(self, response: aiohttp.ClientResponse, post: Post | None = None) -> None:
@@ -60,6 +64,8 @@ class Stream:
             while chunk := await next_chunk(response):
                 for event in decoder.feed(chunk):
                     self.failures = 0
+                    if isinstance(event, EventTooLong) or event.data:
+                        self._empty = 0
                     await self._inbox.flow()
                     if take(event):
                         return True
@@ -72,14 +78,13 @@ class Stream:
 
     async def wait(self) -> None:
         """Wait for the time to open it again: as long as the server has said, and longer each time in vain."""
-        grown = min(_FIRST_WAIT * 2 ** min(self.failures, 10), _LONGEST_WAIT)
-        if self._retry is None:
-            seconds = grown
-        else:
-            seconds = self._retry / 1000
-            if self.failures:
-                seconds = max(seconds, grown)
+        seconds = min(_FIRST_WAIT * 2 ** min(self.failures, 10), _LONGEST_WAIT)
+        if self._retry is not None:
+            if not self.failures:
+                seconds = min(_SHORTEST_WAIT * 2 ** min(self._empty, 10), _FIRST_WAIT)
+            seconds = max(seconds, self._retry / 1000)
         self.failures += 1
+        self._empty += 1
         await asyncio.sleep(seconds)
 
 
