@@ -67,7 +67,7 @@ def test_no_server_no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
         ("call", "Missing argument 'TOOL'."),
         ("log loud", "'loud' is not one of"),
         ("unlisten 3", "Nothing with the number 3 listens."),
-        ("tools -s other", "No such option: -s"),
+        ("tools -s other", "No such option"),
     ],
 )
 def test_what_is_wrong_is_explained(monkeypatch: pytest.MonkeyPatch, line: str, said: str) -> None:
@@ -179,7 +179,7 @@ def test_a_session_at_a_terminal(home: Path) -> None:
         *WEATHER,
         typed=[
             ("weather> ", "call forecast city=Oslo\n"),
-            ('["snow","sun","snow"]', ""),
+            ('"snow"', ""),
             ("weather> ", "  call forecast city=Secret\n"),
             ("no forecast for Secret", ""),
             ("weather> ", "\x04"),
@@ -190,7 +190,7 @@ def test_a_session_at_a_terminal(home: Path) -> None:
     file = home / "state" / "mcpipe" / "shell_history"
     assert file.read_text() == "call forecast city=Oslo\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    again = on_terminal("shell", *WEATHER, typed=[("weather> ", "\x1b[A\n"), ('["snow","sun","snow"]', "exit\n")])
+    again = on_terminal("shell", *WEATHER, typed=[("weather> ", "\x1b[A\n"), ('"snow"', ""), ("weather> ", "exit\n")])
     assert again.code == 0
 
 
@@ -215,8 +215,9 @@ def test_tab_completes() -> None:
             ('"unit": "f"', ""),
             ("kitchen> ", "prompt pl\tmeal=l\t\n"),
             ("Plan a lunch for two.", ""),
-            ("kitchen> ", "read kitchen://m\t\n"),
-            ("soup", "exit\n"),
+            ("kitchen> ", "read kitchen://so\t\n"),
+            ("Cook the soup.", ""),
+            ("kitchen> ", "exit\n"),
         ],
     )
     assert done.code == 0, done.out
@@ -288,7 +289,7 @@ def test_without_readline_it_still_works(tmp_path: Path) -> None:
     done = on_terminal(
         "shell",
         *WEATHER,
-        typed=[("weather> ", "call forecast city=Rome\n"), ('["sun","sun","rain"]', ""), ("weather> ", "\x04")],
+        typed=[("weather> ", "call forecast city=Rome\n"), ('"rain"', ""), ("weather> ", "\x04")],
         env={"PYTHONPATH": str(tmp_path)},
     )
     assert done.code == 0, done.out
