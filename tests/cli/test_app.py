@@ -106,3 +106,12 @@ def test_nobody_reads_any_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 def test_help_is_the_text_that_is_there() -> None:
     assert here("-v", "--help") == (0, OVERVIEW, "")
+
+
+def test_completion_knows_commands_and_options() -> None:
+    context = click.Context(cli, help_option_names=["-h", "--help"])
+    assert [item.value for item in cli.shell_complete(context, "to")] == ["tools"]
+    assert [item.value for item in cli.shell_complete(context, "--tr")] == ["--trace"]
+    # Of what is not there, nothing is said while somebody types.
+    typing = cli.make_context("mcpipe", ["nothing", "a"], resilient_parsing=True)
+    assert cli.resolve_command(typing, ["nothing", "a"])[1] is None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
+import signal
 import threading
 
 import pytest
@@ -13,7 +13,7 @@ from mcpipe.cli.background import Background
 
 async def interrupted(notes: list[str], *, fails: bool = False) -> None:
     """As if Ctrl-C were pressed while the main thread waits."""
-    _thread.interrupt_main()
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:

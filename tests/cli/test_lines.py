@@ -6,9 +6,10 @@ import builtins
 import io
 import os
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -191,3 +192,18 @@ def test_ctrl_c_and_news_at_once_are_a_ctrl_c(
     with pytest.raises(raised):
         lines.read("> ")
     assert not lines.is_open
+
+
+def test_readline_is_woken_while_a_line_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[bool] = []
+    at_terminal(monkeypatch)
+    lines = Lines()
+    monkeypatch.setattr(lines_module, "_wake", lambda: woken.append(lines.is_open))
+    ticks = iter([False, True])
+
+    def wait(_: float) -> bool:
+        lines.is_open = next(ticks, False)
+        return len(woken) == 1
+
+    lines._tick(cast("threading.Event", SimpleNamespace(wait=wait)))
+    assert woken == [True]

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import click
@@ -15,7 +17,16 @@ import pytest
 
 from mcpipe import errors
 from mcpipe.cli.overview import NEEDS_PACKAGES, OVERVIEW
-from mcpipe.cli.running import EXIT_CODES, GlobalOptions, exit_code_of, global_options, guarded, run, sentence_of
+from mcpipe.cli.running import (
+    EXIT_CODES,
+    GlobalOptions,
+    exit_code_of,
+    global_options,
+    guarded,
+    run,
+    running_with,
+    sentence_of,
+)
 from mcpipe.errors import McpipeError, RemoteError, ServerExited
 from tests.cli.kit import LEGACY, PATIENCE, PYTHON, WEATHER, here, mcpipe, on_terminal
 
@@ -219,3 +230,20 @@ def _wait_for_end(pid: int) -> None:
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     raise AssertionError(f"{pid} still runs")
+
+
+def test_a_command_that_lasts_runs_the_others() -> None:
+    ran: list[Any] = []
+
+    async def work() -> int:
+        return 7
+
+    def runner(coroutine: Coroutine[Any, Any, int | None]) -> int | None:
+        ran.append(coroutine)
+        return asyncio.run(coroutine)
+
+    with running_with(runner):
+        assert run(work()) == 7
+    assert len(ran) == 1
+    assert run(work()) == 7
+    assert len(ran) == 1

@@ -6,11 +6,18 @@ import io
 import json
 import stat
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any, ClassVar, cast
 
+import click
 import pytest
 
-from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, Done, here, mcpipe, on_terminal
+from mcpipe.cli.asking import Asker
+from mcpipe.cli.history import History
+from mcpipe.cli.lines import Complete
+from mcpipe.cli.shell import Session
+from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, Done, here, mcpipe, on_terminal, serving
 from tests.repo.source import ROOT
 
 KITCHEN = ["--", PYTHON, str(SERVERS / "kitchen.py")]
@@ -106,7 +113,15 @@ def test_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "abilities  tools" in legacy.out
 
 
-def test_a_server_in_another_place_and_connecting_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_at_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving("--http", "127.0.0.1:0") as (address,):
+        done = piped(monkeypatch, "info", "call forecast city=Rome", server=["-s", address])
+    assert done.code == 0
+    assert f"server        {address}\n" in done.out
+    assert "process" not in done.out
+
+
+def test_connecting_again(monkeypatch: pytest.MonkeyPatch) -> None:
     done = piped(monkeypatch, "info", "reconnect", "info", "call forecast city=Rome")
     pids = [line.split()[1] for line in done.out.splitlines() if line.startswith("process")]
     assert len(set(pids)) == 2
@@ -149,7 +164,7 @@ def test_listening_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_subscription_that_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = piped(monkeypatch, "listen --tools", "call nothing", server=["--", PYTHON, str(SERVERS / "partial.py")])
+    done = piped(monkeypatch, "listen --tools", "ping", "ping", server=["--", PYTHON, str(SERVERS / "partial.py")])
     assert "The server ended the subscription." in done.err
 
 
@@ -168,6 +183,63 @@ def test_a_lost_server_ends_a_subscription(monkeypatch: pytest.MonkeyPatch) -> N
     assert done.code == 3
     assert done.err.count("Error: ") >= 2
     assert done.out.startswith("1: answered in ")
+
+
+# --- Whoever types ---
+
+
+class Typing:
+    """Somebody who types lines, and presses Tab, Ctrl-C and Ctrl-D."""
+
+    is_asking = True
+    script: ClassVar[list[str | type[BaseException]]] = []
+    found: ClassVar[list[list[str]]] = []
+
+    def __init__(self, complete: Complete, history: History | None) -> None:
+        self.complete = complete
+
+    def shared(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def read(self, prompt: str) -> str:
+        step = self.script.pop(0)
+        if not isinstance(step, str):
+            raise step
+        if step.endswith("\t"):
+            before, _, word = step[:-1].rpartition(" ")
+            self.found.append(self.complete(f"{before} ", word))
+            return ""
+        return step
+
+
+def typing(monkeypatch: pytest.MonkeyPatch, *script: str | type[BaseException], server: list[str] = WEATHER) -> Done:
+    monkeypatch.setattr("mcpipe.cli.shell.Lines", Typing)
+    Typing.script[:], Typing.found[:] = script, []
+    return here("shell", "-q", *server)
+
+
+def test_one_ctrl_c_stays_and_two_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    stay = typing(monkeypatch, KeyboardInterrupt, "ping", KeyboardInterrupt, "call nothing", EOFError)
+    assert stay.code == 0
+    assert stay.err.count("Cancelled. Once more leaves, as does Ctrl-D.") == 2
+    assert typing(monkeypatch, "ping", KeyboardInterrupt, KeyboardInterrupt).code == 130
+
+
+def test_tab_in_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert typing(monkeypatch, "call fore\t", "exit").code == 0
+    assert Typing.found == [["forecast "]]
+    typing(monkeypatch, "call fall", "call fal\t", "exit", server=["--no-restart", *FALLING])
+    assert Typing.found == [[]]
+
+
+def test_a_command_that_is_aborted_is_a_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    def abort(*_: object, **__: object) -> None:
+        raise click.Abort
+
+    session = Session(cast("Any", None), Asker("x"), cast("Any", None))
+    session.commands["stop"] = click.Command("stop", callback=abort)
+    with pytest.raises(KeyboardInterrupt):
+        session._deal_with("stop")
 
 
 # --- Terminals ---

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from examples.weather import server as weather
 from mcpipe import Server, connect
 from mcpipe.cli.shell_commands import commands
 from mcpipe.cli.suggesting import _opened, suggest
@@ -67,6 +68,11 @@ def suggested(before: str, word: str, server: Server = kitchen) -> list[str]:
 )
 def test_each_kind(before: str, word: str, found: list[str]) -> None:
     assert suggested(before, word) == found
+
+
+def test_a_server_that_does_not_complete_has_no_values() -> None:
+    assert suggested("prompt plan ", "city=", weather) == []
+    assert suggested("read ", "weather://O", weather) == []
 
 
 def test_a_schema_may_be_anything() -> None:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.transports.connection import Receiver, Stats
+from mcpipe.transports.waiters import Waiters
 from mcpipe.wire.decoding import BadMessage, Batch, Expected, decode_line, too_long
 from mcpipe.wire.lines import LineSplitter, LineTooLong
 from mcpipe.wire.messages import Message, Request, RequestId, encode_batch, encode_line
@@ -102,7 +103,7 @@ class LineConnection:
         "_source",
         "_splitter",
         "_trace",
-        "_waiting",
+        "_waiters",
         "is_clogged",
     )
 
@@ -141,7 +142,7 @@ class LineConnection:
         self._is_watching = False
         #: Whether the queue grew beyond the high-water mark, and has not come down to the low one since.
         self.is_clogged = False
-        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._waiters = Waiters(self._loop)
         # Closing
         self._is_usable = True
         self._is_closing = False
@@ -315,21 +316,12 @@ class LineConnection:
 
     async def drained(self) -> None:
         """Wait until the connection is no longer clogged, or is closed or broken."""
-        # Those who waited run one after the other, and each may clog the connection again for the next.
-        while self.is_clogged:
-            waiter = self._loop.create_future()
-            self._waiting[waiter] = None
-            try:
-                await waiter
-            finally:
-                del self._waiting[waiter]
+        await self._waiters.wait_while(lambda: self.is_clogged)
 
     def _unclog(self) -> None:
         if self.is_clogged:
             self.is_clogged = False
-            for waiter in self._waiting:
-                if not waiter.done() and not self._loop.is_closed():
-                    waiter.set_result(None)
+            self._waiters.wake()
 
     # --- Closing ---
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from mcpipe.transports.framed import HIGH_WATER, LOW_WATER
 from mcpipe.transports.http_client.posts import Lane, Post
+from mcpipe.transports.waiters import Waiters
 from mcpipe.wire.messages import RequestId
 
 __all__ = ["Outbox"]
@@ -37,7 +38,7 @@ class Outbox:
         #: While this is under way nothing else begins.
         self._first: Post | None = None
         self.is_clogged = False
-        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._waiters = Waiters(self._loop)
 
     def start(self) -> None:
         """Begin with what waits."""
@@ -94,14 +95,7 @@ class Outbox:
 
     async def drained(self) -> None:
         """Wait until it is no longer clogged."""
-        # Those who waited run one after the other, and each may clog it again for the next.
-        while self.is_clogged:
-            waiter = self._loop.create_future()
-            self._waiting[waiter] = None
-            try:
-                await waiter
-            finally:
-                del self._waiting[waiter]
+        await self._waiters.wait_while(lambda: self.is_clogged)
 
     def abort(self) -> None:
         """Give up everything. The tasks end in the next turns of the loop."""
@@ -142,6 +136,4 @@ class Outbox:
 
     def _unclog(self) -> None:
         self.is_clogged = False
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._waiters.wake()

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from mcpipe.transports.http_server.requests import HttpRequest
+from mcpipe.transports.waiters import Waiters
 from mcpipe.wire.events import encode_comment
 
 __all__ = ["HIGH_WATER", "LOW_WATER", "EventStream"]
@@ -53,7 +54,7 @@ class EventStream:
         "_queued",
         "_request",
         "_timer",
-        "_waiting",
+        "_waiters",
         "_write_within",
         "_writer",
         "_writing_since",
@@ -80,7 +81,7 @@ class EventStream:
         self._queued = 0
         #: Whether more is queued than the client should be made to catch up with.
         self.is_clogged = False
-        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._waiters = Waiters(self._loop)
         self._has_begun = False
         self._is_ending = False
         self._is_over = False
@@ -128,14 +129,7 @@ class EventStream:
 
     async def drained(self) -> None:
         """Wait until the stream is no longer clogged, or is over. Cancelling this harms nothing."""
-        # Those who waited run one after the other, and each may clog the stream again for the next.
-        while self.is_clogged:
-            waiter = self._loop.create_future()
-            self._waiting[waiter] = None
-            try:
-                await waiter
-            finally:
-                del self._waiting[waiter]
+        await self._waiters.wait_while(lambda: self.is_clogged)
 
     async def finished(self) -> None:
         """Wait until the response has ended, in whatever way. Cancelling this harms nothing."""
@@ -205,6 +199,4 @@ class EventStream:
     def _unclog(self) -> None:
         if self.is_clogged:
             self.is_clogged = False
-            for waiter in self._waiting:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._waiters.wake()
