@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -53,7 +52,11 @@ def test_the_script_completes_in_bash(home: Path) -> None:
     bash = shutil.which("bash")
     assert bash is not None
     assert mcpipe("add", "other", "--", "true").code == 0
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    program = home / "bin" / "mcpipe"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {PYTHON} -m mcpipe "$@"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [bash, "--norc", "-c", TRY],
         capture_output=True,
