@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -104,3 +105,17 @@ def test_a_client_that_does_not_read_is_given_up(caplog: pytest.LogCaptureFixtur
 
 def notification() -> Notification:
     return Notification("notifications/x", {"text": "x" * 100_000})
+
+
+def test_a_client_that_does_not_read_has_as_long_as_everything_has() -> None:
+    class Unread:
+        async def close(self) -> None:
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        ending = Ending(asyncio.get_running_loop())
+        ending.bound(0)
+        connection: Any = Unread()
+        await ending.close(connection)
+
+    run(main())

@@ -39,9 +39,13 @@ class Ending:
         if not self.why.done():
             self.why.set_result(why)
 
+    def bound(self, within: float) -> None:
+        """Everything is to have ended in so many seconds, the client's reading included."""
+        self._deadline = min(self._deadline, self._loop.time() + within)
+
     def give_up_after(self, within: float) -> None:
         """What is not finished in so many seconds will not be."""
-        self._deadline = min(self._deadline, self._loop.time() + within)
+        self.bound(within)
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(self._deadline, self.finish)

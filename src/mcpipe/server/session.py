@@ -82,7 +82,6 @@ class Session:
         #: From which level on the legacy client wants log messages.
         self.log_level: LoggingLevel = "info"
         self.outbox = Outbox(connection, self.loop)
-        #: The threads of plain functions.
         self.workers = shared.workers
         self._admission = shared.admission(peer.era)
         self._incoming = Incoming(max_in_flight=shared.limits.max_in_flight)
@@ -154,6 +153,7 @@ class Session:
 
     async def _wind_down(self, why: Why, within: float) -> None:
         self.is_open = False
+        self.ending.bound(within)
         if why != "broken":
             if "changes" in vars(self):
                 self.changes.end_all()
