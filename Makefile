@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format coverage fuzz fuzz-short interop conformance bench docs newcomer clean
+.PHONY: help demo test test-all check format coverage fuzz fuzz-short interop interop-short conformance bench docs newcomer clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -29,7 +29,7 @@ demo: $(STAMP) ## a tour of what there is, with real servers
 
 test: $(STAMP) ## run the tests, in parallel
 	@echo "==> tests, on $$($(BIN)/python --version)"
-	@$(BIN)/python -m pytest -n $(WORKERS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-all: ## run the tests on every Python of 3.11 and newer that is found
 	@$(PYTHON) tools/each_python.py $(MAKE) test
@@ -59,6 +59,9 @@ fuzz-short: $(STAMP) ## the same in short, with the same inputs each time
 interop: $(STAMP) ## the official SDKs use a server of ours, and our client uses servers made with others (needs Node.js)
 	@$(BIN)/python -m tests.interop.environments
 	@$(BIN)/python -m pytest -n $(WORKERS) tests/interop
+
+interop-short: $(STAMP) ## of that, the official SDKs' clients with a server of ours over stdio
+	@$(BIN)/python -m pytest -n $(WORKERS) -k stdio tests/interop/test_official_clients.py
 
 conformance: $(STAMP) ## run the official conformance suite against a server and a client of ours (needs Node.js)
 	@$(BIN)/python -m conformance.run

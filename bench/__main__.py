@@ -6,11 +6,18 @@ import argparse
 import platform
 import sys
 
-from bench import behaviour, client, http, server, wire
+from bench import behaviour, client, http, server, starting, wire
 
-PARTS = {"wire": wire.run, "server": server.run, "client": client.run, "http": http.run, "behaviour": behaviour.run}
+PARTS = {
+    "starting": starting.run,
+    "wire": wire.run,
+    "server": server.run,
+    "client": client.run,
+    "http": http.run,
+    "behaviour": behaviour.run,
+}
 #: What runs if nothing is named: what measures. The rest only observes, and takes a minute.
-USUAL = ["wire", "server", "client", "http"]
+USUAL = ["starting", "wire", "server", "client", "http"]
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -50,6 +51,35 @@ def test_ctrl_c_cancels_what_is_waited_for_and_nothing_else(fails: bool) -> None
         with pytest.raises(KeyboardInterrupt):
             background.run(interrupted(notes, fails=fails))
         assert notes == ["cancelled"]
+        assert background.run(asyncio.sleep(0, "still there")) == "still there"
+
+
+@pytest.mark.parametrize("is_scheduled", [False, True])
+def test_ctrl_c_is_noticed_from_the_very_beginning(is_scheduled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+
+    async def go_on() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("ended")
+
+    with Background() as background:
+        loop = background._loop
+        schedule = loop.call_soon_threadsafe
+
+        def interrupt(callback: Callable[[], object]) -> None:
+            """As if Ctrl-C were pressed while the loop is told."""
+            monkeypatch.undo()
+            if is_scheduled:
+                schedule(callback)
+                background.run(asyncio.sleep(0))
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            background.run(go_on())
+        assert ended == (["ended"] if is_scheduled else [])
         assert background.run(asyncio.sleep(0, "still there")) == "still there"
 
 

@@ -46,18 +46,22 @@ class Background:
         Ctrl-C cancels it, and is raised as `KeyboardInterrupt` when it has ended; a second one does not wait for that.
         """
         ended: SimpleQueue[asyncio.Task[_T]] = SimpleQueue()
-        began: SimpleQueue[asyncio.Task[_T]] = SimpleQueue()
+        begun: list[asyncio.Task[_T]] = []
 
         def begin() -> None:
-            task = self._loop.create_task(coroutine)
-            began.put(task)
-            task.add_done_callback(ended.put)
+            if not begun:
+                begun.append(self._loop.create_task(coroutine))
+                begun[0].add_done_callback(ended.put)
 
-        self._loop.call_soon_threadsafe(begin)
+        def give_up() -> None:
+            begin()  # if Ctrl-C came before that
+            begun[0].cancel()
+
         try:
+            self._loop.call_soon_threadsafe(begin)
             task = _next(ended)
         except KeyboardInterrupt:
-            self._loop.call_soon_threadsafe(_next(began).cancel)
+            self._loop.call_soon_threadsafe(give_up)
             task = _next(ended)
             if not task.cancelled():
                 task.exception()  # which nobody wants to know any more
