@@ -4,7 +4,3 @@ A `HttpConnection` queues what is sent, and has each message posted by a *bindin
 server: `modern`, `legacy` or `sse`. All of them go through one `pool`, and what comes back, by `responses` and
 `streams`, goes into one `inbox`.
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -4,7 +4,3 @@ A request passes the `guards`; then `app` finds out in which era its client spea
 of its own, a legacy client has one of the `Sessions`, and a client of HTTP+SSE one of the `SsePairs`. Each of them is
 a connection to those who serve it.
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []
