@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import ConnectError, NoCommonRevision, UsageError
+from mcpipe.errors import ConnectError, ConnectTimeout, NoCommonRevision, UsageError
 from mcpipe.protocol.era import (
     ERA,
     Action,
@@ -536,9 +536,10 @@ def test_patience_ends_in_every_state(state: str) -> None:
     assert finder.deadline is not None
     if state != "probing":
         assert finder.due(1059.9) == ()
-    error = str(failure(finder.due(1060)))
-    assert "60 s" in error
-    assert str(LATEST) in error
+    error = failure(finder.due(1060))
+    assert type(error) is ConnectTimeout
+    assert "60 s" in str(error)
+    assert str(LATEST) in str(error)
 
 
 @pytest.mark.parametrize("wait", ["quiet", "quiet_modern", "settle", "ask", "patience"])

@@ -11,10 +11,14 @@ from tests.protocol.walks import rows_taken
 NOTE = Notification("notifications/message", {})
 
 
-def accepted(request_id: RequestId = 1, method: str = "tools/call") -> tuple[Incoming, Work]:
-    works = Incoming(max_in_flight=10)
-    work = works.accept(Request(request_id, method))
-    assert isinstance(work, Work)
+def work_on(request_id: RequestId, method: str = "tools/call") -> Work:
+    return Work(request_id, Request(request_id, method))
+
+
+def accepted(request_id: RequestId = 1, method: str = "tools/call") -> tuple[Incoming[Work], Work]:
+    works: Incoming[Work] = Incoming(max_in_flight=10)
+    work = work_on(request_id, method)
+    assert works.accept(work) is None
     return works, work
 
 
@@ -30,19 +34,19 @@ def test_an_answer_is_sent_once() -> None:
 @pytest.mark.req("FRM-8")
 def test_an_id_that_is_in_flight_is_refused() -> None:
     works, work = accepted("x")
-    refused = works.accept(Request("x", "tools/list"))
+    refused = works.accept(work_on("x", "tools/list"))
     assert isinstance(refused, Error)
     assert (refused.id, refused.error.code) == ("x", INVALID_REQUEST)
     assert work.is_running
     works.answer(work, Result("x", {}))
-    assert isinstance(works.accept(Request("x", "tools/list")), Work)
+    assert works.accept(work_on("x", "tools/list")) is None
 
 
 @pytest.mark.req("FRM-8")
 def test_one_and_the_string_one_are_different_ids() -> None:
     works, number = accepted(1)
-    text = works.accept(Request("1", "tools/call"))
-    assert isinstance(text, Work)
+    text = work_on("1")
+    assert works.accept(text) is None
     assert works.cancel("1") is text
     assert number.is_running
 
@@ -87,8 +91,8 @@ def test_a_late_and_a_repeated_cancellation_are_harmless() -> None:
 def test_the_old_work_stays_silent_when_its_id_is_used_again() -> None:
     works, old = accepted()
     works.cancel(1)
-    new = works.accept(Request(1, "tools/call"))
-    assert isinstance(new, Work)
+    new = work_on(1)
+    assert works.accept(new) is None
     assert works.answer(old, Result(1, {"old": True})) is None
     assert works.find(1) is new
     assert works.answer(new, Result(1, {})) == Result(1, {})
@@ -96,7 +100,7 @@ def test_the_old_work_stays_silent_when_its_id_is_used_again() -> None:
 
 def test_a_long_id_is_not_repeated_at_length() -> None:
     works, _ = accepted("x" * 10_000)
-    refused = works.accept(Request("x" * 10_000, "a"))
+    refused = works.accept(work_on("x" * 10_000))
     assert isinstance(refused, Error)
     assert len(refused.error.message) < 200
 
@@ -110,17 +114,19 @@ def test_initialize_cannot_be_cancelled() -> None:
 
 def test_closing_drops_every_work() -> None:
     works, work = accepted()
+    assert works.open() == [work]
     assert works.close() == [work]
+    assert works.open() == []
     assert (work.state, len(works)) == ("dropped", 0)
     assert works.answer(work, Result(1, {})) is None
 
 
 def test_the_number_of_open_requests_is_bounded() -> None:
-    works = Incoming(max_in_flight=1)
+    works: Incoming[Work] = Incoming(max_in_flight=1)
     assert not works.is_full
-    works.accept(Request("s", "subscriptions/listen"))
+    works.accept(work_on("s", "subscriptions/listen"))
     assert not works.is_full, "a subscription does no work"
-    works.accept(Request(1, "a"))
+    works.accept(work_on(1))
     assert works.is_full
     works.cancel("s")
     assert works.is_full

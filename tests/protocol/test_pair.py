@@ -70,7 +70,7 @@ class Pair(RuleBasedStateMachine):
         """A new connection: a fresh server, and what the client carries over."""
         self.to_server, self.to_client = Pipe(), Pipe()
         self.outgoing = Outgoing(max_in_flight=100, first_id=self.next_id)
-        self.incoming = Incoming(max_in_flight=100)
+        self.incoming: Incoming[Work] = Incoming(max_in_flight=100)
         self.publisher = Publisher(TOPICS)
         self.works: list[tuple[Work, ProgressMeter]] = []
         self.silenced: set[RequestId] = set()
@@ -193,8 +193,8 @@ class Pair(RuleBasedStateMachine):
                 self.publisher.cancel(work.id)
             return
         live = [work.id for work, _ in self.works if work.is_running]
-        accepted = self.incoming.accept(message)
-        assert isinstance(accepted, Work), "this client never uses an id twice"
+        accepted = Work(message.id, message)
+        assert self.incoming.accept(accepted) is None, "this client never uses an id twice"
         assert accepted.id not in live
         self.works.append((accepted, ProgressMeter(burst=2, rate=1)))
         if message.method == "subscriptions/listen":

@@ -547,7 +547,7 @@ def test_a_thread_is_woken_also_if_the_loop_has_not_come_to_its_question_yet() -
         call = contexts[0]._call
         go.set()
         block_until(lambda: call.outcomes)
-        params = msgspec.Raw(msgspec.json.encode({"requestId": call.work.id}))
+        params = msgspec.Raw(msgspec.json.encode({"requestId": call.id}))
         call.session.received(Notification("notifications/cancelled", params))
         assert woken.wait(PATIENCE)
         return "thawed"

@@ -56,7 +56,7 @@ class Answering:
         self._connection = connection
         self._calls = calls
         self._inputs = inputs
-        self._incoming = Incoming(max_in_flight=limits.max_in_flight)
+        self._incoming: Incoming[Work] = Incoming(max_in_flight=limits.max_in_flight)
         self._tasks: dict[Work, asyncio.Task[None]] = {}
         self._batches: dict[RequestId, BatchAnswers] = {}
 
@@ -70,9 +70,10 @@ class Answering:
         if self._incoming.is_full:
             self._send(_error(request, INTERNAL_ERROR, "This client is busy with too many requests already."), batch)
             return
-        work = self._incoming.accept(request)
-        if not isinstance(work, Work):
-            self._send(work, batch)
+        work = Work(request.id, request)
+        refused = self._incoming.accept(work)
+        if refused is not None:
+            self._send(refused, batch)
             return
         answer = self._answer_at_once(request)
         if isinstance(answer, Result | Error):

@@ -30,7 +30,17 @@ from mcpipe.wire.messages import (
     RequestId,
 )
 
-__all__ = ["SESSION", "Admission", "Admitted", "Handshake", "Need", "Refused", "has_capability", "missing_capability"]
+__all__ = [
+    "SESSION",
+    "Admission",
+    "Admitted",
+    "Handshake",
+    "Need",
+    "Refused",
+    "WithMeta",
+    "has_capability",
+    "missing_capability",
+]
 
 _State: TypeAlias = Literal["unopened", "opened", "ready"]
 _Event: TypeAlias = Literal["initialize", "initialized"]
@@ -81,6 +91,8 @@ class Refused(msgspec.Struct, frozen=True):
 class Admission:
     """Judges the requests of one connection. ``served`` are the revisions that the server speaks there."""
 
+    _latest: Admitted
+
     def __init__(self, served: Sequence[Revision]) -> None:
         if not served:
             raise UsageError("A server that speaks no protocol revision cannot serve anyone.")
@@ -94,32 +106,37 @@ class Admission:
         # nothing else; in a session, which opens once and stays as it is, from that as well.
         self._verdicts: dict[bytes, Admitted] = {}
         # The last of them, which is mostly the next one, too: to compare is quicker than to look up.
-        self._latest_written: bytes | None = None
-        self._latest: Admitted | None = None
+        self._latest_written = b""
 
-    def request(self, request: Request, *, in_batch: bool = False) -> Admitted | Handshake | Refused:
-        """Judge a request by its method and metadata. Its other parameters are not looked at."""
+    def request(
+        self, request: Request, meta: msgspec.Raw | None = None, *, in_batch: bool = False
+    ) -> Admitted | Handshake | Refused:
+        """Judge a request by its method and metadata. Its other parameters are not looked at.
+
+        ``meta`` is its metadata as `WithMeta` gives it, if somebody has read it already.
+        """
+        if meta is not None and bytes(meta) == self._latest_written:
+            return self._latest
         try:
             if request.method == "initialize" and not self._is_modern(request):
                 return self._handshake(request, in_batch=in_batch)
-            try:
-                written = bytes(_decode_metadata(request.params).meta)
-            except (TypeError, msgspec.DecodeError, UnicodeDecodeError):
-                # Nothing is there, or it says what is wrong.
-                written = bytes(read(_Metadata, request.params, what="params").meta)
-            verdict = self._latest if written == self._latest_written else self._recalled(written)
+            written = bytes(read(WithMeta, request.params, what="params").meta if meta is None else meta)
+            verdict = self._recalled(written)
             if verdict is not None and request.method != "server/discover":
                 return verdict
-            meta = RequestMeta.of(read(_Meta, written, what="params._meta"))
-            if self._modern and (request.method == "server/discover" or not _MODERN_KEYS.isdisjoint(meta.raw)):
-                return self._remembered(written, self._stateless(meta))
-            if self.session is not None:
-                return self._remembered(written, self._in_session(self.session, meta))
-            if self._legacy and request.method == "ping":
-                return self._in_session(Handshake(self._legacy[0], ClientCapabilities(), None), meta)
+            return self._judged(request.method, written)
         except DecodeError as error:
             return _invalid(str(error))
-        return self._unopened(request.method)
+
+    def _judged(self, method: str, written: bytes) -> Admitted | Refused:
+        meta = RequestMeta.of(read(_Meta, written, what="params._meta"))
+        if self._modern and (method == "server/discover" or not _MODERN_KEYS.isdisjoint(meta.raw)):
+            return self._remembered(written, self._stateless(meta))
+        if self.session is not None:
+            return self._remembered(written, self._in_session(self.session, meta))
+        if self._legacy and method == "ping":
+            return self._in_session(Handshake(self._legacy[0], ClientCapabilities(), None), meta)
+        return self._unopened(method)
 
     def initialized(self) -> bool:
         """The client said ``notifications/initialized``; False if that came out of turn and means nothing."""
@@ -162,7 +179,7 @@ class Admission:
         That means: one that there is not. A legacy client may have metadata of its own.
         """
         try:
-            written = read(_Metadata, request.params, what="params").meta
+            written = read(WithMeta, request.params, what="params").meta
             version = RequestMeta.of(read(_Meta, written, what="params._meta")).protocol_version
         except DecodeError:
             return False
@@ -249,11 +266,10 @@ _LONGEST_REMEMBERED = 2048
 _Meta: Any = dict[str, Any] | None
 
 
-class _Metadata(Payload, frozen=True):
+class WithMeta(Payload, frozen=True, kw_only=True):
+    """The params of a request, of which the metadata is left as it is written. Subclasses read more of them."""
+
     meta: msgspec.Raw = msgspec.field(name="_meta", default=msgspec.Raw(b"null"))
-
-
-_decode_metadata = msgspec.json.Decoder(_Metadata).decode
 
 
 class _Opening(Payload, frozen=True):

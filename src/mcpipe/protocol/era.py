@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from mcpipe.errors import ConnectError, DecodeError, NoCommonRevision, UsageError
+from mcpipe.errors import ConnectError, ConnectTimeout, DecodeError, NoCommonRevision, UsageError
 from mcpipe.protocol.tables import Table
 from mcpipe.revisions import LATEST, LATEST_LEGACY, Era, Revision, choose_revision, newest_first
 from mcpipe.types.error_data import UnsupportedVersionData
@@ -353,7 +353,8 @@ class EraFinder:
             return self._fail(
                 f"The server did not answer within {self._waits.patience:g} s. If it needs longer to start, allow "
                 "more (EraWaits.patience); if it waits for something, its stderr may say for what; it may also know "
-                f"none of the revisions that this client allows ({names})."
+                f"none of the revisions that this client allows ({names}).",
+                ConnectTimeout,
             )
         if self._timer is None or now < self._timer:
             return ()
@@ -461,9 +462,9 @@ class EraFinder:
     def _refused_both(self, probe: ErrorDetail, init: ErrorDetail) -> tuple[Action, ...]:
         return self._fail(f"The server refused both server/discover ({_said(probe)}) and initialize ({_said(init)}).")
 
-    def _fail(self, sentence: str) -> tuple[Action, ...]:
+    def _fail(self, sentence: str, kind: type[ConnectError] = ConnectError) -> tuple[Action, ...]:
         self._move("fail")
-        return (Failed(ConnectError(sentence)),)
+        return (Failed(kind(sentence)),)
 
     def _move(self, event: _Event) -> None:
         self.state = ERA.after(self.state, event)

@@ -6,7 +6,7 @@ ended: no second answer, no progress after the answer, nothing at all after a ca
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -37,17 +37,23 @@ WORK: Table[_State, _Event] = Table(
 
 #: How almost every request ends, looked up once.
 _ANSWERED = WORK.after("running", "answer")
+_SUBSCRIPTION = "subscriptions/listen"
 
 
-@final
-class Work(msgspec.Struct, eq=False, gc=False):
-    """One request of the peer's. Read it; only ``Incoming`` changes it."""
+class _Progress(msgspec.Struct, eq=False, gc=False, kw_only=True):
+    state: _State = "running"
+
+
+class Work(_Progress, eq=False, gc=False):
+    """One request of the peer's, and how far it is. Whoever works on it may add more; only ``Incoming`` changes it."""
 
     id: RequestId
-    method: str
-    #: Whether it counts as work in flight.
-    is_counted: bool
-    state: _State = "running"
+    request: Request
+
+    @property
+    def method(self) -> str:
+        """What is asked for."""
+        return self.request.method
 
     @property
     def is_running(self) -> bool:
@@ -55,50 +61,60 @@ class Work(msgspec.Struct, eq=False, gc=False):
         return self.state == "running"
 
 
-class Incoming:
+W = TypeVar("W", bound=Work)
+
+
+class Incoming(Generic[W]):
     """The peer's open requests on one connection."""
 
     def __init__(self, *, max_in_flight: int) -> None:
-        self._works: dict[RequestId, Work] = {}
-        self._counted = 0
-        self._max_in_flight = max_in_flight
+        self._works: dict[RequestId, W] = {}
+        #: With that many open requests there is no room for more. Subscriptions do not count: they stay open, and have
+        #: a limit of their own.
+        self._enough = max_in_flight
         #: Whether another request has to wait until one of the open ones has ended. Notifications and responses have
         #: to be read all the same: a cancellation, or the answer to a question of ours, may be what ends a request.
-        #: Subscriptions do not count; they stay open, and have a limit of their own.
         self.is_full = False
 
     def __len__(self) -> int:
         return len(self._works)
 
-    def accept(self, request: Request) -> Work | Error:
+    def accept(self, work: W) -> Error | None:
         """Take a request in; an ``Error`` to send instead, if its id is that of a request still open."""
-        request_id, method = request.id, request.method
-        if request_id in self._works:
+        works, request_id = self._works, work.id
+        if request_id in works:
             sentence = f"The id {_shown(request_id)} is that of a request that has not been answered yet."
             return Error(request_id, ErrorDetail(INVALID_REQUEST, sentence))
-        is_counted = method != "subscriptions/listen"
-        work = self._works[request_id] = Work(request_id, method, is_counted)
-        if is_counted:
-            self._counted += 1
-            self.is_full = self._counted >= self._max_in_flight
-        return work
+        works[request_id] = work
+        if work.request.method == _SUBSCRIPTION:
+            self._enough += 1
+        elif len(works) >= self._enough:
+            self.is_full = True
+        return None
 
-    def find(self, request_id: Any) -> Work | None:
+    def open(self) -> list[W]:
+        """All that have not ended."""
+        return list(self._works.values())
+
+    def find(self, request_id: Any) -> W | None:
         """The open request with this id, which may be anything that a peer can name."""
         return self._works.get(request_id) if type(request_id) in (int, str) else None
 
-    def notify(self, work: Work, notification: Notification) -> Notification | None:
+    def notify(self, work: W, notification: Notification) -> Notification | None:
         """The notification, if it may still be sent for this request, else None."""
         if not work.is_running:
             return None
         work.state = WORK.after(work.state, "notify")
         return notification
 
-    def answer(self, work: Work, response: Result | Error) -> Result | Error | None:
+    def answer(self, work: W, response: Result | Error) -> Result | Error | None:
         """The response, if this request still waits for one, else None."""
-        return response if self._end(work, _ANSWERED) else None
+        if work.state != "running":
+            return None
+        self._end(work, _ANSWERED)
+        return response
 
-    def cancel(self, request_id: Any) -> Work | None:
+    def cancel(self, request_id: Any) -> W | None:
         """The peer cancelled a request: returns the work to stop, or None if there is nothing to cancel.
 
         What the peer names may be anything: unknown, ended or malformed ids are passed over, and so is
@@ -110,22 +126,20 @@ class Incoming:
         self._end(work, WORK.after(work.state, "cancel"))
         return work
 
-    def close(self) -> list[Work]:
+    def close(self) -> list[W]:
         """The connection is gone: returns the works to stop."""
-        works = list(self._works.values())
+        works = self.open()
         for work in works:
             self._end(work, WORK.after(work.state, "drop"))
         return works
 
-    def _end(self, work: Work, state: _State) -> bool:
-        if work.state != "running":
-            return False
+    def _end(self, work: W, state: _State) -> None:
         work.state = state
         del self._works[work.id]
-        if work.is_counted:
-            self._counted -= 1
-            self.is_full = self._counted >= self._max_in_flight
-        return True
+        if work.request.method == _SUBSCRIPTION:
+            self._enough -= 1
+        elif self.is_full:
+            self.is_full = len(self._works) >= self._enough
 
 
 def _shown(request_id: RequestId) -> str:

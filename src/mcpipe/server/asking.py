@@ -48,8 +48,8 @@ async def ask(call: Call, request: InputRequest, kind: type[T], key: str | None 
             raise RequestError(missing.code, missing.message, missing.data)
         raise ToolError(f"This needs a client that can {_SPOKEN[need]}, and this client does not say that it can.")
     if admitted.revision.has_input_required:
-        if not may_need_input(call.work.method):
-            raise UsageError(f"{call.work.method} may not ask the client for anything.")
+        if not may_need_input(call.method):
+            raise UsageError(f"{call.method} may not ask the client for anything.")
         # What cannot be asked must fail here, where the function can see it.
         for_revision(request, admitted.revision)
         try:
@@ -61,7 +61,7 @@ async def ask(call: Call, request: InputRequest, kind: type[T], key: str | None 
     except NotInRevision as error:
         raise ToolError(f"This needs a newer client. {error}") from error
     try:
-        answer = await call.session.ask(str(request.__struct_config__.tag), params, call.work.id)
+        answer = await call.session.ask(str(request.__struct_config__.tag), params, call.id)
         return read(kind, answer, what="client's answer")
     except RemoteError as error:
         raise ToolError(f"The client could not be asked: it answered with error {error.code}.") from error

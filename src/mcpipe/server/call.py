@@ -9,8 +9,6 @@ from concurrent.futures import CancelledError as ThreadCancelled
 from concurrent.futures import Future as ThreadFuture
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from mcpipe.errors import RequestCancelled
 from mcpipe.protocol.admission import Admitted
 from mcpipe.protocol.incoming import Work
@@ -21,7 +19,7 @@ from mcpipe.types.base import Number
 from mcpipe.types.log import LOGGING_LEVELS, LoggingLevel, LogMessageParams
 from mcpipe.types.progress import ProgressParams
 from mcpipe.types.writing import for_revision
-from mcpipe.wire.messages import Notification, Request
+from mcpipe.wire.messages import Notification
 
 if TYPE_CHECKING:
     from mcpipe.server.session import Session
@@ -42,13 +40,11 @@ _SEVERITY: dict[str, int] = {level: number for number, level in enumerate(LOGGIN
 _NO_OUTCOMES: Any = frozenset()
 
 
-class Call(msgspec.Struct, eq=False):
+class Call(Work, eq=False, gc=True):
     """One accepted request. It belongs to the thread of the event loop, except where a method says otherwise."""
 
     session: Session
-    work: Work
     admitted: Admitted
-    request: Request
     #: What runs an async function.
     task: asyncio.Task[None] | None = None
     #: What runs a plain one.
@@ -68,7 +64,7 @@ class Call(msgspec.Struct, eq=False):
     def progress(self, progress: Number, total: Number | None, message: str | None) -> None:
         """Tell the client how far the request is, if it wants to know."""
         token = self.admitted.progress_token
-        if token is None or not self.work.is_running:
+        if token is None or not self.is_running:
             return
         meter = self._meter
         if meter is None:
@@ -85,13 +81,13 @@ class Call(msgspec.Struct, eq=False):
     def wants_log(self, level: LoggingLevel) -> bool:
         """Whether the client wants log messages of this level. May be called from any thread."""
         least = self.admitted.log_level if self.admitted.revision.is_modern else self.session.log_level
-        return least is not None and self.work.is_running and _SEVERITY[level] >= _SEVERITY[least]
+        return least is not None and self.is_running and _SEVERITY[level] >= _SEVERITY[least]
 
     def release_stream(self, retry: float) -> None:
         """Let go of the stream that this request has to itself, where the transport has such streams."""
         release = getattr(self.session.connection, "release", None)
-        if release is not None and self.work.is_running:
-            release(self.work.id, retry)
+        if release is not None and self.is_running:
+            release(self.id, retry)
 
     def finish(self) -> None:
         """The answer is about to be sent: the progress that was held back goes first, and nothing comes later."""
@@ -135,7 +131,7 @@ class Call(msgspec.Struct, eq=False):
 
     def check_running(self) -> None:
         """``RequestCancelled`` if nothing can be sent for the request any more."""
-        if not self.work.is_running:
+        if not self.is_running:
             raise RequestCancelled(_ENDED)
 
     def is_own_thread(self) -> bool:
@@ -171,7 +167,7 @@ class Call(msgspec.Struct, eq=False):
             outcome.cancel()
 
     def _notify(self, method: str, params: ProgressParams | LogMessageParams) -> None:
-        self.session.notify(self.work, Notification(method, for_revision(params, self.admitted.revision)))
+        self.session.notify(self, Notification(method, for_revision(params, self.admitted.revision)))
 
     def _release(self, meter: ProgressMeter) -> None:
         """Send the progress that is held back, if its time has come and the client keeps up; otherwise later."""

@@ -113,7 +113,7 @@ class Context:
     @property
     def request_id(self) -> RequestId:
         """The id of the request."""
-        return self._call.work.id
+        return self._call.id
 
     @property
     def revision(self) -> Revision:

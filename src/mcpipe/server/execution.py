@@ -46,7 +46,7 @@ def execute(call: Call, entry: Entry, arguments: dict[str, Any], to_result: ToRe
     if signature.context_name is not None:
         arguments[signature.context_name] = Context(call)
     if signature.is_async:
-        task = session.starter.start(_await(call, entry, arguments, to_result), session.fresh_context())
+        task = session.start_task(_await(call, entry, arguments, to_result), session.fresh_context())
         if not task.done():
             call.task = task
             session.keep(task)
@@ -79,7 +79,7 @@ async def hear(entry: HandlerEntry, notification: Notification, workers: Workers
 
 def fail(call: Call, entry: Entry | None, error: BaseException) -> None:
     """Answer a call whose function raised this. Without an entry, none was called yet."""
-    if call.work.is_running:
+    if call.is_running:
         call.session.finish(call, _outcome(call, entry, error))
 
 
@@ -109,7 +109,7 @@ async def _await(call: Call, entry: Entry, arguments: dict[str, Any], to_result:
     except BaseException as error:
         if forks.generation != call.session.generation:
             forks.end_fork()
-        if isinstance(error, GeneratorExit) and not call.work.is_running:
+        if isinstance(error, GeneratorExit) and not call.is_running:
             raise
         fail(call, entry, error)
     else:
@@ -131,7 +131,7 @@ def _hand_over(call: Call, entry: Entry, outcome: Any, error: BaseException | No
         else:
             call.session.loop.call_soon_threadsafe(fail, call, entry, error)
     except RuntimeError:  # the loop is closed
-        _logger.debug("A plain function of %s ended after its server.", call.work.method)
+        _logger.debug("A plain function of %s ended after its server.", call.method)
 
 
 def _outcome(call: Call, entry: Entry | None, error: BaseException) -> Outcome:
@@ -148,7 +148,7 @@ def _outcome(call: Call, entry: Entry | None, error: BaseException) -> Outcome:
             return _tool_failure(entry, error)
     except Exception as another:  # noqa: BLE001 - whatever it is, the client gets an answer
         error = another
-    return explained(error, call.work.method if entry is None else entry.spoken, is_clients=entry is None)
+    return explained(error, call.method if entry is None else entry.spoken, is_clients=entry is None)
 
 
 def _tool_failure(entry: ToolEntry, error: BaseException) -> Payload:

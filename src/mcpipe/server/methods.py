@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from mcpipe.errors import RequestError
-from mcpipe.protocol.admission import Admitted
+from mcpipe.protocol.admission import Admitted, WithMeta
 from mcpipe.server.asking import may_need_input
 from mcpipe.server.call import Call
 from mcpipe.server.catalog import Registry
@@ -19,7 +19,14 @@ from mcpipe.server.questions import Answers
 from mcpipe.server.results import contents_of, prompt_result_of
 from mcpipe.server.signatures import BadArguments
 from mcpipe.types.base import CacheableResult, PageParams, Payload, Result
-from mcpipe.types.completion import CompleteParams, CompleteResult, Completion, PromptReference
+from mcpipe.types.completion import (
+    CompleteResult,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    PromptReference,
+    Reference,
+)
 from mcpipe.types.content import TextContent
 from mcpipe.types.lifecycle import DiscoverResult
 from mcpipe.types.log import SetLevelParams
@@ -38,7 +45,7 @@ from mcpipe.wire.messages import INVALID_PARAMS, Request
 if TYPE_CHECKING:
     from mcpipe.server.session import Session
 
-__all__ = ["CALLS", "ONE_SHOT", "call_handler"]
+__all__ = ["CALLS", "HANDLED", "ONE_SHOT", "Method"]
 
 #: How many values a completion may have; the protocol says so.
 _MOST_COMPLETIONS = 100
@@ -46,19 +53,15 @@ _MOST_COMPLETIONS = 100
 _LONGEST_SHOWN = 200
 
 
-class _Retry(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class _Retry(WithMeta, frozen=True, kw_only=True):
+    #: One of these is there if the request brings something that the function may have asked for.
     input_responses: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     request_state: str | None = None
 
-    @property
-    def is_retry(self) -> bool:
-        """Whether it brings anything that the function may have asked for."""
-        return self.request_state is not None or self.input_responses is not msgspec.UNSET
 
-
-class _Call(_Retry, frozen=True):
+class _CallTool(_Retry, frozen=True):
     name: str
-    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    arguments: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _GetPrompt(_Retry, frozen=True):
@@ -68,6 +71,12 @@ class _GetPrompt(_Retry, frozen=True):
 
 class _ReadResource(_Retry, frozen=True):
     uri: str
+
+
+class _Complete(WithMeta, frozen=True):
+    ref: Reference
+    argument: CompletionArgument
+    context: CompletionContext | None = None
 
 
 # Requests that are answered at once.
@@ -151,29 +160,26 @@ ONE_SHOT: dict[str, Callable[[Session, Admitted, Request], Payload | msgspec.Raw
 # Requests that call a function of the author's.
 
 
-def _call_tool(call: Call) -> None:
-    params = read(_Call, call.request.params, what="params")
-    entry = call.session.shared.catalog.tools.get(params.name)
+def _call_tool(call: Call, params: _CallTool) -> None:
+    entry = call.session.find_tool(params.name)
     if entry is None:
         raise RequestError(INVALID_PARAMS, f"There is no tool {params.name[:_LONGEST_SHOWN]!r}.")
-    if params.is_retry:
+    if params.request_state is not None or params.input_responses is not msgspec.UNSET:
         _reopen(call, params)
     try:
-        arguments = entry.read(None if params.arguments is msgspec.UNSET else params.arguments)
+        arguments = entry.read(params.arguments)
     except BadArguments as error:
         call.session.finish(call, CallToolResult([TextContent(str(error))], is_error=True))
         return
     execute(call, entry, arguments, entry.output.result_of)
 
 
-def _read_resource(call: Call) -> None:
-    params = read(_ReadResource, call.request.params, what="params")
+def _read_resource(call: Call, params: _ReadResource) -> None:
     found = call.session.shared.catalog.find_resource(params.uri)
     if found is None:
         raise _not_found(call, params.uri)
     entry, values = found
-    if params.is_retry:
-        _reopen(call, params)
+    _reopen(call, params)
 
     def finish(value: Any) -> Payload:
         if isinstance(value, ReadResourceResult):
@@ -200,13 +206,11 @@ def _read_result(call: Call, entry: ResourceEntry, contents: list[Any]) -> Paylo
     return ReadResourceResult(contents, ttl_ms=ttl_ms, cache_scope=entry.cache_scope or shared.cache_scope)
 
 
-def _get_prompt(call: Call) -> None:
-    params = read(_GetPrompt, call.request.params, what="params")
+def _get_prompt(call: Call, params: _GetPrompt) -> None:
     entry = call.session.shared.catalog.prompts.get(params.name)
     if entry is None:
         raise RequestError(INVALID_PARAMS, f"There is no prompt {params.name[:_LONGEST_SHOWN]!r}.")
-    if params.is_retry:
-        _reopen(call, params)
+    _reopen(call, params)
     try:
         arguments = entry.signature.read(params.arguments or {})
     except BadArguments as error:
@@ -215,8 +219,7 @@ def _get_prompt(call: Call) -> None:
     execute(call, entry, arguments, lambda value: prompt_result_of(value, description))
 
 
-def _complete(call: Call) -> None:
-    params = read(CompleteParams, call.request.params, what="params")
+def _complete(call: Call, params: _Complete) -> None:
     catalog = call.session.shared.catalog
     ref = params.ref
     if isinstance(ref, PromptReference):
@@ -243,17 +246,7 @@ def _completed(value: Any) -> Payload:
     return CompleteResult(Completion(values[:_MOST_COMPLETIONS], len(values), has_more or None))
 
 
-#: Each begins the work, and leaves the answer to the session.
-CALLS: dict[str, Callable[[Call], None]] = {
-    "tools/call": _call_tool,
-    "resources/read": _read_resource,
-    "prompts/get": _get_prompt,
-    "completion/complete": _complete,
-}
-
-
-def call_handler(call: Call) -> None:
-    """The same for a method that the author's own handler answers."""
+def _call_handler(call: Call, _: WithMeta) -> None:
     entry = call.session.shared.catalog.request_handlers[call.request.method]
     if may_need_input(call.request.method):
         _reopen(call, read(_Retry, call.request.params, what="params"))
@@ -268,9 +261,33 @@ def _itself(value: Any) -> Any:
     return value
 
 
+class Method:
+    """A method whose requests are worked on: what is read of their params, and how the work begins."""
+
+    __slots__ = ("begin", "decode", "params")
+
+    def __init__(self, params: type[WithMeta], begin: Callable[[Call, Any], None]) -> None:
+        self.params = params
+        #: Reads the params, if that is easy; whatever it raises, ``read`` finds the words for it.
+        self.decode: Callable[[msgspec.Raw], WithMeta] = msgspec.json.Decoder(params).decode
+        #: Begins the work, and leaves the answer to the session.
+        self.begin = begin
+
+
+CALLS: dict[str, Method] = {
+    "tools/call": Method(_CallTool, _call_tool),
+    "resources/read": Method(_ReadResource, _read_resource),
+    "prompts/get": Method(_GetPrompt, _get_prompt),
+    "completion/complete": Method(_Complete, _complete),
+}
+#: The same for a method that the author's own handler answers.
+HANDLED = Method(WithMeta, _call_handler)
+
+
 def _reopen(call: Call, params: _Retry) -> None:
     """Give a call that was made before the answers that it had, and those that come with it now."""
-    if params.is_retry and call.admitted.revision.has_input_required:
+    is_retry = params.request_state is not None or params.input_responses is not msgspec.UNSET
+    if is_retry and call.admitted.revision.has_input_required:
         shared, request = call.session.shared, call.request
         call.answers = Answers.reopened(
             shared.sealer,

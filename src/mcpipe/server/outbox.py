@@ -37,9 +37,13 @@ class Outbox:
         except EncodeError as error:
             if isinstance(message, Request):
                 raise
-            _logger.error("%s", error)  # noqa: TRY400 - the sentence says it all
-            if isinstance(message, Result | Error):
-                self._connection.send(_unwritable(message))
+            self.explain(message, error)
+
+    def explain(self, message: Message, error: EncodeError) -> None:
+        """A message could not be written: that is logged, and whoever waits for it is told."""
+        _logger.error("%s", error)
+        if isinstance(message, Result | Error):
+            self._connection.send(_unwritable(message))
 
     def deliver(self, response: Result | Error, batch: BatchAnswers | None) -> None:
         """Send a response, or keep it until its batch is complete."""

@@ -8,13 +8,14 @@ import threading
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
-from mcpipe.errors import Closed, DecodeError, McpipeError
-from mcpipe.protocol.admission import Admitted, Handshake
+import msgspec
+
+from mcpipe.errors import Closed, DecodeError, EncodeError, McpipeError
+from mcpipe.protocol.admission import Admitted, Handshake, WithMeta
 from mcpipe.protocol.batches import BatchAnswers
-from mcpipe.protocol.incoming import Incoming, Work
-from mcpipe.revisions import Revision
+from mcpipe.protocol.incoming import Incoming
 from mcpipe.server import forks
 from mcpipe.server.call import Call
 from mcpipe.server.changes import Changes
@@ -23,7 +24,7 @@ from mcpipe.server.entries import HandlerEntry
 from mcpipe.server.execution import Outcome, explained, fail, hear
 from mcpipe.server.inquiries import Inquiries
 from mcpipe.server.logs import BadLines
-from mcpipe.server.methods import CALLS, ONE_SHOT, call_handler
+from mcpipe.server.methods import CALLS, HANDLED, ONE_SHOT, Method
 from mcpipe.server.outbox import Outbox
 from mcpipe.server.shared import Shared
 from mcpipe.server.tasks import TaskStarter
@@ -52,8 +53,6 @@ __all__ = ["Session"]
 
 _logger = logging.getLogger("mcpipe.server")
 
-_Begin: TypeAlias = Callable[[Call], None]
-
 #: How many notifications handlers of the author's may be busy with before nothing more is read.
 _MOST_HEARD = 100
 
@@ -61,6 +60,18 @@ _STOPPING = ErrorDetail(INTERNAL_ERROR, "The server is stopping, and does not fi
 _TOO_MANY = ErrorDetail(INTERNAL_ERROR, "Too many requests wait already. Send this one again when some are answered.")
 _NOT_IN_BATCH = ErrorDetail(INVALID_REQUEST, "A subscription cannot be part of a batch, whose answers come together.")
 _TWICE = ErrorDetail(INVALID_REQUEST, "The id of this request is that of another one that has not been answered yet.")
+
+_NOT_EASILY_READ = (TypeError, msgspec.DecodeError, UnicodeDecodeError)
+
+
+class _Asked(NamedTuple):
+    """A request that can be begun. Without a method it is answered at once; without params, they are yet to be read."""
+
+    request: Request
+    method: Method | None
+    params: WithMeta | None
+    admitted: Admitted
+    batch: BatchAnswers | None
 
 
 class Session:
@@ -84,12 +95,12 @@ class Session:
         self.outbox = Outbox(connection, self.loop)
         self.workers = shared.workers
         self._admission = shared.admission(peer.era)
-        self._incoming = Incoming(max_in_flight=shared.limits.max_in_flight)
+        self._incoming: Incoming[Call] = Incoming(max_in_flight=shared.limits.max_in_flight)
         self._handlers = shared.catalog.request_handlers
-        self._calls: dict[RequestId, Call] = {}
+        self.find_tool = shared.catalog.tools.get
         self._batches: dict[RequestId, BatchAnswers] = {}
         #: Requests beyond the limit, in the order they came.
-        self._waiting: dict[RequestId, tuple[_Begin, Request, Admitted, BatchAnswers | None]] = {}
+        self._waiting: dict[RequestId, _Asked] = {}
         self._max_waiting = shared.limits.max_waiting
         self._tasks: set[asyncio.Task[None]] = set()
         # A request may end as soon as it has begun, and so ask for the next while that is being looked for.
@@ -103,7 +114,7 @@ class Session:
         self._finish_within = 0.0
         # Each request begins with the variables of whoever serves the connection, and with no other request's.
         self.fresh_context: Callable[[], Context] = copy_context().copy
-        self.starter = TaskStarter(self.loop)
+        self.start_task = TaskStarter(self.loop).start
         self.ending = Ending(self.loop)
 
     # What follows is made when it is needed: a connection may be there for one request, which needs none of it.
@@ -175,22 +186,20 @@ class Session:
 
     def _refuse_all(self) -> None:
         """Tell the client of each request that will not be finished."""
-        for _, request, _, batch in self._waiting.values():
-            self.outbox.deliver(Error(request.id, _STOPPING), batch)
+        for asked in self._waiting.values():
+            self.outbox.deliver(Error(asked.request.id, _STOPPING), asked.batch)
         self._waiting.clear()
-        for call in list(self._calls.values()):
-            _logger.warning("The server stops, and does not finish %s with the id %r.", call.work.method, call.work.id)
-            self._end(call.work, Error(call.work.id, _STOPPING))
+        for call in self._incoming.open():
+            _logger.warning("The server stops, and does not finish %s with the id %r.", call.method, call.id)
+            self._end(call, Error(call.id, _STOPPING))
             call.stop()
 
     def _drop_all(self) -> None:
         """Stop all work. Nothing is sent for it any more."""
         self.ending.cancel()
         self._waiting.clear()
-        self._incoming.close()
-        for call in self._calls.values():
+        for call in self._incoming.close():
             call.stop()
-        self._calls.clear()
         for part in vars(self).keys() & {"_inquiries", "changes"}:
             vars(self)[part].close()
         self.outbox.close()
@@ -207,27 +216,33 @@ class Session:
             self._take(item)
             return
         # No method of its own for requests: each goes this way, and there are enough steps on it.
-        request, method = item, item.method
-        if method == "initialize" and self._is_in_flight(request.id):
+        name = item.method
+        method = HANDLED if name in self._handlers else CALLS.get(name)
+        params = meta = None
+        if method is not None:
+            try:
+                params = method.decode(item.params)
+                meta = params.meta
+            except _NOT_EASILY_READ:
+                pass  # Whether the request is admitted at all comes first.
+        elif name == "initialize" and self._is_in_flight(item.id):
             # Before it can open a session.
-            self.outbox.deliver_now(Error(request.id, _TWICE), batch)
+            self.outbox.deliver_now(Error(item.id, _TWICE), batch)
             return
-        admission = self._admission
-        verdict = admission.request(request) if batch is None else admission.request(request, in_batch=True)
+        verdict = self._admission.request(item, meta, in_batch=batch is not None)
         if not self.is_open:
-            self.outbox.deliver_now(Error(request.id, _STOPPING), batch)
-        elif batch is not None and method == "subscriptions/listen":
-            self.outbox.deliver_now(Error(request.id, _NOT_IN_BATCH), batch)
+            self.outbox.deliver_now(Error(item.id, _STOPPING), batch)
+        elif batch is not None and name == "subscriptions/listen":
+            self.outbox.deliver_now(Error(item.id, _NOT_IN_BATCH), batch)
         elif type(verdict) is Admitted:
-            begin = call_handler if method in self._handlers else CALLS.get(method)
-            if begin is not None and (self._incoming.is_full or self._waiting):
-                self._hold(begin, request, verdict, batch)
+            if method is not None and (self._waiting or self._incoming.is_full):
+                self._hold(_Asked(item, method, params, verdict, batch))
             else:
-                self._begin(begin, request, verdict, batch)
+                self._begin(item, method, params, verdict, batch)
         elif isinstance(verdict, Handshake):
-            self._open(request, verdict)
+            self._open(item, verdict)
         else:
-            self.outbox.deliver_now(Error(request.id, verdict.error), batch)
+            self.outbox.deliver_now(Error(item.id, verdict.error), batch)
 
     def ended(self, *, clean: bool) -> None:
         """The client sends no more."""
@@ -266,26 +281,33 @@ class Session:
         else:
             self._bad(item)
 
-    def _begin(self, begin: _Begin | None, request: Request, admitted: Admitted, batch: BatchAnswers | None) -> None:
-        """Begin with a request or, without ``begin``, answer it at once."""
+    def _begin(
+        self,
+        request: Request,
+        method: Method | None,
+        params: WithMeta | None,
+        admitted: Admitted,
+        batch: BatchAnswers | None,
+    ) -> None:
+        call = Call(request.id, request, self, admitted)
         # What is held back is looked for only if there is any: this is on the way of each request.
         is_held = (self._waiting or self._batches) and self._is_in_flight(request.id)
-        work = Error(request.id, _TWICE) if is_held else self._incoming.accept(request)
-        if type(work) is not Work:
-            self.outbox.deliver_now(work, batch)
+        refused = Error(request.id, _TWICE) if is_held else self._incoming.accept(call)
+        if refused is not None:
+            self.outbox.deliver_now(refused, batch)
             return
         if batch is not None:
-            self._batches[work.id] = batch
-        if begin is None:
-            self._answer_now(work, request, admitted)
+            self._batches[request.id] = batch
+        if method is None:
+            self._answer_now(call)
             return
-        call = self._calls[work.id] = Call(self, work, admitted, request)
         try:
-            begin(call)
+            method.begin(call, params or read(method.params, request.params, what="params"))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             fail(call, None, error)
 
-    def _answer_now(self, work: Work, request: Request, admitted: Admitted) -> None:
+    def _answer_now(self, call: Call) -> None:
+        request, admitted = call.request, call.admitted
         answer = ONE_SHOT.get(request.method)
         outcome: Outcome | None
         if answer is None or not METHODS[request.method].sent_by("client", admitted.revision):
@@ -297,7 +319,7 @@ class Session:
             except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
                 outcome = explained(error, request.method, is_clients=True)
         if outcome is not None:
-            self._end(work, self._response(work, outcome, admitted.revision), at_once=True)
+            self._end(call, self._response(call, outcome), at_once=True)
 
     def _open(self, request: Request, opened: Handshake) -> None:
         shared = self.shared
@@ -313,16 +335,17 @@ class Session:
         is_held = request_id in self._waiting or request_id in self._batches
         return is_held or self._incoming.find(request_id) is not None
 
-    def _hold(self, begin: _Begin, request: Request, admitted: Admitted, batch: BatchAnswers | None) -> None:
+    def _hold(self, asked: _Asked) -> None:
         """Keep a request until another one has ended. Beyond ``max_waiting`` of them, the client has to wait, too."""
-        if self._is_in_flight(request.id):
-            self.outbox.deliver_now(Error(request.id, _TWICE), batch)
+        request_id, batch = asked.request.id, asked.batch
+        if self._is_in_flight(request_id):
+            self.outbox.deliver_now(Error(request_id, _TWICE), batch)
         elif len(self._waiting) < self._max_waiting or (batch is not None and not self._inquiries):
             # A batch has been read as a whole already.
-            self._waiting[request.id] = (begin, request, admitted, batch)
+            self._waiting[request_id] = asked
             self._pause_if_full()
         else:
-            self.outbox.deliver_now(Error(request.id, _TOO_MANY), batch)
+            self.outbox.deliver_now(Error(request_id, _TOO_MANY), batch)
 
     def _pause_if_full(self) -> None:
         # Whoever waits for the client's answers must go on reading, or wait for ever.
@@ -354,7 +377,7 @@ class Session:
 
     def _hear(self, entry: HandlerEntry, notification: Notification) -> None:
         # At once, as requests are: one that comes after the notification must not overtake it.
-        task = self.starter.start(hear(entry, notification, self.workers), self.fresh_context())
+        task = self.start_task(hear(entry, notification, self.workers), self.fresh_context())
         if task.done():
             return
         self.keep(task)
@@ -375,16 +398,14 @@ class Session:
             _logger.debug("A cancellation was passed over. %s", error)
             return
         if request_id in self._waiting:
-            self._skip(self._waiting.pop(request_id)[3])
+            self._skip(self._waiting.pop(request_id).batch)
             self._release()
             return
         work = self._incoming.cancel(request_id)
         if work is not None:
             if work.method == "subscriptions/listen":
                 self.changes.cancel(work.id)
-            call = self._calls.pop(work.id, None)
-            if call is not None:
-                call.stop()
+            work.stop()
             self._skip(self._batches.pop(work.id, None))
             self._release()
 
@@ -434,30 +455,29 @@ class Session:
 
     def finish(self, call: Call, outcome: Outcome) -> None:
         """Answer a call, unless it has ended: now, or as soon as the client keeps up."""
-        work = call.work
-        if work.state != "running":
+        if call.state != "running":
             return
         if not self.connection.is_clogged:
             if call.has_told:
                 call.finish()
-            self._end(work, self._response(work, outcome, call.admitted.revision))
+            self._end(call, self._response(call, outcome))
         else:
             call.task = self.loop.create_task(self._finish_later(call, outcome))
             self.keep(call.task)
             # More requests would only make more answers that wait.
             self.outbox.pause_while_clogged()
 
-    def notify(self, work: Work, notification: Notification) -> None:
+    def notify(self, call: Call, notification: Notification) -> None:
         """Send a notification about a request, unless it has ended."""
-        permitted = self._incoming.notify(work, notification)
+        permitted = self._incoming.notify(call, notification)
         if permitted is not None:
-            self.outbox.send(permitted, work.id)
+            self.outbox.send(permitted, call.id)
 
     def answer_subscription(self, result: Result) -> None:
         """End a subscription with this result."""
-        work = self._incoming.find(result.id)
-        if work is not None:
-            self._end(work, result)
+        call = self._incoming.find(result.id)
+        if call is not None:
+            self._end(call, result)
 
     async def ask(self, method: str, params: Payload | None, about: RequestId | None = None) -> Any:
         """Send the legacy client a request, for one of its own, and wait for its result."""
@@ -478,23 +498,25 @@ class Session:
         await self.connection.drained()
         self.finish(call, outcome)
 
-    def _response(self, work: Work, outcome: Outcome, revision: Revision) -> Result | Error:
+    def _response(self, call: Call, outcome: Outcome) -> Result | Error:
         if type(outcome) is ErrorDetail:
-            return Error(work.id, outcome)
+            return Error(call.id, outcome)
         try:
-            return Result(work.id, self.shared.written(outcome, revision))
+            return Result(call.id, self.shared.written(outcome, call.admitted.revision))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
-            return Error(work.id, explained(error, work.method))
+            return Error(call.id, explained(error, call.method))
 
-    def _end(self, work: Work, response: Result | Error, *, at_once: bool = False) -> None:
+    def _end(self, call: Call, response: Result | Error, *, at_once: bool = False) -> None:
         """Answer a request, if it still waits for that."""
-        self._calls.pop(work.id, None)
-        if self._incoming.answer(work, response) is not None:
+        if self._incoming.answer(call, response) is not None:
             if at_once or self._batches:
-                batch = self._batches.get(work.id)
+                batch = self._batches.get(call.id)
                 (self.outbox.deliver_now if at_once else self.outbox.deliver)(response, batch)
                 self._forget_complete(batch)
             else:
-                self.outbox.send(response)
+                try:
+                    self.connection.send(response)
+                except EncodeError as error:
+                    self.outbox.explain(response, error)
         if self._waiting or not self.is_open:
             self._release()

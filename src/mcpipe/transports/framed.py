@@ -91,10 +91,10 @@ class LineConnection:
         "_is_usable",
         "_is_watching",
         "_lines",
+        "_lines_in",
+        "_lines_out",
         "_loop",
         "_max_batch",
-        "_messages_in",
-        "_messages_out",
         "_queue",
         "_queued",
         "_received",
@@ -122,8 +122,8 @@ class LineConnection:
         self._loop = asyncio.get_running_loop()
         self._has_started = False
         self._trace = trace
-        # Counted here, because to change a field of a Struct takes ten times as long.
-        self._messages_in = self._messages_out = 0
+        # Counted here, because to change a field of a Struct takes ten times as long; by the chunk, not by the line.
+        self._lines_in = self._lines_out = 0
         self._bytes_in = self._bytes_out = 0
         self._bad_lines = 0
         # Reading
@@ -163,7 +163,8 @@ class LineConnection:
     @property
     def stats(self) -> Stats:
         """What went over the connection so far."""
-        return Stats(self._messages_in, self._messages_out, self._bytes_in, self._bytes_out, self._bad_lines)
+        messages_in, messages_out = self._lines_in - self._bad_lines, self._lines_out + len(self._queue)
+        return Stats(messages_in, messages_out, self._bytes_in, self._bytes_out, self._bad_lines)
 
     # --- Reading ---
 
@@ -188,14 +189,17 @@ class LineConnection:
     def _arrived(self, chunk: bytes) -> int:
         self._bytes_in += len(chunk)
         lines = self._splitter.feed(chunk)
+        count = len(lines)
+        self._lines_in += count
         self._lines = iter(lines)
         self._deliver()
-        return len(lines)
+        return count
 
     def _ran_out(self, error: OSError | None) -> None:
         end = self._splitter.end()
         self._clean_end = end.clean and error is None
         self._lines = iter([end.rest] if end.rest else [])
+        self._lines_in += bool(end.rest)
         self._deliver()
 
     def _deliver(self) -> None:
@@ -215,8 +219,6 @@ class LineConnection:
                     item = too_long(line)
                 if type(item) is BadMessage:
                     self._bad_lines += 1
-                else:
-                    self._messages_in += 1
                 received(item)
                 if not self._is_flowing:
                     break
@@ -247,10 +249,9 @@ class LineConnection:
     def _enqueue(self, line: bytes) -> None:
         if self._trace is not None:
             self._trace("out", line[:-1])
-        self._messages_out += 1
         self._queue.append(line)
-        self._queued += len(line)
-        if self._queued > HIGH_WATER:
+        queued = self._queued = self._queued + len(line)
+        if queued > HIGH_WATER:
             self.is_clogged = True
         if not self._is_flush_due:
             self._is_flush_due = True
@@ -275,9 +276,7 @@ class LineConnection:
         if self._is_watching or self.is_clogged:
             self._empty()
         else:
-            self._queue.clear()
-            self._queued = 0
-            self._is_flush_due = False
+            self._forget_queue()
         if self._is_closing:
             self._finish()
 
@@ -289,15 +288,20 @@ class LineConnection:
             written -= len(self._queue[whole])
             whole += 1
         del self._queue[:whole]
+        self._lines_out += whole
         if written:
             self._queue[0] = memoryview(self._queue[0])[written:]
         if self._queued <= LOW_WATER and self.is_clogged:
             self._unclog()
 
-    def _empty(self) -> None:
+    def _forget_queue(self) -> None:
+        self._lines_out += len(self._queue)
         self._queue.clear()
         self._queued = 0
         self._is_flush_due = False
+
+    def _empty(self) -> None:
+        self._forget_queue()
         if self._is_watching:
             self._is_watching = False
             self._sink.unwatch()

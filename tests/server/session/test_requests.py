@@ -143,7 +143,7 @@ def test_what_is_told_for_a_request_that_has_ended_is_not_sent() -> None:
         async with raw_client(server) as peer:
             await peer.call("keep", meta={"progressToken": 1})
             call = contexts[0]._call
-            call.session.notify(call.work, Notification("notifications/late"))
+            call.session.notify(call, Notification("notifications/late"))
             call.session.finish(call, {})
             call.session.answer_subscription(Result("nobody", {}))
             await peer.settled()
