@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format coverage fuzz fuzz-short interop interop-short conformance bench docs newcomer clean
+.PHONY: help demo test test-all check format coverage fuzz fuzz-short interop interop-short conformance bench bench-page docs newcomer completion clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -66,8 +66,15 @@ interop-short: $(STAMP) ## of that, the official SDKs' clients with a server of 
 conformance: $(STAMP) ## run the official conformance suite against a server and a client of ours (needs Node.js)
 	@$(BIN)/python -m conformance.run
 
-bench: $(STAMP) ## measure the wire layer, servers and clients, as ratios to floors and peers
-	@$(BIN)/python -m bench
+bench: $(STAMP) ## measure servers, clients and start-up against floors; PEERS=1 installs and measures other libraries, too
+	@$(BIN)/python -m bench $(if $(PEERS),--peers)
+
+$(VENV)/.bench: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
+	@touch $@
+
+bench-page: $(VENV)/.bench ## write what the last run measured into the documentation
+	@$(BIN)/python -m bench page .bench/results.json
 
 $(VENV)/.docs: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
@@ -80,6 +87,9 @@ docs: $(VENV)/.docs ## write the generated pages anew, and make a site of all pa
 
 newcomer: $(STAMP) ## walk a newcomer's path, from a built wheel in a fresh virtual environment
 	@$(BIN)/python -m tests.newcomer.path
+
+completion: $(STAMP) ## press Tab in bash, zsh and fish, which have to be installed
+	@$(BIN)/python tools/check_completion.py
 
 clean: ## remove what the targets made
 	@rm -rf .venv .site .fuzz .bench .interop .conformance .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

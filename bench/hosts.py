@@ -51,7 +51,7 @@ class Host:
         return seconds
 
     def large(self, size: int) -> float:
-        """The seconds that it took to get a result of so many bytes."""
+        """The seconds that it took to echo so many bytes."""
         [seconds] = self._told("large", size)
         return seconds
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import select
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import version
 from socket import socket
-from statistics import median
-from typing import NamedTuple
 
-from bench.environments import CONTENDERS, pin, python_with
-from bench.loads import WINDOW, Load, Supply, measured, show_loads
-from bench.machine import ForeignWork, pinned, resident_megabytes
-from bench.measure import Row, show, versus
+from bench.environments import CONTENDERS, NotInstalled, python_with
+from bench.lineup import BARE, OFFICIAL, OURS, Contender, Lineup
+from bench.loads import WINDOW, Driver, cost_of_calls
+from bench.machine import pinned, resident_megabytes
 from bench.posts import Visited, read_some, visited
+from bench.results import Part, Round
+from bench.rounds import in_rounds
 from bench.traffic import MODERN, Calls, Failed
 
 __all__ = ["run"]
@@ -32,94 +30,60 @@ READ = (
 )
 
 
-class Contender(NamedTuple):
-    """Something that takes part."""
-
-    name: str
-    command: Sequence[str]
-    #: Whether it can be listened to.
-    has_streams: bool = True
-
-
-class Crowd(NamedTuple):
-    """What many open subscriptions cost."""
-
-    #: Kilobytes for each.
-    memory: float
-    #: Seconds until all have heard of one change.
-    heard: float
-
-
-BARE, OURS, OFFICIAL = "bare", f"mcpipe {version('mcpipe')}", "mcp 2.3.0"
 #: With the parser that ours has, too, although `pip install mcp` does not bring it.
-PARSING = "mcp, httptools"
+PARSING = f"{OFFICIAL}, httptools"
 
 
-def run() -> None:
-    """Prints the tables."""
-    if sys.platform != "linux":
-        print("==> servers over HTTP are measured on Linux only, which says what processes cost and can pin them")
-        return
-    if not (ours := python_with("mcpipe-http")):
-        return
-    servers = [
-        Contender(BARE, [ours, str(CONTENDERS / "bare_http.py")], has_streams=False),
-        Contender(OURS, [ours, str(CONTENDERS / "ours_http.py")]),
-    ]
-    for name, environment in ((OFFICIAL, "mcp-2.3.0"), (PARSING, "mcp-2.3.0-httptools")):
-        if official := python_with(environment):
-            servers.append(Contender(name, [official, str(CONTENDERS / "official_http.py")]))
-    print(f"==> servers over HTTP, all with {pin('mcpipe-http', 'uvicorn')}: ", end="")
-    print(f"bare, mcpipe and the last one with {pin('mcpipe-http', 'httptools')}, mcp with {pin('mcp-2.3.0', 'h11')}")
-    foreign = ForeignWork()
+def run(lineup: Lineup) -> Part:
+    """What calls over one connection and over many cost, and open subscriptions."""
+    servers = contenders(with_peers=lineup.with_peers)
     for server in servers:
         try_out(server)
-
+    work = {each.name: partial(load, each) for each in servers}
     with pinned():
-        loads = load_rounds(servers, ROUNDS)
-    show_loads("modern over HTTP, driver and server on one core", loads)
-    apart = load_rounds(servers, FEWER_ROUNDS)
-    show_loads("modern over HTTP, on any core", apart)
-    crowds = crowd_rounds([server for server in servers if server.has_streams], FEWER_ROUNDS)
-    show_crowds(crowds)
-    show(f"{OURS} on one core, the median ratio of all rounds", load_rows(loads))
-    show(f"{OURS} on any core, the median ratio of all rounds", load_rows(apart))
-    print(f"==> {foreign.share():.0%} of the machine's CPU time went to other processes meanwhile")
+        one = in_rounds(
+            f"HTTP servers: calls of echo, modern, on one core; in flight: {WINDOW} connections", work, ROUNDS
+        )
+    apart = in_rounds("HTTP servers: calls of echo, modern, on any core", work, FEWER_ROUNDS)
+    listened = {each.name: partial(crowd, each) for each in servers if each.name != BARE}
+    crowds = in_rounds(f"{STREAMS:,} open subscriptions in one process", listened, FEWER_ROUNDS)
+    return Part({"modern, one core": one, "modern, any core": apart, "subscriptions": crowds})
+
+
+def contenders(*, with_peers: bool) -> list[Contender]:
+    """All under uvicorn, and ours and the floor with httptools."""
+    files = {BARE: ("mcpipe-http", "bare_http"), OURS: ("mcpipe-http", "ours_http")}
+    if with_peers:
+        files |= {OFFICIAL: ("mcp-2.3.0", "official_http"), PARSING: ("mcp-2.3.0-httptools", "official_http")}
+    servers = []
+    for name, (environment, file) in files.items():
+        try:
+            servers.append(Contender(name, [python_with(environment), str(CONTENDERS / f"{file}.py")]))
+        except NotInstalled as error:
+            print(f"==> {name} does not take part: {error}", flush=True)
+    return servers
 
 
 def try_out(server: Contender) -> None:
     """Both tools answer rightly."""
-    with visited(server.command) as process:
+    with visited(server.server) as process:
         process.in_flight(Calls.echo(MODERN, range(1, 100)), WINDOW)
         process.one_at_a_time(Calls.add(MODERN, range(100, 200)))
 
 
-def load_rounds(servers: Sequence[Contender], rounds: int) -> Mapping[str, Sequence[Load]]:
-    """The servers take turns, here and below, so that a busy machine slows all of them alike."""
-    loads: dict[str, list[Load]] = {server.name: [] for server in servers}
-    for _ in range(rounds):
-        for server in servers:
-            with visited(server.command) as process:
-                loads[server.name].append(measured(process, Supply(partial(Calls.echo, MODERN))))
-    return loads
+def load(server: Contender) -> Round:
+    with visited(server.server) as process:
+        return cost_of_calls(Driver(process, partial(Calls.echo, MODERN)), [process.pid])
 
 
-def crowd_rounds(servers: Sequence[Contender], rounds: int) -> Mapping[str, Sequence[Crowd]]:
-    crowds: dict[str, list[Crowd]] = {server.name: [] for server in servers}
-    for _ in range(rounds):
-        for server in servers:
-            with visited(server.command) as process:
-                crowds[server.name].append(crowd(process))
-    return crowds
-
-
-def crowd(server: Visited) -> Crowd:
+def crowd(server: Contender) -> Round:
     """The first subscription and the first change load what all others need; they do not count."""
-    heard(server, server.listen(1, THING))
-    before = resident_megabytes(server.pid)
-    streams = server.listen(STREAMS, THING)
-    after = resident_megabytes(server.pid)
-    return Crowd(memory=(after - before) * 1000 / STREAMS, heard=heard(server, streams))
+    with visited(server.server) as process:
+        heard(process, process.listen(1, THING))
+        before = resident_megabytes(process.pid)
+        streams = process.listen(STREAMS, THING)
+        after = resident_megabytes(process.pid)
+        return {"stream_memory": (after - before) * 1000 / STREAMS, "heard": heard(process, streams)}
 
 
 def heard(server: Visited, streams: Sequence[socket]) -> float:
@@ -141,21 +105,3 @@ def heard(server: Visited, streams: Sequence[socket]) -> float:
                 else:
                     poll.unregister(number)
         return time.perf_counter() - started
-
-
-def show_crowds(crowds: Mapping[str, Sequence[Crowd]]) -> None:
-    print(f"==> {STREAMS:,} open subscriptions in one process, the median of {len(crowds[OURS])} rounds")
-    print(f"  {'':<20}{'memory for each':>20}{'until all have heard of a change':>36}")
-    for name, rounds in crowds.items():
-        each = Crowd(*map(median, zip(*rounds, strict=True)))
-        print(f"  {name:<20}{each.memory:>17.1f} kB{each.heard * 1000:>33.1f} ms", flush=True)
-
-
-def load_rows(rounds: Mapping[str, Sequence[Load]]) -> list[Row]:
-    alone, together = "1 connection", f"{WINDOW} connections"
-    rows = [versus(together, rounds, OURS, BARE, lambda load: load.in_flight)]
-    for them, aim in ((OFFICIAL, 5), (PARSING, None)):
-        if them in rounds:
-            rows.append(versus(alone, rounds, OURS, them, lambda load: load.alone))
-            rows.append(versus(together, rounds, OURS, them, lambda load: load.in_flight, aim))
-    return rows

@@ -2,55 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from bench.machine import cpu_seconds, resident_megabytes
+from bench.results import Round
 from bench.traffic import Calls
 
-__all__ = ["WINDOW", "Load", "Measured", "Supply", "load_of", "measured", "show_loads"]
+__all__ = ["WINDOW", "Caller", "Driver", "Server", "cost_of_calls", "cost_of_large_calls"]
 
 #: Calls in flight.
 WINDOW = 64
-#: How long each figure is measured in each round, and with how many calls at most.
-SECONDS = 0.3
+#: How long a contender warms up, and how long each figure is measured then, in each round.
+WARM_SECONDS = 0.15
+SECONDS = 0.2
 MOST_CALLS = 100_000
 
-
-class Load(NamedTuple):
-    """What calls cost."""
-
-    #: Seconds, one at a time.
-    p50: float
-    p99: float
-    #: Calls a second.
-    alone: float
-    in_flight: float
-    #: CPU seconds, of what is measured, for 10,000 calls in flight.
-    cpu: float
-    #: Memory at the end.
-    megabytes: float
+MEGABYTE = 1_000_000
+SIZES = {"small": MEGABYTE, "large": 10 * MEGABYTE}
+LARGE_SECONDS = 0.3
+MOST_LARGE_CALLS = 9
 
 
-def load_of(times: Sequence[float], *, count: int, seconds: float, cpu: float, megabytes: float) -> Load:
-    """From the times of calls one at a time, and what so many calls in flight took together."""
-    times = sorted(times)
-    return Load(
-        p50=median(times),
-        p99=times[len(times) * 99 // 100],
-        alone=len(times) / sum(times),
-        in_flight=count / seconds,
-        cpu=cpu / count * 10_000,
-        megabytes=megabytes,
-    )
+class Caller(Protocol):
+    """Something that calls a tool, and checks what comes back: a client, or the driver of a server."""
+
+    def alone(self, count: int) -> list[float]:
+        """The seconds that each of so many calls took, one after the other."""
+
+    def in_flight(self, count: int, window: int) -> float:
+        """The seconds that so many calls took together, with as many open at a time as the window is wide."""
+
+    def large(self, size: int) -> float:
+        """The seconds that it took to echo so many bytes."""
 
 
-class Measured(Protocol):
+class Server(Protocol):
     """A server process, and a way to it."""
-
-    @property
-    def pid(self) -> int: ...
 
     def one_at_a_time(self, calls: Calls) -> list[float]:
         """The seconds that each call took, sent when the one before it has been answered."""
@@ -59,39 +48,59 @@ class Measured(Protocol):
         """The seconds that all calls took together, with as many open at a time as the window is wide."""
 
 
-class Supply:
-    """Calls with ids that never come again."""
+class Driver:
+    """A caller of a server, with ids that never come again."""
 
-    def __init__(self, make: Callable[[range], Calls]) -> None:
-        self._make = make
+    def __init__(self, server: Server, echo: Callable[..., Calls]) -> None:
+        self._server = server
+        self._echo = echo
         self._next = 1_000_000
 
-    def calls(self, count: float) -> Calls:
-        """So many, within reason."""
-        first, self._next = self._next, self._next + min(MOST_CALLS, max(WINDOW, round(count)))
-        return self._make(range(first, self._next))
+    def alone(self, count: int) -> list[float]:
+        return self._server.one_at_a_time(self._echo(self._ids(count)))
+
+    def in_flight(self, count: int, window: int) -> float:
+        return self._server.in_flight(self._echo(self._ids(count)), window)
+
+    def large(self, size: int) -> float:
+        return self._server.in_flight(self._echo(self._ids(1), size=size), 1)
+
+    def _ids(self, count: int) -> range:
+        first, self._next = self._next, self._next + count
+        return range(first, self._next)
 
 
-def measured(server: Measured, supply: Supply) -> Load:
-    """A few calls each time say how many there can be, and warm the server up."""
-    one = median(server.one_at_a_time(supply.calls(WINDOW)))
-    times = server.one_at_a_time(supply.calls(SECONDS / one))
+def cost_of_calls(caller: Caller, pids: Sequence[int]) -> Round:
+    """Of small ones; CPU time and memory are those of these processes. First it warms up, and says how fast it is."""
+    one = median(caller.alone(WINDOW))
+    one = median(caller.alone(within_reason(WARM_SECONDS / one)))
+    times = sorted(caller.alone(within_reason(SECONDS / one)))
 
-    few = supply.calls(SECONDS / 3 / one)
-    calls = supply.calls(SECONDS * len(few) / server.in_flight(few, WINDOW))
-    used = cpu_seconds(server.pid)
-    seconds = server.in_flight(calls, WINDOW)
-    used = cpu_seconds(server.pid) - used
-    return load_of(times, count=len(calls), seconds=seconds, cpu=used, megabytes=resident_megabytes(server.pid))
+    few = within_reason(WARM_SECONDS / one)
+    caller.in_flight(few, WINDOW)
+    count = within_reason(SECONDS * few / caller.in_flight(few, WINDOW))
+    used = sum(map(cpu_seconds, pids))
+    seconds = caller.in_flight(count, WINDOW)
+    used = sum(map(cpu_seconds, pids)) - used
+    return {
+        "p50": median(times),
+        "p99": times[len(times) * 99 // 100],
+        "alone": len(times) / sum(times),
+        "in_flight": count / seconds,
+        "cpu": used / count * 10_000,
+        "loaded": sum(map(resident_megabytes, pids)),
+    }
 
 
-def show_loads(title: str, loads: Mapping[str, Sequence[Load]]) -> None:
-    """The medians of all rounds, as a table."""
-    rounds = max(map(len, loads.values()))
-    print(f"==> calls of echo, {title}, the median of {rounds} rounds")
-    print(f"  {'':<20}{'one at a time: p50':>20}{'p99':>13}{'calls/s':>11}", end="")
-    print(f"{f'{WINDOW} in flight: calls/s':>24}{'CPU s/10,000':>14}{'memory':>11}")
-    for name, figures in loads.items():
-        each = Load(*map(median, zip(*figures, strict=True)))
-        print(f"  {name:<20}{each.p50 * 1e6:>17,.1f} µs{each.p99 * 1e6:>10,.1f} µs{each.alone:>11,.0f}", end="")
-        print(f"{each.in_flight:>24,.0f}{each.cpu:>14.3f}{each.megabytes:>8.1f} MB", flush=True)
+def within_reason(count: float) -> int:
+    return min(MOST_CALLS, max(WINDOW, round(count)))
+
+
+def cost_of_large_calls(caller: Caller) -> Round:
+    """Megabytes a second, by the size of the text. The first call warms up, and counts only if it is slow."""
+    figures = {}
+    for name, size in SIZES.items():
+        first = caller.large(size)
+        more = min(MOST_LARGE_CALLS, round(LARGE_SECONDS / first))
+        figures[name] = size / MEGABYTE / median([caller.large(size) for _ in range(more)] or [first])
+    return figures

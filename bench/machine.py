@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["ForeignWork", "cpu_seconds", "peak_megabytes", "pinned", "resident_megabytes"]
+__all__ = ["ForeignWork", "cpu_seconds", "family", "peak_megabytes", "pinned", "resident_megabytes"]
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -28,6 +28,16 @@ def cpu_seconds(pid: int) -> float:
     """What a process has used so far, all its threads together, to the nanosecond."""
     # Linux numbers the clock of each process so; /proc counts only in hundredths of a second.
     return time.clock_gettime((~pid << 3) | 2)
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    children = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in _words(task / "children")]
+    return [pid, *(each for child in children for each in family(child))]
+
+
+def _words(file: Path) -> list[str]:
+    return file.read_text(encoding="ascii").split()
 
 
 def resident_megabytes(pid: int) -> float:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from statistics import median
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-__all__ = ["Row", "best_of", "show", "versus"]
-
-Figures = TypeVar("Figures")
+__all__ = ["Row", "best_of", "show"]
 
 
 class Row(NamedTuple):
@@ -21,6 +18,14 @@ class Row(NamedTuple):
     #: At least this, or at most this where less is better; None if nothing is aimed at.
     aim: float | None = None
     less_is_better: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is what it should be."""
+        if self.aim is None:
+            return ""
+        reached = self.ratio <= self.aim if self.less_is_better else self.ratio >= self.aim
+        return "reached" if reached else "MISSED"
 
 
 def best_of(rounds: int, *work: Callable[[], object]) -> list[float]:
@@ -39,22 +44,5 @@ def show(title: str, rows: Sequence[Row]) -> None:
     for row in rows:
         line = f"  {row.name:<38} {row.measure:>34}   ratio {row.ratio:5.2f}"
         if row.aim is not None:
-            reached = row.ratio <= row.aim if row.less_is_better else row.ratio >= row.aim
-            line += f"   aim {'<=' if row.less_is_better else '>='} {row.aim:g}: {'reached' if reached else 'MISSED'}"
+            line += f"   aim {'<=' if row.less_is_better else '>='} {row.aim:g}: {row.verdict}"
         print(line, flush=True)
-
-
-def versus(
-    name: str,
-    rounds: Mapping[str, Sequence[Figures]],
-    us: str,
-    them: str,
-    figure: Callable[[Figures], float],
-    aim: float | None = None,
-    *,
-    less_is_better: bool = False,
-) -> Row:
-    """One contender against another: the median of the ratios, of which both sides are of the same round."""
-    ratios = [figure(ours) / figure(theirs) for ours, theirs in zip(rounds[us], rounds[them], strict=True)]
-    spread = f"{min(ratios):,.2f} to {max(ratios):,.2f}"
-    return Row(f"{name}, against {them}", spread, median(ratios), aim, less_is_better)

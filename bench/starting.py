@@ -1,47 +1,122 @@
-"""How long it takes to begin: an import, and the help of the command line, against a Python that does nothing."""
+"""How long it takes to begin, against a Python that does nothing; what is loaded, and which of that takes the time."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import median
+from typing import NamedTuple
 
-from bench.machine import ForeignWork, pinned
-from bench.measure import show, versus
+from bench.driver import ENVIRONMENT
+from bench.environments import CONTENDERS, python_with
+from bench.figures import as_text
+from bench.lineup import Lineup
+from bench.machine import pinned
+from bench.results import Part, Round, Table
+from bench.rounds import in_rounds
+from bench.traffic import MODERN, Calls, Failed
 
-__all__ = ["run"]
+__all__ = ["by_package", "run"]
 
-ROUNDS = 21
-NOTHING = "python -c pass"
-WORK: Mapping[str, Sequence[str]] = {
-    NOTHING: ["-c", "pass"],
+ROUNDS, LOADING_ROUNDS = 15, 5
+#: How many packages are named that take the time.
+MOST_PACKAGES = 10
+WHOLE: Mapping[str, Sequence[str]] = {
+    "python -c pass": ["-c", "pass"],
     "import msgspec": ["-c", "import msgspec"],
     "import mcpipe": ["-c", "import mcpipe"],
     "mcpipe --help": ["-m", "mcpipe", "--help"],
     "mcpipe --version": ["-m", "mcpipe", "--version"],
     "mcpipe tools --help": ["-m", "mcpipe", "tools", "--help"],
 }
+CLIENT = """
+import asyncio, sys
+from mcpipe import connect
+async def main():
+    async with connect(sys.argv[1:]) as client:
+        await client.call_tool("echo", {"text": "hello"})
+asyncio.run(main())
+"""
+ONE_CALL = MODERN.opening + bytes(Calls.echo(MODERN, range(1, 2)).data)
 
 
-def run() -> None:
-    """Measure all of them, in turns."""
-    times: dict[str, list[float]] = {name: [] for name in WORK}
-    foreign = ForeignWork()
+class Program(NamedTuple):
+    """What Python is told to run, and what that reads."""
+
+    words: Sequence[str]
+    reads: bytes = b""
+
+
+def run(_: Lineup) -> Part:
+    """Whole processes, and their imports."""
+    cli, plain = python_with("mcpipe-cli"), python_with("mcpipe")
     with pinned():
-        for _ in range(ROUNDS):
-            for name, words in WORK.items():
-                started = time.perf_counter()
-                subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL, check=True)
-                times[name].append(time.perf_counter() - started)
-    print(f"==> from start to end, on one core, the median of {ROUNDS}")
-    for name, each in times.items():
-        print(f"  {name:<24} {median(each) * 1000:8.1f} ms")
-    rows = [
-        versus(name, times, name, NOTHING, float, 3.0 if name == "mcpipe --help" else None, less_is_better=True)
-        for name in WORK
-        if name != NOTHING
-    ]
-    show("the median ratio of all rounds", rows)
-    print(f"==> {foreign.share():.0%} of the machine's CPU time went to other processes meanwhile")
+        work = {name: partial(from_start_to_end, [cli, *words]) for name, words in WHOLE.items()}
+        starts = in_rounds("processes from start to end, on one core", work, ROUNDS)
+        imports = import_tables(plain)
+    for table in imports.values():
+        print(as_text(table), flush=True)
+    return Part({"starts": starts, **imports})
+
+
+def from_start_to_end(command: Sequence[str]) -> Round:
+    started = time.perf_counter()
+    subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, check=True)
+    return {"seconds": time.perf_counter() - started}
+
+
+def import_tables(python: str) -> dict[str, Table]:
+    """What programs load: all modules together, and the packages of a server and a client that take longest."""
+    programs = {
+        "python -c pass": Program(["-c", "pass"]),
+        "import mcpipe": Program(["-c", "import mcpipe"]),
+        "server": Program([str(CONTENDERS / "ours.py")], ONE_CALL),
+        "client": Program(["-c", CLIENT, python, str(CONTENDERS / "bare.py")]),
+    }
+    rounds: dict[str, list[dict[str, Round]]] = {name: [] for name in programs}
+    for _ in range(LOADING_ROUNDS):
+        for name, program in programs.items():
+            rounds[name].append(by_package(imports_of(python, program)))
+    tables = {
+        "modules": Table(
+            "modules loaded, one call included, on one core",
+            {name: list(map(total, rounds[name])) for name in programs},
+        )
+    }
+    for name in ("server", "client"):
+        tables[name] = Table(f"what a {name} loads, by package", slowest(rounds[name]))
+    return tables
+
+
+def imports_of(python: str, program: Program) -> str:
+    """What Python says about the time of each import."""
+    command = [python, "-X", "importtime", *program.words]
+    done = subprocess.run(command, input=program.reads, env=ENVIRONMENT, capture_output=True, check=False)
+    if done.returncode:
+        raise Failed(f"{command} failed: {done.stderr[-2000:]!r}")
+    return done.stderr.decode()
+
+
+def by_package(report: str) -> dict[str, Round]:
+    """How many modules each package has brought, and the seconds that their code took, without what it imports."""
+    packages: dict[str, Round] = {}
+    for line in report.splitlines():
+        match line.removeprefix("import time:").split("|"):
+            case [own, _, name] if line.startswith("import time:") and own.strip().isdecimal():
+                package = packages.setdefault(name.strip().partition(".")[0], {"modules": 0, "importing": 0.0})
+                package["modules"] += 1
+                package["importing"] += int(own) / 1e6
+    return packages
+
+
+def total(packages: Mapping[str, Round]) -> Round:
+    return {figure: sum(each[figure] for each in packages.values()) for figure in ("modules", "importing")}
+
+
+def slowest(rounds: Sequence[Mapping[str, Round]]) -> dict[str, list[Round]]:
+    """The packages that take longest, by their medians. What only some runs load is too little to be named."""
+    always = (name for name in rounds[0] if all(name in each for each in rounds))
+    names = sorted(always, key=lambda name: -median(each[name]["importing"] for each in rounds))
+    return {name: [each[name] for each in rounds] for name in names[:MOST_PACKAGES]}

@@ -10,7 +10,7 @@ import msgspec
 
 from bench.wire import META
 
-__all__ = ["LEGACY", "MODERN", "Calls", "Era", "Failed", "Mirrored"]
+__all__ = ["ERAS", "LEGACY", "MODERN", "Calls", "Era", "Failed"]
 
 
 class Failed(Exception):
@@ -44,6 +44,7 @@ LEGACY = Era(
     opened=b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n',
     meta=b"",
 )
+ERAS = {era.name: era for era in (MODERN, LEGACY)}
 
 
 class Text(msgspec.Struct):
@@ -75,9 +76,10 @@ class Calls:
         self._expected = expected
 
     @classmethod
-    def echo(cls, era: Era, ids: range) -> Self:
-        """Calls of ``echo``, each with a text of its own."""
-        return cls._made(era, b"echo", {number: f"hello from call {number}" for number in ids}, b'{"text":"%b"}')
+    def echo(cls, era: Era, ids: range, size: int = 0) -> Self:
+        """Calls of ``echo``, each with a text of its own, which is at least so long."""
+        texts = {number: f"hello from call {number}".ljust(size, "x") for number in ids}
+        return cls._made(era, b"echo", texts, b'{"text":"%b"}')
 
     @classmethod
     def add(cls, era: Era, ids: range) -> Self:
@@ -108,15 +110,6 @@ class Calls:
                 raise Failed(f"the call {answer.id} should have been answered with {expected!r}: {line[:200]!r}")
         if open_calls:
             raise Failed(f"{len(open_calls)} of {len(self)} calls were not answered")
-
-
-class Mirrored(Calls):
-    """The same calls to something that is no server, but gives back what it gets."""
-
-    def check(self, answers: bytes) -> None:
-        """`Failed` unless all of it came back."""
-        if answers != self.data:
-            raise Failed("what came back is not what was sent")
 
 
 DECODER = msgspec.json.Decoder(Answer)

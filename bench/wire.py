@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from bench.lineup import Lineup
 from bench.measure import Row, best_of, show
+from bench.results import Part
 from mcpipe.wire.decoding import decode_line
 from mcpipe.wire.lines import LineSplitter
 from mcpipe.wire.messages import Error, Message, Notification, Request, Result, encode_line
@@ -33,10 +35,12 @@ NOTIFICATION = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"p
 ERROR = b'{"jsonrpc":"2.0","id":%d,"error":{"code":-32602,"message":%b}}'
 
 
-def run() -> None:
-    """Prints the tables."""
-    show("lines in chunks of 64 KiB, against bytes.split", [*split_rows(), endless_row()])
-    show("messages, against bare msgspec to and from the same types", [*decode_rows(), *encode_rows()])
+def run(_: Lineup) -> Part:
+    """What lines and messages cost by themselves."""
+    lines, messages = [*split_rows(), endless_row()], [*decode_rows(), *encode_rows()]
+    show("lines in chunks of 64 KiB, against bytes.split", lines)
+    show("messages, against bare msgspec to and from the same types", messages)
+    return Part(rows=[*lines, *messages])
 
 
 def split_rows() -> list[Row]:

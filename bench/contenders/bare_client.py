@@ -35,7 +35,7 @@ INITIALIZE = (
     b'"clientInfo":{"name":"example","version":"1.0.0"}}}\n'
 )
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
-CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%b,"arguments":{%b:%b}'
+CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{"text":%b}'
 
 decode = msgspec.json.Decoder(Answer).decode
 encode = msgspec.json.encode
@@ -56,12 +56,11 @@ class Bare:
             os.write(self._stdin, INITIALIZED)
 
     def alone(self, count: int) -> list[float]:
-        return [self.echo(number) for number in range(count)]
+        return [self.echo(number, text_of(number)) for number in range(count)]
 
-    def echo(self, number: int) -> float:
-        text = text_of(number)
+    def echo(self, number: int, text: str) -> float:
         started = clock()
-        os.write(self._stdin, self._call % (number, b'"echo"', b'"text"', encode(text)))
+        os.write(self._stdin, self._call % (number, encode(text)))
         answer = decode(self._line())
         seconds = clock() - started
         check(answer, number, text)
@@ -82,12 +81,7 @@ class Bare:
         return [clock() - started]
 
     def large(self, size: int) -> list[float]:
-        started = clock()
-        os.write(self._stdin, self._call % (0, b'"large"', b'"size"', encode(size)))
-        answer = decode(self._line())
-        seconds = clock() - started
-        check(answer, 0, "x" * size)
-        return [seconds]
+        return [self.echo(0, "x" * size)]
 
     def close(self) -> None:
         with self._process as process:
@@ -95,7 +89,7 @@ class Bare:
             process.stdin.close()
 
     def _ask(self, numbers: range) -> None:
-        calls = [self._call % (number, b'"echo"', b'"text"', encode(text_of(number))) for number in numbers]
+        calls = [self._call % (number, encode(text_of(number))) for number in numbers]
         os.write(self._stdin, b"".join(calls))
 
     def _line(self) -> bytes:
@@ -121,7 +115,7 @@ def check(answer: Answer, number: int, text: str) -> None:
 def main() -> None:
     started = clock()
     client = Bare(*asked())
-    client.echo(0)
+    client.echo(0, text_of(0))
     tell([clock() - started])
     work: dict[str, Callable[..., list[float]]] = {
         "alone": client.alone,

@@ -1,7 +1,7 @@
 """What a measured client is told to do: a line on standard input, answered with a line of seconds on standard output.
 
 ``alone 1000``: so many calls, one after the other; a time for each. ``in_flight 5000 64``: so many, and as many of them
-open at a time as the second number says. ``large 5000000``: one result of so many bytes.
+open at a time as the second number says. ``large 5000000``: one text of so many bytes, there and back.
 """
 
 from __future__ import annotations

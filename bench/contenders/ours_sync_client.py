@@ -15,23 +15,22 @@ def main() -> None:
     era, command = asked()
     started = clock()
     with connect(command, revisions=["2025-11-25"] if era == "legacy" else None) as client:
-        echo(client, 0)
+        echo(client, text_of(0))
         tell([clock() - started])
         for what, numbers in orders():
             tell(WORK[what](client, *numbers))
 
 
 def alone(client: Client, count: int) -> list[float]:
-    return [echo(client, number) for number in range(count)]
+    return [echo(client, text_of(number)) for number in range(count)]
 
 
-def echo(client: Client, number: int) -> float:
-    text = text_of(number)
+def echo(client: Client, text: str) -> float:
     started = clock()
     result: Any = client.call_tool("echo", {"text": text})
     seconds = clock() - started
     if [block.text for block in result.content] != [text]:
-        raise SystemExit(f"The result should have been {text!r}: {repr(result)[:200]}")
+        raise SystemExit(f"The result should have been {text[:100]!r}: {repr(result)[:200]}")
     return seconds
 
 
@@ -47,9 +46,13 @@ def in_flight(client: Client, count: int, window: int) -> list[float]:
 
 def call_on(client: Client, numbers: Iterator[int]) -> None:
     for number in numbers:
-        echo(client, number)
+        echo(client, text_of(number))
 
 
-WORK: dict[str, Callable[..., list[float]]] = {"alone": alone, "in_flight": in_flight}
+def large(client: Client, size: int) -> list[float]:
+    return [echo(client, "x" * size)]
+
+
+WORK: dict[str, Callable[..., list[float]]] = {"alone": alone, "in_flight": in_flight, "large": large}
 
 main()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from bench.driver import driven
 from bench.environments import CONTENDERS
-from bench.machine import ForeignWork, cpu_seconds, pinned, resident_megabytes
-from bench.traffic import LEGACY, MODERN, Calls, Era, Failed, Mirrored
+from bench.figures import FIGURES
+from bench.loads import Driver, cost_of_calls, cost_of_large_calls
+from bench.machine import ForeignWork, cpu_seconds, family, pinned, resident_megabytes
+from bench.traffic import LEGACY, MODERN, Calls, Era, Failed
 
 BARE = [sys.executable, str(CONTENDERS / "bare.py")]
 
@@ -106,12 +111,26 @@ def test_an_unanswered_call_is_found() -> None:
         )
 
 
-def test_the_mirror_shows_what_the_driver_takes() -> None:
-    calls = Mirrored.echo(MODERN, range(1, 100))
-    with driven(["cat"], MODERN) as process:
-        process.in_flight(calls, 64)
-    with pytest.raises(Failed, match="not what was sent"):
-        calls.check(b"something else")
+def test_large_texts_come_back_whole() -> None:
+    with driven(BARE, MODERN) as process:
+        assert process.in_flight(Calls.echo(MODERN, range(1, 3), size=2_000_000), 1) > 0
+
+
+def test_a_driver_gives_its_calls_ids_of_their_own() -> None:
+    with driven(BARE, MODERN) as process:
+        driver = Driver(process, partial(Calls.echo, MODERN))
+        assert len(driver.alone(3)) == 3
+        assert driver.in_flight(100, 8) > 0
+        assert driver.large(1_000_000) > 0
+
+
+def test_the_cost_of_calls() -> None:
+    with driven(BARE, MODERN) as process:
+        driver = Driver(process, partial(Calls.echo, MODERN))
+        figures = {**cost_of_calls(driver, [process.pid]), **cost_of_large_calls(driver)}
+    assert set(figures) <= set(FIGURES)
+    assert all(value > 0 for value in figures.values())
+    assert figures["p50"] <= figures["p99"]
 
 
 def test_the_figures_of_a_process() -> None:
@@ -120,6 +139,21 @@ def test_the_figures_of_a_process() -> None:
     assert 1 < resident_megabytes(os.getpid()) < 10_000
     # The two clocks behind it are not the same.
     assert -0.01 <= ForeignWork().share() <= 1.01
+
+
+def test_a_family_is_a_process_and_its_descendants() -> None:
+    child = "import os, subprocess, sys; os.write(1, b'x'); subprocess.run(['cat'], stdin=sys.stdin)"
+    with subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdout.read(1)
+        process.stdin.write(b"until cat is there")
+        process.stdin.flush()
+        process.stdout.read(1)
+        own, grandchild = family(process.pid)
+        assert own == process.pid
+        assert Path(f"/proc/{grandchild}/comm").read_text() == "cat\n"
+        process.stdin.close()
 
 
 def test_pinning_holds_for_children_and_ends() -> None:

@@ -11,7 +11,6 @@ from bench.driver import TooSlow, driven
 from bench.environments import CONTENDERS
 from bench.hosts import hosted
 from bench.machine import peak_megabytes, resident_megabytes
-from bench.measure import versus
 from bench.traffic import LEGACY, MODERN, Calls, Era, Failed
 
 SERVER = [sys.executable, str(CONTENDERS / "raw_server.py")]
@@ -32,8 +31,8 @@ def test_each_client_gets_its_results_in_both_eras(client: str, era: str) -> Non
         assert 1 < resident_megabytes(host.pid) <= peak_megabytes(host.pid)
 
 
-@pytest.mark.parametrize("client", ["bare_client", "ours_client"])
-def test_large_results_arrive_whole(client: str) -> None:
+@pytest.mark.parametrize("client", ["bare_client", "ours_client", "ours_sync_client"])
+def test_large_texts_come_back_whole(client: str) -> None:
     with hosted([sys.executable, str(CONTENDERS / f"{client}.py"), "modern", *SERVER]) as host:
         assert host.large(3_000_000) > 0
 
@@ -43,7 +42,7 @@ def test_the_raw_server_speaks_both_eras(era: Era) -> None:
     with driven(SERVER, era) as server:
         assert b'"result"' in server.greeting
         tools = msgspec.json.decode(server.ask(b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}\n'))
-        assert [tool["name"] for tool in tools["result"]["tools"]] == ["echo", "large"]
+        assert [tool["name"] for tool in tools["result"]["tools"]] == ["echo"]
         server.in_flight(Calls.echo(era, range(2, 500)), 64)
 
 
@@ -83,10 +82,3 @@ def test_a_program_that_fails_is_found(code: str, complaint: str) -> None:
 def test_a_program_that_takes_too_long_is_given_up() -> None:
     with pytest.raises(TooSlow, match=r"was not done after 0\.1 s"), hosted(program("input()"), patience=0.1):
         pass
-
-
-def test_ratios_are_taken_within_rounds() -> None:
-    row = versus("speed", {"us": [2.0, 9.0, 8.0], "them": [1.0, 3.0, 2.0]}, "us", "them", float, 3)
-    assert row.name == "speed, against them"
-    assert row.measure == "2.00 to 4.00"
-    assert (row.ratio, row.aim, row.less_is_better) == (3.0, 3, False)

@@ -8,7 +8,7 @@ import pytest
 
 from bench.environments import CONTENDERS
 from bench.http import THING, heard
-from bench.loads import Supply, measured
+from bench.loads import Driver, cost_of_calls
 from bench.posts import visited
 from bench.traffic import MODERN, Calls, Failed
 
@@ -58,9 +58,9 @@ def test_each_server_serves_both_tools(program: str) -> None:
 def test_answers_may_come_in_pieces() -> None:
     with visited(server("serve(answer)")) as process:
         process.in_flight(Calls.echo(MODERN, range(1, 50)), 8)
-        load = measured(process, Supply(lambda ids: Calls.echo(MODERN, ids[:20])))
-        assert 0 < load.p50 <= load.p99
-        assert load.in_flight > 0
+        load = cost_of_calls(Driver(process, lambda ids: Calls.echo(MODERN, ids[:20])), [process.pid])
+        assert 0 < load["p50"] <= load["p99"]
+        assert load["in_flight"] > 0
 
 
 def test_all_who_listen_hear_of_a_change() -> None:

@@ -1,0 +1,113 @@
+"""Who takes part: floors, mcpipe, and peers in exact versions, each with a server, a client, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import NamedTuple
+
+from bench.environments import CONTENDERS, NotInstalled, compiled, node_with, pin, python_with
+
+__all__ = ["BARE", "BLOCKING", "FLOOR", "OFFICIAL", "OURS", "PEERS", "Contender", "Lineup", "lineup"]
+
+BARE, FLOOR, OURS, BLOCKING = "bare", "C", "mcpipe", "mcpipe, sync"
+OFFICIAL = "mcp 2.3.0"
+LEGACY_ONLY = ("legacy",)
+
+
+class Contender(NamedTuple):
+    """Someone who takes part."""
+
+    name: str
+    #: The commands that start its server and its client over stdio, if it has them.
+    server: Sequence[str] = ()
+    client: Sequence[str] = ()
+    #: What it speaks, and what is measured first.
+    eras: Sequence[str] = ("modern", "legacy")
+    #: What it came with, for whoever wants to measure the same.
+    versions: str = ""
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether it is neither ours nor a floor."""
+        return self.name in PEERS
+
+
+class Lineup(NamedTuple):
+    """All who take part, and why others do not."""
+
+    contenders: Sequence[Contender]
+    absent: dict[str, str]
+    with_peers: bool
+
+    def servers(self, era: str) -> list[Contender]:
+        """Those with a server that speaks so."""
+        return [each for each in self.contenders if each.server and era in each.eras]
+
+    def clients(self, era: str) -> list[Contender]:
+        """Those with a client that speaks so."""
+        return [each for each in self.contenders if each.client and era in each.eras]
+
+
+def lineup(*, peers: bool) -> Lineup:
+    """The floors and mcpipe, and the peers if they are wanted. Who cannot be installed is named and left out."""
+    contenders: list[Contender] = []
+    absent: dict[str, str] = {}
+    for name, made in {**HOME_TEAM, **(PEERS if peers else {})}.items():
+        try:
+            contenders.append(made(name))
+        except NotInstalled as error:
+            absent[name] = str(error)
+            print(f"==> {name} does not take part: {error}", flush=True)
+    return Lineup(contenders, absent, peers)
+
+
+def program(environment: str, file: str) -> list[str]:
+    return [python_with(environment), str(CONTENDERS / f"{file}.py")]
+
+
+def bare(name: str) -> Contender:
+    versions = f"msgspec {pin('mcpipe', 'msgspec')}"
+    return Contender(name, program("mcpipe", "bare"), program("mcpipe", "bare_client"), versions=versions)
+
+
+def floor(name: str) -> Contender:
+    return Contender(name, [compiled("floor")], versions="cc -O2")
+
+
+def ours(name: str) -> Contender:
+    versions = f"mcpipe {version('mcpipe')}, msgspec {pin('mcpipe', 'msgspec')}"
+    return Contender(name, program("mcpipe", "ours"), program("mcpipe", "ours_client"), versions=versions)
+
+
+def blocking(name: str) -> Contender:
+    return ours(name)._replace(server=(), client=program("mcpipe", "ours_sync_client"))
+
+
+def python_peer(server: str, client: str, eras: Sequence[str] = ("modern", "legacy")) -> Callable[[str], Contender]:
+    def made(name: str) -> Contender:
+        home = name.replace(" ", "-")
+        versions = ", ".join(f"{each} {pin(home, each)}" for each in ("pydantic", "anyio"))
+        return Contender(name, program(home, server), program(home, client), eras, versions)
+
+    return made
+
+
+def typescript(major: str, eras: Sequence[str] = ("modern", "legacy")) -> Callable[[str], Contender]:
+    def made(name: str) -> Contender:
+        server, client = (
+            node_with(f"typescript-{major}", f"typescript_{major}_{end}.mjs") for end in ("server", "client")
+        )
+        return Contender(name, server, client, eras, "Node.js")
+
+    return made
+
+
+HOME_TEAM: dict[str, Callable[[str], Contender]] = {FLOOR: floor, BARE: bare, OURS: ours, BLOCKING: blocking}
+PEERS: dict[str, Callable[[str], Contender]] = {
+    OFFICIAL: python_peer("official", "official_client"),
+    "mcp 1.30.0": python_peer("official_v1", "official_v1_client", LEGACY_ONLY),
+    "fastmcp 4.1.4": python_peer("fastmcp_server", "fastmcp_client"),
+    "TypeScript 2.4.0": typescript("v2"),
+    "TypeScript 1.32.2": typescript("v1", LEGACY_ONLY),
+}

@@ -1,0 +1,138 @@
+"""What is worked out from the figures of a run: medians, ratios, verdicts, and the page that shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import goals
+from bench.figures import FIGURES, as_markdown, as_text, cells, times
+from bench.goals import AIMS, GOALS, Goal, judged
+from bench.measure import Row
+from bench.page import FIGURES_FILE, PAGES, SECTION, rendered
+from bench.results import Part, Results, Table, begun, load, save, timed
+from bench.rounds import in_rounds
+from bench.starting import by_package
+
+
+def table(**figures: list[float]) -> Table:
+    return Table("calls", {name: [{"p50": value} for value in values] for name, values in figures.items()})
+
+
+def results(**tables: Table) -> Results:
+    found = begun("python -m bench", {"mcpipe": "msgspec 1", "mcp 2.3.0": "anyio 1", "mcp 1.30.0": "anyio 1"}, {})
+    found.parts["server"] = Part(
+        {name.replace("_", ", ").replace("core", "one core"): each for name, each in tables.items()}
+    )
+    return found
+
+
+def test_ratios_are_taken_within_rounds() -> None:
+    calls = table(us=[2.0, 9.0, 8.0], them=[1.0, 3.0])
+    assert calls.ratios("p50", "us", "them") == [2.0, 3.0]
+    assert calls.ratios("p50", "us", "nobody") == []
+    assert calls.ratios("p99", "us", "them") == []
+    assert calls.median("us", "p50") == 8.0
+    assert calls.median("them", "p50") == 2.0
+    assert calls.median("nobody", "p50") is None
+
+
+def test_contenders_take_turns_and_some_have_fewer_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+    turns: list[str] = []
+
+    def work(name: str) -> dict[str, float]:
+        turns.append(name)
+        return {"p50": 1 / 3}
+
+    found = in_rounds("calls", {name: lambda name=name: work(name) for name in "abc"}, 3, fewer={"b": 1})  # type: ignore[misc]
+    assert "".join(turns) == "abcacac"
+    assert found.rounds["b"] == [{"p50": 0.33333}]
+    assert "calls, the median of 1 to 3" in capsys.readouterr().out
+
+
+def test_a_table_in_text_and_on_a_page() -> None:
+    calls = table(us=[0.5], them=[0.000_002])
+    calls.rounds["them"][0]["in_flight"] = 12345.6
+    assert as_text(calls).splitlines() == [
+        "==> calls, the median of 1",
+        "         one at a time, p50   64 in flight, calls/s",
+        "  us               500.0 ms                       -",
+        "  them               2.0 µs                  12,346",
+    ]
+    assert as_markdown(cells(calls)).splitlines()[1:3] == ["| --- | ---: | ---: |", "| us | 500.0 ms | - |"]
+    assert [times(ratio) for ratio in (1234.5, 12.34, 0.456, 0.0123)] == ["1,234", "12.3", "0.456", "0.012"]
+
+
+def test_a_goal_is_judged_by_the_median_of_its_ratios() -> None:
+    goal = Goal("calls", "server", "modern, one core", "p50", at_most=2.5)
+    found = results(modern_core=table(mcpipe=[2.0, 3.0, 2.5], bare=[1.0, 1.0, 1.0]))
+    verdict = judged(found, goal)
+    assert verdict
+    assert (verdict.lowest, verdict.ratio, verdict.highest, verdict.word) == (2.0, 2.5, 3.0, "reached")
+    assert "at most 2.5 times bare: reached" in str(verdict)
+    verdict = judged(found, goal._replace(at_most=None, at_least=2.6))
+    assert verdict
+    assert "at least 2.6 times bare: MISSED" in str(verdict)
+    assert goal._replace(at_most=None, at_least=0.4).words == "at least 0.4 of bare"
+    assert judged(found, goal._replace(part="client")) is None
+    assert judged(found, goal._replace(table="any core")) is None
+
+
+def test_who_speaks_only_legacy_is_compared_there() -> None:
+    goal = Goal("calls", "server", "modern, one core", "p50", at_most=2.5)
+    modern, legacy = table(mcpipe=[2.0], bare=[1.0]), table(old=[10.0], bare=[2.0])
+    assert goal.ratios(results(modern_core=modern, legacy_core=legacy), "old") == [5.0]
+
+
+def test_every_goal_names_a_figure() -> None:
+    assert all(goal.figure in FIGURES and (goal.at_most is None) != (goal.at_least is None) for goal in GOALS + AIMS)
+    assert goals.ONE_CORE in {goal.table for goal in GOALS}
+
+
+def test_results_are_kept_as_they_are(tmp_path: Path) -> None:
+    found = results(modern_core=table(mcpipe=[2.0, 3.0]))
+    found.parts["wire"] = timed(lambda: Part(rows=[Row("lines", "1 line/s", 0.5, 0.4)]))
+    save(found, tmp_path / "new" / "results.json")
+    assert load(tmp_path / "new" / "results.json") == found
+    assert '{ "p50": 2.0 }' in (tmp_path / "new" / "results.json").read_text()
+
+
+def test_sections_of_a_page_are_replaced_and_the_rest_is_kept() -> None:
+    modern, legacy = table(mcpipe=[2.0], bare=[1.0], **{"mcp 2.3.0": [8.0]}), table(bare=[1.0], **{"mcp 1.30.0": [9.0]})
+    found = results(modern_core=modern, legacy_core=legacy)
+    found.parts["wire"] = Part(rows=[Row("lines", "1 line/s", 0.5, 0.4), Row("words", "2 words/s", 3.0)])
+    names = ("run", "goals", "headline", "aims", "peers", "server", "wire", "growth")
+    page = "Before\n" + "".join(f"<!-- bench {name} -->\nold\n<!-- /bench -->\n" for name in names) + "After\n"
+    new = rendered(page, found)
+    assert new.startswith("Before\n<!-- bench run -->\n- when and how: ")
+    assert new.endswith("Not measured in this run.\n<!-- /bench -->\nAfter\n")
+    assert "old" not in new
+    assert "| | goal | mcpipe |  | mcp 2.3.0 | mcp 1.30.0, legacy |".replace("| |", "|  |") in new
+    assert "| server, one at a time, p50 | at most 2.5 times bare | 2 | reached | 8 | 9 |" in new
+    assert "|  | bare | mcpipe | mcp 2.3.0 |\n" in new
+    assert "| server, one at a time, p50 | 1.00 s | 2.00 s | 8.00 s |" in new
+    assert "| lines | 1 line/s | 0.5 | at least 0.4: reached |" in new
+    assert "Calls, the median of 1:\n\n|  | one at a time, p50 |" in new
+    assert rendered(new, found) == new
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)
+def test_a_page_agrees_with_the_figures_that_are_kept(file: Path) -> None:
+    page = file.read_text(encoding="utf-8")
+    assert len(SECTION.findall(page)) == page.count("<!-- bench ") == page.count("<!-- /bench -->")
+    assert rendered(page, load(FIGURES_FILE)) == page
+
+
+def test_imports_are_counted_by_package() -> None:
+    report = (
+        "import time: self [us] | cumulative | imported package\n"
+        "import time:       200 |        200 |   msgspec._core\n"
+        "import time:       100 |        300 | msgspec\n"
+        "something else | 1 | 2\n"
+        "import time:        50 |         50 | mcpipe\n"
+    )
+    assert by_package(report) == {
+        "msgspec": {"modules": 2, "importing": pytest.approx(0.0003)},
+        "mcpipe": {"modules": 1, "importing": pytest.approx(0.00005)},
+    }
