@@ -1,0 +1,143 @@
+"""What anything may cost: the table, and how a figure is held against it.
+
+A figure that has a margin was measured, and may grow by that much before somebody has to look at it. The others are
+rules. When something has become leaner, ``python -m tests.costs --write``, with each Python in turn, lowers the table
+to what is measured now; when something is worth its price, that raises it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+__all__ = ["TABLE", "Figures", "ceiling", "check", "too_high", "write"]
+
+#: Numbers by their names.
+Figures: TypeAlias = Mapping[str, float]
+
+MARGINS = {"instructions": 1.1, "functions": 1.1, "C functions": 1.1, "bytes": 1.1, "modules": 1.05, "our modules": 1.0}
+ADVICE = (
+    "`python -m tests.costs server` (or `client`) shows where the work for a call is done, function by function. "
+    "If something is worth what it costs, `python -m tests.costs --write`, with each Python, allows it."
+)
+#: What a Python needs that is newer than those in the table, and which nobody has looked at.
+NEWER = 1.15
+
+#: For a call, nothing of this kind is done.
+_NEVER = {"callbacks": 0, "timers": 0, "f-strings": 0, "closures": 0, "imports": 0}
+#: Tables and caches may grow while they fill. One for each call would be a leak.
+_STEADY = {"kept blocks": 0.5, "garbage": 0.1}
+_ALONE = {**_NEVER, **_STEADY, "reads": 1, "writes": 1, "turns": 1}
+_TOGETHER = {**_NEVER, **_STEADY, "reads": 0.02, "writes": 0.02, "turns": 0.02}
+
+#: One number for every Python, or one for each of 3.11, 3.12 and 3.13.
+TABLE: dict[str, dict[str, float | tuple[float, ...]]] = {
+    # Per call: all that a process does for it.
+    "server": {
+        **_ALONE,
+        "tasks": 1,
+        "contexts": 1,
+        "instructions": (1334, 1146, 1181),
+        "functions": (43, 41, 41),
+        "C functions": (48, 45, 43),
+    },
+    "legacy server": {
+        **_ALONE,
+        "tasks": 1,
+        "contexts": 1,
+        "instructions": (1316, 1129, 1163),
+        "functions": (43, 41, 41),
+        "C functions": (47, 43, 42),
+    },
+    "server, 50 at once": {
+        **_TOGETHER,
+        "tasks": 1,
+        "contexts": 1,
+        "instructions": (796, 660, 667),
+        "functions": (28, 26, 26),
+        "C functions": (26, 23, 23),
+    },
+    "client": {
+        **_ALONE,
+        "tasks": 0,
+        "contexts": 0,
+        "instructions": (1631, 1498, 1514),
+        "functions": (59, 59, 59),
+        "C functions": (57, 57, 53),
+    },
+    "legacy client": {
+        **_ALONE,
+        "tasks": 0,
+        "contexts": 0,
+        "instructions": (1633, 1499, 1515),
+        "functions": (59, 59, 59),
+        "C functions": (58, 58, 54),
+    },
+    "client, 50 at once": {
+        **_TOGETHER,
+        "tasks": 0,
+        "contexts": 0,
+        "instructions": (1047, 970, 956),
+        "functions": (43, 43, 43),
+        "C functions": (32, 32, 32),
+    },
+    # Per call of a server or a client that nothing looks into: as the kernel counts, where it does. A process that
+    # finds its core taken, or a pipe half filled, goes another way now and then.
+    "one at a time, to the kernel": {"reads": 1.05, "writes": 1.05, "switches": 1.5},
+    "64 at once, to the kernel": {"reads": 0.25, "writes": 0.25, "switches": 0.5},
+    # What is held for as long as something is open.
+    "open request of a server": {"bytes": (2325, 2297, 2274)},
+    "open request of a client": {"bytes": (3696, 3587, 3579)},
+    "idle subscription": {"bytes": (1299, 1291, 1291)},
+    "idle connection": {"bytes": (7845, 7710, 7702)},
+    "idle HTTP session": {"bytes": (10595, 10427, 10436)},
+    # What is loaded, beyond what a Python that does nothing has loaded.
+    "import mcpipe": {"modules": (31, 31, 19), "our modules": (3, 3, 3)},
+    "server at its first answer": {"modules": (234, 235, 233), "our modules": (95, 95, 95)},
+    "client at its first result": {"modules": (229, 230, 227), "our modules": (85, 85, 85)},
+    "mcpipe --help": {"modules": (36, 36, 25), "our modules": (7, 7, 7)},
+}
+
+
+def ceiling(subject: str, figure: str) -> float:
+    """The most that this figure may be, with this Python."""
+    limit = TABLE[subject][figure]
+    if not isinstance(limit, tuple):
+        return limit
+    return limit[_column()] if _column() < len(limit) else limit[-1] * NEWER
+
+
+def too_high(subject: str, figures: Figures) -> list[str]:
+    """The names of the figures that are."""
+    return [figure for figure, number in figures.items() if number > ceiling(subject, figure)]
+
+
+def check(subject: str, figures: Figures) -> None:
+    """Fail, and say what to do, if any of the figures is too high."""
+    found = [
+        f"{subject}: {figures[figure]:.6g} {figure}, and at most {ceiling(subject, figure):g} are allowed."
+        for figure in too_high(subject, figures)
+    ]
+    assert not found, "\n".join([*found, ADVICE])
+
+
+def write(subject: str, figures: Figures) -> None:
+    """Put what was measured, with its margin, into the column of this Python."""
+    file = Path(__file__)
+    text = file.read_text(encoding="utf-8")
+    for figure, number in figures.items():
+        limits = TABLE[subject][figure]
+        if isinstance(limits, tuple):
+            column = math.ceil(round(number * MARGINS[figure], 6))
+            limits = (*limits[: _column()], column, *limits[_column() + 1 :])
+            place = rf'(^    "{re.escape(subject)}": {{[^}}]*?"{re.escape(figure)}": )\([^)]*\)'
+            text = re.sub(place, rf"\g<1>{limits}", text, flags=re.MULTILINE)
+    file.write_text(text, encoding="utf-8")
+
+
+def _column() -> int:
+    return sys.version_info.minor - 11

@@ -1,0 +1,184 @@
+"""Running the programs, and making figures of what they count."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tests.costs.ceilings import Figures
+from tests.costs.counting import METERS, Meter, Report, RestingSelector
+from tests.costs.messages import Era
+
+__all__ = [
+    "CASES",
+    "HELD",
+    "PATIENCE",
+    "PROGRAMS",
+    "Case",
+    "Counted",
+    "Side",
+    "count",
+    "environment",
+    "hold",
+    "measured",
+    "raw_server",
+    "run",
+    "tell",
+]
+
+Side: TypeAlias = Literal["server", "client"]
+ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(__file__).parent / "programs"
+#: A program that takes longer, in seconds, hangs.
+PATIENCE = 120.0
+
+#: Which functions do what, as far as they are counted by themselves.
+_LOOP = "asyncio.base_events.BaseEventLoop."
+_KINDS = {
+    "reads": {"posix.read", "posix.readv", "socket.recv", "socket.recv_into"},
+    "writes": {"posix.write", "posix.writev", "socket.send", "socket.sendmsg"},
+    "turns": {_LOOP + "_run_once"},
+    "callbacks": {_LOOP + "call_soon", _LOOP + "call_soon_threadsafe"},
+    "timers": {_LOOP + "call_at"},
+    "contexts": {"_contextvars.copy_context", "Context.copy"},
+    "f-strings": {":FORMAT_VALUE", ":FORMAT_SIMPLE", ":FORMAT_WITH_SPEC"},
+    "closures": {":MAKE_FUNCTION"},
+    "imports": {":IMPORT_NAME"},
+}
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """What one side does while it is counted."""
+
+    era: Era = "modern"
+    #: Calls that are open together. The others follow.
+    at_once: int = 1
+    #: Tools that the server has, or the client knows, besides.
+    tools: int = 0
+    #: Other calls that are open all the time.
+    waiting: int = 0
+    #: Subscriptions that the server has, and of which nothing is heard. A client has none.
+    subscriptions: int = 0
+    #: What the server's tool does, after which it returns its ``text``.
+    body: str = "pass"
+    #: After every 63rd message, each side looks whether the next one is there already: so the numbers come out even.
+    calls: int = 63
+
+    def rounds(self, patience: int) -> int:
+        """How often so many calls are made at once."""
+        return patience * self.calls // self.at_once
+
+
+#: What is counted, by its name in the table.
+CASES: Mapping[str, tuple[Side, Case]] = {
+    "server": ("server", Case()),
+    "legacy server": ("server", Case(era="legacy")),
+    "server, 50 at once": ("server", Case(at_once=50, calls=50)),
+    "client": ("client", Case()),
+    "legacy client": ("client", Case(era="legacy")),
+    "client, 50 at once": ("client", Case(at_once=50, calls=50)),
+}
+#: What may be open, by its name in the table.
+HELD = (
+    "open request of a server",
+    "open request of a client",
+    "idle subscription",
+    "idle connection",
+    "idle HTTP session",
+)
+
+
+class Counted(msgspec.Struct):
+    """What was counted."""
+
+    #: By the names of the meters, and of what they count.
+    reports: dict[str, Report] = {}
+    #: In how many calls that was.
+    calls: dict[str, int] = {}
+
+    def add(self, meter: Meter, calls: int) -> None:
+        name = type(meter).__name__
+        self.reports[name] = meter.report()
+        self.calls[name] = calls
+
+    def figures(self) -> Figures:
+        """What one call takes."""
+        steps, natives = self.per_call("Steps"), self.per_call("Natives")
+        functions = [numbers for name, numbers in steps.items() if not name.startswith(":")]
+        leftovers = self.per_call("Leftovers")
+        found = {
+            "instructions": sum(instructions for _, instructions in functions),
+            "functions": sum(calls for calls, _ in functions),
+            "C functions": sum(calls for (calls,) in natives.values()),
+            "tasks": self.per_call("Tasks")["made"][0],
+            "kept blocks": leftovers["kept"][0],
+            "garbage": leftovers["garbage"][0],
+        }
+        for kind, names in _KINDS.items():
+            found[kind] = sum(numbers[0] for name, numbers in (steps | natives).items() if name in names)
+        return found
+
+    def per_call(self, meter: str) -> dict[str, list[float]]:
+        """What a meter counted, divided by its calls."""
+        calls = self.calls[meter]
+        return {name: [number / calls for number in numbers] for name, numbers in self.reports[meter].items()}
+
+
+def measured(case: Case, selector: RestingSelector, counted: Counted) -> Iterator[None]:
+    """All rounds of calls that it takes: with each meter some to warm up, and then those that count.
+
+    To be gone on with at a rest, at which all calls have been answered.
+    """
+    gc.disable()  # or it would run now and then, and what it frees would be counted
+    for kind in METERS:
+        meter = kind()
+        rounds = case.rounds(meter.patience)
+        yield from repeat(None, rounds)
+        selector.meter = meter
+        yield from repeat(None, rounds)
+        selector.meter = None
+        counted.add(meter, rounds * case.at_once)
+
+
+def count(side: Side, case: Case) -> Counted:
+    """Count what that side does in this case, in a process of its own."""
+    told = run(["-m", f"tests.costs.programs.counted_{side}", msgspec.json.encode(case).decode()])
+    return msgspec.json.decode(told, type=Counted)
+
+
+def hold(subject: str) -> Figures:
+    """What a process holds for one more of this."""
+    return {"bytes": float(run(["-m", "tests.costs.programs.holding", subject]))}
+
+
+def run(words: Sequence[str]) -> bytes:
+    """What a Python writes that is started with these words; it must end well."""
+    command = [sys.executable, *words]
+    return subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=PATIENCE, env=environment()).stdout
+
+
+def environment() -> dict[str, str]:
+    """That of a process which is measured: without the settings of whoever runs this, such as to debug asyncio.
+
+    If a copy of the package is put before it, by ``PYTHONPATH``, then that is measured.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return kept | {"PYTHONPATH": os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)])}
+
+
+def raw_server(tools: int = 0) -> list[str]:
+    """The command of a server that has nothing of the package, and lists so many tools."""
+    return [sys.executable, "-S", str(PROGRAMS / "resting_server.py"), str(tools)]
+
+
+def tell(value: object) -> None:
+    """Write what a program has found."""
+    print(msgspec.json.encode(value).decode(), flush=True)

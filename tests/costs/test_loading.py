@@ -1,0 +1,39 @@
+"""Which modules are loaded when something is done for the first time, and how many.
+
+What an import loads, before anything is done, is in ``tests/repo/test_import_cost.py``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.costs.ceilings import check
+from tests.costs.loading import LOADED, figures_of
+from tests.repo.test_import_cost import tops
+
+#: Loaded by nobody who speaks to another process over a pipe.
+NEEDLESS = {
+    "dataclasses", "email", "hashlib", "hmac", "html", "http", "json", "multiprocessing", "pathlib", "queue",
+    "secrets", "shutil", "tempfile", "urllib", "xml", "zipfile",
+    "aiohttp", "attr", "click", "httptools", "jsonschema_rs", "pydantic", "rich", "starlette", "uvicorn", "uvloop",
+}  # fmt: skip
+OTHERS = {
+    "import mcpipe": ("mcpipe.client", "mcpipe.server", "mcpipe.transports", "mcpipe.cli"),
+    "server at its first answer": (
+        "mcpipe.client", "mcpipe.cli.", "mcpipe.config", "mcpipe.sync", "mcpipe.testing", "mcpipe.protocol.sealing",
+        "mcpipe.transports.child", "mcpipe.transports.http", "mcpipe.transports.sockets", "mcpipe.transports.tls",
+    ),
+    "client at its first result": (
+        "mcpipe.server", "mcpipe.cli.", "mcpipe.config", "mcpipe.sync", "mcpipe.testing", "mcpipe.protocol.sealing",
+        "mcpipe.transports.stdio", "mcpipe.transports.http", "mcpipe.transports.sockets", "mcpipe.transports.tls",
+    ),
+    "mcpipe --help": ("mcpipe.client", "mcpipe.server", "mcpipe.transports", "mcpipe.cli.app"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("subject", LOADED)
+def test_only_what_is_needed_is_loaded(subject: str) -> None:
+    names = LOADED[subject]()
+    assert tops(names) & NEEDLESS == set()
+    assert {name for name in names if name.startswith(OTHERS[subject])} == set()
+    check(subject, figures_of(names))
