@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from mcpipe.errors import (
     Closed,
     ConnectError,
+    ConnectTimeout,
     DecodeError,
     EncodeError,
     HttpError,
@@ -41,6 +42,7 @@ __all__ = [
     "Client",
     "Closed",
     "ConnectError",
+    "ConnectTimeout",
     "Context",
     "DecodeError",
     "EncodeError",
@@ -95,6 +97,9 @@ def __getattr__(name: str) -> Any:
     import gc
     from importlib import import_module
 
+    from mcpipe.transports.deferring import load_asyncio
+
+    load_asyncio()
     # What an import makes stays, so that looking for what could go, again and again, only takes time.
     was_collecting = gc.isenabled()
     gc.disable()
