@@ -120,6 +120,68 @@ def test_the_first_deadline_is_the_one_to_wait_for() -> None:
     assert len(calls) == 1
 
 
+class Moment(float):
+    """A point in time that counts how often it, or one after it, is compared with another."""
+
+    looks = 0
+
+    def __add__(self, seconds: float) -> Moment:
+        return Moment(float(self) + seconds)
+
+    def __lt__(self, other: float) -> bool:
+        Moment.looks += 1
+        return float(self) < other
+
+    def __le__(self, other: float) -> bool:
+        Moment.looks += 1
+        return float(self) <= other
+
+    def __gt__(self, other: float) -> bool:
+        Moment.looks += 1
+        return float(self) > other
+
+    def __ge__(self, other: float) -> bool:
+        Moment.looks += 1
+        return float(self) >= other
+
+
+def looks_at_deadlines(count: int, step: int, *, is_extended: bool) -> float:
+    """How often deadlines are looked at for each of so many calls, while one after the other runs out of time."""
+    calls = new(count)
+    begun = [calls.open("ping", Moment(0), timeout=1 + number * step % count) for number in range(count)]
+    calls.expire(Moment(0))
+    if is_extended:
+        for call in begun:
+            calls.extend(call, Moment(count))
+    before = Moment.looks
+    over = []
+    while calls.deadline is not None:
+        over += [call.deadline for call, _ in calls.expire(Moment(calls.deadline))]
+    assert len(over) == count
+    looks = Moment.looks - before
+    assert over == sorted(over, key=lambda deadline: float(deadline or 0))
+    return looks / count
+
+
+@pytest.mark.parametrize("is_extended", [False, True])
+@pytest.mark.parametrize("step", [1, -1, 37], ids=["in order", "in reverse", "anyhow"])
+def test_how_often_deadlines_are_looked_at_hardly_grows_with_the_calls(step: int, is_extended: bool) -> None:
+    few, many = (looks_at_deadlines(count, step, is_extended=is_extended) for count in (100, 1600))
+    assert many < 2.5 * few
+
+
+def test_calls_that_have_ended_do_not_pile_up() -> None:
+    calls = new()
+    for now in range(1000):
+        for _ in range(9):
+            calls.open("slow", now, timeout=10_000)
+        short = calls.open("short", now, timeout=1)
+        assert [call for call, _ in calls.expire(now + 1)] == [short]
+        assert len(calls._due) < 30
+        for number in range(short.id - 9, short.id):
+            assert calls.answer(Result(number, {})) is not None
+
+
 @pytest.mark.req("CAN-5")
 def test_progress_extends_the_time_up_to_the_maximum() -> None:
     calls, call = opened(timeout=10, latest=25)

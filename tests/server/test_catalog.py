@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
@@ -158,34 +159,52 @@ FOUND: dict[str, tuple[str, dict[str, str]] | None] = {
 }
 
 
-def test_templates_added_at_the_same_time_are_all_found() -> None:
-    """A thread that is slow to sort them must not put its old list over a newer one."""
+class RankedTemplate:
+    """A template that matches nothing, and tells when its rank is looked at."""
+
+    def __init__(self, looked_at: Callable[[], None]) -> None:
+        self._looked_at = looked_at
+
+    @property
+    def rank(self) -> tuple[bool, int, bool]:
+        self._looked_at()
+        return (True, 0, False)
+
+    def match(self, _: str) -> None:
+        return None
+
+
+def ranked(uri: str, looked_at: Callable[[], None]) -> Any:
+    return type("RankedEntry", (), {"name": uri, "template": RankedTemplate(looked_at)})()
+
+
+def test_templates_are_sorted_once_for_all_that_were_added() -> None:
+    catalog = Catalog(lambda _: None)
+    looks: list[None] = []
+    for number in range(100):
+        catalog.templates.add(ranked(f"{number}://{{a}}", lambda: looks.append(None)))
+    assert len(looks) == 0
+    for _ in range(10):
+        assert catalog.find_resource("other://x") is None
+    assert len(looks) == 100
+
+
+def test_a_template_added_while_others_are_sorted_is_found() -> None:
+    """A thread that is slow to sort them must not keep its old list for good."""
     catalog = Catalog(lambda _: None)
     is_sorting, go_on = threading.Event(), threading.Event()
 
-    class SlowTemplate:
-        @property
-        def rank(self) -> tuple[bool, int, bool]:
-            if not is_sorting.is_set():
-                is_sorting.set()
-                assert go_on.wait(PATIENCE)
-            return (True, 0, False)
+    def wait() -> None:
+        is_sorting.set()
+        assert go_on.wait(PATIENCE)
 
-        def match(self, _: str) -> None:
-            return None
-
-    slow_entry: Any = type("SlowEntry", (), {"name": "slow://{a}", "template": SlowTemplate()})()
-    threads = [
-        threading.Thread(target=catalog.templates.add, args=(slow_entry,)),
-        threading.Thread(target=catalog.templates.add, args=(resource("quick://{a}"),)),
-    ]
-    threads[0].start()
+    catalog.templates.add(ranked("slow://{a}", wait))
+    thread = threading.Thread(target=catalog.find_resource, args=("quick://x",))
+    thread.start()
     assert is_sorting.wait(PATIENCE)
-    threads[1].start()
-    threads[1].join(0.1)  # it may be done by now, or wait for the first
+    catalog.templates.add(resource("quick://{a}"))
     go_on.set()
-    for thread in threads:
-        thread.join(PATIENCE)
+    thread.join(PATIENCE)
     assert catalog.find_resource("quick://x") is not None
 
 

@@ -136,7 +136,7 @@ def test_lists_come_in_pages_in_their_order(revision: Revision, method: str, pag
     field, kind = LISTS[method]
 
     async def body(peer: Peer) -> None:
-        for _ in range(2):  # the second time, the first page has been kept
+        for _ in range(2):  # the second time, the pages have been kept
             names: list[str] = []
             found: list[int] = []
             params: Plain = {}
@@ -153,6 +153,47 @@ def test_lists_come_in_pages_in_their_order(revision: Revision, method: str, pag
             assert names == [f"{kind}{number}" for number in range(5)]
 
     talk(stocked_server(page_size=page_size), body, revision)
+
+
+class CountedEntry:
+    """An entry that counts how often it is written."""
+
+    def __init__(self, entry: Any) -> None:
+        self.name, self._payload, self.looks = entry.name, entry.payload, 0
+
+    @property
+    def payload(self) -> Any:
+        self.looks += 1
+        return self._payload
+
+
+@both_eras
+def test_an_entry_is_written_once_however_often_it_is_listed(revision: Revision) -> None:
+    server = make_server(page_size=2)
+    tools: Any = server._shared.catalog.tools
+    entries = []
+    for _, entry in stocked_server()._shared.catalog.tools.all():
+        entries.append(CountedEntry(entry))
+        tools.add(entries[-1])
+
+    async def walk(peer: Peer) -> list[str]:
+        page = await peer.result("tools/list")
+        names = [tool["name"] for tool in page["tools"]]
+        while "nextCursor" in page:
+            page = await peer.result("tools/list", {"cursor": page["nextCursor"]})
+            names += [tool["name"] for tool in page["tools"]]
+        return names
+
+    async def body(peer: Peer) -> None:
+        first = await walk(peer)
+        for _ in range(3):
+            assert await walk(peer) == first == [entry.name for entry in entries]
+        assert [entry.looks for entry in entries] == [1] * 5
+        tools.remove("tool0")
+        assert await walk(peer) == first[1:]
+        assert [entry.looks for entry in entries] == [1, 2, 2, 2, 2]
+
+    talk(server, body, revision)
 
 
 @both_eras

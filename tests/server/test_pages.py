@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import Raw
 
 from mcpipe.errors import UsageError
-from mcpipe.server.pages import BadCursor, page_of
+from mcpipe.server.pages import BadCursor, WrittenPages, page_of
 
 BAD = "^The cursor is not one that this list of tools gave. Start again without a cursor.$"
 
@@ -167,3 +168,19 @@ def test_a_cursor_of_another_list_is_refused() -> None:
 def test_a_page_has_room_for_something(size: int) -> None:
     with pytest.raises(UsageError, match=f"^A page cannot have {size} items: give a size of at least 1, or None"):
         page_of(numbered(1), cursor=None, size=size, name="tools")
+
+
+def test_pages_are_kept_if_the_one_before_is() -> None:
+    kept = WrittenPages(1)
+    for cursor in (None, "a", "b"):
+        assert kept.get(cursor) is None
+    kept.keep("a", Raw(b"2"), "b")
+    kept.keep("b", Raw(b"3"), None)
+    assert kept.get("a") is kept.get("b") is None
+    kept.keep(None, Raw(b"1"), "a")
+    kept.keep("b", Raw(b"3"), None)
+    assert kept.get("b") is None
+    kept.keep("a", Raw(b"2"), "b")
+    kept.keep(None, Raw(b"1"), "a")
+    kept.keep("b", Raw(b"3"), None)
+    assert [kept.get(cursor) for cursor in (None, "a", "b")] == [Raw(b"1"), Raw(b"2"), Raw(b"3")]

@@ -6,12 +6,16 @@ import asyncio
 import logging
 import multiprocessing
 import os
+import pty
+import shlex
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +94,25 @@ def test_it_runs_until_the_input_ends(ends: Ends) -> None:
     assert len(listed["result"]["tools"]) == 1
     assert text_of(called["result"]) == "done"
     assert ends.later == []
+
+
+def test_at_a_terminal_it_says_what_it_waits_for(tmp_path: Path) -> None:
+    (tmp_path / "town.py").write_text("from mcpipe import Server\nServer('town').run()\n")
+    typed, terminal = pty.openpty()
+    command = [sys.executable, "town.py", "a b"]
+    os.write(typed, b"\x04")
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    os.close(terminal)
+    os.close(typed)
+    assert (process.returncode, out) == (0, "")
+    said = f"from a client that has started it: mcpipe tools -- {shlex.join(command)}. To let clients come to it"
+    assert said in err
+    assert err.count("\n") == 1
+    done = subprocess.run(command, cwd=tmp_path, input="", capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_it_may_run_in_any_thread(ends: Ends) -> None:

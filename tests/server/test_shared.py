@@ -21,7 +21,7 @@ from mcpipe.types.base import Annotations, Icon, Implementation, Result
 from mcpipe.types.content import TextContent
 from mcpipe.types.input import InputRequiredResult
 from mcpipe.types.meta import SERVER_INFO
-from mcpipe.types.tools import CallToolResult, ListToolsResult
+from mcpipe.types.tools import CallToolResult
 from mcpipe.types.writing import for_revision
 
 IDENTITY = Implementation("clock", "1", title="A clock", icons=[Icon("https://example.com/clock.png")])
@@ -196,19 +196,19 @@ def test_the_server_s_name_is_as_the_revision_has_it(revision: Revision) -> None
     assert make_shared(identity=Implementation("other", "2")).result_meta(revision) != shared.result_meta(revision)
 
 
-# First pages
+# Pages
 
 
-def test_the_first_page_is_kept_until_the_list_changes() -> None:
+def test_pages_are_kept_until_their_list_changes() -> None:
     shared = make_shared()
-    assert shared.first_page("tools", 0, LATEST) is None
-    kept = shared.keep_first_page("tools", 0, LATEST, ListToolsResult(tools=[]))
-    assert shared.first_page("tools", 0, LATEST) is kept
-    assert shared.first_page("tools", 1, LATEST) is None
-    assert shared.first_page("prompts", 0, LATEST) is None
-    assert shared.first_page("tools", 0, LATEST_LEGACY) is None
-    assert make_shared().first_page("tools", 0, LATEST) is None
-    assert msgspec.json.decode(kept)["resultType"] == "complete"
+    kept = shared.pages("tools", 0, LATEST)
+    assert shared.pages("tools", 0, LATEST) is kept
+    assert shared.pages("prompts", 0, LATEST) is not kept
+    assert shared.pages("tools", 0, LATEST_LEGACY) is not kept
+    assert make_shared().pages("tools", 0, LATEST) is not kept
+    assert shared.pages("tools", 0, LATEST) is kept
+    assert shared.pages("tools", 1, LATEST) is not kept
+    assert shared.pages("tools", 0, LATEST) is not kept
 
 
 # Sealing

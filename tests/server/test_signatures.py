@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import functools
+import sys
 from decimal import Decimal
 from typing import Annotated, Any, Generic, Literal, Optional, TypeVar
 
@@ -460,3 +461,33 @@ def test_the_schema_and_the_reader_agree(arguments: dict[str, Any]) -> None:
 def test_whatever_comes_is_read_or_refused(value: Any) -> None:
     with contextlib.suppress(BadArguments):
         EVERYTHING.read(raw(value))
+
+
+@dataclasses.dataclass
+class Link:
+    name: str = "x"
+    after: Link | list[Link] | None = None
+
+
+def test_a_dataclass_gets_its_defaults_however_deep_it_is() -> None:
+    def follow(link: Link) -> None: ...
+
+    chain: dict[str, Any] = {}
+    for _ in range(100):
+        chain = {"after": [chain]}
+    for form in ({"link": chain}, raw({"link": chain})):
+        link = inspected(follow).read(form)["link"]
+        while isinstance(link.after, list):
+            assert vars(link)["name"] == "x"
+            (link,) = link.after
+        assert vars(link) == {"name": "x", "after": None}
+
+
+def test_one_that_is_too_deep_is_refused() -> None:
+    def follow(link: Link) -> None: ...
+
+    chain: dict[str, Any] = {}
+    for _ in range(sys.getrecursionlimit() - 150):
+        chain = {"after": chain}
+    with pytest.raises(BadArguments, match="nested too deeply"):
+        inspected(follow).read(raw({"link": chain}))

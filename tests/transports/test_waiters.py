@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
+
+import pytest
 
 from mcpipe.transports.waiters import Waiters
 
@@ -38,6 +41,81 @@ def test_they_look_again_one_after_the_other() -> None:
 def test_who_need_not_wait_does_not() -> None:
     async def main() -> None:
         await Waiters(asyncio.get_running_loop()).wait_while(lambda: False)
+
+    asyncio.run(main())
+
+
+class Gate:
+    """Lets so many through, and then is shut."""
+
+    def __init__(self) -> None:
+        self.room = self.looks = 0
+        self.waiters = Waiters(asyncio.get_running_loop())
+        self.passed: list[int] = []
+
+    def is_shut(self) -> bool:
+        self.looks += 1
+        return self.room == 0
+
+    async def enter(self, number: int) -> None:
+        await self.waiters.wait_while(self.is_shut)
+        self.room -= 1
+        self.passed.append(number)
+
+    def open(self, room: int) -> None:
+        self.room = room
+        self.waiters.wake()
+
+
+def test_how_often_each_looks_does_not_grow_with_how_many_wait() -> None:
+    async def main(count: int) -> float:
+        gate = Gate()
+        tasks = [asyncio.create_task(gate.enter(number)) for number in range(count)]
+        await asyncio.sleep(0)
+        for _ in range(count):
+            gate.open(1)
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        assert gate.passed == list(range(count))
+        return gate.looks / count
+
+    few, many = (asyncio.run(main(count)) for count in (500, 2000))
+    assert many < 1.2 * few
+
+
+def test_one_wake_is_enough_for_all() -> None:
+    async def main() -> None:
+        gate = Gate()
+        tasks = [asyncio.create_task(gate.enter(number)) for number in range(1000)]
+        await asyncio.sleep(0)
+        gate.open(1000)
+        await asyncio.gather(*tasks)
+        assert gate.passed == list(range(1000))
+        # Once to begin with, once when woken, and the last of each few for the next ones.
+        assert gate.looks < 2.1 * 1000
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_none_is_forgotten_whoever_is_cancelled(seed: int) -> None:
+    async def main() -> None:
+        chance = random.Random(seed)
+        gate = Gate()
+        tasks = [asyncio.create_task(gate.enter(number)) for number in range(300)]
+        await asyncio.sleep(0)
+        while waiting := [task for task in tasks if not task.done()]:
+            before, room = len(gate.passed), chance.randrange(1, 150)
+            gate.open(room)
+            for _ in range(chance.randrange(3)):
+                for task in chance.choices(waiting, k=chance.choice((1, 5, 70))):
+                    task.cancel()
+                await asyncio.sleep(0)
+            # As many turns as it takes to let each one through.
+            for _ in waiting:
+                await asyncio.sleep(0)
+            assert len(gate.passed) == before + room or all(task.done() for task in tasks)
+        assert gate.passed == sorted(gate.passed)
 
     asyncio.run(main())
 

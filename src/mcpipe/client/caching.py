@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, TypeAlias
 
 import msgspec
@@ -62,7 +63,8 @@ class Cache:
         self.size = 0
         self._max_entries = max_entries
         self._max_bytes = max_bytes
-        self._entries: dict[_Key, _Entry] = {}
+        # The first of a plain dict is found by stepping over all that were first before.
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._generations = dict.fromkeys(_METHODS, 0)
 
     def __len__(self) -> int:

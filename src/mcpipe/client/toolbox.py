@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ class Toolbox:
         self.is_complete = False
         #: Counts how often all was forgotten.
         self.generation = 0
-        self._tools: dict[str, Tool] = {}
+        # The first of a plain dict is found by stepping over all that were first before.
+        self._tools: OrderedDict[str, Tool] = OrderedDict()
         self._headers: dict[str, ParamHeaders | None] = {}
 
     def learn(self, tools: Iterable[Tool]) -> None:
@@ -34,8 +36,7 @@ class Toolbox:
             self._headers.pop(tool.name, None)
             self._tools[tool.name] = tool
         while len(self._tools) > _MOST_TOOLS:
-            oldest = next(iter(self._tools))
-            del self._tools[oldest]
+            oldest, _ = self._tools.popitem(last=False)
             self._headers.pop(oldest, None)
 
     def find(self, name: str) -> Tool | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mcpipe.wire.messages import Error, Result
+from mcpipe.wire.messages import Error, RequestId, Result
 
-__all__ = ["BatchAnswers"]
+__all__ = ["BatchAnswers", "Batches"]
 
 
 class BatchAnswers:
@@ -13,6 +13,8 @@ class BatchAnswers:
     def __init__(self, expected: int) -> None:
         self._missing = expected
         self._answers: list[Result | Error] = []
+        #: Those under which it is found in ``Batches``.
+        self.ids: set[RequestId] = set()
 
     @property
     def is_complete(self) -> bool:
@@ -31,3 +33,26 @@ class BatchAnswers:
         """
         self._missing -= 1
         return self._answers if self.is_complete else None
+
+
+class Batches(dict[RequestId, BatchAnswers]):
+    """The batches that are not complete, by the ids of their requests: until its answer is sent, an id is in use."""
+
+    __slots__ = ()
+
+    def enter(self, request_id: RequestId, batch: BatchAnswers) -> None:
+        """This request of a batch has been taken in."""
+        self[request_id] = batch
+        batch.ids.add(request_id)
+
+    def leave(self, request_id: RequestId) -> BatchAnswers | None:
+        """This request gets no answer: returns its batch, if it was part of one."""
+        batch = self.pop(request_id, None)
+        if batch is not None:
+            batch.ids.remove(request_id)
+        return batch
+
+    def forget(self, batch: BatchAnswers) -> None:
+        """All answers to this batch have been sent."""
+        while batch.ids:
+            del self[batch.ids.pop()]

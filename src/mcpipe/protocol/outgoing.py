@@ -8,6 +8,7 @@ unknown; neither harms.
 from __future__ import annotations
 
 import math
+from heapq import heappop, heappush, heapreplace
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -78,6 +79,10 @@ class Outgoing:
         self._first_id = self._next_id = first_id
         self._max_in_flight = max_in_flight
         self._earliest: float | None = None
+        #: A heap of deadlines and ids. Only ``expire`` looks after it, to spare the way of each request: the calls from
+        #: an id on are not in it yet, and those in it may have ended, or got more time, which shows when it is theirs.
+        self._due: list[tuple[float, int]] = []
+        self._not_due_from = first_id
         self._cause: McpipeError | None = None
 
     def __len__(self) -> int:
@@ -186,11 +191,21 @@ class Outgoing:
 
     def expire(self, now: float) -> list[tuple[Call, Notification | None]]:
         """Give up the calls whose time is over; each comes with what to tell the peer."""
-        over = [call for call in self._calls.values() if call.deadline is not None and call.deadline <= now]
-        notes = [(call, self._give_up(call, "expire", "The request timed out.")) for call in over]
-        self._earliest = None
-        for call in self._calls.values():
-            self._earliest = _earlier(self._earliest, call.deadline)
+        notes = []
+        self._note_due()
+        while self._due:
+            deadline, number = self._due[0]
+            call = self._calls.get(number)
+            if call is None or call.deadline is None:
+                heappop(self._due)
+            elif call.deadline > deadline:
+                heapreplace(self._due, (call.deadline, number))
+            elif deadline <= now:
+                heappop(self._due)
+                notes.append((call, self._give_up(call, "expire", "The request timed out.")))
+            else:
+                break
+        self._earliest = self._due[0][0] if self._due else None
         return notes
 
     def close(self, cause: McpipeError) -> list[Call]:
@@ -204,6 +219,18 @@ class Outgoing:
             call.cause = self._cause
             self._end(call.id, "lose")
         return lost
+
+    def _note_due(self) -> None:
+        if len(self._due) > 2 * len(self._calls):
+            # More than half have ended: it is made anew, so that it is never much longer than there are calls.
+            self._due.clear()
+            self._not_due_from = self._first_id
+        for call in reversed(self._calls.values()):
+            if call.id < self._not_due_from:
+                break
+            if call.deadline is not None:
+                heappush(self._due, (call.deadline, call.id))
+        self._not_due_from = self._next_id
 
     def _give_up(self, call: Call, event: Literal["cancel", "expire"], reason: str | None) -> Notification | None:
         self._end(call.id, event)

@@ -92,23 +92,22 @@ class Catalog:
     def __init__(self, announce: Callable[[ListTopic], None]) -> None:
         self.tools: Registry[ToolEntry] = Registry("tool", lambda: announce("tools"))
         self.resources: Registry[ResourceEntry] = Registry("resource", lambda: announce("resources"))
-        self.templates: Registry[ResourceEntry] = Registry("resource template", self._templates_changed)
+        self.templates: Registry[ResourceEntry] = Registry("resource template", lambda: announce("resources"))
         self.prompts: Registry[PromptEntry] = Registry("prompt", lambda: announce("prompts"))
         #: By what they complete: the name of a prompt or a URI template, and the name of the argument.
         self.completions: dict[tuple[str, str], CompletionEntry] = {}
         #: By method: what the author answers, and hears, beyond the protocol.
         self.request_handlers: dict[str, HandlerEntry] = {}
         self.notification_handlers: dict[str, HandlerEntry] = {}
-        self._announce = announce
-        self._lock = threading.Lock()
-        self._by_precision: list[ResourceEntry] = []
+        #: A version of the templates, and how they were sorted then.
+        self._by_precision: tuple[int, list[ResourceEntry]] = (0, [])
 
     def find_resource(self, uri: str) -> tuple[ResourceEntry, dict[str, str]] | None:
         """The resource with this address, or the most precise template for it and the values of its variables."""
         exact = self.resources.get(folded(uri))
         if exact is not None:
             return exact, {}
-        for entry in self._by_precision:
+        for entry in self._templates_by_precision():
             values = entry.template.match(uri)
             if values is not None:
                 return entry, values
@@ -126,8 +125,11 @@ class Catalog:
             raise UsageError(f"There is a handler for {entry.name!r} already, and it cannot be replaced.")
         handlers[entry.name] = entry
 
-    def _templates_changed(self) -> None:
-        with self._lock:
-            entries = [entry for _, entry in self.templates.all()]
-            self._by_precision = sorted(entries, key=lambda entry: entry.template.rank)
-        self._announce("resources")
+    def _templates_by_precision(self) -> list[ResourceEntry]:
+        version, entries = self._by_precision
+        if version != self.templates.version:
+            # The version first: if more are added meanwhile, they are sorted again the next time.
+            version = self.templates.version
+            entries = sorted((entry for _, entry in self.templates.all()), key=lambda entry: entry.template.rank)
+            self._by_precision = (version, entries)
+        return entries

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from mcpipe.errors import EncodeError
+from mcpipe.server.shapes.completing import completer_of
 from mcpipe.server.shapes.customs import read_custom, write_custom
 from mcpipe.server.shapes.looking import look
 from mcpipe.server.shapes.readings import Reading
@@ -46,15 +47,22 @@ def reader_of(kind: Any, *, strict: bool = True, scope: Mapping[str, Any] | None
     """
     looked = look(kind, scope or {})
     shape = looked.shape
+    complete = completer_of(shape) if looked.is_native else None
     decoder = msgspec.json.Decoder(shape.kind if looked.is_native else Any, strict=strict, dec_hook=read_custom)
 
+    def read_by_msgspec(value: Any) -> Any:
+        if isinstance(value, msgspec.Raw):
+            made = decoder.decode(value)
+        else:
+            made = msgspec.convert(value, shape.kind, strict=strict, dec_hook=read_custom, str_keys=True)
+        if complete is not None:
+            complete(made)
+        return made
+
     def read(value: Any) -> Any:
-        is_raw = isinstance(value, msgspec.Raw)
         if looked.is_native:
             try:
-                if is_raw:
-                    return decoder.decode(value)
-                return msgspec.convert(value, shape.kind, strict=strict, dec_hook=read_custom, str_keys=True)
+                return read_by_msgspec(value)
             except (msgspec.ValidationError, TypeError, RecursionError):
                 pass  # the walk below says what is wrong, or finds that it can be read after all
         reading = Reading(strict=strict)

@@ -13,7 +13,7 @@ from mcpipe.server.asking import may_need_input
 from mcpipe.server.call import Call
 from mcpipe.server.catalog import Registry
 from mcpipe.server.entries import ResourceEntry
-from mcpipe.server.execution import execute
+from mcpipe.server.execution import Outcome, execute, explained
 from mcpipe.server.pages import BadCursor
 from mcpipe.server.questions import Answers
 from mcpipe.server.results import contents_of, prompt_result_of
@@ -28,8 +28,9 @@ from mcpipe.types.completion import (
     Reference,
 )
 from mcpipe.types.content import TextContent
-from mcpipe.types.lifecycle import DiscoverResult
+from mcpipe.types.lifecycle import DiscoverResult, InitializeResult
 from mcpipe.types.log import SetLevelParams
+from mcpipe.types.methods import METHODS
 from mcpipe.types.prompts import ListPromptsResult
 from mcpipe.types.reading import read
 from mcpipe.types.resources import (
@@ -40,12 +41,14 @@ from mcpipe.types.resources import (
 )
 from mcpipe.types.subscriptions import ListenParams
 from mcpipe.types.tools import CallToolResult, ListToolsResult
-from mcpipe.wire.messages import INVALID_PARAMS, Request
+from mcpipe.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorDetail, Request
 
 if TYPE_CHECKING:
+    from mcpipe.revisions import Revision
     from mcpipe.server.session import Session
+    from mcpipe.server.shared import Shared
 
-__all__ = ["CALLS", "HANDLED", "ONE_SHOT", "Method"]
+__all__ = ["CALLS", "HANDLED", "Method", "answer_now", "greeting"]
 
 #: How many values a completion may have; the protocol says so.
 _MOST_COMPLETIONS = 100
@@ -97,28 +100,29 @@ def _ping(_: Session, __: Admitted, ___: Request) -> Payload:
     return Result()
 
 
-_Lister: TypeAlias = Callable[["Session", Admitted, Request], Payload | msgspec.Raw]
+_Lister: TypeAlias = Callable[["Session", Admitted, Request], msgspec.Raw]
 
 
 def _lister(kind: str, result: type[CacheableResult], field: str) -> _Lister:
     """Answers with a page of one of the catalog's lists."""
 
-    def answer(session: Session, admitted: Admitted, request: Request) -> Payload | msgspec.Raw:
-        shared = session.shared
+    def answer(session: Session, admitted: Admitted, request: Request) -> msgspec.Raw:
+        shared, revision = session.shared, admitted.revision
         registry: Registry[Any] = getattr(shared.catalog, kind)
         cursor = read(PageParams, request.params, what="params").cursor
-        if cursor is None and (first := shared.first_page(kind, registry.version, admitted.revision)) is not None:
-            return first
-        version = registry.version
+        pages = shared.pages(kind, registry.version, revision)
+        written = pages.get(cursor)
+        if written is not None:
+            return written
         try:
             entries, next_cursor = registry.page(cursor, shared.page_size)
         except BadCursor as error:
             raise RequestError(INVALID_PARAMS, str(error)) from error
         listed: dict[str, Any] = {field: [entry.payload for entry in entries], "next_cursor": next_cursor}
         page = result(ttl_ms=shared.ttl_ms, cache_scope=shared.cache_scope, **listed)
-        if cursor is not None:
-            return page
-        return shared.keep_first_page(kind, version, admitted.revision, page)
+        written = msgspec.Raw(msgspec.json.encode(shared.written(page, revision)))
+        pages.keep(cursor, written, next_cursor)
+        return written
 
     return answer
 
@@ -143,7 +147,7 @@ def _listen(session: Session, _: Admitted, request: Request) -> None:
 
 
 #: None instead of a result: the answer comes later.
-ONE_SHOT: dict[str, Callable[[Session, Admitted, Request], Payload | msgspec.Raw | None]] = {
+_ONE_SHOT: dict[str, Callable[[Session, Admitted, Request], Payload | msgspec.Raw | None]] = {
     "server/discover": _discover,
     "ping": _ping,
     "tools/list": _lister("tools", ListToolsResult, "tools"),
@@ -155,6 +159,28 @@ ONE_SHOT: dict[str, Callable[[Session, Admitted, Request], Payload | msgspec.Raw
     "resources/unsubscribe": _unsubscribe,
     "subscriptions/listen": _listen,
 }
+
+
+def answer_now(call: Call) -> Outcome | None:
+    """What to answer to a request that calls no function of the author's; None if that comes later."""
+    name, revision = call.request.method, call.admitted.revision
+    answer = _ONE_SHOT.get(name)
+    if answer is None or not METHODS[name].sent_by("client", revision):
+        return ErrorDetail(METHOD_NOT_FOUND, f"There is no method {name[:80]!r} in protocol revision {revision}.")
+    try:
+        return answer(call.session, call.admitted, call.request)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+        return explained(error, name, is_clients=True)
+
+
+def greeting(shared: Shared, revision: Revision) -> InitializeResult:
+    """The answer to a client that opens a session."""
+    return InitializeResult(
+        protocol_version=str(revision),
+        capabilities=shared.capabilities,
+        server_info=shared.identity,
+        instructions=shared.instructions,
+    )
 
 
 # Requests that call a function of the author's.

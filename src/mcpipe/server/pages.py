@@ -15,9 +15,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TypeVar
 
+from msgspec import Raw
+
 from mcpipe.errors import UsageError
 
-__all__ = ["BadCursor", "page_of"]
+__all__ = ["BadCursor", "WrittenPages", "page_of"]
 
 T = TypeVar("T")
 
@@ -29,6 +31,31 @@ _LONGEST = 24
 
 class BadCursor(Exception):
     """A cursor that no page of this list gave."""
+
+
+class WrittenPages:
+    """The pages of one version of a list, as they are sent."""
+
+    __slots__ = ("_pages", "version")
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        #: By cursor; None where the page has not been asked for yet.
+        self._pages: dict[str | None, Raw | None] = {None: None}
+
+    def get(self, cursor: str | None) -> Raw | None:
+        """The page after this cursor, if it was kept."""
+        return self._pages.get(cursor)
+
+    def keep(self, cursor: str | None, page: Raw, next_cursor: str | None) -> None:
+        """Keep a page, if it is the first or comes after one that is kept.
+
+        So there are never more than the list has, whatever cursors are made up, or are left from another version.
+        """
+        if cursor in self._pages:
+            self._pages[cursor] = page
+            if next_cursor is not None:
+                self._pages.setdefault(next_cursor, None)
 
 
 def page_of(

@@ -21,7 +21,7 @@ from mcpipe.transports.stdio import Stdio
 if TYPE_CHECKING:
     from mcpipe.server.server import Server
 
-__all__ = ["run_on_stdio", "run_process"]
+__all__ = ["run_on_stdio", "run_process", "what_it_waits_for"]
 
 _Main: TypeAlias = Callable[[Trace | None], Coroutine[Any, Any, None]]
 
@@ -35,11 +35,24 @@ _LAST_STEPS = 1.5
 
 def run_on_stdio(server: Server, stdio: Stdio, *, log_format: LogFormat | None, trace: bool | None) -> None:
     """Run a server on standard input and output, which are not given back, to its end."""
+    if stdio.is_terminal:
+        import shlex
+
+        words = what_it_waits_for(shlex.join(sys.orig_argv), 'run("http://127.0.0.1:8000/mcp")')
+        write_stderr(f"{words}\n".encode(errors="backslashreplace"))
 
     async def serve(tracer: Trace | None) -> None:
         await server.serve_connection(stdio.connection(limits=server.limits, trace=tracer))
 
     run_process(server, serve, log_format=log_format, trace=trace)
+
+
+def what_it_waits_for(command: str, with_address: str) -> str:
+    """What to tell somebody at a terminal who has started a server by this command, and may think that it hangs."""
+    return (
+        f"This waits for messages on standard input, from a client that has started it: mcpipe tools -- {command}. "
+        f"To let clients come to it, give an address, such as {with_address}. Ctrl-C ends it."
+    )
 
 
 def run_process(server: Server, serve: _Main, *, log_format: LogFormat | None, trace: bool | None) -> None:

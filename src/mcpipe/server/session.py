@@ -8,38 +8,32 @@ import threading
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from mcpipe.errors import Closed, DecodeError, EncodeError, McpipeError
 from mcpipe.protocol.admission import Admitted, Handshake, WithMeta
-from mcpipe.protocol.batches import BatchAnswers
+from mcpipe.protocol.batches import BatchAnswers, Batches
 from mcpipe.protocol.incoming import Incoming
 from mcpipe.server import forks
 from mcpipe.server.call import Call
-from mcpipe.server.changes import Changes
 from mcpipe.server.ending import LAST_WAIT, Ending, Why
-from mcpipe.server.entries import HandlerEntry
-from mcpipe.server.execution import Outcome, explained, fail, hear
-from mcpipe.server.inquiries import Inquiries
+from mcpipe.server.execution import Outcome, explained, fail
 from mcpipe.server.logs import BadLines
-from mcpipe.server.methods import CALLS, HANDLED, ONE_SHOT, Method
+from mcpipe.server.methods import CALLS, HANDLED, Method, answer_now, greeting
 from mcpipe.server.outbox import Outbox
 from mcpipe.server.shared import Shared
 from mcpipe.server.tasks import TaskStarter
 from mcpipe.transports.connection import ANYONE, Connection, Peer
 from mcpipe.types.base import Payload
-from mcpipe.types.lifecycle import InitializeResult
 from mcpipe.types.log import LoggingLevel
-from mcpipe.types.methods import METHODS
 from mcpipe.types.progress import CancelledParams
 from mcpipe.types.reading import read
 from mcpipe.wire.decoding import BadMessage, Batch
 from mcpipe.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
-    METHOD_NOT_FOUND,
     Error,
     ErrorDetail,
     Message,
@@ -49,12 +43,15 @@ from mcpipe.wire.messages import (
     Result,
 )
 
+if TYPE_CHECKING:
+    from mcpipe.server.changes import Changes
+    from mcpipe.server.hearing import Hearing
+    from mcpipe.server.inquiries import Inquiries
+    from mcpipe.server.waiting import Waiting
+
 __all__ = ["Session"]
 
 _logger = logging.getLogger("mcpipe.server")
-
-#: How many notifications handlers of the author's may be busy with before nothing more is read.
-_MOST_HEARD = 100
 
 _STOPPING = ErrorDetail(INTERNAL_ERROR, "The server is stopping, and does not finish this request.")
 _TOO_MANY = ErrorDetail(INTERNAL_ERROR, "Too many requests wait already. Send this one again when some are answered.")
@@ -62,16 +59,6 @@ _NOT_IN_BATCH = ErrorDetail(INVALID_REQUEST, "A subscription cannot be part of a
 _TWICE = ErrorDetail(INVALID_REQUEST, "The id of this request is that of another one that has not been answered yet.")
 
 _NOT_EASILY_READ = (TypeError, msgspec.DecodeError, UnicodeDecodeError)
-
-
-class _Asked(NamedTuple):
-    """A request that can be begun. Without a method it is answered at once; without params, they are yet to be read."""
-
-    request: Request
-    method: Method | None
-    params: WithMeta | None
-    admitted: Admitted
-    batch: BatchAnswers | None
 
 
 class Session:
@@ -98,15 +85,10 @@ class Session:
         self._incoming: Incoming[Call] = Incoming(max_in_flight=shared.limits.max_in_flight)
         self._handlers = shared.catalog.request_handlers
         self.find_tool = shared.catalog.tools.get
-        self._batches: dict[RequestId, BatchAnswers] = {}
-        #: Requests beyond the limit, in the order they came.
-        self._waiting: dict[RequestId, _Asked] = {}
-        self._max_waiting = shared.limits.max_waiting
+        self._batches = Batches()
+        #: Requests beyond the limit; None until there is one.
+        self._waiting: Waiting | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        # A request may end as soon as it has begun, and so ask for the next while that is being looked for.
-        self._is_releasing = False
-        #: Notifications that a handler of the author's is busy with.
-        self._heard = 0
         self._bad_lines = BadLines()
         self._hears = True
         self._has_started = False
@@ -117,16 +99,26 @@ class Session:
         self.start_task = TaskStarter(self.loop).start
         self.ending = Ending(self.loop)
 
-    # What follows is made when it is needed: a connection may be there for one request, which needs none of it.
+    # What follows is loaded and made when it is needed: a connection may be there for one request, which needs none.
 
     @cached_property
     def changes(self) -> Changes:
         """What the client is to be told of."""
+        from mcpipe.server.changes import Changes
+
         return Changes(self)
 
     @cached_property
     def _inquiries(self) -> Inquiries:
+        from mcpipe.server.inquiries import Inquiries
+
         return Inquiries(self.outbox, self.loop, max_in_flight=self.shared.limits.max_in_flight)
+
+    @cached_property
+    def _hearing(self) -> Hearing:
+        from mcpipe.server.hearing import Hearing
+
+        return Hearing(self)
 
     @property
     def is_ready_legacy(self) -> bool:
@@ -168,7 +160,7 @@ class Session:
         if why != "broken":
             if "changes" in vars(self):
                 self.changes.end_all()
-            if not self._check_finished():
+            if not self.check_finished():
                 self.ending.give_up_after(within)
                 await self.ending.finished
                 self._refuse_all()
@@ -177,18 +169,19 @@ class Session:
             await asyncio.wait(self._tasks, timeout=LAST_WAIT)
         await self.ending.close(self.connection)
 
-    def _check_finished(self) -> bool:
+    def check_finished(self) -> bool:
         """Whether nothing is left to do. At the end of the session that is told."""
-        is_idle = not (self._incoming or self._waiting or self._heard)
+        is_idle = not (self._incoming or self._waiting or vars(self).get("_hearing"))
         if is_idle and not self.is_open:
             self.ending.finish()
         return is_idle
 
     def _refuse_all(self) -> None:
         """Tell the client of each request that will not be finished."""
-        for asked in self._waiting.values():
-            self.outbox.deliver(Error(asked.request.id, _STOPPING), asked.batch)
-        self._waiting.clear()
+        if self._waiting is not None:
+            for asked in self._waiting.values():
+                self.outbox.deliver(Error(asked.request.id, _STOPPING), asked.batch)
+            self._waiting.clear()
         for call in self._incoming.open():
             _logger.warning("The server stops, and does not finish %s with the id %r.", call.method, call.id)
             self._end(call, Error(call.id, _STOPPING))
@@ -197,7 +190,8 @@ class Session:
     def _drop_all(self) -> None:
         """Stop all work. Nothing is sent for it any more."""
         self.ending.cancel()
-        self._waiting.clear()
+        if self._waiting is not None:
+            self._waiting.clear()
         for call in self._incoming.close():
             call.stop()
         for part in vars(self).keys() & {"_inquiries", "changes"}:
@@ -236,11 +230,12 @@ class Session:
             self.outbox.deliver_now(Error(item.id, _NOT_IN_BATCH), batch)
         elif type(verdict) is Admitted:
             if method is not None and (self._waiting or self._incoming.is_full):
-                self._hold(_Asked(item, method, params, verdict, batch))
+                self._hold(item, method, params, verdict, batch)
             else:
                 self._begin(item, method, params, verdict, batch)
         elif isinstance(verdict, Handshake):
-            self._open(item, verdict)
+            opened = self.shared.written(greeting(self.shared, verdict.revision), verdict.revision)
+            self.outbox.deliver_now(Result(item.id, opened), None)
         else:
             self.outbox.deliver_now(Error(item.id, verdict.error), batch)
 
@@ -297,73 +292,40 @@ class Session:
             self.outbox.deliver_now(refused, batch)
             return
         if batch is not None:
-            self._batches[request.id] = batch
+            self._batches.enter(request.id, batch)
         if method is None:
-            self._answer_now(call)
+            outcome = answer_now(call)
+            if outcome is not None:
+                self._end(call, self._response(call, outcome), at_once=True)
             return
         try:
             method.begin(call, params or read(method.params, request.params, what="params"))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             fail(call, None, error)
 
-    def _answer_now(self, call: Call) -> None:
-        request, admitted = call.request, call.admitted
-        answer = ONE_SHOT.get(request.method)
-        outcome: Outcome | None
-        if answer is None or not METHODS[request.method].sent_by("client", admitted.revision):
-            sentence = f"There is no method {request.method[:80]!r} in protocol revision {admitted.revision}."
-            outcome = ErrorDetail(METHOD_NOT_FOUND, sentence)
-        else:
-            try:
-                outcome = answer(self, admitted, request)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
-                outcome = explained(error, request.method, is_clients=True)
-        if outcome is not None:
-            self._end(call, self._response(call, outcome), at_once=True)
-
-    def _open(self, request: Request, opened: Handshake) -> None:
-        shared = self.shared
-        result = InitializeResult(
-            protocol_version=str(opened.revision),
-            capabilities=shared.capabilities,
-            server_info=shared.identity,
-            instructions=shared.instructions,
-        )
-        self.outbox.deliver_now(Result(request.id, shared.written(result, opened.revision)), None)
-
     def _is_in_flight(self, request_id: RequestId) -> bool:
-        is_held = request_id in self._waiting or request_id in self._batches
+        is_held = request_id in self._batches or (self._waiting is not None and request_id in self._waiting)
         return is_held or self._incoming.find(request_id) is not None
 
-    def _hold(self, asked: _Asked) -> None:
-        """Keep a request until another one has ended. Beyond ``max_waiting`` of them, the client has to wait, too."""
-        request_id, batch = asked.request.id, asked.batch
-        if self._is_in_flight(request_id):
-            self.outbox.deliver_now(Error(request_id, _TWICE), batch)
-        elif len(self._waiting) < self._max_waiting or (batch is not None and not self._inquiries):
-            # A batch has been read as a whole already.
-            self._waiting[request_id] = asked
-            self._pause_if_full()
-        else:
-            self.outbox.deliver_now(Error(request_id, _TOO_MANY), batch)
+    def _hold(
+        self, request: Request, method: Method, params: WithMeta | None, admitted: Admitted, batch: BatchAnswers | None
+    ) -> None:
+        """Keep a request until another one has ended."""
+        from mcpipe.server.waiting import Asked, Waiting
 
-    def _pause_if_full(self) -> None:
-        # Whoever waits for the client's answers must go on reading, or wait for ever.
-        if len(self._waiting) < self._max_waiting or self._inquiries:
-            self.outbox.unpause("full")
-        else:
-            self.outbox.pause("full")
+        if self._is_in_flight(request.id):
+            self.outbox.deliver_now(Error(request.id, _TWICE), batch)
+            return
+        if self._waiting is None:
+            self._waiting = Waiting(self.outbox, self._inquiries, self.shared.limits.max_waiting)
+        if not self._waiting.hold(Asked(request, method, params, admitted, batch)):
+            self.outbox.deliver_now(Error(request.id, _TOO_MANY), batch)
 
     def _release(self) -> None:
         """A request has ended: go on with those that wait, or with the end."""
-        if self._is_releasing:
-            return
-        self._is_releasing = True
-        while self._waiting and not self._incoming.is_full:
-            self._begin(*self._waiting.pop(next(iter(self._waiting))))
-        self._is_releasing = False
-        self._pause_if_full()
-        self._check_finished()
+        if self._waiting is not None:
+            self._waiting.release(self._incoming, self._begin)
+        self.check_finished()
 
     def _notification(self, notification: Notification) -> None:
         method = notification.method
@@ -373,23 +335,7 @@ class Session:
             self._admission.initialized()
         entry = self.shared.catalog.notification_handlers.get(method)
         if entry is not None:
-            self._hear(entry, notification)
-
-    def _hear(self, entry: HandlerEntry, notification: Notification) -> None:
-        # At once, as requests are: one that comes after the notification must not overtake it.
-        task = self.start_task(hear(entry, notification, self.workers), self.fresh_context())
-        if task.done():
-            return
-        self.keep(task)
-        self._heard += 1
-        if self._heard == _MOST_HEARD:
-            self.outbox.pause("notifications")
-        task.add_done_callback(self._has_heard)
-
-    def _has_heard(self, _: asyncio.Task[None]) -> None:
-        self._heard -= 1
-        self.outbox.unpause("notifications")
-        self._check_finished()
+            self._hearing.hear(entry, notification)
 
     def _cancel(self, notification: Notification) -> None:
         try:
@@ -397,7 +343,7 @@ class Session:
         except DecodeError as error:
             _logger.debug("A cancellation was passed over. %s", error)
             return
-        if request_id in self._waiting:
+        if self._waiting and request_id is not None and request_id in self._waiting:
             self._skip(self._waiting.pop(request_id).batch)
             self._release()
             return
@@ -406,7 +352,7 @@ class Session:
             if work.method == "subscriptions/listen":
                 self.changes.cancel(work.id)
             work.stop()
-            self._skip(self._batches.pop(work.id, None))
+            self._skip(self._batches.leave(work.id))
             self._release()
 
     def _batch(self, batch: Batch) -> None:
@@ -438,8 +384,7 @@ class Session:
 
     def _forget_complete(self, batch: BatchAnswers | None) -> None:
         if batch is not None and batch.is_complete:
-            # Not before: until its answer is sent, an id is in use.
-            self._batches = {key: other for key, other in self._batches.items() if other is not batch}
+            self._batches.forget(batch)
 
     def _bad(self, bad: BadMessage) -> None:
         self._bad_lines.note(bad.reason)
@@ -487,7 +432,8 @@ class Session:
         try:
             return await self._inquiries.ask(method, params, about)
         finally:
-            self._pause_if_full()
+            if self._waiting is not None:
+                self._waiting.pause_if_full()
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Hold a task until it ends, and stop it when the connection does."""

@@ -13,6 +13,7 @@ from mcpipe.protocol.admission import Admission
 from mcpipe.revisions import Era, Revision
 from mcpipe.server.catalog import Catalog
 from mcpipe.server.kinds import write
+from mcpipe.server.pages import WrittenPages
 from mcpipe.server.results import TextResult
 from mcpipe.server.workers import Workers
 from mcpipe.types.base import COMPLETE, CacheScope, Implementation, Payload, Result
@@ -49,7 +50,7 @@ class Shared(msgspec.Struct, kw_only=True):
     _sealer: Any = None
     _modern_admission: Admission | None = None
     _result_meta: dict[str, dict[str, Any]] = {}
-    _first_pages: dict[tuple[str, str], tuple[int, msgspec.Raw]] = {}
+    _pages: dict[tuple[str, str], WrittenPages] = {}
 
     def admission(self, era: Era | None) -> Admission:
         """What judges the requests of a connection on which this era is spoken, or both."""
@@ -128,13 +129,9 @@ class Shared(msgspec.Struct, kw_only=True):
             written["_meta"] = self.result_meta(revision) | written.get("_meta", {})
         return written
 
-    def first_page(self, kind: str, version: int, revision: Revision) -> msgspec.Raw | None:
-        """The first page of a list, if it was kept and the list has not changed since."""
-        kept = self._first_pages.get((kind, revision.name))
-        return kept[1] if kept is not None and kept[0] == version else None
-
-    def keep_first_page(self, kind: str, version: int, revision: Revision, page: Payload) -> msgspec.Raw:
-        """Keep the first page of a list, as it is written."""
-        written = msgspec.Raw(msgspec.json.encode(self.written(page, revision)))
-        self._first_pages[kind, revision.name] = (version, written)
-        return written
+    def pages(self, kind: str, version: int, revision: Revision) -> WrittenPages:
+        """What was kept of this version of a list."""
+        pages = self._pages.get((kind, revision.name))
+        if pages is None or pages.version != version:
+            pages = self._pages[kind, revision.name] = WrittenPages(version)
+        return pages

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from mcpipe.errors import UsageError
 from mcpipe.server.docstrings import Docstring, read_docstring
 from mcpipe.server.functions import is_async, names_around, parameters_of, source_of
+from mcpipe.server.shapes.completing import Completer, completer_of
 from mcpipe.server.shapes.customs import read_custom
 from mcpipe.server.shapes.looking import look, resolved
 from mcpipe.server.shapes.metadata import is_field_info
@@ -50,6 +51,8 @@ class _Parameter(msgspec.Struct, frozen=True):
     is_native: bool
     #: Gives the default for a call; None if there is none.
     default: Callable[[], Any] | None
+    #: Adds what msgspec leaves out; None if that is nothing.
+    complete: Completer | None
 
 
 class Signature:
@@ -62,6 +65,7 @@ class Signature:
         "_slow",
         "_strict",
         "_struct",
+        "_unfinished",
         "context_name",
         "docstring",
         "is_async",
@@ -98,6 +102,7 @@ class Signature:
         self._strict = strict
         self._parameters = parameters
         self._slow = [parameter for parameter in parameters if not parameter.is_native]
+        self._unfinished = [parameter for parameter in parameters if parameter.complete or not parameter.is_native]
         self._struct = _struct_of(parameters)
         self._decode = msgspec.json.Decoder(self._struct, strict=strict, dec_hook=read_custom).decode
 
@@ -119,14 +124,24 @@ class Signature:
                 )
         except (msgspec.ValidationError, TypeError, RecursionError):
             return self._walk(arguments)
-        for parameter in self._slow:
-            value = values[parameter.field.key]
-            if isinstance(value, msgspec.Raw):  # otherwise it is the default
-                reading = Reading(strict=self._strict)
-                values[parameter.field.key] = reading.whole(parameter.field.shape, value)
-                if reading.faults:
-                    return self._walk(arguments)
+        for parameter in self._unfinished:
+            if not self._finish(parameter, values):
+                return self._walk(arguments)
         return values
+
+    def _finish(self, parameter: _Parameter, values: dict[str, Any]) -> bool:
+        """Do what msgspec has left to do for an argument; whether that can be done."""
+        value = values[parameter.field.key]
+        if parameter.complete is not None:
+            try:
+                parameter.complete(value)
+            except RecursionError:
+                return False
+        elif isinstance(value, msgspec.Raw):  # otherwise it is the default
+            reading = Reading(strict=self._strict)
+            values[parameter.field.key] = reading.whole(parameter.field.shape, value)
+            return not reading.faults
+        return True
 
     def read_as_one(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The same for a function whose only parameter takes all the arguments."""
@@ -221,7 +236,7 @@ def _read_parameter(
         description=description,
         default=NO_DEFAULT if default is MISSING else default,
     )
-    return _Parameter(field, looked.is_native, factory)
+    return _Parameter(field, looked.is_native, factory, completer_of(looked.shape) if looked.is_native else None)
 
 
 def _struct_of(parameters: Collection[_Parameter]) -> type[msgspec.Struct]:

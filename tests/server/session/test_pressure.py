@@ -460,6 +460,6 @@ def test_each_request_is_answered_once_whatever_happens(revision: Revision, seed
             (request_id,) = numbered(peer, "echo", 1)
             assert "result" in await peer.answer(request_id)
             (session,) = shop.server.presence._sessions
-            assert len(session._incoming) == len(session._waiting) == len(session._batches) == 0
+            assert not any((session._incoming, session._waiting, session._batches))
 
     run(main())

@@ -1,7 +1,5 @@
 """One connection, as its client sees it: ids, answers, cancellations and notifications."""
 
-import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -278,49 +276,5 @@ def test_notifications_out_of_turn_and_unknown_ones_are_harmless(revision: Revis
                 await peer.initialize()
             await peer.settled()
             assert methods_in(peer.seen) == []
-
-    run(main())
-
-
-def test_a_handler_hears_before_a_later_request_is_answered() -> None:
-    server = make_server()
-    heard: list[int] = []
-
-    @server.notification("example.com/note")
-    async def hear(params: dict[str, Any]) -> None:
-        heard.append(params["n"])
-
-    @server.tool
-    async def notes() -> list[int]:
-        return heard
-
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            for number in range(5):
-                peer.notify("example.com/note", {"n": number})
-            assert json.loads(await peer.text("notes")) == list(range(5))
-
-    run(main())
-
-
-def test_handlers_that_do_not_keep_up_are_not_flooded() -> None:
-    server = make_server()
-    heard: list[int] = []
-    go = asyncio.Event()
-
-    @server.notification("example.com/note")
-    async def hear(params: dict[str, Any]) -> None:
-        heard.append(params["n"])
-        await go.wait()
-
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            for number in range(5000):
-                peer.notify("example.com/note", {"n": number})
-            await turns(200)
-            assert 0 < len(heard) < 500
-            go.set()
-            await peer.settled()
-            assert heard == list(range(5000))
 
     run(main())
