@@ -11,6 +11,7 @@ from mcpipe import errors
 from mcpipe.errors import (
     Closed,
     ConnectError,
+    ConnectTimeout,
     DecodeError,
     EncodeError,
     HttpError,
@@ -35,6 +36,7 @@ SENTENCE = "It did not work."
 EXAMPLES: list[McpipeError] = [
     Closed(SENTENCE),
     ConnectError(SENTENCE),
+    ConnectTimeout(SENTENCE),
     DecodeError(SENTENCE),
     EncodeError(SENTENCE),
     HttpError(401, SENTENCE, www_authenticate="Bearer"),
@@ -131,6 +133,7 @@ def test_an_error_is_a_sentence(error: McpipeError) -> None:
 def test_usage_and_timeout_are_also_what_python_calls_them() -> None:
     assert issubclass(UsageError, ValueError)
     assert issubclass(RequestTimeout, TimeoutError)
+    assert issubclass(ConnectTimeout, TimeoutError)
 
 
 def test_no_common_revision_names_both_sides() -> None:

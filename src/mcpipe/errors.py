@@ -7,6 +7,7 @@
     ├── ToolError             a tool's own message to the model
     ├── RequestError          a handler's own JSON-RPC error, to answer its request with
     ├── ConnectError          a server could not be started or reached, or no agreement was reached
+    │   ├── ConnectTimeout    that took too long (also a TimeoutError)
     │   ├── NoCommonRevision  both sides work, but share no protocol revision
     │   ├── ServerExited      the server's process ended when it should not have
     │   └── ServerDown        it did so too often: calls fail at once until a new start succeeds
@@ -31,6 +32,7 @@ from typing import Any
 __all__ = [
     "Closed",
     "ConnectError",
+    "ConnectTimeout",
     "DecodeError",
     "EncodeError",
     "HttpError",
@@ -87,6 +89,10 @@ class RequestError(McpipeError):
 
 class ConnectError(McpipeError):
     """A server could not be started or reached, or the two sides could not agree."""
+
+
+class ConnectTimeout(ConnectError, TimeoutError):
+    """A server could not be reached in time, or did not answer before the two sides had agreed."""
 
 
 class NoCommonRevision(ConnectError):

@@ -304,8 +304,8 @@ def test_timeouts_are_the_calls_or_the_clients(own: Any, asked: dict[str, Any], 
     seen: list[Any] = []
 
     async def body(client: Client) -> None:
-        async def request(*_: object, **options: Any) -> bytes:
-            seen.append((options["timeout"], options["max_timeout"]))
+        async def request(_: str, __: object, limit: object, last: object, *___: object) -> bytes:
+            seen.append((limit, last))
             return b'{"content":[]}'
 
         vars(client._keeper.session)["request"] = request

@@ -11,7 +11,7 @@ import pytest
 from mcpipe import connect
 from mcpipe.client import Missed, listening
 from mcpipe.client.client import Client
-from mcpipe.errors import Closed, ConnectError, HttpError, McpipeError, ProtocolError, RequestLost
+from mcpipe.errors import Closed, ConnectError, ConnectTimeout, HttpError, McpipeError, ProtocolError, RequestLost
 from mcpipe.server.server import Server
 from mcpipe.transports.connection import Connection, Receiver
 from mcpipe.transports.memory import memory_pair
@@ -177,6 +177,19 @@ def test_a_transport_that_cannot_be_opened_says_why() -> None:
     async def main() -> None:
         with pytest.raises(ConnectError, match=r"could not be opened: .*refused"):
             await connect(refuse)
+
+    run(main())
+
+
+@pytest.mark.parametrize("error", [TimeoutError("Nobody is there."), ConnectTimeout("It could not be opened: no.")])
+def test_or_that_it_cannot_be_opened_in_time(error: TimeoutError) -> None:
+    async def wait() -> Connection:
+        raise error
+
+    async def main() -> None:
+        with pytest.raises(ConnectTimeout) as caught:
+            await connect(wait)
+        assert str(caught.value).count("could not be opened:") == 1
 
     run(main())
 

@@ -272,6 +272,26 @@ def test_what_was_counted_before_still_counts() -> None:
     talk_through(peer, body)
 
 
+def test_what_happens_to_the_connection_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def first(peer: Peer) -> None:
+        await peer.leave()
+
+    async def body(client: Client) -> None:
+        while peer.connections == 1 or not client._keeper.session.calls.is_open:
+            await turns()
+            skip(1)
+
+    peer = Peer(after_discovery(first), after_discovery(nothing))
+    with caplog.at_level("INFO", logger="mcpipe.client"):
+        talk_through(peer, body)
+    first_time, lost, second_time, end = (record.getMessage() for record in caplog.records)
+    assert first_time.startswith("Connected to ")
+    assert "in protocol revision 2026-07-28, after " in first_time
+    assert lost.startswith("The server is ")
+    assert second_time.startswith("Connected to ")
+    assert end == "The connection is closed, and the server let go."
+
+
 @pytest.mark.req("LIF-5")
 def test_a_start_that_fails_is_tried_again_and_each_wait_is_longer() -> None:
     async def leave(peer: Peer) -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from mcpipe.client.client import Client
 from mcpipe.client.connecting import connect
-from mcpipe.errors import ConnectError, NoCommonRevision
+from mcpipe.errors import ConnectError, ConnectTimeout, NoCommonRevision
 from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY
 from mcpipe.types.capabilities import ListCapability, ServerCapabilities
 from mcpipe.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from mcpipe.wire.messages import METHOD_NOT_FOUND, UNSUPPORTED_VERSION
+from mcpipe.wire.messages import METHOD_NOT_FOUND, UNSUPPORTED_VERSION, Notification
 from tests.client.peers import Peer, discovered, initialized, nothing, run, skip, talk, turns, until
 
 NAMES = [revision.name for revision in LEGACY]
@@ -186,7 +186,9 @@ def test_a_server_that_goes_away_for_good_is_an_error() -> None:
         await peer.next()
         await peer.leave()
 
-    assert "ended before the two sides had agreed" in str(refused(Peer(leave)))
+    error = str(refused(Peer(leave)))
+    assert error.startswith("The connection ended before the two sides had agreed on a revision.")
+    assert "process" not in error
 
 
 def test_a_server_that_fails_is_not_tried_twice() -> None:
@@ -209,7 +211,29 @@ def test_patience_ends() -> None:
         await turns()
         skip(60)
 
-    assert "did not answer within 60 s" in str(refused(Peer(play)))
+    error = refused(Peer(play))
+    assert type(error) is ConnectTimeout
+    assert "did not answer within 60 s" in str(error)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_what_a_server_wrote_that_is_no_message_is_told(count: int, is_silent: bool) -> None:
+    async def play(peer: Peer) -> None:
+        await peer.expect("server/discover")
+        for _ in range(count):
+            peer.send(Notification("a", msgspec.Raw(b"{\x1b[2J")))
+        await turns()
+        if is_silent:
+            skip(60)
+        else:
+            await peer.leave()
+
+    error = str(refused(Peer(play), revisions=[str(LATEST)]))
+    many = "The server wrote 2 lines that are no messages, the first of them: '{"
+    assert ("The server wrote a line that is no message: '{" if count == 1 else many) in error
+    assert r"\x1b[2J" in error
+    assert "The line is not JSON: " in error
 
 
 @pytest.mark.parametrize("answer", [7, None, "x", [], {}, {"supportedVersions": 7}])

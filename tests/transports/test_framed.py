@@ -144,9 +144,11 @@ def test_an_over_long_message_costs_no_other(pair: Maker) -> None:
         assert isinstance(first, Request)
         assert isinstance(fourth, Request)
         for item, length in ((second, 1000), (third, 3_000_000)):
-            assert item == BadMessage(
-                "A line is longer than the cap of 1000 bytes, and was skipped.", INVALID_REQUEST, length
-            )
+            assert isinstance(item, BadMessage)
+            assert item.reason == "A line is longer than the cap of 1000 bytes, and was skipped."
+            assert (item.code, item.id) == (INVALID_REQUEST, length)
+            assert item.quoted.startswith("'{")
+            assert item.quoted.endswith("nnn…'")
         assert near.stats.messages_in == near.stats.bad_lines == 2
         near.abort()
         far.abort()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.errors import ConnectError, UsageError
+from mcpipe.errors import ConnectError, ConnectTimeout, UsageError
 from mcpipe.limits import DEFAULT_LIMITS
 from mcpipe.transports.addresses import TcpAddress, UnixAddress
 from mcpipe.transports.sockets import SocketConnection, check_tls, find_host, open_connection, prepare
@@ -356,7 +356,7 @@ def test_a_server_that_takes_nobody_in_is_not_waited_for_for_ever() -> None:
             server.listen(0)
             with socket.socket(socket.AF_UNIX) as first:
                 first.connect(path)
-                with pytest.raises(ConnectError, match="it did not answer in time"):
+                with pytest.raises(ConnectTimeout, match="it did not answer in time"):
                     await open_connection(UnixAddress(path), within=0.1)
                 opening = asyncio.ensure_future(open_connection(UnixAddress(path)))
                 await asyncio.sleep(0.05)

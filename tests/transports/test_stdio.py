@@ -505,8 +505,10 @@ def test_the_streams_can_be_taken_once_at_a_time() -> None:
             stdio = take_stdio()
             with pytest.raises(UsageError, match="already used by a server in this process: run one server at a time"):
                 take_stdio()
+            assert not stdio.is_terminal
             stdio.restore()
             stdio.restore()
+            assert not stdio.is_terminal
         run(main)
 
 

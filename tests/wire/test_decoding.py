@@ -329,7 +329,9 @@ def test_an_envelope_full_of_foreign_bytes_is_refused() -> None:
     assert str(MAX_FOREIGN) in message.reason
     assert message.id == 1
     for unsure in ("\\n", '","y":{"id":2},"z":"'):
-        assert decode_line((line % (unsure + "y" * room)).encode()) == BadMessage(message.reason, -32600)
+        other = decode_line((line % (unsure + "y" * room)).encode())
+        assert isinstance(other, BadMessage)
+        assert (other.reason, other.code, other.id) == (message.reason, -32600, UNSET)
 
 
 @pytest.mark.req("FRM-4")
@@ -356,7 +358,8 @@ def test_the_depth_is_the_same_everywhere() -> None:
         return b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":%b}}' % (b"[" * depth + b"]" * depth)
 
     assert isinstance(decode_line(line(MAX_DEPTH - 2)), Request)
-    assert bad(line(MAX_DEPTH - 1)) == BadMessage("The line is nested more than 500 deep.", -32600, 1)
+    too_deep = line(MAX_DEPTH - 1)
+    assert bad(too_deep) == BadMessage("The line is nested more than 500 deep.", -32600, 1, head=too_deep[:200])
 
 
 @pytest.mark.req("FRM-4")
@@ -382,10 +385,49 @@ def test_a_caller_whose_stack_is_nearly_full_gets_an_answer_too() -> None:
 @pytest.mark.req("FRM-4", "FRM-7")
 def test_a_request_that_is_too_deep_is_answered_with_its_id() -> None:
     deep = "[" * 100_000 + "]" * 100_000
-    message = decode_line(f'{{"jsonrpc":"2.0","id":"a","method":"m","params":{{"x":{deep}}}}}'.encode())
-    assert message == BadMessage("The line is nested more than 500 deep.", -32600, "a", False)
-    message = decode_line(f'{{"jsonrpc":"2.0","id":7,"error":{{"code":1,"message":"","data":{deep}}}}}'.encode())
-    assert message == BadMessage("The line is nested more than 500 deep.", -32600, 7, True)
+    message = bad(f'{{"jsonrpc":"2.0","id":"a","method":"m","params":{{"x":{deep}}}}}')
+    assert (message.code, message.id, message.is_response) == (-32600, "a", False)
+    message = bad(f'{{"jsonrpc":"2.0","id":7,"error":{{"code":1,"message":"","data":{deep}}}}}')
+    assert (message.code, message.id, message.is_response) == (-32600, 7, True)
+
+
+@pytest.mark.req("FRM-4", "FRM-7")
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (b"Hello, I am starting!", "'Hello, I am starting!'"),
+        ("Grüße an alle".encode(), "'Grüße an alle'"),
+        (b'"7"', "'\"7\"'"),
+        (b"[]", "'[]'"),
+        (b"[1]", "'[1]'"),
+        (b'it\'s "so"', "'it\\'s \"so\"'"),
+        (b"\x1b]0;gotcha\x07\x1b[2J\r\x00", r"'\x1b]0;gotcha\x07\x1b[2J\r\x00'"),
+        ("\u202e\u009b".encode(), r"'\u202e\x9b'"),
+        (b"\xff\xfe 7\x1b[2J", r"'\xff\xfe 7\x1b[2J'"),
+        (b"x" * 300, "'" + "x" * 200 + "…'"),
+        (b"x" + "ü".encode() * 300, "'x" + "ü" * 99 + "…'"),
+        (b'{"params":' + b"[" * 1000, '\'{"params":' + "[" * 190 + "…'"),
+    ],
+)
+def test_what_is_no_message_can_be_shown_and_is_not_sent_back(line: bytes, shown: str) -> None:
+    message = decode_line(line)
+    assert isinstance(message, BadMessage)
+    assert message.head == line[:200]
+    assert message.quoted == shown
+    reply = message.reply(idless_errors=True)
+    assert reply is None or message.head not in encode_line(reply)
+
+
+def test_each_line_of_a_batch_is_shown_by_itself() -> None:
+    batch = decode_line(b'[{"x":1}, 7]', batches=True)
+    assert isinstance(batch, Batch)
+    assert [item.quoted for item in batch.items if isinstance(item, BadMessage)] == ["'{\"x\":1}'", "'7'"]
+    empty = decode_line(b"[ ]", batches=True)
+    assert isinstance(empty, BadMessage)
+    assert empty.quoted == "'[ ]'"
+    many = decode_line(b"[1,2,3]", batches=True, max_batch=2)
+    assert isinstance(many, BadMessage)
+    assert many.quoted == "'[1,2,3]'"
 
 
 @pytest.mark.req("FRM-5", "FRM-7")

@@ -85,17 +85,18 @@ class Calls:
         self,
         method: str,
         params: dict[str, Any],
-        *,
         timeout: float | None,  # noqa: ASYNC109 - it cancels the request on the server, which asyncio's could not
         max_timeout: float | None,
         on_progress: OnProgress | None = None,
+        start: float | None = None,
     ) -> msgspec.Raw:
         """Send a request and wait for its result, as raw JSON. Cancelled, it is given up on the wire as well.
 
-        The timeout covers the wait for a place and for a server that does not read. With ``on_progress``, the dict
-        ``params["_meta"]`` gets the progress token.
+        The timeouts run from ``start``, or from now, and cover the wait for a place and for a server that does not
+        read. With ``on_progress``, the dict ``params["_meta"]`` gets the progress token.
         """
-        start = self._loop.time()
+        if start is None:
+            start = self._loop.time()
         if self._places.free and not self._connection.is_clogged:
             self._places.free -= 1
         else:

@@ -98,6 +98,8 @@ def connect(
       "always" all, or "never" any.
     * ``revisions``: the dates of the protocol revisions to allow; all of them if None.
     * ``on_elicit``, ``on_sample``, ``roots``: what the server may ask for. Without them it is told that it may not.
+      If one of the functions raises something, so does the call that the question belongs to. A legacy server's
+      question does not say which call that is: there the server is told that the function failed, and the log says why.
     * ``on_log``: is called with each log message of the server.
     * ``client_info``: who asks; None says nothing. ``capabilities``: what else to declare, for instance extensions.
     * ``cache``: whether lists and contents are kept for as long as a modern server allows, or asked for each time.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 
 import msgspec
@@ -22,9 +23,13 @@ from mcpipe.types.log import LoggingLevel
 
 __all__ = ["Keeper"]
 
+_logger = logging.getLogger("mcpipe.client")
+
 _NO_RESTART = RestartPolicy(enabled=False)
 #: Seconds in which a server has to read what was sent last, before its input is closed.
 _LAST_WORDS = 0.5
+#: How much of a server's name and version is logged.
+_LONGEST_NAME = 80
 
 
 class Keeper:
@@ -192,7 +197,9 @@ class Keeper:
         # What the server has left behind ends now, and not only when the next one starts.
         await self.link.close()
         due = decision.until if isinstance(decision, BreakerOpen) else decision.at
-        await asyncio.sleep(due - loop.time())
+        wait = max(0.0, due - loop.time())
+        _logger.info("The server is %s in %.1f s. %s", self._again, wait, cause)
+        await asyncio.sleep(wait)
 
     async def _try_again(self) -> McpipeError | None:
         past = self.session.stats if self._past is None else self._past + self.session.stats
@@ -216,13 +223,21 @@ class Keeper:
             remembered=None if key is None else self._memory.recall(key),
             first_id=1 if self._opening is None else self._opening.next_id,
         )
+        start = asyncio.get_running_loop().time()
         self.session, self.greeting = await self._opening.run()
         self.session.on_change = self._changed
         self._restarter.connected(asyncio.get_running_loop().time())
+        self._log_agreement(asyncio.get_running_loop().time() - start)
         if key is not None and len({revision.era for revision in self.settings.revisions}) > 1:
             # Otherwise it is what its user wanted, and not what it is.
             self._memory.learn(key, self.greeting.revision.era)
         self._pass_on_log_level()
+
+    def _log_agreement(self, seconds: float) -> None:
+        revision, info, process = self.greeting.revision, self.greeting.server_info, self.link.process
+        who = "a server without a name" if info is None else f"{info.name} {info.version}"[:_LONGEST_NAME]
+        where = "" if process is None else f" (process {process.pid})"
+        _logger.info("Connected to %s%s in protocol revision %s, after %.3f s.", who, where, revision, seconds)
 
     def _pass_on_log_level(self) -> None:
         """Tell a new session what was set on the one before."""
@@ -252,6 +267,7 @@ class Keeper:
         if self._opening is not None and self._opening.session is not None:
             await self._opening.session.close(min(_LAST_WORDS, self.settings.stop.close_wait))
         await self.link.close()
+        _logger.info("The connection is closed, and the server let go.")
 
 
 def _look_at(owner: asyncio.Task[None]) -> None:

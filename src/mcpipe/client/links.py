@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from mcpipe.errors import Closed, ConnectError, McpipeError
+from mcpipe.errors import Closed, ConnectError, ConnectTimeout, McpipeError
 from mcpipe.limits import Limits
 from mcpipe.protocol.stopping import StopLadder
 from mcpipe.transports.connection import Connection
@@ -160,8 +160,11 @@ class CustomLink:
         """Ask the user's function for one."""
         try:
             return await self._opens()
+        except McpipeError:
+            raise
         except OSError as error:
-            raise ConnectError(f"The connection could not be opened: {error}.") from error
+            kind = ConnectTimeout if isinstance(error, TimeoutError) else ConnectError
+            raise kind(f"The connection could not be opened: {error}.") from error
 
     async def explain(self, phase: Phase, how: str) -> McpipeError:
         """What was seen of it."""

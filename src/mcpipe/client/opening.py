@@ -151,7 +151,7 @@ class Opening:
             if isinstance(action, Failed) and not isinstance(action.error, NoCommonRevision):
                 if isinstance(cause, ServerExited):
                     raise cause
-                raise ConnectError(f"{action.error} {cause}") from cause
+                raise ConnectError(f"{action.error} {_faults(session)}{cause}") from cause
         return actions
 
     def _tell(self, call: Call, outcome: Outcome) -> tuple[Action, ...]:
@@ -196,7 +196,8 @@ def _faults(session: Session) -> str:
     if session.first_fault is None:
         return ""
     count = session.connection.stats.bad_lines
-    return f"It wrote {count} lines that are no messages; the first of them: {session.first_fault} "
+    many = "a line that is no message" if count < 2 else f"{count} lines that are no messages, the first of them"
+    return f"The server wrote {many}: {session.first_fault} "
 
 
 class _Said(Payload, frozen=True, kw_only=True):

@@ -72,13 +72,16 @@ class Promise(Generic[T]):
     # What a task calls
 
     def __await__(self) -> Generator[Self, None, T]:
-        if not self._is_done:
-            self._asyncio_future_blocking = True
-            try:
-                yield self
-            finally:
-                self._wake = None
-        return self.result()
+        if self._is_done:
+            return self.result()
+        self._asyncio_future_blocking = True
+        try:
+            yield self
+        finally:
+            self._wake = None
+        # Whoever ran this step has looked at the result: a cancellation would have been raised above.
+        value: T = self._value
+        return value
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """The event loop, which has to be that of the task."""

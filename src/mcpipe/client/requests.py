@@ -69,6 +69,7 @@ class Requests:
         self._timeout = keeper.settings.timeout
         self._max_timeout = keeper.settings.max_timeout
         self._usual_limits = self.limits(UNSET, UNSET)
+        self._mirrors = keeper.link.mirrors
         self._loop = asyncio.get_running_loop()
         self._looking = asyncio.Lock()
         #: The names of tools that were left out.
@@ -83,25 +84,18 @@ class Requests:
         max_timeout: Timeout = UNSET,
         on_progress: OnProgress | None = None,
         meta: Meta = None,
+        start: float | None = None,
         *,
         keep: Callable[[dict[str, Any], msgspec.Raw, _R], None] | None = None,
     ) -> _R:
         """Send a request, answer what the server asks first, and read the result.
 
-        ``keep`` is called with that, what it was read from, and the params of the last round.
+        ``start`` is when the first round began, if somebody has looked. ``keep`` is called with the result, what it was
+        read from, and the params of the last round.
         """
+        send = self._send_mirrored if self._mirrors and method == "tools/call" else self.send
         for _ in range(MAX_ROUNDS):
-            start, generation = self._loop.time(), self._toolbox.generation
-            try:
-                raw = await self.send(method, params, timeout, max_timeout, on_progress, meta)
-            except RemoteError as error:
-                if error.code != HEADER_MISMATCH or method != "tools/call" or not self._keeper.link.mirrors:
-                    raise
-                # The tool wants arguments told in headers, and is not known, or not as it is now. It has not run.
-                end, last = (None if limit is None else start + limit for limit in self.limits(timeout, max_timeout))
-                if await self._look_up_again(params["name"], generation, end) is None:
-                    raise
-                raw = await self.send(method, params, self._left(end), self._left(last), on_progress, meta)
+            raw = await send(method, params, timeout, max_timeout, on_progress, meta, start)
             revision = self._keeper.greeting.revision
             result = read_result(kind, raw, method, revision)
             if not isinstance(result, InputRequiredResult):
@@ -109,6 +103,7 @@ class Requests:
                     keep(params, raw, result)
                 return result
             params = await next_round(result, params, self._keeper.settings.inputs, revision)
+            start = None
         raise ProtocolError(f"The server asked for input {MAX_ROUNDS} times, and did not come to a result of {method}.")
 
     async def recall(
@@ -144,18 +139,18 @@ class Requests:
         max_timeout: Timeout = UNSET,
         on_progress: OnProgress | None = None,
         meta: Meta = None,
+        start: float | None = None,
     ) -> msgspec.Raw:
         """Send a request and wait for its result, as raw JSON; again if its connection was lost and that is safe."""
         if asyncio.get_running_loop() is not self._loop:
             self._keeper.check_loop()
         are_usual = timeout is UNSET and max_timeout is UNSET
         limits = self._usual_limits if are_usual else self.limits(timeout, max_timeout)
-        start = self._loop.time()
+        if start is None:
+            start = self._loop.time()
         used = self._keeper.session
         try:
-            return await used.request(
-                method, params, timeout=limits[0], max_timeout=limits[1], meta=meta, on_progress=on_progress
-            )
+            return await used.request(method, params, limits[0], limits[1], on_progress, meta, start)
         except (Closed, RequestLost) as error:
             lost = error
         alone = 0
@@ -186,16 +181,35 @@ class Requests:
                 await asyncio.sleep(_PAUSE * 2**alone)
             used = session
             try:
-                return await session.request(
-                    method,
-                    params,
-                    timeout=self._left(ends),
-                    max_timeout=self._left(ends_at_last),
-                    meta=meta,
-                    on_progress=on_progress,
-                )
+                left, left_at_last = self._left(ends), self._left(ends_at_last)
+                return await session.request(method, params, left, left_at_last, on_progress, meta)
             except (Closed, RequestLost) as error:
                 lost = error
+
+    async def _send_mirrored(
+        self,
+        method: str,
+        params: dict[str, Any],
+        timeout: Timeout,
+        max_timeout: Timeout,
+        on_progress: OnProgress | None,
+        meta: Meta,
+        start: float | None,
+    ) -> msgspec.Raw:
+        """The same for a call of a tool that may want some of its arguments told in headers as well."""
+        if start is None:
+            start = self._loop.time()
+        generation = self._toolbox.generation
+        try:
+            return await self.send(method, params, timeout, max_timeout, on_progress, meta, start)
+        except RemoteError as error:
+            if error.code != HEADER_MISMATCH:
+                raise
+            # The tool is not known, or not as it is now. It has not run.
+            end, last = (None if limit is None else start + limit for limit in self.limits(timeout, max_timeout))
+            if await self._look_up_again(params["name"], generation, end) is None:
+                raise
+        return await self.send(method, params, self._left(end), self._left(last), on_progress, meta)
 
     async def call_tool(
         self,
@@ -208,23 +222,28 @@ class Requests:
     ) -> CallToolResult:
         """Call a tool, and check what it gives against its output schema; `ProtocolError` if it breaks that."""
         start = self._loop.time()
-        result = await self.ask("tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta)
+        result = await self.ask("tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta, start)
         if self._checker.is_active and not result.is_error:
-            tool, generation = self._toolbox.find(name), self._toolbox.generation
-            limit = self.limits(timeout, max_timeout)[0]
-            end = None if limit is None else start + limit
-            if tool is not None:
-                try:
-                    self._check(tool, result)
-                except ProtocolError:
-                    # The schema may be an old one, of whose end the server had nobody to tell.
-                    again = await self._look_up_again(name, generation, end)
-                    if again is None or again.output_schema == tool.output_schema:
-                        raise
-                    self._check(again, result)
-            elif result.structured_content is not None:
-                self._check(await self._look_up(name, end), result)
+            tool = self._toolbox.find(name)
+            if result.structured_content is not None if tool is None else tool.output_schema is not None:
+                limit = self.limits(timeout, max_timeout)[0]
+                await self._check_promise(name, tool, result, None if limit is None else start + limit)
         return result
+
+    async def _check_promise(self, name: str, tool: Tool | None, result: CallToolResult, end: float | None) -> None:
+        """`ProtocolError` if the result is not what its tool promises, of which the server may have to be asked."""
+        generation = self._toolbox.generation
+        if tool is None:
+            self._check(await self._look_up(name, end), result)
+            return
+        try:
+            self._check(tool, result)
+        except ProtocolError:
+            # The schema may be an old one, of whose end the server had nobody to tell.
+            again = await self._look_up_again(name, generation, end)
+            if again is None or again.output_schema == tool.output_schema:
+                raise
+            self._check(again, result)
 
     def _check(self, tool: Tool | None, result: CallToolResult) -> None:
         if tool is not None and tool.output_schema is not None:

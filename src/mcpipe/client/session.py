@@ -53,7 +53,7 @@ class Session:
         self.connection = connection
         self.calls = Calls(connection, settings.limits, first_id=first_id)
         self.violations = 0
-        #: What was wrong with the first line that was no message.
+        #: The first line that was no message, and what was wrong with it.
         self.first_fault: str | None = None
         #: Done when nothing more will come: says how the connection ended. Its owner then calls ``lose``.
         self.over: asyncio.Future[str] = loop.create_future()
@@ -111,11 +111,11 @@ class Session:
         self,
         method: str,
         params: dict[str, Any],
-        *,
         timeout: float | None,
         max_timeout: float | None,
-        meta: dict[str, Any] | None = None,
         on_progress: OnProgress | None = None,
+        meta: dict[str, Any] | None = None,
+        start: float | None = None,
     ) -> Coroutine[Any, Any, msgspec.Raw]:
         """Send a request and wait for its result. ``params`` is given away: it gets the metadata."""
         if meta is None and on_progress is None:
@@ -125,7 +125,7 @@ class Session:
                 params.pop("_meta", None)  # it may have been sent on another session before
         else:
             params["_meta"] = {**self._meta, **(meta or {})}
-        return self.calls.request(method, params, timeout=timeout, max_timeout=max_timeout, on_progress=on_progress)
+        return self.calls.request(method, params, timeout, max_timeout, on_progress, start)
 
     def open(self, method: str, params: dict[str, Any]) -> tuple[Call, asyncio.Future[Outcome]]:
         """Send a request that stays open."""
@@ -241,9 +241,10 @@ class Session:
                 self.received(item)
 
     def _pass_over(self, bad: BadMessage) -> None:
-        self._warn(f"A line from the server was passed over. {bad.reason}")
+        fault = f"{bad.quoted}. {bad.reason}"
+        self._warn(f"A line from the server was passed over: {fault}")
         if self.first_fault is None:
-            self.first_fault = bad.reason
+            self.first_fault = fault
         if bad.is_response:
             self.calls.broken(bad)
         elif self._answering is not None:

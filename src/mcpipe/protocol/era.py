@@ -322,7 +322,7 @@ class EraFinder:
         return self._denied(error, now)
 
     def exited(self, now: float) -> tuple[Action, ...]:
-        """The server's process ended before there was an agreement."""
+        """The server's process, or the connection to it, ended before there was an agreement."""
         if self.ended:
             return ()
         if self.state == "confirming":
@@ -335,7 +335,7 @@ class EraFinder:
         if self._restarts > (self._remembered == "modern") or not (unproven or by_probe):
             if self.state == "asking":
                 return self._no_common()
-            return self._fail("The server's process ended before the two sides had agreed on a revision.")
+            return self._fail("The connection ended before the two sides had agreed on a revision.")
         self._move("exited")
         self._restarts += 1
         self._after_restart = "probe" if unproven or self._is_modern or was_modern else "initialize"

@@ -276,7 +276,10 @@ class LineConnection:
         if self._is_watching or self.is_clogged:
             self._empty()
         else:
-            self._forget_queue()
+            self._lines_out += len(self._queue)
+            self._queue.clear()
+            self._queued = 0
+            self._is_flush_due = False
         if self._is_closing:
             self._finish()
 
@@ -294,14 +297,11 @@ class LineConnection:
         if self._queued <= LOW_WATER and self.is_clogged:
             self._unclog()
 
-    def _forget_queue(self) -> None:
+    def _empty(self) -> None:
         self._lines_out += len(self._queue)
         self._queue.clear()
         self._queued = 0
         self._is_flush_due = False
-
-    def _empty(self) -> None:
-        self._forget_queue()
         if self._is_watching:
             self._is_watching = False
             self._sink.unwatch()

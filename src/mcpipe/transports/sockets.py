@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mcpipe.errors import ConnectError, UsageError
+from mcpipe.errors import ConnectError, ConnectTimeout, UsageError
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.transports.addresses import SocketAddress, TcpAddress, UnixAddress
 from mcpipe.transports.descriptors import SocketSink
@@ -272,7 +272,8 @@ async def open_connection(
 
             return await secure(connected, tls, host=address.host, limits=limits, expect=Result, trace=trace)
     except OSError as error:
-        raise ConnectError(f"The server at {address} cannot be reached: {_reason(address, error)}") from error
+        kind = ConnectTimeout if isinstance(error, TimeoutError) else ConnectError
+        raise kind(f"The server at {address} cannot be reached: {_reason(address, error)}") from error
     finally:
         if connected is not None:
             connected.close()  # does nothing if a connection has taken it over

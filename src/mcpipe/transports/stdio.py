@@ -51,6 +51,11 @@ class Stdio:
                 stdout.reconfigure(line_buffering=True)
                 self._hasty = stdout
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether standard input is a terminal, and no client."""
+        return self._input is not None and os.isatty(self._input)
+
     def connection(self, *, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None) -> StreamConnection:
         """A server's connection over them. Closing it and ``restore`` do not depend on each other."""
         if self._input is None:

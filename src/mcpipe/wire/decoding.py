@@ -13,14 +13,13 @@ What is not looked at: keys that appear twice inside a payload (there the last o
 from __future__ import annotations
 
 from codecs import utf_8_decode
-from typing import Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from mcpipe.limits import MAX_DEPTH, MAX_FOREIGN
 from mcpipe.wire.depth import is_too_deep
-from mcpipe.wire.events import EventTooLong
 from mcpipe.wire.heads import end_of_text, look_at
 from mcpipe.wire.lines import HEAD_BYTES, LineTooLong
 from mcpipe.wire.messages import (
@@ -35,6 +34,9 @@ from mcpipe.wire.messages import (
     RequestId,
     Result,
 )
+
+if TYPE_CHECKING:
+    from mcpipe.wire.events import EventTooLong  # a stream of lines has none
 
 __all__ = [
     "BadMessage",
@@ -59,6 +61,17 @@ class BadMessage(msgspec.Struct, frozen=True):
     id: RequestId | UnsetType = UNSET
     #: It has, or might have, a result or an error: never to be answered, but the call with that id can be failed now.
     is_response: bool = False
+    #: How the line begins, for whoever received it and looks for the fault. It is never sent back.
+    head: bytes = b""
+
+    @property
+    def quoted(self) -> str:
+        """How the line begins, in quotes. What could drive a terminal is escaped."""
+        try:
+            shown = repr(utf_8_decode(self.head)[0])  # which may end within a character
+        except UnicodeDecodeError:
+            shown = repr(self.head)[1:]
+        return shown if len(self.head) < _SHOWN_BYTES else f"{shown[:-1]}…{shown[-1]}"
 
     def reply(self, *, idless_errors: bool) -> Error | None:
         """The answer that the line deserves, or None; ``idless_errors`` says whether the revision has such answers.
@@ -118,15 +131,18 @@ _RESULT = len('{"jsonrpc":"2.0","id":1,"result":}')
 # one of any other known key. Escapes in a key only make it longer.
 _SECOND_ID = len('"id":1,')
 _SECOND_OTHER = len('"error":1,')
-# From this length on, values not counted, a line has room for a second id.
-_ROOM_IN_REQUEST = _REQUEST + _PARAMS + _SECOND_ID
-_ROOM_IN_RESULT = _RESULT + _SECOND_ID
+# From this length on, values not counted, a line has room for a second id. (The quotes of an id that is a text are
+# counted, and there is room enough for them.)
+_ROOM_IN_REQUEST = _REQUEST + _PARAMS + _SECOND_ID - 1
+_ROOM_IN_RESULT = _RESULT + _SECOND_ID - 1
 
 # No line of this length is nested too deeply: each bracket has to be closed, too.
 _SHALLOW = 2 * MAX_DEPTH
 
+# How many bytes of a bad line are kept: enough to know it again.
+_SHOWN_BYTES = 200
+
 _OPENING = ord("{")
-_CLOSING = ord("}")
 _J = ord("j")
 
 
@@ -165,19 +181,13 @@ def decode_line(
                 request = _decode_request(line)
                 params = request.params
                 if params is not UNSET:
-                    around = size - len(request.method) - len(params)
-                    if (
-                        (around < _ROOM_IN_REQUEST or around - _id_bytes(request.id) < _ROOM_IN_REQUEST)
-                        and line[-2] == _CLOSING == line[-1]
-                        and (line.isascii() or _is_utf8(line))
-                    ):
+                    around = size - len(request.method) - len(params) - len(str(request.id))
+                    if around < _ROOM_IN_REQUEST and line.endswith(b"}}") and (line.isascii() or _is_utf8(line)):
                         return request
             else:
                 result = _decode_result(line)
-                around = size - len(result.result)
-                if (around < _ROOM_IN_RESULT or around - _id_bytes(result.id) < _ROOM_IN_RESULT) and (
-                    line.isascii() or _is_utf8(line)
-                ):
+                around = size - len(result.result) - len(str(result.id))
+                if around < _ROOM_IN_RESULT and (line.isascii() or _is_utf8(line)):
                     return result
     except (*_CANNOT_DECODE, IndexError):
         pass
@@ -265,7 +275,7 @@ def _examine(line: bytes, max_batch: int) -> Message | BadMessage | Batch:
             return _examine_batch(line, max_batch)
     except (msgspec.DecodeError, RecursionError) as error:  # The latter if the caller's own stack is nearly full.
         return _from_head(line, f"The line is not JSON: {_named_fault(error)}.", PARSE_ERROR)
-    return BadMessage("The line is JSON, but not an object.", INVALID_REQUEST)
+    return _bad(line, "The line is JSON, but not an object.")
 
 
 def _examine_object(line: bytes) -> Message | BadMessage:
@@ -313,7 +323,7 @@ def _examine_object(line: bytes) -> Message | BadMessage:
             return Error(UNSET if id_ is None else id_, detail)
         fault = "The error is not an object with an integer code and a text for its message"
     is_response = result is not UNSET or error is not UNSET
-    return BadMessage(f"{fault}.", INVALID_REQUEST, UNSET if id_ is None else id_, is_response)
+    return _bad(line, f"{fault}.", INVALID_REQUEST, UNSET if id_ is None else id_, is_response=is_response)
 
 
 def _owned_bytes(members: _LooseEnvelope) -> int:
@@ -371,15 +381,12 @@ def _read_error(raw: Raw) -> ErrorDetail | None:
 
 def _examine_batch(line: bytes, max_batch: int) -> BadMessage | Batch:
     if not max_batch:
-        return BadMessage(
-            "The line is an array: this revision has no batches, or the array is inside a batch.",
-            INVALID_REQUEST,
-        )
+        return _bad(line, "The line is an array: this revision has no batches, or the array is inside a batch.")
     items = msgspec.structs.astuple(_batch_decoder(max_batch).decode(line))
     if items[0] is UNSET:
-        return BadMessage("The batch is empty.", INVALID_REQUEST)
+        return _bad(line, "The batch is empty.")
     if items[-1] is not UNSET:
-        return BadMessage(f"The batch has more than {max_batch} messages.", INVALID_REQUEST)
+        return _bad(line, f"The batch has more than {max_batch} messages.")
     return Batch(tuple(decode_line(bytes(item)) for item in items if item is not UNSET))
 
 
@@ -416,7 +423,18 @@ def _from_head(line: bytes, reason: str, code: int) -> BadMessage:
     id_, kind = look_at(head)
     if kind == "request":
         # What is no JSON at all is answered without an id, whatever it looks like.
-        return BadMessage(reason, code, UNSET if code == PARSE_ERROR else id_)
+        return _bad(line, reason, code, UNSET if code == PARSE_ERROR else id_)
     if kind == "response":
-        return BadMessage(reason, code, id_, is_response=True)
-    return BadMessage(reason, code, is_response=code != PARSE_ERROR and head.lstrip().startswith(b"{"))
+        return _bad(line, reason, code, id_, is_response=True)
+    return _bad(line, reason, code, is_response=code != PARSE_ERROR and head.lstrip().startswith(b"{"))
+
+
+def _bad(
+    line: bytes,
+    reason: str,
+    code: int = INVALID_REQUEST,
+    id_: RequestId | UnsetType = UNSET,
+    *,
+    is_response: bool = False,
+) -> BadMessage:
+    return BadMessage(reason, code, id_, is_response, line[:_SHOWN_BYTES])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any, TypeAlias
 
 import msgspec
@@ -239,6 +240,20 @@ class Heard(Recorder):
     async def until_failure(self, request_id: RequestId) -> McpipeError:
         await self.until(lambda: request_id in self.failures)
         return self.failures[request_id]
+
+
+@contextmanager
+def crowded() -> Iterator[str]:
+    """The address of a server that has more callers than it takes in: nobody else gets a connection to it."""
+    with ExitStack() as sockets:
+        full = sockets.enter_context(socket.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(8):
+            caller = sockets.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(full.getsockname())
+        yield f"http://127.0.0.1:{full.getsockname()[1]}/"
 
 
 class World:

@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
-from mcpipe.errors import Closed, ConnectError, EncodeError, HttpError, RequestLost
+from mcpipe.errors import Closed, ConnectError, ConnectTimeout, EncodeError, HttpError, RequestLost
 from mcpipe.transports.http_client import connection as module
+from mcpipe.transports.http_client import pool
 from mcpipe.transports.http_client.connection import HttpConnection
 from mcpipe.transports.http_client.modern import ModernBinding
 from mcpipe.transports.http_client.pool import ClientPool
@@ -21,6 +22,7 @@ from tests.transports.http_client.raw import (
     Reply,
     answer,
     ask,
+    crowded,
     event,
     note,
     run_clean,
@@ -107,6 +109,24 @@ def test_a_server_that_cannot_be_reached_breaks_the_connection() -> None:
             w.connection.send_batch([ask(1001)])
             await w.connection.drained()
             await w.connection.close()
+
+    run_clean(main)
+
+
+def test_a_server_that_cannot_be_reached_in_time_breaks_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_CONNECT_WITHIN", 0.2)
+
+    async def main() -> None:
+        with crowded() as url:
+            way = ClientPool(url)
+            connection, heard = HttpConnection(way), Heard()
+            connection.start(heard)
+            connection.send(ask(1))
+            assert "no connection within 0.2 s" in str(await heard.until_failure(1))
+            await heard.until_end()
+            assert isinstance(connection.failure, ConnectTimeout)
+            await connection.close()
+            await way.close()
 
     run_clean(main)
 
@@ -318,12 +338,12 @@ def test_an_abort_at_any_time_leaves_nothing(count: int) -> None:
 
 def test_an_abort_after_the_loop_has_closed_does_no_harm() -> None:
     async def main() -> tuple[HttpConnection, ClientPool]:
-        pool = ClientPool("http://127.0.0.1:1/")
-        return HttpConnection(pool), pool
+        way = ClientPool("http://127.0.0.1:1/")
+        return HttpConnection(way), way
 
-    connection, pool = asyncio.run(main())
+    connection, way = asyncio.run(main())
     connection.abort()
-    pool.kill()
+    way.kill()
 
 
 def test_many_requests_clog_the_connection_until_few_wait() -> None:

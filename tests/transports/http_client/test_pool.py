@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from mcpipe.errors import ConnectError, HttpError, McpipeError, ProtocolError, RequestLost, UsageError
+from mcpipe.errors import ConnectError, ConnectTimeout, HttpError, McpipeError, ProtocolError, RequestLost, UsageError
 from mcpipe.transports.http_client import pool as module
 from mcpipe.transports.http_client.bodies import Body
 from mcpipe.transports.http_client.pool import ClientPool
 from tests.transports.ends import nothing_left, run, turns
-from tests.transports.http_client.raw import Asked, RawServer, Reply, Script, run_clean
+from tests.transports.http_client.raw import Asked, RawServer, Reply, Script, crowded, run_clean
 from tests.transports.socket_ends import CERTIFICATES
 
 
@@ -148,19 +148,10 @@ def test_a_server_that_takes_no_connection(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "_CONNECT_WITHIN", 0.2)
 
     async def main() -> None:
-        with socket.socket() as full:
-            full.bind(("127.0.0.1", 0))
-            full.listen(0)
-            address = full.getsockname()
-            others = [socket.socket() for _ in range(8)]
-            for other in others:
-                other.setblocking(False)
-                other.connect_ex(address)
-            error = await fails(ClientPool(f"http://127.0.0.1:{address[1]}/"))
-            assert isinstance(error, ConnectError)
-            assert "no connection within 0.2 s" in str(error)
-            for other in others:
-                other.close()
+        with crowded() as url:
+            error = await fails(ClientPool(url))
+        assert isinstance(error, ConnectTimeout)
+        assert "no connection within 0.2 s" in str(error)
 
     run_clean(main)
 

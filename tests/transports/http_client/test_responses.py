@@ -4,12 +4,17 @@ import asyncio
 import gzip
 
 import pytest
+from msgspec import UNSET
 
 from mcpipe.errors import HttpError, ProtocolError, RequestLost
 from mcpipe.limits import Limits
 from mcpipe.transports.http_client import responses, streams
-from mcpipe.wire.messages import Notification
+from mcpipe.wire.messages import Error, ErrorDetail, Notification, encode_line
 from tests.transports.http_client.raw import Asked, Reply, answer, ask, event, note, run_clean, world
+
+
+def error(message: str) -> bytes:
+    return encode_line(Error(UNSET, ErrorDetail(-32600, message)))
 
 
 def test_a_body_beyond_the_cap_is_not_read_to_its_end() -> None:
@@ -121,6 +126,35 @@ def test_what_a_refusal_says_is_quoted_if_it_is_short(size: int, sentence: str) 
             assert isinstance(error, HttpError)
             assert sentence in str(error)
             assert len(str(error)) < 300
+
+    run_clean(main)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "said"),
+    [
+        (error("Show a token."), "application/json", ": Show a token. Give"),
+        (error("Show a token"), "application/json", ": Show a token. Give"),
+        (error("Who's there?"), "application/json; charset=utf-8", ": Who's there? Give"),
+        (error("Kein Schlüssel"), "application/json", ": Kein Schlüssel. Give"),
+        (error("x" * 300), "application/json", f": {'x' * 200}. Give"),
+        (error("\x1b[2J\u202e"), "application/json", r": \x1b[2J\u202e. Give"),
+        (error(""), "application/json", ". Give"),
+        (b'{"error":"invalid_token"}', "application/json", """: '{"error":"invalid_token"}'. Give"""),
+        (b"No entry.\r\n", "text/plain", ": 'No entry.'. Give"),
+        (b" \n", "text/plain", ". Give"),
+    ],
+)
+def test_a_refusal_is_told_in_its_own_words(body: bytes, kind: str, said: str) -> None:
+    async def script(asked: Asked, reply: Reply) -> None:
+        await reply.send(401, body, kind)
+
+    async def main() -> None:
+        async with world(script) as w:
+            w.connection.send(ask(1))
+            error = await w.heard.until_failure(1)
+            assert isinstance(error, HttpError)
+            assert str(error).startswith(f"The server answered with HTTP 401 Said{said} a token that it accepts")
 
     run_clean(main)
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from mcpipe.errors import Closed, ConnectError, HttpError, McpipeError
+from mcpipe.errors import Closed, ConnectError, ConnectTimeout, HttpError, McpipeError
 from mcpipe.limits import Limits
 from mcpipe.transports.http_client import sse
 from mcpipe.wire.messages import Notification, Request
@@ -165,7 +165,7 @@ async def silent(reply: Reply) -> None:
         (torn, McpipeError, "broke off"),
         (absent, HttpError, "HTTP 404"),
         (page, HttpError, "of the type 'text/html'"),
-        (silent, ConnectError, "named no endpoint in it within"),
+        (silent, ConnectTimeout, "named no endpoint in it within"),
     ],
 )
 def test_a_server_without_an_endpoint_is_no_such_server(

@@ -180,8 +180,6 @@ class HttpConnection:
         try:
             async with asyncio.timeout(_NOTE_WITHIN if post.lane == "notes" else None):
                 await self._exchange(post)
-        except TimeoutError:
-            failure = RequestLost(f"The server did not take it within {_NOTE_WITHIN:g} s.")
         except Closed as closed:
             failure = RequestLost(f"The response broke off. {closed}") if post.is_accepted else closed
             self._finish(closed)
@@ -190,6 +188,8 @@ class HttpConnection:
             self._break(error)
         except McpipeError as error:
             failure = error
+        except TimeoutError:
+            failure = RequestLost(f"The server did not take it within {_NOTE_WITHIN:g} s.")
         except Exception as error:
             _logger.exception("A message could not be posted.")
             failure = RequestLost(f"Posting it failed with {type(error).__name__}: {error}.")

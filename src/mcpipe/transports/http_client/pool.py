@@ -18,7 +18,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from mcpipe.errors import ConnectError, HttpError, ProtocolError, RequestLost, UsageError
+from mcpipe.errors import ConnectError, ConnectTimeout, HttpError, ProtocolError, RequestLost, UsageError
 from mcpipe.transports.http_client.bodies import Body
 from mcpipe.version import __version__
 
@@ -140,7 +140,8 @@ class ClientPool:
                 ssl=True if self._tls is None else self._tls,
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:
-            raise ConnectError(self._why_not(error)) from error
+            kind = ConnectTimeout if isinstance(error, TimeoutError) else ConnectError
+            raise kind(self._why_not(error)) from error
         except aiohttp.ClientResponseError as error:
             raise ProtocolError(f"What the server answered is no HTTP: {error.message[:_LONGEST_QUOTE]!a}.") from error
         except (aiohttp.ClientError, OSError) as error:

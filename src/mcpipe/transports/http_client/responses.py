@@ -10,7 +10,7 @@ from mcpipe.errors import HttpError, McpipeError, ProtocolError, RequestLost
 from mcpipe.transports.http_client.inbox import Inbox
 from mcpipe.transports.http_client.posts import Post
 from mcpipe.transports.http_client.streams import Stream, next_chunk
-from mcpipe.wire.decoding import BadMessage
+from mcpipe.wire.decoding import BadMessage, decode_line
 from mcpipe.wire.messages import HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION, Error
 
 __all__ = [
@@ -78,12 +78,12 @@ async def receive(response: aiohttp.ClientResponse, post: Post, inbox: Inbox, st
         await inbox.flow()
         item = inbox.take(data, post)
         if post.waiting:
-            said = "It is no answer to what was asked."
+            said = ". It is no answer to what was asked."
             if isinstance(item, BadMessage):
-                said = item.reason
+                said = f": {item.quoted}. {item.reason}"
             elif isinstance(item, Error):
                 said += f" It is error {item.error.code}: {item.error.message[:_LONGEST_QUOTE]!a}."
-            raise ProtocolError(f"The server's response cannot be used. {said}")
+            raise ProtocolError(f"The server's response cannot be used{said}")
     elif _kind(response) == EVENTS:
         await stream.read(response, post)
         if not post.waiting:
@@ -113,9 +113,9 @@ def refusal(response: aiohttp.ClientResponse, data: bytes = b"") -> McpipeError:
     if is_good(response):
         sentence += f", of the type {kind[:_LONGEST_QUOTE]!a}," if kind else ", and nothing else,"
         sentence += " which is no answer to a message"
-    elif data and _is_plain(response) and kind.startswith(("text/plain", "application/json")):
-        sentence += f": {data[:_LONGEST_QUOTE].decode(errors='replace')!a}"
-    sentence += "."
+    elif _is_plain(response) and kind.startswith(("text/plain", _JSON)):
+        sentence += _said(data)
+    sentence += "" if sentence.endswith((".", "!", "?")) else "."
     if status in _GATEWAY:
         return RequestLost(sentence)
     if 300 <= status < 400:
@@ -123,6 +123,17 @@ def refusal(response: aiohttp.ClientResponse, data: bytes = b"") -> McpipeError:
         sentence += f" It points to {target}, where a message cannot be sent: connect to the right address."
     asked = ", ".join(response.headers.getall("WWW-Authenticate", ()))
     return HttpError(status, sentence + _HINTS.get(status, ""), www_authenticate=asked or None)
+
+
+def _said(data: bytes) -> str:
+    """What the body of a refusal says, in the words of its error if it is one."""
+    item = decode_line(data)
+    if isinstance(item, Error):
+        words = repr(item.error.message[:_LONGEST_QUOTE])[1:-1]
+    else:
+        text = data[:_LONGEST_QUOTE].decode(errors="replace").strip()
+        words = repr(text) if text else ""
+    return words and f": {words}"
 
 
 async def discard(response: aiohttp.ClientResponse) -> None:

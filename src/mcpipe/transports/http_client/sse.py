@@ -6,7 +6,7 @@ import asyncio
 
 from yarl import URL
 
-from mcpipe.errors import Closed, ConnectError, McpipeError
+from mcpipe.errors import Closed, ConnectError, ConnectTimeout, McpipeError
 from mcpipe.transports.http_client.inbox import Inbox
 from mcpipe.transports.http_client.pool import ClientPool
 from mcpipe.transports.http_client.posts import Post, Spawn
@@ -43,9 +43,8 @@ class SseBinding:
         await asyncio.wait((self._place,), timeout=_ENDPOINT_WITHIN)
         if not self._place.done():
             self._stream.cancel()
-            self._place.set_result(
-                ConnectError(f"The server opened a stream, and named no endpoint in it within {_ENDPOINT_WITHIN:g} s.")
-            )
+            said = f"The server opened a stream, and named no endpoint in it within {_ENDPOINT_WITHIN:g} s."
+            self._place.set_result(ConnectTimeout(said))
         place = self._place.result()
         if isinstance(place, McpipeError):
             raise place
