@@ -32,6 +32,12 @@ def test_a_program_that_is_missing(program: str, hint: str) -> None:
     assert tried(error, program) == [hint]
 
 
+@pytest.mark.parametrize("said", ["there is no 'a/x.py' in the PATH that it gets: /bin.", "a/x.py is not executable."])
+def test_a_python_file_is_no_program(said: str) -> None:
+    hint = "A Python file is started with its interpreter: python a/x.py"
+    assert tried(ConnectError(f"The server could not be started: {said}"), "a/x.py") == [hint]
+
+
 def test_a_program_that_is_no_program() -> None:
     assert tried(ConnectError("The server './x' could not be started: ./x is not executable: allow it."), "./x") == []
 
@@ -49,11 +55,19 @@ def test_a_program_that_is_no_program() -> None:
             "serving at http://localhost:8000/mcp now",
             "It names an address, and may not speak over stdio. Try: mcpipe probe -s http://localhost:8000/mcp",
         ),
-        ("who knows", "A server gets few of your variables: pass more on with --inherit-env NAME or -e NAME=VALUE."),
+        (
+            "the environment is wrong",
+            "A server gets few of your variables: pass more on with --inherit-env NAME or -e NAME=VALUE.",
+        ),
     ],
 )
 def test_what_it_says_leads_on(line: str, hint: str) -> None:
     assert tried(exited(), stderr=(line,))[0] == hint
+
+
+@pytest.mark.parametrize("line", ["ModuleNotFoundError: No module named 'yaml'", "SyntaxError: invalid syntax"])
+def test_what_has_another_cause_leads_to_no_variables(line: str) -> None:
+    assert not any("variables" in hint for hint in tried(exited(), stderr=(line,)))
 
 
 def test_a_name_in_capitals_is_not_always_a_variable() -> None:
@@ -89,3 +103,8 @@ def test_a_server_that_does_not_answer() -> None:
 )
 def test_an_address(said: str, hints: list[str]) -> None:
     assert tried(ConnectError(said), None) == hints
+
+
+def test_an_address_of_another_kind() -> None:
+    hints = tried(ConnectError("ended"), None, garbage=("HTTP/1.1 400 Bad Request", "server: x"))
+    assert hints == ["It speaks HTTP: give its address as http://…"]

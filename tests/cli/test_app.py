@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import os
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import click
 import pytest
@@ -76,7 +73,7 @@ def test_options_add_up() -> None:
     remember_globals(options, verbose=1, trace=False, log_file=None, config=None, no_color=False)
     assert options == GlobalOptions(verbose=2, trace=True, log_file="a", config="c")
     remember_globals(options, verbose=0, trace=False, log_file="b", config="d", no_color=True)
-    assert options == GlobalOptions(verbose=2, trace=True, log_file="b", config="d", color=False)
+    assert options == GlobalOptions(verbose=2, trace=True, log_file="b", config="d")
 
 
 def test_completion_asks_for_no_version() -> None:
@@ -86,22 +83,6 @@ def test_completion_asks_for_no_version() -> None:
 
 def test_a_command_runs_and_its_code_is_returned() -> None:
     assert here("--config", "/nothing", "ping", *LEGACY).code == 0
-
-
-def test_nobody_reads_any_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with (tmp_path / "out").open("w") as file:
-
-        class Gone(io.StringIO):
-            def write(self, text: str) -> int:
-                raise BrokenPipeError
-
-            def fileno(self) -> int:
-                return file.fileno()
-
-        monkeypatch.setattr(sys, "stdout", Gone())
-        assert cli.main(["ping", "--json", *LEGACY], standalone_mode=False) == 141
-        os.write(file.fileno(), b"to nowhere")
-    assert (tmp_path / "out").read_bytes() == b""
 
 
 def test_help_is_the_text_that_is_there() -> None:

@@ -120,6 +120,9 @@ def test_all_arguments_can_come_as_json(tmp_path: Path, monkeypatch: pytest.Monk
     assert arguments(args="-") == {"city": "Bonn"}
 
 
+_LIST = "ids has to be a list (of: an integer) or null, and not '1,2': give it once for each item, or as JSON."
+
+
 class Typed(io.TextIOWrapper):
     def isatty(self) -> bool:
         return True
@@ -144,6 +147,8 @@ def test_a_terminal_is_told_that_it_is_waited_for(
         (["city=x", "ids=1", "ids=x"], None, "ids has to be an integer, and not 'x'."),
         (["city=x", "place.lat=1"], None, "It needs place.lon."),
         (["city=x", "place.z=1"], None, 'There is no argument \'place.z\', known are "lat", "lon".'),
+        (["city=x", "place.lat.a=1"], None, "There is no argument 'place.lat.a': place.lat has to be a number."),
+        (["city=x", "ids=1,2"], None, _LIST),
         (["city=x", "free=3"], None, "free has to be an object, and not '3'."),
         (["city=x", "free:=3", "free.a=3"], None, "free.a cannot be set, as free has a value that has no parts."),
         ([], '{"city": "x", "zzz": 1}', None),
@@ -166,9 +171,9 @@ def test_a_mistake_shows_the_signature() -> None:
 def test_the_signature_has_a_line_for_each_argument() -> None:
     lines = signature("forecast", SCHEMA).splitlines()
     assert lines[0].startswith("forecast(city, days=3, tags?, ")
-    assert lines[1] == "  city         string. The name \\x1b[2J of a city."
-    assert lines[2] == "  days         integer, 3 if left out."
-    assert len(lines) == 1 + len(SCHEMA["properties"])
+    assert lines[1] == "  city         string, required. The name \\x1b[2J of a city."
+    assert lines[2] == "  days         integer (from 1), 3 if left out."
+    assert [line.split()[0] for line in lines[5:10]] == ["place.lat", "place.lon", "either", "either.lat", "either.lon"]
     assert signature("none", {}) == "none()"
 
 
@@ -185,7 +190,7 @@ def test_prompts_take_texts() -> None:
     known = [PromptArgument("city", required=True, description="Where."), PromptArgument("days", title="Days")]
     schema = prompt_schema(known)
     assert read_arguments([read_pair("city=3")], {}, schema, name="plan") == {"city": "3"}
-    assert signature("plan", schema) == "plan(city, days?)\n  city  string. Where.\n  days  string. Days."
+    assert signature("plan", schema) == "plan(city, days?)\n  city  string, required. Where.\n  days  string. Days."
     with pytest.raises(UsageError, match="It needs city"):
         read_arguments([], {}, schema, name="plan")
     with pytest.raises(UsageError, match="There is no argument 'a', none is known"):

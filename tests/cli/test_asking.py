@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import sys
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from mcpipe.client.inputs import Elicitation
 from mcpipe.errors import Closed, McpipeError, RemoteError, UsageError
 from mcpipe.types.elicitation import ElicitParams, ElicitResult
 from mcpipe.wire.messages import MISSING_CAPABILITY, URL_ELICITATION_REQUIRED
-from tests.cli.kit import PYTHON, SERVERS, on_terminal
+from tests.cli.kit import PATIENCE, PYTHON, SERVERS, on_terminal
 from tests.cli.servers.kitchen import FORM
 
 KITCHEN = ["--", PYTHON, str(SERVERS / "kitchen.py")]
@@ -285,10 +286,10 @@ def test_a_page_is_not_opened_unless_the_user_says_so(
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    assert typed(page("https://bank.example@xn--e1awd7f.example/\x1b[2J"), *texts) == ElicitResult(action)
+    assert typed(page("https://bank.example@xn--e1awd7f.example/"), *texts) == ElicitResult(action)
     assert opened == []
     shown = capsys.readouterr().err
-    assert "  https://bank.example@xn--e1awd7f.example/\\x1b[2J\n" in shown
+    assert "  https://bank.example@xn--e1awd7f.example/\n" in shown
     assert "It is at xn--e1awd7f.example." in shown
 
 
@@ -308,15 +309,51 @@ def test_a_page_is_opened_when_the_user_says_so(
     assert "No browser could be started" in shown
     assert typed(page("https://пример.example/"), "y") == ElicitResult("accept")
     assert "No browser could be started" not in capsys.readouterr().err
-    assert opened == ["https://пример.example/"] * 2
+    assert opened == ["https://xn--e1afmkfd.example/"] * 2
+    assert typed(page("https://me@пример.example:8000/a?b#c"), "y") == ElicitResult("accept")
+    assert opened[2] == "https://me@xn--e1afmkfd.example:8000/a?b#c"
 
 
 @pytest.mark.parametrize(
-    "url", ["file:///etc/passwd", "javascript:alert(1)", "https://", "http://[", "https://" + "a" * 70]
+    "url",
+    [
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "https://",
+        "http://[",
+        "https://" + "a" * 70,
+        "https://пример.example:x/",
+        # A browser goes to the first of the two.
+        "https://evil.example\\@bank.example/",
+        "https://evil.example/\x1b[2J",
+        " https://evil.example/",
+        "https://evil.example/\0",
+        "https://evil.example/\u202e",
+        "ht\ntps://evil.example/",
+    ],
 )
 def test_only_web_pages_are_opened(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert typed(page(url)) == ElicitResult("decline")
     assert "That is no address of a web page" in capsys.readouterr().err
+
+
+def test_what_a_server_says_is_not_taken_for_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    fake = "Hello.\nError: log in again.\n\x1b[2JPassword: "
+    for question in (form(message=fake), page("https://a.example/")):
+        question = Elicitation(fake, question.mode, question.schema, question.url, question.params)
+        typed(question)
+        assert "Hello.\n  | Error: log in again.\n  | \\x1b[2JPassword:\n" in capsys.readouterr().err
+    typed(form(message="x" * 1_000_000))
+    assert len(capsys.readouterr().err) < 10_000
+
+
+def test_a_server_that_asks_without_an_end_gets_no_answer_in_the_end() -> None:
+    async def asks() -> list[str]:
+        return [(await asker.answer(form())).action for _ in range(102)]
+
+    asker = Asker("kitchen", ["name=Ada", "size=large", "pieces=3"])
+    assert asyncio.run(asks()) == ["accept"] * 100 + ["cancel"] * 2
+    assert str(asker.mistake) == "kitchen has asked 100 times, and asks again."
 
 
 # --- Lines ---
@@ -358,6 +395,29 @@ def test_a_line_that_nobody_waits_for_any_more_stays(monkeypatch: pytest.MonkeyP
 
     ours = at_terminal(monkeypatch)
     assert asyncio.run(reads()) == "for the second"
+    os.close(ours)
+    sys.stdin.close()
+
+
+def test_what_was_typed_before_a_question_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who is impatient presses Enter, and would send a form that nobody has read."""
+
+    async def answers() -> ElicitResult:
+        answer = asyncio.create_task(Asker("kitchen", read=read_line).answer(form({"type": "object"})))
+        shown = ""
+        async with asyncio.timeout(PATIENCE):
+            while "Send it?" not in shown:
+                await asyncio.sleep(0.01)
+                shown += capsys.readouterr().err
+        os.write(ours, b"d\n")
+        return await answer
+
+    ours = at_terminal(monkeypatch)
+    os.write(ours, b"\n\n")
+    assert select.select([sys.stdin], [], [], PATIENCE)[0]
+    assert asyncio.run(answers()) == ElicitResult("decline")
     os.close(ours)
     sys.stdin.close()
 

@@ -82,7 +82,7 @@ def test_a_root_has_to_be_a_folder() -> None:
 
 def test_the_description_of_an_argument_is_shown() -> None:
     assert (
-        "\n  text    string. Any text.\n  count   integer, 1 if left out. How many.\n"
+        "\n  text        string, required. Any text.\n  count       integer, 1 if left out. How many.\n"
         in here("call", "types", *KITCHEN).err
     )
 

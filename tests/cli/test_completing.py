@@ -1,7 +1,11 @@
-"""``mcpipe completion``: the scripts, and what they ask; in a real shell where there is one."""
+"""``mcpipe completion``: the scripts, and what they ask.
+
+They are run in bash, which is everywhere. ``tools/check_completion.py`` types into zsh and fish as well.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -76,9 +80,15 @@ def test_there_is_a_script_for_each_shell(shell: str) -> None:
     done = here("completion", shell)
     assert (done.code, done.err) == (0, "")
     assert f"_MCPIPE_COMPLETE={shell}_complete" in done.out
-    # Where the shell itself is not there, this is all that is known of it: every bracket that opens also closes.
-    for opening, closing in ("()", "{}", "[]"):
-        assert done.out.count(opening) == done.out.count(closing) or shell == "zsh"
+    assert "%" not in done.out.replace("'%s\\n'", "")  # nothing was left to fill in
+
+
+def test_fish_splits_kind_and_word_at_the_first_comma_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "(string split --max 1 , -- $line)" in here("completion", "fish").out
+    monkeypatch.setenv("_MCPIPE_COMPLETE", "fish_complete")
+    monkeypatch.setenv("COMP_WORDS", "mcpipe de")
+    monkeypatch.setenv("COMP_CWORD", "de")
+    assert here().out == "plain,demo\tTake a tour, with the built-in demo server.\n"
 
 
 def test_another_shell_is_refused() -> None:
@@ -107,20 +117,34 @@ def test_options_and_their_values() -> None:
     assert asked("--log-file", "a") == ["file,a"]
     assert asked("tools", "--cwd", "a") == ["dir,a"]
     assert asked("serve", "wea") == ["file,wea"]
-    assert asked("call", "forecast", "--", "pyth") == ["file,pyth"]
+    assert asked("call", "forecast", "--", "python", "wea") == ["file,wea"]
     assert asked("nothing", "xyz") == []
+
+
+@pytest.mark.usefixtures("_in_bash")
+def test_behind_the_dashes_there_are_programs_first(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = home / "bin"
+    programs.mkdir()
+    for name, mode in (("teapot", 0o755), ("tea.txt", 0o644), ("tea;cup", 0o755), ("cup", 0o755)):
+        (programs / name).touch(mode)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{home / 'nothing'}")
+    # In bash, a file drops the words before it: so it comes first.
+    assert asked("tools", "--", "tea") == ["file,tea", "plain,teapot"]
+    assert asked("tools", "--", "./tea") == ["file,./tea"]
+    assert asked("tools", "--", "") == ["file,"]
+    assert asked("tools", "--", "teapot", "cu") == ["file,cu"]
 
 
 @pytest.mark.usefixtures("_in_bash")
 def test_servers_are_known_by_name(home: Path) -> None:
     assert asked("tools", "-s", "") == []
     file = home / "servers.json"
-    evil = "a\\u001b[2J"
-    file.write_text(
-        f'{{"mcpServers": {{"one": {{"command": "a"}}, "other": {{"command": "b"}}, "{evil}": {{"command": "c"}}}}}}'
-    )
+    evil = ["a\x1b[2J", "a$(touch${IFS}it)", "a;b", "a b", "a`b`", "a*", "a'b", 'a"b', "a|b", "-a", "~a", "=a", "a\nb"]
+    names = {name: {"command": "a"} for name in ["one", "other", "a.b-c_d/e:f@g+1", *evil]}
+    file.write_text(json.dumps({"mcpServers": names}))
+    assert asked("--config", str(file), "tools", "-s", "") == ["plain,one", "plain,other", "plain,a.b-c_d/e:f@g+1"]
     assert asked("--config", str(file), "tools", "-s", "o") == ["plain,one", "plain,other"]
-    assert asked("--config", str(file), "tools", "--server", "a") == []
+    assert asked("--config", str(file), "tools", "--server", "-") == []
     assert asked("--config", str(home / "no.json"), "tools", "-s", "") == []
     assert asked("tools", "--config", "servers.json", "-s", "one") == ["plain,one"]
     assert asked("remove", "o") == []

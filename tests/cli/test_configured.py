@@ -294,7 +294,7 @@ def test_a_server_of_another_program_is_not_removed(home: Path) -> None:
     assert f"The server 'it' is in {home}/.cursor/mcp.json, a file of Cursor, which mcpipe does not change" in done.err
     done = here("remove", "other")
     assert done.code == 2
-    assert "There is no server 'other' in the config files." in done.err
+    assert "There is no server 'other' in ~/.config/mcpipe/servers.json." in done.err
 
 
 # --- servers by name ---

@@ -11,7 +11,7 @@ import click
 import msgspec
 import pytest
 
-from mcpipe.cli import consent
+from mcpipe.cli import asking, consent
 from mcpipe.cli.consent import settle
 from mcpipe.config import NotTrusted, discover_config
 from mcpipe.errors import UsageError
@@ -65,6 +65,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(consent, "is_terminal", lambda: True)
     monkeypatch.setattr(click, "confirm", lambda *_, **__: given.pop(0))
     monkeypatch.setattr(click, "prompt", lambda *_, **__: given.pop(0))
+    monkeypatch.setattr(asking, "forget_typed", lambda: None)
     return given
 
 
@@ -122,7 +123,69 @@ def test_everything_that_has_an_effect_is_shown(project: Path) -> None:
     configure(project, args=["-c", "print(1)\nprint(2)"], cwd="sub\x1b[2K", envFile=".env", inheritEnv=True)
     done = on_terminal("tools", "-s", "it", typed=[(ALLOW, "n\n")], columns=300)
     assert f"  {PYTHON} -c 'print(1)\\nprint(2)'\n  in sub\\x1b[2K\n" in done.out
-    assert "  with the variables in .env\n  with all variables of your environment\n" in done.out
+    assert "  with the variables in .env\n    LD_PRELOAD: x\n  with all variables of your environment\n" in done.out
+
+
+def test_nothing_in_a_file_looks_like_a_line_of_ours(project: Path) -> None:
+    # At a terminal of 80 columns, this would begin lines with what the project wants to be seen there.
+    fake = "  in /usr/share/good".ljust(80) + "  with A: b".ljust(80) + "Allow that, now and from now on? [y/N]: y"
+    configure(project, args=["-c", " " * (77 - len(PYTHON)) + fake + " " * 80 * 100 + "\nx"])
+    done = on_terminal("tools", "-s", "it", typed=[(ALLOW, ""), (ALLOW, "n\n")], columns=80)
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", done.out).splitlines()
+    assert all(len(line) < 80 for line in lines if "Error" not in line)
+    assert [line for line in lines if line.startswith("  in ")] == [f"  in {project}"]
+    assert not [line for line in lines if line.startswith("  with")]
+    assert [line.startswith("Allow") for line in lines].count(True) == 1
+    assert any(line.startswith("  That was much, 1") and line.endswith("read all of it.") for line in lines)
+
+
+def test_letters_that_look_like_others_are_told(project: Path) -> None:
+    configure(project, type="http", url="https://gіthub.com/mcp", headers={"A": "a\u200db"})  # noqa: RUF001 - that is it
+    done = at_terminal("tools", "-s", "it", typed=[(ALLOW, "n\n")])
+    assert "  (in ASCII: https://g\\u0456thub.com/mcp)\n" in done.out
+    assert "  (in ASCII: with A: a\\u200db)\n" in done.out
+
+
+def test_a_folder_with_a_strange_name_fakes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a\n  ls\n"
+    (folder / ".vscode").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    configure(folder)
+    done = at_terminal("tools", "-s", "it", typed=[(ALLOW, "n\n")])
+    assert done.out.startswith(f"{tmp_path}/a\\n  ls\\n/.vscode/mcp.json, a file of this project")
+
+
+def test_the_variables_of_a_file_are_shown_without_secrets(project: Path) -> None:
+    (project / ".env").write_text("KEY=hunter2\nDB=postgres://me:hunter2@host/x\nPATH=./bin\n")
+    configure(project, envFile=".env")
+    done = at_terminal("tools", "-s", "it", typed=[(ALLOW, "n\n")])
+    assert "  with the variables in .env\n    KEY: ***\n    DB: postgres://***@host/x\n    PATH: ./bin\n" in done.out
+
+
+def test_what_changes_while_somebody_reads_is_not_agreed_to(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / ".env").write_text("A=1")
+    configure(project, envFile=".env")
+    entry = discover_config()["it"]
+
+    def confirm(*_: Any, **__: Any) -> bool:
+        (project / ".env").write_text("LD_PRELOAD=./evil.so")
+        return True
+
+    monkeypatch.setattr(consent, "is_terminal", lambda: True)
+    monkeypatch.setattr(click, "confirm", confirm)
+    monkeypatch.setattr(asking, "forget_typed", lambda: None)
+    with pytest.raises(NotTrusted):
+        settle(entry).connect_arguments()
+    (project / ".env").write_text("A=1")
+    assert entry.connect_arguments()[1]["env"] == {"A": "1"}
+
+
+def test_what_was_typed_before_the_question_is_no_answer(project: Path) -> None:
+    configure(project)
+    early = "import select, sys; sys.stderr.write('typing'); sys.stderr.flush(); select.select([0], [], [], 60)"
+    (project / "sitecustomize.py").write_text(early)
+    done = on_terminal("tools", "-s", "it", typed=[("typing", "y\n"), (ALLOW, "n\n")], env={"PYTHONPATH": str(project)})
+    assert done.code == 2
 
 
 def test_without_a_terminal_it_is_refused_with_what_to_do(project: Path) -> None:
@@ -146,9 +209,12 @@ def test_inputs_are_asked_for(project: Path) -> None:
     inputs = [
         {"id": "a", "type": "promptString", "description": "Your \x1b[2Jkey", "password": True},
         {"id": "b", "type": "pickString", "options": ["x", "y"], "default": "y"},
+        {"id": "c", "default": "\x1b]0;c\x07"},
+        {"id": "d", "options": ["\x1b]0;d\x07"]},
     ]
-    configure(project, inputs, env={"A": "${input:a}", "B": "${input:b}"})
+    configure(project, inputs, env={"A": "${input:a}", "B": "${input:b}", "C": "${input:c}", "D": "${input:d}"})
     typed = [("Your \\x1b[2Jkey: ", "hunter2\n"), ("b (x, y) [y]: ", "z\n"), ("b (x, y) [y]: ", "\n")]
+    typed += [("c [\\x1b]0;c\\x07]: ", "\n"), ("d (\\x1b]0;d\\x07): ", "z\n"), ("d (", "\x1b]0;d\x07\n")]
     done = at_terminal("call", "variables", "-s", "it", typed=[(ALLOW, "y\n"), *typed])
     assert done.code == 0
     assert "A=hunter2 B=y" in done.out
@@ -191,6 +257,33 @@ def test_addresses_and_whole_environments_are_settled(project: Path, answers: li
     assert settle(discover_config()["it"]).connect_arguments() == ("http://x", {"headers": {"A": "b"}})
 
 
+def test_what_is_long_is_to_be_read(project: Path, answers: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    (project / ".env").write_text("".join(f"A{number}=ü\n" for number in range(20)))
+    configure(project, envFile=".env")
+    answers += [True]
+    settle(discover_config()["it"])
+    assert "  That was much, 43 lines: scroll up, and read all of it.\n" in capsys.readouterr().err
+
+
+def test_what_is_asked_is_cleaned(project: Path, answers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def prompt(text: str, **_: Any) -> str:
+        asked.append(text)
+        return "x"
+
+    monkeypatch.setattr(click, "prompt", prompt)
+    inputs: list[dict[str, Any]] = [
+        {"id": "a", "options": ["\x1b"] * 40},
+        {"id": "b", "default": "\x1b"},
+        {"id": "c", "default": "secret", "password": True},
+    ]
+    configure(project, inputs, args=["${input:a}${input:b}${input:c}"])
+    answers += [True]
+    settle(discover_config()["it"])
+    assert asked == ["a (" + "\\x1b, " * 30 + "…)", "b [\\x1b]", "c"]
+
+
 def test_nobody_is_asked_without_a_terminal(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consent, "is_terminal", lambda: False)
     configure(project, [{"id": "a", "options": ["x"]}], env={"A": "${input:a}"})
@@ -199,3 +292,10 @@ def test_nobody_is_asked_without_a_terminal(project: Path, monkeypatch: pytest.M
     with pytest.raises(NotTrusted):
         settle(entry).connect_arguments()
     assert settle(entry, yes=True) == entry.consented()
+
+
+def test_the_users_own_are_not_asked_about(home: Path) -> None:
+    (home / ".cursor").mkdir()
+    (home / ".cursor" / "mcp.json").write_text('{"mcpServers": {"mine": {"command": "x"}}}')
+    entry = discover_config()["mine"]
+    assert settle(entry) == entry

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import resource
+import signal
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from mcpipe.cli import output
-from mcpipe.cli.content import Shelf, plain, print_contents, print_messages, print_result, say_failure
+from mcpipe.cli.content import Shelf, end_line, plain, print_contents, print_messages, print_result, say_failure
 from mcpipe.errors import DecodeError, UsageError
 from mcpipe.types.content import (
     AudioContent,
@@ -176,13 +178,64 @@ def test_bytes_go_to_new_files(folder: Path, capsys: pytest.CaptureFixture[str])
         (".hidden", "hidden-1.png"),
         ("a b\x1b/c", "a-b--c-1.png"),
         ("//", "content-1.png"),
-        ("x" * 300, f"{'x' * 60}-1.png"),
+        ("x" * 300, f"{'x' * 120}-1.png"),
         ("été", "été-1.png"),
+        ("漢" * 300, f"{'漢' * 40}-1.png"),
+        ("a\u3164b", "a-b-1.png"),
     ],
 )
 def test_a_name_from_a_server_stays_in_the_folder(tool: str, file: str, folder: Path) -> None:
     print_result(result(image()), Shelf(None, tool))
     assert names(folder) == [file]
+
+
+@pytest.mark.parametrize(
+    ("uri", "mime_type", "file"),
+    [
+        ("file:///json.py", None, "tool-json.bin"),
+        ("file:///conftest.py", "text/x-python", "tool-conftest.bin"),
+        ("file:///GNUmakefile", "text/plain", "tool-GNUmakefile.txt"),
+        ("file:///package.json", "application/json", "tool-package.json"),
+        ("file:///.bashrc", None, "tool-bashrc.bin"),
+        ("file:///Chart.PNG", "application/x-sh", "Chart.PNG"),
+        ("x:/" + "é" * 300 + ".exe", None, f"tool-{'é' * 60}.bin"),
+    ],
+)
+def test_no_server_gives_a_name_that_a_program_looks_for(
+    uri: str, mime_type: str | None, file: str, folder: Path
+) -> None:
+    blob = b64encode(b"import os").decode()
+    given = result(EmbeddedResource(ResourceContents(uri, mime_type=mime_type, blob=blob)))
+    print_result(given, Shelf(None, "tool"))
+    assert names(folder) == [file]
+    # Where the user wants to have it, it has its name.
+    (folder / "there").mkdir()
+    print_result(given, Shelf("there", "tool"))
+    ((there,),) = [names(folder / "there")]
+    assert there.startswith(uri.rpartition("/")[2].strip(".")[:10])
+
+
+def test_nobody_gets_hundreds_of_files_unasked(folder: Path) -> None:
+    many = result(*[image()] * 150)
+    with pytest.raises(UsageError, match="There are more than 100 files: give a folder for them, with --output FOLDER"):
+        print_result(many, Shelf(None, "tool"))
+    assert len(names(folder)) == 100
+    (folder / "there").mkdir()
+    print_result(many, Shelf("there", "tool"))
+    assert len(names(folder / "there")) == 150
+
+
+def test_half_a_file_is_not_left(folder: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))  # as if the disk were full
+    try:
+        with pytest.raises(UsageError, match=r"tool-1.png cannot be written: File too large\."):
+            print_result(result(image(b"x" * 5000)), Shelf(None, "tool"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+    assert names(folder) == []
 
 
 def test_the_user_can_say_where(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -299,3 +352,11 @@ def test_otherwise_pictures_are_saved(
 
 def test_json_is_one_document() -> None:
     assert json.loads(json.dumps(plain(result("a")))) == {"content": [{"type": "text", "text": "a"}]}
+
+
+def test_what_comes_next_can_begin_on_a_line_of_its_own(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    for text in ("one", "two\n", "three"):
+        print_contents([ResourceContents("a://b", text=text)], Shelf(None, "resource"))
+        end_line()
+    end_line()
+    assert capsysbinary.readouterr().out == b"one\ntwo\nthree\n"

@@ -179,6 +179,46 @@ def test_what_is_written_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch) 
     os.close(writing)
 
 
+def test_news_that_come_while_others_are_written_do_not_lead_deeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_terminal(monkeypatch)
+    lines = Lines()
+    lines.is_open = True
+    drawn: list[bytes] = []
+
+    def write(_: int, data: bytes) -> None:
+        drawn.append(data)
+        if len(drawn) < 2000:
+            lines._above.put((1, b"more"))
+        lines._redraw(0, None)  # as the next signal does
+
+    monkeypatch.setattr(lines_module, "_write", write)
+    lines._above.put((1, b"news"))
+    lines._redraw(0, None)
+    assert drawn == [b"\r\x1b[K", b"news", b"more", b"> call fore"[2:]]
+    assert not lines._is_drawing
+
+
+def test_who_has_too_much_to_say_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_terminal(monkeypatch)
+    lines = Lines()
+    lines.is_open = True
+    monkeypatch.setattr(lines_module, "_wake", lambda: None)
+    monkeypatch.setattr(lines_module, "_MOST_WAITING", 2)
+
+    def talk() -> None:
+        for _ in range(3):
+            lines.put_above(1, "x")
+
+    talker = threading.Thread(target=talk)
+    talker.start()
+    while lines._above.qsize() < 2:
+        pass
+    assert talker.is_alive()
+    lines._above.get()
+    talker.join(60)
+    assert lines._above.qsize() == 2
+
+
 @pytest.mark.parametrize(("cause", "raised"), [(KeyboardInterrupt, KeyboardInterrupt), (ValueError, SystemError)])
 def test_ctrl_c_and_news_at_once_are_a_ctrl_c(
     monkeypatch: pytest.MonkeyPatch, cause: type[BaseException], raised: type[BaseException]

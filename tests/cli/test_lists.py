@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from mcpipe.cli.lists import find
 from mcpipe.errors import UsageError
-from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, here
+from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, here, on_terminal
+
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def lists(mode: str) -> list[str]:
@@ -42,6 +46,17 @@ def test_a_tool_s_arguments_are_a_table() -> None:
     assert here("tools", "--schema", "second", *LEGACY).out.startswith("second(a)\n\nARGUMENT")
 
 
+def test_arguments_are_no_table_where_that_would_be_broken_words() -> None:
+    done = on_terminal("tools", "--schema", "forecast", "--no-color", *WEATHER, columns=40)
+    lines = [line.rstrip() for line in _STYLE.sub("", done.out).splitlines()]
+    assert lines[3:] == [
+        "city  string, required. The name of a",
+        "      city.",
+        "days  integer, 3 if left out. How many",
+        "      days, up to three.",
+    ]
+
+
 def test_a_tool_s_schema_can_be_had_as_it_is() -> None:
     assert here("tools", "--schema", "second", "--json", *LEGACY).json == {
         "type": "object",
@@ -67,9 +82,7 @@ def test_prompts_are_a_table() -> None:
 
 def test_a_prompt_s_arguments_are_a_table() -> None:
     done = here("prompts", "--schema", "plan", *WEATHER)
-    assert done.out == (
-        "plan(city)\nPlan a day.\n\nARGUMENT  TYPE    REQUIRED  DEFAULT  DESCRIPTION\ncity      string  yes\n"
-    )
+    assert done.out == ("plan(city)\nPlan a day.\n\nARGUMENT  TYPE    REQUIRED\ncity      string  yes\n")
     assert here("prompts", "--schema", "plan", "--json", *WEATHER).json == [{"name": "city", "required": True}]
 
 
@@ -113,3 +126,10 @@ def test_a_name_that_is_not_there_is_told_its_neighbours() -> None:
         find([], "x", "tool")
     with pytest.raises(UsageError, match="n18, n19 …"):
         find([{"name": f"n{number}"} for number in range(30)], "---", "tool")
+
+
+@pytest.mark.parametrize(("command", "what"), [("call", "tool"), ("prompt", "prompt")])
+def test_what_a_server_does_not_know_at_all_it_has_none_of(command: str, what: str) -> None:
+    said = f"Error: The server has no {what} 'x'. It has none at all.\n"
+    assert here(command, "x", *lists("unknown")) == (2, "", said)
+    assert "No tools today." in here("call", "x", *lists("failing")).err

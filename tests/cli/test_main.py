@@ -29,8 +29,8 @@ def test_help_is_the_same_behind_other_options(words: list[str]) -> None:
 
 def test_help_loads_none_of_the_libraries() -> None:
     program = (
-        "import sys; sys.argv = ['mcpipe', '--help']; from mcpipe.cli.main import main; main(); "
-        "print(*sys.modules, file=sys.stderr)"
+        "import atexit, sys; sys.argv = ['mcpipe', '--help']; from mcpipe.cli.main import main; "
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
     )
     done = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == OVERVIEW

@@ -15,6 +15,7 @@ from mcpipe.cli.output import (
     clean_line,
     complain,
     is_terminal,
+    json_text,
     print_json,
     print_pairs,
     print_table,
@@ -45,6 +46,7 @@ def _fresh_consoles() -> Any:
         ("\u202etxt.exe\u2069", "\\u202etxt.exe\\u2069"),
         ("\u2028\u200e\ufeff", "\\u2028\\u200e\\ufeff"),
         ("\U000e0061", "\\U000e0061"),
+        ("a\u00adb\u034fc\u3164d\u206ae\U000e0101", "a\\xadb\\u034fc\\u3164d\\u206ae\\U000e0101"),
         ("\ud83d", "\\ud83d"),
         ("[red]x[/red] :smile:", "[red]x[/red] :smile:"),
     ],
@@ -79,6 +81,43 @@ def test_json_is_one_document_and_says_the_same(capsys: pytest.CaptureFixture[st
 
     print_json([Record(EVIL), "漢字", {"a": None}])
     assert json.loads(capsys.readouterr().out) == [{"longName": EVIL}, "漢字", {"a": None}]
+
+
+def test_json_on_one_line() -> None:
+    text = json_text({"a": [EVIL, 1]})
+    assert text.isprintable()
+    assert json.loads(text) == {"a": [EVIL, 1]}
+
+
+def test_json_with_the_name_of_a_file_that_is_no_text() -> None:
+    for indent in (-1, 2):
+        assert json.loads(json_text({"file": "\udcff"}, indent=indent)) == {"file": "\udcff"}
+
+
+def test_messages_have_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x\n" * 1_000_000
+    say(long)
+    complain(long)
+    print_pairs([("a", long)])
+    for text in capsys.readouterr():
+        assert len(text) < 1_000_000
+        assert "… (1,900,000 more characters)" in text
+
+
+def test_names_in_tables_have_one_too(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["A", "B"], [("x" * 1_000_000, "y")])
+    assert len(capsys.readouterr().out) < 100_000
+
+
+def test_text_with_a_million_lines_is_no_work(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "line\n" * 1_000_000
+    print_text(text)
+    assert capsys.readouterr().out == f"{text}\n"
+
+
+def test_columns_are_aligned_by_what_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["A", "B"], [("漢字", "x"), ("abc", "y")])
+    assert capsys.readouterr().out == "A     B\n漢字  x\nabc   y\n"
 
 
 def test_a_table_that_is_piped_has_a_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,6 +183,55 @@ def test_a_terminal_gets_a_table_as_it_is(monkeypatch: pytest.MonkeyPatch) -> No
         "name  words that are",
         "      too long",
     ]
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("term", "color", "shown"),
+    [
+        ("xterm", None, "plain\n\x1b[2ma\x1b[0m\n\x1b[2mb\x1b[0m\n\x1b[33mc\x1b[0m\n"),
+        ("xterm", False, "plain\n\x1b[2ma\x1b[0m\n\x1b[2mb\x1b[0m\nc\n"),
+        ("dumb", None, "plain\na\nb\nc\n"),
+    ],
+)
+def test_styles_are_for_terminals_that_have_them(
+    term: str, color: bool | None, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr(sys, "stderr", screen := Screen())
+    set_color(color)
+    say("plain")
+    say("a\nb", style="dim")
+    say("c", style="yellow")
+    assert screen.getvalue() == shown
+
+
+def test_what_is_said_stands_above_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.live import Live
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", screen := Screen())
+    with Live("a bar", console=stderr(), auto_refresh=False, redirect_stderr=False, redirect_stdout=False) as live:
+        live.refresh()
+        say("said")
+    # The bar is taken away, and drawn again below.
+    assert "\r\x1b[2Ksaid\n" in screen.getvalue()
+    assert screen.getvalue().rindex("a bar") > screen.getvalue().index("said")
+    before = len(screen.getvalue())
+    say("later")
+    assert screen.getvalue()[before:] == "later\n"
+
+
+def test_pairs_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stdout", screen := Screen())
+    print_pairs([("a", "b")])
+    assert screen.getvalue().split() == ["a", "b"]
 
 
 # --- At a terminal ---

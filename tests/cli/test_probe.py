@@ -93,14 +93,16 @@ def test_a_revision_that_ends_the_server_is_not_offered() -> None:
 
 def test_what_is_wrong_with_lines_is_logged_for_those_who_ask() -> None:
     server = f"echo noise; exec {PYTHON} {SERVERS / 'legacy.py'}"
-    assert "A line from the server was passed over." in here("-v", "probe", "--quick", "--", "sh", "-c", server).err
+    done = here("-v", "probe", "--quick", "--", "sh", "-c", server)
+    assert "A line from the server was passed over: 'noise'." in done.err
 
 
 def test_a_list_that_fails_is_no_reason_to_fail() -> None:
     done = here("probe", "--quick", "--", PYTHON, str(SERVERS / "lists.py"), "failing")
     assert done.code == 0
     shown = pairs(done.out)
-    assert shown["has"].startswith("tools: The peer answered tools/list with error -32603: No tools today., resources:")
+    said = "tools: The server answered tools/list with error -32603: No tools today., resources:"
+    assert shown["has"].startswith(said)
     assert shown["abilities"] == "none"
 
 
@@ -141,14 +143,14 @@ def test_servers_at_addresses() -> None:
 # --- Servers that cannot be reached ---
 
 
-def failed(*words: str) -> tuple[dict[str, str], Any]:
+def failed(*words: str, code: int = 3) -> tuple[dict[str, str], Any]:
     """What is shown of a server that cannot be reached, and the same as JSON; the second line of it is blank."""
     done = here("probe", *words)
-    assert (done.code, done.out) == (3, "")
+    assert (done.code, done.out) == (code, "")
     sentence, _, rest = done.err.partition("\n\n")
     assert sentence.startswith("Error: ")
     document = here("probe", "--json", *words)
-    assert (document.code, document.err) == (3, "")
+    assert (document.code, document.err) == (code, "")
     assert document.json["reached"] is False
     return {**pairs(rest), "error": sentence.removeprefix("Error: ")}, document.json
 
@@ -180,7 +182,7 @@ def test_a_server_that_is_killed() -> None:
 
 
 def test_a_server_that_talks_of_other_things() -> None:
-    shown, report = failed("--timeout", "1", *broken("chatty"))
+    shown, report = failed("--timeout", "1", *broken("chatty"), code=5)
     assert shown["stdout"] == "2 lines that are no messages, the first: Starting up\\x1b[2J …"
     assert shown["stderr"] == "ready"
     assert shown["try"].splitlines()[0].endswith("Try: mcpipe probe -s http://127.0.0.1:3000/mcp")

@@ -86,3 +86,14 @@ def test_without_progress_nothing_is_shown(terminal: Terminal) -> None:
     with redirect_stderr(terminal), Meter("cook"):
         pass
     assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_a_long_message_leaves_room_for_the_bar(
+    columns: int, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with redirect_stderr(terminal), Meter("cook") as meter:
+        meter.show(500, 1000, "日本語 " + "and much more " * 20)
+    assert "━" in terminal.getvalue()
+    assert "500/1000" in terminal.getvalue()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.kit import LEGACY, PATIENCE, PYTHON, SERVERS, here, on_terminal
+from tests.cli.kit import LEGACY, PATIENCE, PYTHON, SERVERS, WEATHER, here, on_terminal
 from tests.cli.servers.kitchen import PNG
 
 KITCHEN = ["--", PYTHON, str(SERVERS / "kitchen.py")]
@@ -85,7 +85,7 @@ def test_a_prompt_as_json() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["plan"], "Error: It needs meal.\n\nplan(meal, guests?)\n  meal    string.\n  guests  string.\n"),
+        (["plan"], "Error: It needs meal.\n\nplan(meal, guests?)\n  meal    string, required.\n  guests  string.\n"),
         (["plan", "meals=x"], "Error: There is no argument 'meals', did you mean \"meal\"?\nIt needs meal.\n"),
         (["plans"], "Error: The server has no prompt 'plans'. Did you mean plan?\n"),
         (["plan", "x"], "Error: 'x' is not an argument: write key=value"),
@@ -136,3 +136,17 @@ def test_a_server_that_cannot_complete() -> None:
     done = here("complete", "plan", "meal=", *LEGACY)
     assert (done.code, done.out) == (4, "")
     assert "Method not found" in done.err
+
+
+def test_a_template_is_filled_in() -> None:
+    template = "weather://{city}/today"
+    assert here("read", template, "city=Oslo", *WEATHER) == (0, "snow", "")
+    for words, said in {
+        ("read", template): f"The URI template '{template}' needs a value for city.",
+        ("read", template, "city=Oslo", "x=y"): "has no place for these values",
+        ("read", "weather://Oslo/today", "city=Oslo"): "has no place for these values",
+        ("read", template, "city"): "'city' is not an argument: write key=value.",
+    }.items():
+        done = here(*words, *WEATHER)
+        assert (done.code, done.out) == (2, "")
+        assert said in done.err

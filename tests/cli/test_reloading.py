@@ -259,6 +259,25 @@ def test_a_file_that_is_gone_may_come_back(tmp_path: Path) -> None:
     assert files.changed() == str(file)
 
 
+@pytest.mark.usefixtures("own_modules")
+def test_a_file_that_became_something_else_may_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "serves.py"
+    file.write_text("x = 1\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    files = Files(file)
+    __import__("serves")
+    assert files.changed() is None
+    file.unlink()
+    file.mkdir()
+    assert files.changed() is None
+    file.rmdir()
+    file.symlink_to(file)  # which leads nowhere
+    assert files.changed() is None
+    file.unlink()
+    file.write_text("x = 10\n", encoding="utf-8")
+    assert files.changed() == str(file)
+
+
 def test_all_neighbours_count_when_it_matters(tmp_path: Path) -> None:
     file, other = tmp_path / "serves.py", tmp_path / "other.py"
     for path in (file, other):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from mcpipe.cli.app import cli
 from mcpipe.cli.running import GlobalOptions
 from mcpipe.cli.serving import Serving, serve
 from mcpipe.errors import UsageError
-from tests.cli.kit import PATIENCE, PYTHON, here, mcpipe
+from tests.cli.kit import PATIENCE, PYTHON, here, mcpipe, on_terminal
 from tests.cli.reading import Watched
 from tests.server.harness import lines, standard_streams, text_of
 
@@ -74,6 +75,24 @@ def logging_kept() -> Iterator[None]:
 def test_serve_runs_the_server_of_a_file_and_keeps_its_output_clean(file: str) -> None:
     (answer,) = invoke(f"{file}:server")
     assert text_of(answer["result"]) == "sun in Oslo"
+
+
+def test_at_a_terminal_it_says_what_it_waits_for(tmp_path: Path) -> None:
+    (tmp_path / "town.py").write_text(FILE, encoding="utf-8")
+    typed = [("Ctrl-C ends it.", "hello\n"), ("-32700", "\x03")]
+    done = on_terminal("serve", "town.py:server", typed=typed, cwd=tmp_path)
+    assert done.code == 0
+    assert "a client that has started it: mcpipe tools -- mcpipe serve town.py:server." in done.out
+
+
+def test_it_says_so_to_nobody_else(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    invoke(f"{file}:server")
+    assert "waits for messages" not in capsys.readouterr().err
+    monkeypatch.setattr(os, "isatty", lambda descriptor: descriptor == 0)
+    invoke(f"{file}:server")
+    assert "waits for messages" in capsys.readouterr().err
 
 
 def test_serve_traces_if_it_is_asked_to(file: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -210,6 +229,13 @@ def test_tokens_and_addresses_are_read_before_anything_is_served(tmp_path: Path,
     (tmp_path / "tokens").write_text("of-alice\n", encoding="utf-8")
     done = here("serve", f"{file}:server", "--http", ":0", "--tcp", "x", "--token-file", str(tmp_path / "tokens"))
     assert (done.code, "needs a port" in done.err) == (2, True)
+
+
+def test_an_address_that_cannot_be_had(tmp_path: Path, file: str) -> None:
+    done = here("serve", f"{file}:server", "--unix", str(tmp_path / "nowhere" / "x.sock"))
+    assert done.code == 3
+    assert "x.sock" in done.err
+    assert "Traceback" not in done.err
 
 
 def test_a_change_of_the_file_is_for_reloading(file: str, monkeypatch: pytest.MonkeyPatch) -> None:

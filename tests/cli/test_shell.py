@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import stat
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -46,6 +48,11 @@ def piped(monkeypatch: pytest.MonkeyPatch, *lines: str, server: list[str] = WEAT
 def test_commands_come_through_a_pipe() -> None:
     done = mcpipe("shell", *WEATHER, stdin="call forecast city=Oslo\n\n# a note\nread weather://Oslo/today\n")
     assert done == (0, '["snow","sun","snow"]\nsnow', "")
+
+
+def test_each_answer_has_lines_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = piped(monkeypatch, "read weather://Oslo/today", "read weather://Rome/today", "call forecast city=Oslo")
+    assert done == (0, 'snow\nsun\n["snow","sun","snow"]\n', "")
 
 
 def test_the_exit_code_is_that_of_the_last_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,6 +162,15 @@ def test_listening_goes_on_beside_all_else(monkeypatch: pytest.MonkeyPatch) -> N
     assert "Nothing with the number 1 listens." in done.err
     assert done.out.count("The resource changing://now changed.\n") == 3
     assert "The list of tools changed.\n" in done.out
+
+
+def test_nothing_is_listened_to_that_the_server_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ["--", PYTHON, str(SERVERS / "partial.py"), "nothing"]
+    done = piped(monkeypatch, "listen --prompts", "unlisten 1", server=server)
+    assert done.err == (
+        "Error: The server does not tell about changes of prompts: there is nothing to listen to.\n"
+        "Error: Nothing with the number 1 listens.\n"
+    )
 
 
 def test_listening_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +290,7 @@ def test_no_history_is_kept_if_that_is_not_wanted(home: Path) -> None:
         typed=[("weather> ", "ping\n"), ("answered", ""), ("weather> ", "\x1b[A\n"), ("answered", "exit\n")],
     )
     assert done.code == 0
-    assert not (home / "state").exists()
+    assert not (home / "state" / "mcpipe" / "shell_history").exists()
 
 
 def test_tab_completes() -> None:
@@ -371,3 +387,33 @@ def test_the_examples_work(tmp_path: Path) -> None:
     done = on_terminal("shell", *WEATHER, typed=[("weather> ", "exit\n")], cwd=ROOT / "examples")
     assert done.code == 0
     assert "echo 'call forecast city=Oslo' | mcpipe shell -- python weather.py" in here("shell", "--help").out
+
+
+# --- Signals ---
+
+
+def test_a_signal_that_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """See tests/attacks/test_terminals.py for what it does to a terminal."""
+    for end, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)):
+
+        def use(self: Session, lines: object, end: signal.Signals = end) -> int:
+            signal.raise_signal(end)
+            return 0
+
+        monkeypatch.setattr(Session, "use", use)
+        assert piped(monkeypatch).code == code
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr(Session, "use", lambda *_: next(_hung_up()))
+        assert piped(monkeypatch).code == 7
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def _hung_up() -> Iterator[int]:
+    signal.raise_signal(signal.SIGHUP)
+    yield 7

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import socket
+from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -50,14 +52,13 @@ def test_a_command_behind_the_dashes_is_the_server_s() -> None:
     assert (words, own) == (("a", "b=c"), "x")
     assert found.place == ["npx", "-y", "pkg", "--", "--own", "y z"]
     assert found.title == "npx -y pkg -- --own 'y z'"
-    assert found.words == ["--", *found.place]
     assert found.is_started
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:8000/mcp", "unix:/x.sock", "tcp://localhost:7000", "HTTPS://x"])
 def test_an_address_is_a_server(address: str) -> None:
     found = target("-s", address)
-    assert (found.place, found.title, found.words) == (address, address, ["-s", address])
+    assert (found.place, found.title) == (address, address)
     assert not found.is_started
     assert "stderr" not in found.options
 
@@ -78,7 +79,7 @@ def test_a_name_is_looked_up(tmp_path: Path) -> None:
     found = target("-s", "old", "--config", str(file), "-e", "B=3", "--inherit-env", "X")
     assert found.options["env"] == {"A": "1", "B": "3"}
     assert "X" in found.options["inherit_env"]
-    assert (found.title, found.words, found.is_started) == ("old", ["-s", "old"], True)
+    assert (found.title, found.is_started) == ("old", True)
 
 
 def test_without_a_server_the_three_ways_are_shown() -> None:
@@ -129,6 +130,7 @@ def test_options_become_those_of_connect(tmp_path: Path) -> None:
     )
     waits = found.options.pop("waits")
     assert waits.patience == 2.5
+    assert found.options.pop("era_memory").endswith("/mcpipe/eras.json")
     assert found.options == {
         "headers": {"X-A": "b:c", "X-D": "e"},
         "token": "abc",
@@ -138,6 +140,7 @@ def test_options_become_those_of_connect(tmp_path: Path) -> None:
         "restart": False,
     }
     found = target("-e", "A=b=c", "-e", "D=", "--inherit-env", "X", "--cwd", "/", "-q", "--", "cmd")
+    del found.options["era_memory"]
     assert found.options == {"env": {"A": "b=c", "D": ""}, "inherit_env": ("X",), "cwd": "/", "stderr": "capture"}
 
 
@@ -175,8 +178,11 @@ def test_a_token_file_has_one_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-e", "A=b", "-s", "tcp://127.0.0.1:1"], "are for a server that is started"),
-        (["--header", "A:b", *LEGACY], "are for a server with an http://"),
+        (
+            ["-e", "A=b", "-s", "tcp://127.0.0.1:1"],
+            "Error: --env is for a server that is started, and this is the address of one.",
+        ),
+        (["--header", "A:b", *LEGACY], "Error: --header is for a server with an http:// or https:// address."),
         (["--revision", "2025", *LEGACY], "There is no protocol revision '2025'."),
         (["--cwd", "/nothing/of/this/name", *LEGACY], "/nothing/of/this/name"),
     ],
@@ -225,3 +231,41 @@ def test_a_command_is_a_command() -> None:
     assert isinstance(look, ServerCommand)
     assert look.name == "look"
     assert shlex.split(target("--", "a b").title) == ["a b"]
+
+
+def test_the_era_of_a_server_is_remembered_for_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert '"method":"server/discover"' in here("ping", "--trace", *LEGACY).err
+    assert '"method":"server/discover"' not in here("ping", "--trace", *LEGACY).err
+    # A probe finds out anew.
+    assert "server/discover with error" in here("probe", "--quick", *LEGACY).out
+    # Where nothing can be kept, nothing is.
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    done = here("ping", "--trace", *LEGACY)
+    assert '"method":"server/discover"' in done.err
+    assert "cannot be" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("server", "meant"),
+    [
+        ("127.0.0.1:8000", "http://127.0.0.1:8000/mcp, or tcp://127.0.0.1:8000"),
+        ("localhost:8000/mcp", "http://localhost:8000/mcp"),
+    ],
+)
+def test_an_address_without_its_scheme_is_recognised(server: str, meant: str) -> None:
+    assert refusal("-s", server) == f"{server!r} is no name of a server. If it is an address, write {meant}."
+
+
+def test_a_socket_is_recognised() -> None:
+    with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{folder}/s")
+        with chdir(folder):
+            assert refusal("-s", "s").endswith("If it is an address, write unix:s.")
+
+
+def test_the_three_ways_are_those_of_the_command() -> None:
+    assert "  mcpipe call TOOL -- python weather.py " in here("call", "x").err
+    assert "  mcpipe read URI -s weather " in here("read", "x:y").err

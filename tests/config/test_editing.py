@@ -113,7 +113,9 @@ def test_servers_that_are_wrong(raw: dict[str, Any]) -> None:
 
 def test_a_server_that_is_not_there() -> None:
     add_server("it", X)
-    with pytest.raises(UnknownServer, match=r"There is no server 'other' in the config files\. There are: it\."):
+    with pytest.raises(
+        UnknownServer, match=r"There is no server 'other' in ~/.config/mcpipe/servers.json\. There are: it\."
+    ):
         remove_server("other")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -191,3 +192,44 @@ def test_consent_is_for_a_server_as_it_is(project: Path, monkeypatch: pytest.Mon
     assert msgspec.structs.replace(one, name="other").digest() != digest
     assert msgspec.structs.replace(one, source="/other/.mcp.json").digest() != digest
     assert found(project, dict(reversed(raw.items()))).digest() == digest
+
+
+def test_a_file_with_variables_that_changes_at_the_last_moment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project / ".env", "A=1")
+    one = found(project, {**COMMAND, "envFile": ".env"})
+    remember(one.digest(), name=one.name, source=one.source)
+    assert one.connect_arguments()[1]["env"] == {"A": "1"}
+    usable = ServerEntry.usable
+
+    def late(self: ServerEntry) -> Any:
+        write(project / ".env", "LD_PRELOAD=evil.so")
+        return usable(self)
+
+    monkeypatch.setattr(ServerEntry, "usable", late)
+    with pytest.raises(NotTrusted):
+        one.connect_arguments()
+
+
+def test_what_to_type_is_quoted(project: Path) -> None:
+    write(project / ".mcp.json", {"mcpServers": {"a; rm x": COMMAND}})
+    with pytest.raises(NotTrusted, match="mcpipe probe -s 'a; rm x'"):
+        discover_config()["a; rm x"].connect_arguments()
+
+
+def test_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    folder.mkdir()
+    write(folder / ".mcp.json", {"mcpServers": {"it": COMMAND}})
+    one = discover_config(folder)["it"]
+    assert not one.is_allowed()
+    remember(one.digest(), name=one.name, source=one.source)
+    assert one.is_allowed()
+
+
+def test_values_that_are_too_deep_to_be_told(project: Path) -> None:
+    one = found(project, COMMAND)
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        msgspec.structs.replace(one, raw={"x": deep}).digest()

@@ -92,6 +92,13 @@ def test_an_open_brace_is_told(text: str) -> None:
         expander().expand(text)
 
 
+def test_defaults_within_defaults_have_an_end() -> None:
+    assert expander().expand("${GONE:-" * 10 + "x" + "}" * 10) == "x"
+    for count in (11, 100_000):
+        with pytest.raises(UnknownVariable, match="more than 10 variables within each other"):
+            expander().expand("${GONE:-" * count + "x" + "}" * count)
+
+
 @given(st.text().filter(lambda text: "${" not in text))
 def test_all_other_text_stays(text: str) -> None:
     assert expander().expand(text) == text

@@ -57,6 +57,13 @@ def test_comments_and_commas_change_nothing(value: object) -> None:
         (b'{"a": NaN}', "In f: it is not valid JSON: invalid character (byte 6)."),
         (b"[" * 100_000, "In f: its values are nested too deeply."),
         (b"[" * 100_000 + b"//", "In f: its values are nested too deeply."),
+        (b"[" + b"1" * 5000 + b"]", "In f: it is not valid JSON: integer value out of range - at `$[0]`."),
+        (b"[" + b"1" * 5000 + b", ?]", "In f: it is not valid JSON: integer value out of range - at `$[0]`."),
+        # To look for the end of each string that begins in here would take days.
+        (b"[x" + b'\\"' * 500_000, "In f: it is not valid JSON: expecting value in line 1, column 2."),
+        (b"[x" + b'"\\' * 500_000, "In f: it is not valid JSON: expecting value in line 1, column 2."),
+        (b"[x" + b"/*" * 500_000, "In f: it is not valid JSON: expecting value in line 1, column 2."),
+        (b"[x" + b", " * 500_000, "In f: it is not valid JSON: expecting value in line 1, column 2."),
     ],
 )
 def test_mistakes_are_told_with_their_place(data: bytes, said: str) -> None:

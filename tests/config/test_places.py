@@ -66,6 +66,15 @@ def test_other_systems_and_moved_folders(home: Path, project: Path, monkeypatch:
     assert "/copilot/mcp-config.json" in paths
 
 
+def test_a_relative_folder_could_be_a_projects(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", ".")
+    monkeypatch.setenv("COPILOT_HOME", "x")
+    paths = [place.path for place in places(str(project))]
+    assert f"{home}/.claude.json" in paths
+    assert f"{home}/.copilot/mcp-config.json" in paths
+    assert all(path.startswith("/") for path in paths)
+
+
 @pytest.mark.parametrize("file", [".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json", ".gemini/settings.json", ".git"])
 def test_the_project_is_the_nearest_folder_with_a_file(project: Path, file: str) -> None:
     below = project / "src" / "deep"

@@ -31,7 +31,7 @@ def advice(
     error: McpipeError, *, command: Sequence[str] | None, garbage: Sequence[str], stderr: Sequence[str]
 ) -> list[str]:
     """What to try, the likeliest first. ``command`` is None for a server at an address."""
-    hints = _of_command(error, command, garbage, stderr) if command else _of_address(error)
+    hints = _of_command(error, command, garbage, stderr) if command else _of_address(error, garbage)
     return list(dict.fromkeys(hints))
 
 
@@ -41,7 +41,9 @@ def _of_command(
     said = "\n".join((*garbage, *stderr))
     program = command[0].rpartition("/")[2]
     if "could not be started" in str(error):
-        if f"there is no {command[0]!r} in the PATH" in str(error):
+        if program.endswith(".py"):
+            yield f"A Python file is started with its interpreter: python {command[0]}"
+        elif f"there is no {command[0]!r} in the PATH" in str(error):
             yield _BRINGS.get(program, "Is it installed? Give its whole path, or add its folder to PATH.")
         return
     if missing := _NO_MODULE.search(said):
@@ -50,7 +52,8 @@ def _of_command(
         yield f"It names an address, and may not speak over stdio. Try: mcpipe probe -s {address[0]}"
     if garbage:
         yield "Stdout is for messages only: let the server write everything else to stderr."
-    if names := [name for line in stderr if _ABOUT_VARIABLES.search(line) for name in _VARIABLE.findall(line)]:
+    about = [line for line in stderr if _ABOUT_VARIABLES.search(line)]
+    if names := [name for line in about for name in _VARIABLE.findall(line)]:
         yield f"A server gets few of your variables. Pass this one on: --inherit-env {names[0]}"
     if isinstance(error, ServerExited):
         if error.exit_code == 0:
@@ -59,14 +62,16 @@ def _of_command(
             yield "It said nothing: run the command by itself to see what happens."
     else:
         yield "Does it need longer? Allow more with --timeout SECONDS."
-    if "://" not in said and not names and isinstance(error, ServerExited) and error.exit_code:
+    if isinstance(error, ServerExited) and error.exit_code and not names and (about or not stderr):
         yield "A server gets few of your variables: pass more on with --inherit-env NAME or -e NAME=VALUE."
 
 
-def _of_address(error: McpipeError) -> Iterator[str]:
+def _of_address(error: McpipeError, garbage: Sequence[str]) -> Iterator[str]:
     said = str(error)
     status = _STATUS.search(said)
-    if status is None:
+    if garbage and garbage[0].startswith("HTTP/"):
+        yield "It speaks HTTP: give its address as http://…"
+    elif status is None:
         yield (
             "Trust its certificate with --ca-file FILE."
             if "certificate" in said

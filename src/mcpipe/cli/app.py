@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mcpipe.cli.overview import COMMANDS, OVERVIEW
-from mcpipe.cli.running import BROKEN_PIPE, GlobalOptions
+from mcpipe.cli.running import GlobalOptions
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -56,18 +54,6 @@ class LazyGroup(click.Group):
 
         return [*commands(incomplete), *click.Command.shell_complete(self, ctx, incomplete)]
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. If nobody reads what it prints any more, it ends without a word, as every program does."""
-        try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # What is still buffered goes nowhere, and the interpreter does not complain about it when it ends.
-            with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
-                os.dup2(nowhere.fileno(), sys.stdout.fileno())
-            return BROKEN_PIPE
-        return result
-
     def get_help(self, ctx: click.Context) -> str:
         """The text that is there already."""
         return OVERVIEW.rstrip()
@@ -111,7 +97,6 @@ def remember_globals(
     options.log_file = log_file or options.log_file
     options.config = config or options.config
     if no_color:
-        options.color = False
         set_color(False)
 
 

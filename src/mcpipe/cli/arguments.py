@@ -75,7 +75,7 @@ def read_arguments(
     whole = View(schema if checked else {})
     mistakes = fill(arguments, pairs, whole)
     if checked:
-        mistakes += [str(_Unknown(name, whole)) for name in arguments if whole.part(name) is None]
+        mistakes += [str(_unknown(name, whole)) for name in arguments if whole.part(name) is None]
         wrong = {said.partition(" ")[0] for said in mistakes}
         lacking = [name for name in _lacking(arguments, whole) if name not in wrong]
         mistakes += [f"It needs {', '.join(lacking)}."] if lacking else []
@@ -91,7 +91,7 @@ def fill(arguments: dict[str, Any], pairs: Iterable[Pair], whole: View) -> list[
     for pair in pairs:
         try:
             path, view = _locate(pair.key, whole)
-        except _Unknown as mistake:
+        except UsageError as mistake:
             mistakes.append(str(mistake))
         else:
             given.setdefault(path, (view, []))[1].append(pair)
@@ -107,12 +107,8 @@ def signature(name: str, schema: Any) -> str:
     """What a tool, a prompt or a form takes, in several lines: how to call it, and each of its arguments."""
     fields = fields_of(schema)
     width = min(max((len(field.name) for field in fields), default=0), 30)
-    lines = [clean_line(signature_of(name, schema), _MAX_LINE)]
-    for field in fields:
-        default = f", {field.default} if left out" if field.default and not field.is_required else ""
-        kind = f"{field.kind}{default}. {field.description}".rstrip(" .")
-        lines.append(f"  {clean_line(field.name, 80):{width}}  {clean_line(kind, _MAX_LINE)}.")
-    return "\n".join(lines)
+    lines = [f"  {clean_line(field.name, 80):{width}}  {clean_line(field.words, _MAX_LINE)}" for field in fields]
+    return "\n".join([clean_line(signature_of(name, schema), _MAX_LINE), *lines])
 
 
 def prompt_schema(arguments: Sequence[Any] | None) -> dict[str, Any]:
@@ -129,27 +125,28 @@ def prompt_schema(arguments: Sequence[Any] | None) -> dict[str, Any]:
 # --- Where an argument belongs ---
 
 
-class _Unknown(UsageError):
-    """There is no such argument."""
-
-    def __init__(self, name: str, view: View) -> None:
-        said = f"There is no argument {name!r}{closest(name.rpartition('.')[2], view.names[:_MAX_NAMES])}"
-        super().__init__(said if said.endswith("?") else f"{said}.")
+def _unknown(name: str, view: View) -> UsageError:
+    said = f"There is no argument {name!r}{closest(name.rpartition('.')[2], view.names[:_MAX_NAMES])}"
+    return UsageError(said if said.endswith("?") else f"{said}.")
 
 
 def _locate(key: str, whole: View) -> tuple[tuple[str, ...], View]:
-    """The way into the arguments that the key means, and what the value there has to be."""
+    """The way into the arguments that a key means, and what the value there has to be; UsageError if there is none."""
     path: list[str] = []
     view, rest = whole, key
-    while rest:
+    while True:
         name = _longest_name(rest, view)
         found = view.part(name)
         if found is None:
-            raise _Unknown(".".join([*path, name]), view)
+            raise _unknown(".".join([*path, name]), view)
         path.append(name)
         rest = rest[len(name) + 1 :]
-        view = found if not rest else next((one for one in found.options if one.type in ("object", "any")), found)
-    return tuple(path), view
+        if not rest:
+            return tuple(path), found
+        inner = next((one for one in found.options if one.type in ("object", "any")), None)
+        if inner is None:
+            raise UsageError(f"There is no argument {key!r}: {'.'.join(path)} has to be {found.words}.")
+        view = inner
 
 
 def _longest_name(key: str, view: View) -> str:
@@ -186,9 +183,14 @@ def _lacking(value: dict[str, Any], view: View, place: str = "") -> Iterator[str
 
 
 def _value(group: list[Pair], view: View) -> Any:
-    if len(group) == 1:
-        return _single(group[0], view)
     items = next((option.items for option in view.options if option.type == "array"), None)
+    if len(group) == 1:
+        try:
+            return _single(group[0], view)
+        except BadText as mistake:
+            if items is None:
+                raise
+            raise BadText(f"{mistake}: give it once for each item, or as JSON") from None
     if items is None and not any(option.type == "any" for option in view.options):
         raise BadText(f"is given {len(group)} times, and takes one value: {view.words}")
     return [_single(pair, items or View({})) for pair in group]

@@ -26,7 +26,7 @@ from mcpipe.types.error_data import UrlElicitationRequiredData
 from mcpipe.types.reading import read
 from mcpipe.wire.messages import MISSING_CAPABILITY, URL_ELICITATION_REQUIRED
 
-__all__ = ["Asker", "ReadLine", "asking_options", "read_line"]
+__all__ = ["Asker", "ReadLine", "asking_options", "forget_typed", "read_line"]
 
 _T = TypeVar("_T")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -35,8 +35,11 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 ReadLine: TypeAlias = Callable[[str], Awaitable[str]]
 
 _DECLINE, _CANCEL = "!decline", "!cancel"
-#: Choices that are shown.
+#: Choices that are shown, and characters of what a server asks.
 _MAX_CHOICES = 100
+_MAX_MESSAGE = 4000
+#: Questions that are answered beforehand. A server that has more has no end.
+_MAX_ALONE = 100
 
 
 def asking_options(command: _Command) -> _Command:
@@ -79,6 +82,7 @@ class Asker:
         self._paused = paused
         self._read = read or (read_line if is_terminal() else None)
         self._one = asyncio.Lock()
+        self._answered_alone = 0
 
     @property
     def options(self) -> dict[str, Any]:
@@ -95,6 +99,8 @@ class Asker:
         """The answer to one question. Cancelled while it waits for a person, it leaves nothing behind."""
         async with self._one:
             with self._paused():
+                if self._read is read_line:
+                    forget_typed()
                 try:
                     match question.mode:
                         case "form":
@@ -129,7 +135,7 @@ class Asker:
         if error.code == URL_ELICITATION_REQUIRED:
             with suppress(DecodeError):
                 for page in read(UrlElicitationRequiredData, error.data).elicitations:
-                    say(f"{self._server} wants you to see a web page first: {page.message}")
+                    say(f"{self._server} wants you to see a web page first: {_quoted(page.message)}")
                     say(f"  {clean_line(page.url or '')}", style="bold")
 
     # --- Forms ---
@@ -142,31 +148,38 @@ class Asker:
         mistakes = fill(values, given, form)
         lacking = [name for name in form.needed if name not in {**defaults, **values}]
         if given and not mistakes and not lacking:
-            return {**defaults, **values}
+            self._answered_alone += 1
+            if self._answered_alone <= _MAX_ALONE:
+                return {**defaults, **values}
+            self.mistake = UsageError(f"{self._server} has asked {_MAX_ALONE} times, and asks again.")
+            raise _Ended("cancel")
         if self._read is None:
             mistakes += [f"--answer has no {name}." for name in lacking]
             mistakes = mistakes or ["--answer has nothing for it."]
             fields = signature("form", schema)
-            self.mistake = UsageError("\n".join([f"{self._server} asks: {clean(message)}", *mistakes, "", fields]))
+            self.mistake = UsageError("\n".join([f"{self._server} asks: {_quoted(message)}", *mistakes, "", fields]))
             raise _Ended("cancel")
-        return await _Questions(self._read, form, defaults, values).go(f"{self._server} asks: {message}", mistakes)
+        return await _Questions(self._read, form, defaults, values).go(
+            f"{self._server} asks: {_quoted(message)}", mistakes
+        )
 
     # --- Web pages ---
 
     async def _visit(self, message: str, url: str) -> ElicitResult:
         if self._read is None:
             raise _Ended("cancel")
-        say(f"{self._server} asks you to open a web page: {message}")
+        say(f"{self._server} asks you to open a web page: {_quoted(message)}")
         say(f"  {clean_line(url)}", style="bold")
-        host = _web_host(url)
-        if host is None:
+        page = _web_page(url)
+        if page is None:
             say("That is no address of a web page, and was declined.")
             raise _Ended("decline")
+        address, host = page
         say(f"  It is at {host}. Type o if you open it yourself.")
         while True:
             match (await _typed(self._read, "Open it in your browser? [y/o/N, c to cancel]: ")).lower():
                 case "y" | "yes":
-                    await asyncio.to_thread(_open, url)
+                    await asyncio.to_thread(_open, address)
                     return ElicitResult("accept")
                 case "o":
                     return ElicitResult("accept")
@@ -318,16 +331,27 @@ def _misses_format(text: str, name: Any) -> str | None:
 # --- Web pages ---
 
 
-def _web_host(url: str) -> str | None:
-    """Where a web address leads, as it is written on the wire; None if it is none."""
+def _web_page(url: str) -> tuple[str, str] | None:
+    """A web address, and the host that it leads to, as that is written on the wire; None if it is none.
+
+    What browsers and Python may understand differently is no address: ``https://a.example\\@b.example`` leads to the
+    first for the ones, and to the second for the other.
+    """
     from urllib.parse import urlsplit
 
+    if not url.isprintable() or set(url) & {" ", "\\"}:
+        return None
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             return None
         # Letters of other scripts can look like those of a host that one trusts.
-        return parts.hostname.encode("idna").decode()
+        host = parts.hostname.encode("idna").decode()
+        if host == parts.hostname:
+            return url, host
+        user, at, _ = parts.netloc.rpartition("@")
+        port = "" if parts.port is None else f":{parts.port}"
+        return parts._replace(netloc=f"{user}{at}{host}{port}").geturl(), host
     except ValueError:
         return None
 
@@ -340,6 +364,20 @@ def _open(url: str) -> None:
 
 
 # --- Lines ---
+
+
+def _quoted(message: str) -> str:
+    """What a server says, such that its lines are not taken for ours, and that there is an end to it."""
+    text = clean(message[:_MAX_MESSAGE]) + ("…" if len(message) > _MAX_MESSAGE else "")
+    return text.strip().replace("\n", "\n  | ")
+
+
+def forget_typed() -> None:
+    """What was typed at the terminal before a question was shown is no answer to it."""
+    import termios
+
+    with suppress(termios.error):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 async def _typed(read: ReadLine, prompt: str) -> str:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from mcpipe.cli.arguments import read_arguments, read_object, read_pair
 from mcpipe.cli.asking import Asker, asking_options
 from mcpipe.cli.content import Shelf, plain, print_result, say_failure
-from mcpipe.cli.lists import find
-from mcpipe.cli.output import print_json, say
+from mcpipe.cli.lists import named
+from mcpipe.cli.logs import show_log
+from mcpipe.cli.output import print_json
 from mcpipe.cli.progress import Meter
 from mcpipe.cli.running import TOOL_FAILED, global_options
 from mcpipe.cli.target import Target, server_command
-from mcpipe.server.shapes.words import as_text
-
-if TYPE_CHECKING:
-    from mcpipe.client.client import Client
-    from mcpipe.types.log import LogMessageParams
-    from mcpipe.types.tools import Tool
 
 __all__ = ["call"]
 
@@ -68,8 +63,8 @@ def call(
     asker = Asker(target.title, answers, roots=roots, paused=meter.paused)
 
     async def use() -> int | None:
-        async with target.connect(**asker.options, on_log=_say_log if verbose else None) as client:
-            schema = {} if no_check else (await _find(client, tool)).input_schema
+        async with target.connect(**asker.options, on_log=show_log if verbose else None) as client:
+            schema = {} if no_check else (await named(client.list_tools(), tool, "tool")).input_schema
             given = read_arguments(pairs, known, schema, name=tool, checked=not no_check)
             if verbose and client.capabilities.logging is not None:
                 await client.set_log_level("debug" if verbose > 1 else "info")
@@ -85,14 +80,3 @@ def call(
         return TOOL_FAILED if result.is_error else None
 
     return use()
-
-
-async def _find(client: Client, name: str) -> Tool:
-    tools = {tool.name: tool for tool in await client.list_tools()}
-    find([{"name": known} for known in tools], name, "tool")  # says what it could have been
-    return tools[name]
-
-
-def _say_log(message: LogMessageParams) -> None:
-    logger = f" {message.logger}" if message.logger else ""
-    say(f"{message.level}{logger}: {as_text(message.data)}", style="dim")

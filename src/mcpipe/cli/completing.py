@@ -20,6 +20,24 @@ _VARIABLE = "_MCPIPE_COMPLETE"
 _FILES = {"--log-file", "--config", "--token-file", "--ca-file", "--output", "-o"}
 _FOLDERS = {"--cwd", "--root"}
 _SERVERS = {"-s", "--server"}
+#: For click's own, the first comma in a description is the end of it.
+_FISH = """\
+function _mcpipe_completion
+    for line in (env _MCPIPE_COMPLETE=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD=(commandline -t) mcpipe)
+        set -l item (string split --max 1 , -- $line)
+        switch $item[1]
+            case dir
+                __fish_complete_directories $item[2]
+            case file
+                __fish_complete_path $item[2]
+            case plain
+                printf '%%s\\n' $item[2]
+        end
+    end
+end
+
+complete --no-files --command mcpipe --arguments "(_mcpipe_completion)"
+"""
 
 
 @click.command()
@@ -71,6 +89,9 @@ class _Ours(ShellComplete):
         """The words that may stand behind those that are there."""
         before = args[-1] if args else ""
         command = next((word for word in args if word in COMMANDS), "")
+        if before == "--" and incomplete and os.sep not in incomplete:
+            # In bash, a file drops the words before it.
+            return [CompletionItem(incomplete, type="file"), *_programs(incomplete)]
         if "--" in args or before in _FILES:
             return [CompletionItem(incomplete, type="file")]
         if before in _FOLDERS:
@@ -95,7 +116,7 @@ class _Zsh(_Ours, ZshComplete):
 
 
 class _Fish(_Ours, FishComplete):
-    pass
+    source_template = _FISH
 
 
 _SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
@@ -107,9 +128,20 @@ def _made(shell: str) -> ShellComplete:
     return _SHELLS[shell](cli, {}, "mcpipe", _VARIABLE)
 
 
+def _programs(beginning: str) -> list[CompletionItem]:
+    """The programs of the PATH whose names begin like this."""
+    found = set()
+    for folder in os.get_exec_path():
+        try:
+            names = os.listdir(folder)  # noqa: PTH208 - pathlib takes its time to load
+        except OSError:
+            continue
+        found |= {name for name in names if name.startswith(beginning) and os.access(f"{folder}/{name}", os.X_OK)}
+    return [CompletionItem(name) for name in sorted(filter(_is_plain, found))]
+
+
 def _names(args: list[str], beginning: str) -> list[CompletionItem]:
     """The servers of the config file that the line names, or of all that are found. A bad file has none."""
-    from mcpipe.cli.output import clean_line
     from mcpipe.config.config import discover_config, load_config
     from mcpipe.errors import UsageError
 
@@ -118,5 +150,11 @@ def _names(args: list[str], beginning: str) -> list[CompletionItem]:
         config = load_config(os.path.expanduser(args[at])) if at < len(args) else discover_config()  # noqa: PTH111
     except UsageError:
         return []
-    # A name is put on the user's command line: one that is no plain text stays away.
-    return [CompletionItem(name) for name in config if name.startswith(beginning) and clean_line(name) == name]
+    return [CompletionItem(name) for name in config if name.startswith(beginning) and _is_plain(name)]
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name means itself in every shell: it is put on the user's line, and may come from a stranger."""
+    from shlex import quote
+
+    return quote(name) == name and not name.startswith(("-", "~", "="))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def find_entry(name: str, config: str | None = None, *, yes: bool = False) -> Se
     try:
         entry = load_config(config)[name]
     except UnknownServer as error:
-        if Path(name).exists() or "/" in name:
+        if "/" in name or os.path.exists(name):  # noqa: PTH110 - it may be no path at all
             raise UsageError(f"{error} A command that starts a server stands behind --, without -s.") from None
         raise
     return settle(entry, yes=yes)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from mcpipe.cli.output import clean_line, complain, print_json, print_text, say
+from mcpipe.cli.output import clean, clean_line, complain, print_json, print_text, say
 from mcpipe.errors import DecodeError, UsageError
 from mcpipe.types.content import (
     AudioContent,
@@ -28,26 +28,44 @@ from mcpipe.types.prompts import PromptMessage
 from mcpipe.types.resources import ResourceContents
 from mcpipe.types.tools import CallToolResult
 
-__all__ = ["Shelf", "plain", "print_contents", "print_messages", "print_result", "say_failure"]
+__all__ = ["Shelf", "end_line", "plain", "print_contents", "print_messages", "print_result", "say_failure"]
 
-#: The usual endings, which the system's table may lack or have several of.
+#: Types, and the endings that their files get. All others get none that means something: there are programs that run,
+#: or read, whatever has a certain name.
 _ENDINGS = {
     "image/png": ".png",
     "image/jpeg": ".jpg",
     "image/gif": ".gif",
     "image/webp": ".webp",
     "image/svg+xml": ".svg",
+    "image/bmp": ".bmp",
+    "image/tiff": ".tif",
+    "image/avif": ".avif",
     "audio/wav": ".wav",
+    "audio/x-wav": ".wav",
     "audio/mpeg": ".mp3",
+    "audio/mp4": ".m4a",
     "audio/ogg": ".ogg",
+    "audio/flac": ".flac",
+    "video/mp4": ".mp4",
+    "video/webm": ".webm",
     "application/pdf": ".pdf",
-    "application/json": ".json",
     "application/zip": ".zip",
+    "application/gzip": ".gz",
+    "application/json": ".json",
+    "text/csv": ".csv",
+    "text/markdown": ".md",
     "text/plain": ".txt",
 }
-#: Names that are tried, one after the other, and characters of each.
+#: Endings of what is only looked at or listened to: no program looks for such a file by its name.
+_SIGHTS = {ending for kind, ending in _ENDINGS.items() if kind.startswith(("image/", "audio/", "video/"))}
+_SIGHTS |= {".jpeg", ".pdf", ".zip"}
+#: Names that are tried, one after the other, and bytes of each.
 _MAX_TRIES = 10_000
-_MAX_STEM = 60
+_MAX_STEM = 120
+_MAX_ENDING = 20
+#: Files of one result that nobody has given a place.
+_MAX_FILES = 100
 #: Bytes of a picture that is shown in a terminal.
 _MAX_SHOWN = 16 * 1024 * 1024
 #: Characters that kitty takes at once.
@@ -59,12 +77,16 @@ class Shelf:
 
     ``output`` is a file, a folder, ``-`` for stdout, or None for the current folder; ``stem`` begins the names that
     are made up. What goes where is said on stderr.
+
+    In a folder that the user named, files have the names that the server gives them. Elsewhere that holds only for
+    pictures and the like: in a project, a ``conftest.py`` or a ``Makefile`` would be run by the next program.
     """
 
     def __init__(self, output: str | None, stem: str) -> None:
         self.output = output
         self._stem = _harmless(stem) or "content"
-        self._is_used = False
+        self._count = 0
+        self._taken: dict[Path, int] = {}
         path = Path(output or ".")
         self._folder = path if output is None or output.endswith("/") or path.is_dir() else None
         if output in (None, "-"):
@@ -80,20 +102,38 @@ class Shelf:
         if self.output == "-":
             _write(content)
             return
+        if self.output is None and self._count == _MAX_FILES:
+            raise UsageError(f"There are more than {_MAX_FILES} files: give a folder for them, with --output FOLDER.")
         kind = clean_line(mime_type or "of no known type", 80)
-        path = self._write_new(content, _ending(mime_type), _harmless(name))
+        path = self._write_new(content, _ending(mime_type), self._name(_harmless(name), mime_type))
+        self._count += 1
         say(f"Saved {len(content):,} bytes ({kind}) as {path}.")
 
+    def _name(self, given: str, mime_type: str | None) -> str:
+        """What somebody else calls it, as far as that can do no harm here."""
+        stem, ending = os.path.splitext(given)  # noqa: PTH122 - it is a name, and no path
+        if self.output is not None or not given or ending.lower() in _SIGHTS:
+            return given
+        return f"{self._stem}-{stem}{_ending(mime_type)}"
+
     def _write_new(self, content: bytes, ending: str, name: str) -> Path:
-        for path in (self._candidate(number, ending, name) for number in range(1, _MAX_TRIES)):
+        first = self._candidate(1, ending, name)
+        # Those that were taken before still are.
+        for number in range(self._taken.get(first, 0) + 1, _MAX_TRIES):
+            path = self._candidate(number, ending, name)
+            self._taken[first] = number
             try:
-                with path.open("xb") as file:
-                    file.write(content)
+                file = path.open("xb")
             except FileExistsError:
                 continue
             except OSError as error:
                 raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
-            self._is_used = True
+            try:
+                with file:
+                    file.write(content)
+            except OSError as error:
+                path.unlink(missing_ok=True)  # half of it is worth nothing
+                raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
             return path
         raise UsageError("There are too many files of that name already: give another place with --output.")
 
@@ -101,7 +141,7 @@ class Shelf:
         if self._folder is None:
             path = Path(self.output or "")
             # The first one has the name that the user gave, and the others one like it.
-            return path if number == 1 and not self._is_used else path.with_stem(f"{path.stem}-{number + 1}")
+            return path if number == 1 else path.with_stem(f"{path.stem}-{number}")
         if name:
             path = Path(name)
             ending = path.suffix or ending
@@ -237,11 +277,21 @@ def _decoded(data: str, what: str) -> bytes:
 
 def _harmless(name: str) -> str:
     """A name that others chose as one for a file of ours: in this folder, not hidden, not long."""
-    kept = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name).strip(".-")
+    kept = "".join(letter if _is_seen(letter) or letter in "._-" else "-" for letter in name).strip(".-")
     stem, dot, ending = kept.rpartition(".")
     if not dot:
-        return kept[:_MAX_STEM]
-    return f"{stem[:_MAX_STEM]}.{ending[:10]}"
+        return _first(kept, _MAX_STEM)
+    return f"{_first(stem, _MAX_STEM)}.{_first(ending, _MAX_ENDING)}"
+
+
+def _is_seen(letter: str) -> bool:
+    """Whether it is a letter or a digit; some letters are blank."""
+    return letter.isalnum() and clean(letter) == letter
+
+
+def _first(name: str, size: int) -> str:
+    """As much of a name as so many bytes can hold, which is how file systems count."""
+    return name.encode()[:size].decode(errors="ignore")
 
 
 def _name_of(uri: str) -> str:
@@ -252,12 +302,7 @@ def _name_of(uri: str) -> str:
 
 
 def _ending(mime_type: str | None) -> str:
-    kind = (mime_type or "").partition(";")[0].strip().lower()
-    if kind in _ENDINGS:
-        return _ENDINGS[kind]
-    from mimetypes import guess_extension
-
-    return guess_extension(kind) or ".bin"
+    return _ENDINGS.get((mime_type or "").partition(";")[0].strip().lower(), ".bin")
 
 
 # --- Writing ---
@@ -285,6 +330,19 @@ def _write(content: bytes) -> None:
     sys.stdout.flush()  # what was printed before stands before
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
+    _Line.is_open = not content.endswith(b"\n")
+
+
+class _Line:
+    """Whether the last line that was written has no end: what is exact may have none."""
+
+    is_open = False
+
+
+def end_line() -> None:
+    """Let what comes next begin on a line of its own."""
+    if _Line.is_open:
+        _write(b"\n")
 
 
 def _show(image: bytes) -> bool:

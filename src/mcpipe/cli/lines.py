@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -24,6 +25,9 @@ Complete: TypeAlias = Callable[[str, str], list[str]]
 #: Tells the main thread that there is something to write; if it comes when nobody waits for it, it means nothing.
 _NEWS = signal.SIGURG
 _TICK = 0.25
+_MOMENT = 0.005
+#: Pieces that may wait to be written above the line. Whoever has more waits, too, and with it the server.
+_MOST_WAITING = 1000
 
 
 def editor() -> ModuleType | None:
@@ -52,6 +56,7 @@ class Lines:
         self._prompt = ""
         #: What is to be written above the line: file descriptors and bytes.
         self._above: SimpleQueue[tuple[int, bytes]] = SimpleQueue()
+        self._is_drawing = False
         # Python edits lines only where both are terminals.
         self._readline = editor() if self.is_asking and sys.stdout.isatty() else None
         if self._readline is not None:
@@ -103,6 +108,9 @@ class Lines:
 
     def put_above(self, descriptor: int, text: str) -> None:
         """From another thread: write something above the line that is typed."""
+        while self._above.qsize() >= _MOST_WAITING and self.is_open:
+            _wake()
+            time.sleep(_MOMENT)
         self._above.put((descriptor, text.encode(errors="backslashreplace")))
         # Only the thread that reads the line knows, between two keys, what that is.
         _wake()
@@ -114,15 +122,21 @@ class Lines:
                 _wake()
 
     def _redraw(self, number: int, frame: object) -> None:
-        # A signal that comes too late finds nothing to do: what it was for is written when the line is read.
-        if self.is_open and not self._above.empty():
+        # A signal that comes too late finds nothing to do: what it was for is written when the line is read. One that
+        # comes while this writes is for the next time, or a server that says much would lead deeper and deeper.
+        if not self.is_open or self._above.empty() or self._is_drawing:
+            return
+        self._is_drawing = True
+        try:
             _write(1, b"\r\x1b[K")
             self._write_above()
             line = cast("Any", self._readline).get_line_buffer()
             _write(1, f"{self._prompt}{line}".encode(errors="backslashreplace"))
+        finally:
+            self._is_drawing = False
 
     def _write_above(self) -> None:
-        while not self._above.empty():
+        for _ in range(self._above.qsize()):
             _write(*self._above.get())
 
     # --- Editing ---

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mcpipe.cli.output import clean_line, say
+from mcpipe.cli.output import clean_line, json_text, say
 from mcpipe.cli.target import Target, server_command
 from mcpipe.errors import Closed, UsageError
 from mcpipe.protocol.listening import Change, Missed
@@ -82,12 +82,14 @@ def all_lists(client: Client) -> dict[str, Any]:
 
 
 def say_what(wanted: SubscriptionFilter, honoured: SubscriptionFilter, how_it_ends: str = "Ctrl-C ends it.") -> None:
-    """Say what is listened to, and what the server does not tell."""
+    """Say what is listened to, and what the server does not tell; UsageError if that is everything."""
     asked, told = _names(wanted), _names(honoured)
-    if told:
-        say(f"Listening for changes of {', '.join(told)}. {how_it_ends}", style="dim")
-    if missing := [name for name in asked if name not in told]:
-        say(f"The server does not tell about changes of {', '.join(missing)}.")
+    missing = ", ".join(name for name in asked if name not in told)
+    if not told:
+        raise UsageError(f"The server does not tell about changes of {missing}: there is nothing to listen to.")
+    say(f"Listening for changes of {', '.join(told)}. {how_it_ends}", style="dim")
+    if missing:
+        say(f"The server does not tell about changes of {missing}.")
 
 
 def _names(topics: SubscriptionFilter) -> list[str]:
@@ -103,7 +105,7 @@ def print_change(change: Change | Missed, *, as_json: bool) -> None:
     """Print one change, on a line of its own."""
     if as_json:
         data = {"topic": "missed"} if isinstance(change, Missed) else msgspec.structs.asdict(change)
-        line = msgspec.json.encode({name: value for name, value in data.items() if value is not None}).decode()
+        line = json_text({name: value for name, value in data.items() if value is not None})
     elif isinstance(change, Missed):
         line = "There may have been changes that were missed."
     elif change.uri is not None:

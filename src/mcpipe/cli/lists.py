@@ -6,27 +6,37 @@ see it, and an entry with a fault does not hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from mcpipe.cli.output import print_json, print_table, print_text, say
+from mcpipe.cli.output import clean_line, print_json, print_pairs, print_table, print_text, say, stdout
 from mcpipe.cli.target import Target, server_command
 from mcpipe.errors import ProtocolError, RemoteError, UsageError
+from mcpipe.wire.messages import METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
     from mcpipe.cli.schemas import Field
     from mcpipe.client.client import Client
 
-__all__ = ["entries", "find", "prompts", "resources", "tools"]
+__all__ = ["entries", "find", "named", "prompts", "resources", "tools"]
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+_N = TypeVar("_N", bound=_Named)
 
 #: Pages of one list. Who has more is going round in circles.
 _MAX_PAGES = 1000
-_METHOD_NOT_FOUND = -32601
 #: Characters of a description, and of a tool's signature, in a table.
 _LONGEST = 160
 _WIDEST = 48
+#: Columns of a terminal in which a table of arguments would be nothing but broken words.
+_NARROW = 60
 
 _as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print everything the server says, as one JSON document."
@@ -115,7 +125,7 @@ async def entries(client: Client, method: str, key: str) -> list[dict[str, Any]]
         try:
             page = await client.request(method, {} if cursor is None else {"cursor": cursor})
         except RemoteError as error:
-            if error.code == _METHOD_NOT_FOUND and not found:
+            if error.code == METHOD_NOT_FOUND and not found:
                 return []
             raise
         items = page.get(key) if isinstance(page, dict) else None
@@ -146,6 +156,18 @@ def find(found: Sequence[dict[str, Any]], name: str, what: str) -> dict[str, Any
     raise UsageError(f"The server has no {what} {name!r}. {hint}")
 
 
+async def named(listed: Awaitable[Sequence[_N]], name: str, what: str) -> _N:
+    """Of what a server lists, the one of this name; `UsageError` as of `find`, also if it knows no such list."""
+    try:
+        known = {each.name: each for each in await listed}
+    except RemoteError as error:
+        if error.code != METHOD_NOT_FOUND:
+            raise
+        known = {}
+    find([{"name": each} for each in known], name, what)
+    return known[name]
+
+
 def _show(columns: Sequence[str], rows: Sequence[Sequence[str]], what: str) -> None:
     if rows:
         print_table(columns, rows)
@@ -158,14 +180,20 @@ def _show_fields(call: str, entry: dict[str, Any], fields: list[Field]) -> None:
     if about := _text(entry, "description") or _text(entry, "title"):
         print_text(about)
     print_text()
-    if fields:
-        rows = [
-            (field.name, field.kind, "yes" if field.is_required else "", field.default, field.description)
-            for field in fields
-        ]
-        print_table(["ARGUMENT", "TYPE", "REQUIRED", "DEFAULT", "DESCRIPTION"], rows)
-    else:
+    if not fields:
         print_text("It takes no arguments.")
+    elif stdout().is_terminal and stdout().width < _NARROW:
+        print_pairs([(field.name, field.words) for field in fields])
+    else:
+        columns = {
+            "ARGUMENT": [field.name for field in fields],
+            "TYPE": [field.kind for field in fields],
+            "REQUIRED": ["yes" if field.is_required else "" for field in fields],
+            "DEFAULT": [field.default for field in fields],
+            "DESCRIPTION": [field.description for field in fields],
+        }
+        told = {title: cells for title, cells in columns.items() if any(cells)}
+        print_table(list(told), zip(*told.values(), strict=True))
 
 
 def _arguments(prompt: dict[str, Any]) -> list[Field]:
@@ -186,8 +214,6 @@ def _call(prompt: dict[str, Any]) -> str:
 
 def _summary(entry: dict[str, Any]) -> str:
     """The first paragraph of a description; it may be many pages long, for models."""
-    from mcpipe.cli.output import clean_line
-
     about = _text(entry, "description") or _text(entry, "title")
     return clean_line(about.strip().partition("\n\n")[0], _LONGEST)
 

@@ -14,8 +14,9 @@ from mcpipe.errors import UsageError
 
 if TYPE_CHECKING:
     from mcpipe.cli.running import GlobalOptions
+    from mcpipe.types.log import LogMessageParams
 
-__all__ = ["logs"]
+__all__ = ["logs", "show_log"]
 
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
@@ -44,6 +45,14 @@ def logs(options: GlobalOptions) -> Iterator[None]:
             logger.handlers[:], level, logger.propagate = before
             logger.setLevel(level)
             options.tracer = None
+
+
+def show_log(message: LogMessageParams) -> None:
+    """Show a log message of a server: for ``on_log``."""
+    from mcpipe.server.shapes.words import as_text
+
+    logger = f" {message.logger}" if message.logger else ""
+    say(f"{message.level}{logger}: {as_text(message.data)}", style="dim")
 
 
 class _Handler(logging.Handler):

@@ -9,16 +9,21 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line, and exit as it says.
+    """Run the command line, and exit as it says."""
+    from mcpipe.cli.streams import prepare_streams, written_out
 
-    The help that everyone reads first is printed without the libraries that the commands are made with.
-    """
+    prepare_streams()
+    sys.exit(written_out(_main))
+
+
+def _main() -> int:
+    """The help that everyone reads first is printed without the libraries that the commands are made with."""
     from mcpipe.cli.overview import NEEDS_PACKAGES, OVERVIEW, PACKAGES
 
     is_completing = "_MCPIPE_COMPLETE" in os.environ
     if sys.argv[1:] in ([], ["-h"], ["--help"]) and not is_completing:
         sys.stdout.write(OVERVIEW)
-        return
+        return 0
     try:
         from mcpipe.cli.app import cli
         from mcpipe.cli.running import guarded
@@ -26,9 +31,9 @@ def main() -> None:
         if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
         sys.stderr.write(NEEDS_PACKAGES)
-        sys.exit(2)
+        return 2
     if is_completing:
         from mcpipe.cli.completing import answer
 
-        sys.exit(answer(os.environ["_MCPIPE_COMPLETE"]))
-    sys.exit(guarded(cli))
+        return answer(os.environ["_MCPIPE_COMPLETE"])
+    return guarded(cli)

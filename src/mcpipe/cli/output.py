@@ -19,6 +19,7 @@ __all__ = [
     "clean_line",
     "complain",
     "is_terminal",
+    "json_text",
     "print_json",
     "print_pairs",
     "print_table",
@@ -31,12 +32,17 @@ __all__ = [
 
 #: Columns of what is not a terminal: as many as it takes, so that no line is broken.
 _ENDLESS = 100_000
+#: Characters of one message, and of one cell of a table: more than anybody reads, and less than a server can send.
+_LONGEST_MESSAGE = 100_000
+_LONGEST_CELL = 10_000
 
 # What drives a terminal, or deceives its reader: control characters, marks and overrides of the writing direction,
-# separators of lines, annotations, tags that nobody sees, and halves of characters, which cannot even be written.
+# separators of lines, annotations, letters, marks and tags that nobody sees, and halves of characters, which cannot
+# even be written. Joiners and the selectors of emoji stay: some words, and some flags, are not the same without them.
 _RANGES = (
-    (0x00, 0x1F), (0x7F, 0x9F), (0x061C, 0x061C), (0x180E, 0x180E), (0x200B, 0x200B), (0x200E, 0x200F),
-    (0x2028, 0x202E), (0x2060, 0x2069), (0xD800, 0xDFFF), (0xFEFF, 0xFEFF), (0xFFF9, 0xFFFB), (0xE0000, 0xE007F),
+    (0x00, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5),
+    (0x180B, 0x180F), (0x200B, 0x200B), (0x200E, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164),
+    (0xD800, 0xDFFF), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB), (0x1D173, 0x1D17A), (0xE0000, 0xE01EF),
 )  # fmt: skip
 _DANGEROUS = [code for low, high in _RANGES for code in range(low, high + 1) if chr(code) not in "\n\t"]
 _IN_TEXT = {
@@ -81,9 +87,22 @@ def is_terminal() -> bool:
 def _console(file: Any) -> Console:
     from rich.console import Console
 
+    class Counting(Console):
+        """Knows whether a bar is drawn on it, or something else that is alive."""
+
+        lives = 0
+
+        def set_live(self, live: Any) -> Any:
+            self.lives += 1
+            return super().set_live(live)
+
+        def clear_live(self) -> None:
+            self.lives -= 1
+            super().clear_live()
+
     if hasattr(file, "reconfigure"):
         file.reconfigure(errors="backslashreplace")  # what the terminal cannot write is no reason to fail
-    return Console(
+    return Counting(
         file=file,
         markup=False,
         emoji=False,
@@ -116,16 +135,26 @@ def clean_line(text: str, longest: int | None = None) -> str:
 
 def print_text(text: str = "", style: str | None = None) -> None:
     """Print text to stdout, cleaned; a terminal breaks its long lines as it always does."""
-    stdout().print(clean(text), style=style, soft_wrap=True)
+    _write(stdout(), clean(text), style)
 
 
 def print_json(value: Any) -> None:
     """Print one JSON document to stdout: plain data, or records, written as the protocol writes them."""
+    sys.stdout.write(f"{json_text(value, indent=2)}\n")
+
+
+def json_text(value: Any, indent: int = -1) -> str:
+    """A JSON document, on one line unless it is indented, that no terminal obeys: to who reads JSON it is the same."""
     import msgspec
 
-    written = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    # For JSON this is the same text, and a terminal does not obey it.
-    sys.stdout.write(written.translate({code: _in_json(code) for code in _DANGEROUS}) + "\n")
+    try:
+        encoded = msgspec.json.encode(value)
+        written = (encoded if indent < 0 else msgspec.json.format(encoded, indent=indent)).decode()
+    except UnicodeEncodeError:  # names of files need not be text
+        import json
+
+        written = json.dumps(msgspec.to_builtins(value), indent=None if indent < 0 else indent)
+    return written.translate({code: _in_json(code) for code in _DANGEROUS})
 
 
 def _in_json(code: int) -> str:
@@ -137,20 +166,33 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
     What is not a terminal gets each row as one line, with the columns aligned.
     """
+    console = stdout()
+    cells = [[clean_line(cell, _LONGEST_CELL) for cell in row] for row in rows]
+    if not console.is_terminal:
+        _print_aligned([columns, *cells], console)
+        return
     from rich.table import Table
     from rich.text import Text
 
-    console = stdout()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     for number, column in enumerate(columns):
         is_last = number == len(columns) - 1
         # A name that is cut cannot be used: it is folded, and only where there is no other way.
-        table.add_column(column, overflow="fold", no_wrap=not console.is_terminal, ratio=None, min_width=8 * is_last)
+        table.add_column(column, overflow="fold", min_width=8 * is_last)
+    for first, *others in cells:
+        table.add_row(Text(first, style="bold"), *map(Text, others))
+    console.print(table)
+
+
+def _print_aligned(rows: Sequence[Sequence[str]], console: Console) -> None:
+    """Each row in one line, as wide as it takes: thousands of them are no work."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = [Text(clean_line(cell)) for cell in row]
-        cells[0].stylize("bold")
-        table.add_row(*cells)
-    _print_trimmed(table, console)
+        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
+        console.file.write(f"{'  '.join(padded).rstrip()}\n")
+    console.file.flush()
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]], console: Console | None = None) -> None:
@@ -162,7 +204,7 @@ def print_pairs(pairs: Iterable[tuple[str, str]], console: Console | None = None
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs:
-        table.add_row(Text(clean_line(name), style="dim"), Text(clean(value)))
+        table.add_row(Text(clean_line(name, _LONGEST_CELL), style="dim"), Text(clean(_cut(value))))
     _print_trimmed(table, console or stdout())
 
 
@@ -180,14 +222,33 @@ def _print_trimmed(table: Table, console: Console) -> None:
 
 
 def say(text: str = "", style: str | None = None) -> None:
-    """Tell the user something, on stderr; cleaned."""
-    stderr().print(clean(text), style=style, soft_wrap=True)
+    """Tell the user something, on stderr; cleaned, and cut if nobody would read it to its end."""
+    _write(stderr(), clean(_cut(text)), style)
 
 
 def complain(text: str, hint: str = "") -> None:
     """Tell the user on stderr that something failed and, below that, what to try."""
     from rich.text import Text
 
-    stderr().print(Text.assemble(("Error: ", "bold red"), clean(text)), soft_wrap=True)
+    stderr().print(Text.assemble(("Error: ", "bold red"), clean(_cut(text))), soft_wrap=True)
     if hint:
         say(hint, style="dim")
+
+
+def _write(console: Console, text: str, style: str | None) -> None:
+    """Write text that is clean. Servers can have much to say, and rich takes fifty times as long for a line."""
+    if getattr(console, "lives", 0):
+        # What is drawn there is moved out of the way.
+        console.print(text, style=style, soft_wrap=True)
+        return
+    if style is not None and console.is_terminal and console.color_system is not None:
+        on = console.get_style(style)
+        drawn = on.without_color if console.no_color else on
+        text = "\n".join(drawn.render(line) for line in text.split("\n"))
+    console.file.write(f"{text}\n")
+    console.file.flush()
+
+
+def _cut(text: str) -> str:
+    more = len(text) - _LONGEST_MESSAGE
+    return text if more <= 0 else f"{text[:_LONGEST_MESSAGE]}… ({more:,} more characters)"

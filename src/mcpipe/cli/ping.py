@@ -7,9 +7,9 @@ import time
 
 import click
 
+from mcpipe.cli.naming import seconds
 from mcpipe.cli.output import print_json, print_text
-from mcpipe.cli.target import Target, seconds, server_command
-from mcpipe.errors import UsageError
+from mcpipe.cli.target import Target, server_command
 
 __all__ = ["ping"]
 
@@ -17,7 +17,9 @@ _THOUSAND = 1000.0
 
 
 @server_command()
-@click.option("-n", "--count", type=int, metavar="NUMBER", default=1, help="How often; once if not given.")
+@click.option(
+    "-n", "--count", type=click.IntRange(1), metavar="NUMBER", default=1, help="How often; once if not given."
+)
 @click.option("--interval", type=seconds, default=1.0, metavar="SECONDS", help="Between two of them; 1 if not given.")
 @click.option("--json", "as_json", is_flag=True, help="Print the times, in seconds, as one JSON document at the end.")
 async def ping(target: Target, *, count: int, interval: float, as_json: bool) -> None:
@@ -29,8 +31,6 @@ async def ping(target: Target, *, count: int, interval: float, as_json: bool) ->
     mcpipe ping -- python weather.py
     mcpipe ping -n 5 --interval 0.2 -s http://127.0.0.1:8000/mcp
     """
-    if count < 1:
-        raise UsageError(f"--count is {count}: it must be at least 1.")
     times = []
     async with target.connect() as client:
         for number in range(1, count + 1):

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["Meter"]
 
 _MAX_MESSAGE = 60
+#: Columns of the widest bar, and of what stands beside a bar, a message and a count: the time, and blanks.
+_WIDEST = 40
+_BESIDE = 13
 
 
 class Meter:
@@ -47,7 +50,8 @@ class Meter:
             bar, task = self._bar = self._bar or self._made()
             part = _part(progress, total)
             whole = None if part is None else 1.0
-            bar.update(task, description=words or self._title, count=count, completed=part or 0.0, total=whole)
+            said = _fitted(words or self._title, stderr().width - _bar_width() - len(count) - _BESIDE)
+            bar.update(task, description=said, count=count, completed=part or 0.0, total=whole)
             bar.start()
         elif self._lines:
             say(f"{self._title}: {count}{words and f', {words}'}")
@@ -71,7 +75,7 @@ class Meter:
         bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
-            BarColumn(),
+            BarColumn(_bar_width()),
             TextColumn("{task.fields[count]}", markup=False),
             TimeElapsedColumn(),
             console=stderr(),
@@ -81,6 +85,19 @@ class Meter:
             redirect_stderr=False,
         )
         return bar, bar.add_task(self._title, total=None, count="")
+
+
+def _bar_width() -> int:
+    return min(_WIDEST, stderr().width // 4)
+
+
+def _fitted(text: str, columns: int) -> str:
+    """A message that leaves room for the bar."""
+    from rich.text import Text
+
+    fitted = Text(text)
+    fitted.truncate(max(columns, 0), overflow="ellipsis")
+    return fitted.plain
 
 
 def _figure(number: Number) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from mcpipe.cli.arguments import prompt_schema, read_arguments, read_object, read_pair
 from mcpipe.cli.asking import Asker, asking_options
 from mcpipe.cli.content import Shelf, plain, print_contents, print_messages
-from mcpipe.cli.lists import find
+from mcpipe.cli.lists import named
 from mcpipe.cli.output import print_json, print_text, say
 from mcpipe.cli.progress import Meter
 from mcpipe.cli.running import global_options
@@ -20,10 +20,6 @@ from mcpipe.errors import UsageError
 from mcpipe.server.shapes.words import as_text
 from mcpipe.types.completion import PromptReference, ResourceTemplateReference
 
-if TYPE_CHECKING:
-    from mcpipe.client.client import Client
-    from mcpipe.types.prompts import Prompt
-
 __all__ = ["complete", "prompt", "read"]
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one JSON document.")
@@ -31,21 +27,31 @@ _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the whole
 
 @server_command()
 @click.argument("uri")
+@click.argument("values", metavar="[KEY=VALUE]...", nargs=-1)
 @asking_options
 @click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Where to put what is read, instead of stdout.")
 @_AS_JSON
 async def read(
-    target: Target, *, uri: str, answers: tuple[str, ...], roots: tuple[str, ...], output: str | None, as_json: bool
+    target: Target,
+    *,
+    uri: str,
+    values: tuple[str, ...],
+    answers: tuple[str, ...],
+    roots: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
 ) -> None:
     """Read a resource.
 
-    Text goes to stdout; a pipe or a file gets it to the byte. Bytes go to stdout too, unless that is a terminal: then
-    they go to a new file.
+    A template is filled in with values for its variables. Text goes to stdout; a pipe or a file gets it to the byte.
+    Bytes go to stdout too, unless that is a terminal: then they go to a new file.
 
     \b
     mcpipe read weather://Oslo/today -- python weather.py
+    mcpipe read 'weather://{city}/today' city=Oslo -- python weather.py
     mcpipe read weather://Oslo/today --json -- python weather.py
     """
+    uri = _filled_in(uri, values)
     shelf = Shelf(output, "resource")
     meter = Meter(uri, lines=global_options().verbose > 0)
     asker = Asker(target.title, answers, roots=roots, paused=meter.paused)
@@ -93,7 +99,7 @@ def prompt(
 
     async def use() -> None:
         async with target.connect(**asker.options) as client:
-            schema = prompt_schema((await _find(client, name)).arguments)
+            schema = prompt_schema((await named(client.list_prompts(), name, "prompt")).arguments)
             given = {key: as_text(value) for key, value in read_arguments(pairs, known, schema, name=name).items()}
             with meter:
                 result = await asker.held_to(client.get_prompt(name, given, on_progress=meter.show))
@@ -134,14 +140,16 @@ async def complete(target: Target, *, ref: str, arguments: tuple[str, ...], as_j
         say("There are more." if found.total is None else f"There are {found.total} in all.")
 
 
+def _filled_in(uri: str, values: tuple[str, ...]) -> str:
+    if "{" not in uri and not values:
+        return uri
+    from mcpipe.server.templates import UriTemplate
+
+    return UriTemplate(uri).expand(**dict(_split(word) for word in values))
+
+
 def _split(word: str) -> tuple[str, str]:
     key, mark, value = word.partition("=")
     if not key or not mark:
         raise UsageError(f"{word!r} is not an argument: write key=value.")
     return key, value
-
-
-async def _find(client: Client, name: str) -> Prompt:
-    prompts = {prompt.name: prompt for prompt in await client.list_prompts()}
-    find([{"name": known} for known in prompts], name, "prompt")  # says what it could have been
-    return prompts[name]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import sys
 import threading
 import time
@@ -131,6 +132,7 @@ class Files:
         # Of those that are likely to be imported, what they were before that.
         before = {name: _stamp(name) for name in self._neighbours()}
         self._seen = {name: stamp for name, stamp in before.items() if stamp is not None}
+        self._own: dict[str, bool] = {}
 
     def add_neighbours(self) -> None:
         """From now on all modules in the folder count: one that could not be imported is not known otherwise."""
@@ -149,16 +151,22 @@ class Files:
 
     def _names(self) -> set[str]:
         loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-        return self._more | {name for name in loaded if name and name.endswith(".py") and is_own(name, self._folder)}
+        return self._more | {name for name in loaded if name and name.endswith(".py") and self._is_own(name)}
+
+    def _is_own(self, name: str) -> bool:
+        # Found out once, when the file has just been imported: later it may lead nowhere.
+        if name not in self._own:
+            self._own[name] = is_own(name, self._folder)
+        return self._own[name]
 
 
 def _stamp(name: str) -> tuple[int, int] | None:
-    """What changes with a file; None for one that is not there, perhaps because it is just being replaced."""
+    """What changes with a file; None for what is not there or no file, perhaps because it is just being replaced."""
     try:
         status = os.stat(name)  # noqa: PTH116 - of hundreds of files, several times a second
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size
+    return (status.st_mtime_ns, status.st_size) if stat.S_ISREG(status.st_mode) else None
 
 
 def _settle(name: str) -> None:

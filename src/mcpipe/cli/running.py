@@ -5,6 +5,7 @@ Commands raise; `guarded`, around all of them, turns what they raise into one me
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -14,13 +15,14 @@ import click
 import msgspec
 
 from mcpipe.cli.overview import NEEDS_PACKAGES, PACKAGES
+from mcpipe.cli.streams import BROKEN_PIPE, NOT_WRITTEN, OutputLost
 from mcpipe.errors import (
     Closed,
     ConnectError,
     McpipeError,
+    RemoteError,
     RequestCancelled,
     RequestLost,
-    RequestTimeout,
     ToolError,
     UsageError,
 )
@@ -29,12 +31,13 @@ if TYPE_CHECKING:
     from mcpipe.transports.framed import Trace
 
 __all__ = [
-    "BROKEN_PIPE",
     "DONE",
     "EXIT_CODES",
     "FAULT",
+    "HUNG_UP",
     "INTERRUPTED",
     "REFUSED",
+    "TERMINATED",
     "TIMED_OUT",
     "TOOL_FAILED",
     "UNREACHABLE",
@@ -55,8 +58,9 @@ UNREACHABLE = 3
 REFUSED = 4
 TIMED_OUT = 5
 FAULT = 70
-INTERRUPTED = 130
-BROKEN_PIPE = 141
+HUNG_UP = 128 + signal.SIGHUP
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
 
 #: Every exit code, and what it means. They do not change.
 EXIT_CODES = {
@@ -67,12 +71,24 @@ EXIT_CODES = {
     REFUSED: "The server answered with an error, or broke the protocol.",
     TIMED_OUT: "The server did not answer in time.",
     FAULT: "A fault in mcpipe itself, shown with its traceback.",
+    NOT_WRITTEN: "The output could not be written: the disk is full, or stdout is closed.",
+    HUNG_UP: "The terminal was closed; what was under way is cancelled, and the server ended, as by Ctrl-C.",
     INTERRUPTED: "Ctrl-C; what was under way is cancelled on the server, too.",
     BROKEN_PIPE: "Whoever read the output stopped reading.",
+    TERMINATED: "SIGTERM; what was under way is cancelled, and the server ended, as by Ctrl-C.",
 }
 
 #: What errors say before the end of a server's stderr.
 _TAIL = "; the end of its stderr:\n"
+#: Words of the package that mean nothing on a command line, and what to say instead.
+_WORDS = {
+    "(EraWaits.patience)": "(--timeout)",
+    "connect(…, token=…)": "--token-file FILE",
+    "give it a longer timeout": "allow more with --timeout SECONDS",
+    "The peer answered": "The server answered",
+}
+#: Characters of the data of an error.
+_MOST_DATA = 500
 
 
 class GlobalOptions(msgspec.Struct, kw_only=True):
@@ -84,7 +100,6 @@ class GlobalOptions(msgspec.Struct, kw_only=True):
     log_file: str | None = None
     #: The file to look up names of servers in; None for those that are found.
     config: str | None = None
-    color: bool | None = None
     #: What to try if the command fails because of its server.
     hint: str = ""
     #: Whether the user has seen what the server wrote to its stderr.
@@ -103,7 +118,8 @@ def run(main: Coroutine[Any, Any, int | None]) -> int:
     """Run a command's coroutine in an event loop of its own; it returns an exit code, or None for 0.
 
     Logs and the trace are set up for that long. Ctrl-C cancels the coroutine, and with it what it waits for on the
-    server, before it becomes a `KeyboardInterrupt`; a second one does not wait for that.
+    server, before it becomes a `KeyboardInterrupt`; a second one does not wait for that. SIGTERM and SIGHUP do the
+    same, and become exit codes, so that no server is left behind.
     """
     if _Runner.current is not None:
         return _Runner.current(main) or DONE
@@ -111,11 +127,35 @@ def run(main: Coroutine[Any, Any, int | None]) -> int:
 
     from mcpipe.cli.logs import logs
 
+    told: list[int] = []
+    code = DONE
     try:
         with logs(global_options()):
-            return asyncio.run(main) or DONE
+            code = asyncio.run(_heeding(main, told)) or DONE
+    except asyncio.CancelledError:
+        if not told:
+            raise
     finally:
         main.close()  # if it was not even begun
+    return 128 + told[0] if told else code
+
+
+async def _heeding(main: Coroutine[Any, Any, int | None], told: list[int]) -> int | None:
+    """Run a coroutine. A signal that would end the process cancels it, and is added to ``told``."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(main)
+
+    def heed(number: int) -> None:
+        told.append(number)
+        loop.remove_signal_handler(number)  # a second one does not wait
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # and not ignored, as with nohup
+            loop.add_signal_handler(number, heed, number)
+    return await task
 
 
 class _Runner:
@@ -140,7 +180,7 @@ def exit_code_of(error: McpipeError) -> int:
         return WRONG_USAGE
     if isinstance(error, ToolError):
         return TOOL_FAILED
-    if isinstance(error, RequestTimeout):
+    if isinstance(error, TimeoutError):
         return TIMED_OUT
     if isinstance(error, ConnectError | RequestLost | RequestCancelled | Closed):
         return UNREACHABLE
@@ -148,9 +188,11 @@ def exit_code_of(error: McpipeError) -> int:
 
 
 def guarded(program: click.Command) -> int:
-    """Run the command line; returns its exit code, and raises nothing."""
+    """Run the command line; returns its exit code, and raises nothing but `OutputLost`."""
     try:
         return _run(program)
+    except OutputLost:
+        raise
     except Exception as error:  # noqa: BLE001 - shown in full
         return _admit(error)
 
@@ -187,15 +229,18 @@ def _admit(error: Exception) -> int:
 def sentence_of(error: McpipeError) -> str:
     """What an error says, in the words of the command line, and without the stderr that may be quoted in it."""
     said, tail, _ = str(error).partition(_TAIL)
-    # The classes of the package mean nothing here.
-    return said.replace("(EraWaits.patience)", "(--timeout)") + ("." if tail else "")
+    for ours, theirs in _WORDS.items():
+        said = said.replace(ours, theirs)
+    return said + ("." if tail else "")
 
 
 def _complain(error: McpipeError, code: int, options: GlobalOptions) -> None:
-    from mcpipe.cli.output import complain
+    from mcpipe.cli.output import clean_line, complain, json_text
 
     _, _, tail = str(error).partition(_TAIL)
     text = sentence_of(error)
     if tail:
         text += " Its stderr is above." if options.shows_stderr else f" The end of its stderr:\n{tail}"
+    if isinstance(error, RemoteError) and error.data is not None:
+        text += f"\nIts data: {clean_line(json_text(error.data), _MOST_DATA)}"
     complain(text, options.hint if code in (UNREACHABLE, TIMED_OUT) else "")

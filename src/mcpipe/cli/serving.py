@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -162,6 +163,11 @@ def serve(
             "--reload is for addresses, for instance --http :8000: a client on standard input and output has started "
             "this process itself, and its session ends with it."
         )
+    if not addresses and os.isatty(0):
+        from mcpipe.cli.output import say
+        from mcpipe.server.running import what_it_waits_for
+
+        say(what_it_waits_for(f"mcpipe serve {target}", "--http :8000"), style="dim")
     serving = Serving(
         target=target,
         addresses=addresses,

@@ -6,29 +6,30 @@ import asyncio
 import inspect
 import os
 import shlex
+import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mcpipe.cli.asking import Asker, asking_options
 from mcpipe.cli.background import Background
+from mcpipe.cli.content import end_line
 from mcpipe.cli.history import History
 from mcpipe.cli.lines import Lines
+from mcpipe.cli.logs import show_log
 from mcpipe.cli.output import clean_line, complain, say
 from mcpipe.cli.running import DONE, INTERRUPTED, exit_code_of, global_options, running_with, sentence_of
 from mcpipe.cli.target import Target, server_command
 from mcpipe.client.inputs import Elicitation
 from mcpipe.errors import McpipeError, UsageError
-from mcpipe.server.shapes.words import as_text
 from mcpipe.types.elicitation import ElicitResult
 
 if TYPE_CHECKING:
     from mcpipe.client.client import Client
     from mcpipe.client.process import ProcessExit
-    from mcpipe.types.log import LogMessageParams
 
 __all__ = ["Session", "shell"]
 
@@ -61,16 +62,45 @@ def shell(target: Target, *, answers: tuple[str, ...], roots: tuple[str, ...], n
 
     context = click.get_current_context()
     asker = Asker(target.title, answers, roots=roots)
+    code = DONE
     with logs(global_options()), Background(within=lambda: click.globals.push_context(context)) as background:
         session = Session(target, asker, background)
         history = None if no_history else History(_history_file())
         lines = Lines(session.suggest, history)
-        with lines.shared(), running_with(background.run):
+        with lines.shared(), running_with(background.run), _told_to_end(session) as told:
             try:
                 background.run(session.open())
-                return session.use(lines)
+                code = session.use(lines)
+            except KeyboardInterrupt:
+                if not told:
+                    raise
             finally:
                 background.run(session.close())
+        return 128 + told[0] if told else code
+
+
+@contextmanager
+def _told_to_end(session: Session) -> Iterator[list[int]]:
+    """Within the block, SIGTERM and SIGHUP end the session as a person would. Gives a list of those that came.
+
+    The line that is typed is left, so that the terminal is what it was before, and the server ends with us.
+    """
+    told: list[int] = []
+
+    def heed(number: int, frame: object) -> None:
+        told.append(number)
+        session.leave()
+        raise KeyboardInterrupt
+
+    # Those that are ignored, as with nohup, stay so.
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, heed)
+    try:
+        yield told
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _history_file() -> str:
@@ -100,7 +130,7 @@ class Session:
         """Connect. What the server asks, says and does from now on is shown."""
         from mcpipe.cli.shell_commands import commands
 
-        options = {**self._asker.options, "on_elicit": self._answer, "on_log": _show_log}
+        options = {**self._asker.options, "on_elicit": self._answer, "on_log": show_log}
         self.client = await self._target.connect(**options)
         self._is_open = True
         self.commands = self.commands or commands(self)
@@ -149,7 +179,7 @@ class Session:
                 interrupts += 1
                 if interrupts > 1 or not lines.is_asking:
                     return INTERRUPTED
-                say("\nCancelled. Once more leaves, as does Ctrl-D.", "dim")
+                self._say_cancelled()
         # Who types has seen what failed.
         return DONE if lines.is_asking else last
 
@@ -165,6 +195,11 @@ class Session:
             return self._background.run(found())
         except (McpipeError, TimeoutError):
             return []
+
+    def _say_cancelled(self) -> None:
+        # Who has to leave may have no terminal any more.
+        if not self._is_over:
+            say("\nCancelled. Once more leaves, as does Ctrl-D.", "dim")
 
     def leave(self) -> None:
         """Take no more lines."""
@@ -195,6 +230,7 @@ class Session:
             raise UsageError(f"That cannot be read: {error}. {hint}") from None
         if not words:
             return DONE
+        end_line()
         command = self.commands.get(words[0])
         if command is None:
             raise UsageError(self._background.run(self._no_command(words[0])))
@@ -241,8 +277,3 @@ class Session:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _show_log(message: LogMessageParams) -> None:
-    logger = f" {message.logger}" if message.logger else ""
-    say(f"{message.level}{logger}: {as_text(message.data)}", "dim")

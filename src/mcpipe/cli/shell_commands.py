@@ -106,7 +106,11 @@ class _Own:
         changes = client.listen(**(wanted if uris or any(wanted.values()) else all_lists(client)), resources=uris)
         await changes.__aenter__()
         number = next(number for number in range(1, _MOST_LISTENING + 1) if number not in self._listening)
-        say_what(changes.wanted, changes.honoured or SubscriptionFilter(), f"'unlisten {number}' ends it.")
+        try:
+            say_what(changes.wanted, changes.honoured or SubscriptionFilter(), f"'unlisten {number}' ends it.")
+        except UsageError:
+            await changes.__aexit__(None, None, None)
+            raise
         task = self._listening[number] = self._session.start(_show_changes(changes, as_json=as_json))
         task.add_done_callback(lambda _: self._listening.pop(number, None))
 

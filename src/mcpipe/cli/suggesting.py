@@ -200,8 +200,7 @@ def _member(view: View, path: str) -> View | None:
 def _values(view: View | None) -> list[str]:
     found: list[str] = []
     for option in _options(view):
-        named = option.schema.get("enum", [option.schema["const"]] if "const" in option.schema else [])
-        found += [value for value in (named if isinstance(named, list) else ()) if isinstance(value, str)]
+        found += [value for value in option.constants or () if isinstance(value, str)]
         if option.type == "boolean":
             found += ["true", "false"]
         if option.type == "array":

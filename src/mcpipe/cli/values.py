@@ -90,12 +90,20 @@ class View:
     @property
     def type(self) -> str:
         """What one option is: a type of JSON, ``constant`` for one of a few values, or ``any``."""
-        if self._constants is not None:
+        if self.constants is not None:
             return "constant"
         name = self.schema.get("type")
         if isinstance(name, str) and name in _TYPES:
             return name
         return "object" if "properties" in self.schema else "array" if "items" in self.schema else "any"
+
+    @property
+    def constants(self) -> list[Any] | None:
+        """The few values that there are; None if these are not counted one by one."""
+        if "const" in self.schema:
+            return [self.schema["const"]]
+        constants = self.schema.get("enum")
+        return constants if isinstance(constants, list) and constants else None
 
     # --- Objects and lists ---
 
@@ -103,6 +111,11 @@ class View:
     def names(self) -> list[str]:
         """The names of the members that are known."""
         return list(_dict(self.schema.get("properties")))
+
+    @property
+    def members(self) -> list[tuple[str, View]]:
+        """The members that are known, by their names."""
+        return [(name, View(part, self._root)) for name, part in _dict(self.schema.get("properties")).items()]
 
     @property
     def needed(self) -> list[str]:
@@ -174,22 +187,15 @@ class View:
                     yield from View(_joined(rest, chosen), self._root)._options(hops // 2)
                 return
         types = self.schema.get("type")
-        if isinstance(types, list) and self._constants is None:
+        if isinstance(types, list) and self.constants is None:
             yield from (View({**self.schema, "type": name}, self._root) for name in types)
         else:
             yield self
 
-    @property
-    def _constants(self) -> list[Any] | None:
-        if "const" in self.schema:
-            return [self.schema["const"]]
-        constants = self.schema.get("enum")
-        return constants if isinstance(constants, list) and constants else None
-
     def _read(self, text: str) -> Any:
         match self.type:
             case "constant":
-                return _constant(text, self._constants or [])
+                return _constant(text, self.constants or [])
             case "null":
                 return _constant(text, [None])
             case "integer":
@@ -221,8 +227,8 @@ class View:
 
     @property
     def _words(self) -> str:
-        if self._constants is not None:
-            return ("" if len(self._constants) == 1 else "one of ") + _listed(self._constants)
+        if self.constants is not None:
+            return ("" if len(self.constants) == 1 else "one of ") + _listed(self.constants)
         kind = self.type
         if kind == "array":
             items = self.items.options

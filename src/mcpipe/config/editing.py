@@ -14,7 +14,7 @@ from mcpipe.config.dialects import MCPIPE, server_tables
 from mcpipe.config.errors import ConfigError, UnknownServer
 from mcpipe.config.files import locked, read_file, replace_file
 from mcpipe.config.jsonc import decode_strictly
-from mcpipe.config.places import Place, home, own_file
+from mcpipe.config.places import Place, home, own_file, shortened
 from mcpipe.config.reading import read_entries
 from mcpipe.errors import UsageError
 from mcpipe.transports.addresses import read_address
@@ -51,7 +51,7 @@ def remove_server(name: str) -> str:
 
     def change(servers: dict[str, msgspec.Raw]) -> None:
         if name not in servers:
-            raise UnknownServer(name, servers)
+            raise UnknownServer(name, servers, where=shortened(file))
         del servers[name]
 
     _change(file, change)

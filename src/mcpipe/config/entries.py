@@ -2,6 +2,8 @@
 
 # Without pathlib, as this is all that it would be used for:
 # ruff: noqa: PTH111, PTH113, PTH118
+# And what only a project's server needs is loaded for that:
+# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ class Usable(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     url: str | None = None
     headers: dict[str, str] = {}
-    #: Identifies the contents of the file with variables.
+    #: The variables that come from a file, which are in ``env``, too; and what identifies that file's contents.
+    env_file: dict[str, str] = {}
     env_file_digest: str = ""
 
     def __repr__(self) -> str:
@@ -96,15 +99,13 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
 
         A project's server that the user has not agreed to is refused with `NotTrusted`.
         """
-        if not self.is_allowed():
-            raise NotTrusted(
-                f"a project's file wants to {'use an address' if self.url else 'start a command'}, and you have not "
-                f"agreed to that. Use it once in a terminal, where you are asked: mcpipe probe -s {self.name}. Or "
-                "allow it with --yes, or name the file: --config on the command line, load_config(path) in Python.",
-                file=self.source,
-                entry=self.name,
-            )
+        meant = self.meant() if self.scope == "project" else None
+        if meant is not None and not is_trusted(self.digest(meant)):
+            raise self._not_trusted()
         usable = self.usable()
+        # What is used has to be what was looked at, and files can change in between.
+        if meant is not None and meant.env_file_digest != usable.env_file_digest:
+            raise self._not_trusted()
         options: dict[str, Any] = {}
         if usable.url is None:
             if usable.env:
@@ -120,15 +121,25 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
             options["http_sse"] = True
         return usable.url, options
 
-    def digest(self) -> str:
+    def meant(self) -> Usable:
+        """What it means here and now, before anything was asked: that is what a user can agree to."""
+        return self._expanded(self._expander(lambda name: f"${{input:{name}}}"))
+
+    def digest(self, meant: Usable | None = None) -> str:
         """Identifies all that the file says of the server, and the command or address that it means here.
 
         Values that the user's environment gives to variables and headers, like tokens, and answers are not in it: those
         may change.
         """
-        usable = self._expanded(self._expander(lambda name: f"${{input:{name}}}"))
+        import json
+
+        usable = meant or self.meant()
         parts = (self.source, self.name, self.raw, usable.argv, usable.cwd, usable.url, usable.env_file_digest)
-        return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
+        try:
+            # It writes everything in ASCII, also paths that are no text.
+            return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        except RecursionError:
+            raise self._error("its values are nested too deeply.") from None
 
     def is_allowed(self) -> bool:
         """Whether it may be used: all may, but for those of projects that the user has not agreed to."""
@@ -201,7 +212,7 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
         if self.url is not None:
             headers = {name: value(text, f"headers.{name}") for name, text in self.headers.items()}
             return Usable(url=value(self.url, "url"), headers=headers)
-        env: dict[str, str] = {}
+        from_file: dict[str, str] = {}
         digest = ""
         if self.env_file is not None:
             file = path(self.env_file, "envFile")
@@ -211,14 +222,14 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
                 data = read_file(file) if os.path.isfile(file) else None
             if data is None:
                 raise self._error(f"there is no file {file}.", "envFile")
-            env = read_variables(data, file)
+            from_file = read_variables(data, file)
             digest = hashlib.sha256(data).hexdigest()
-        env |= {name: value(text, f"env.{name}") for name, text in self.env.items()}
+        env = from_file | {name: value(text, f"env.{name}") for name, text in self.env.items()}
         program = os.path.expanduser(value(self.command or "", "command"))
         argv = (program, *(value(text, "args") for text in self.args))
         # A project's server starts in the project, as it does elsewhere. Others start where the user is.
         cwd = path(self.cwd, "cwd") if self.cwd is not None else self.folder if self.scope != "user" else None
-        return Usable(argv=argv, env=env, cwd=cwd, env_file_digest=digest)
+        return Usable(argv=argv, env=env, cwd=cwd, env_file=from_file, env_file_digest=digest)
 
     def _check_address(self, url: str, headers: Mapping[str, str]) -> None:
         try:
@@ -231,6 +242,18 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
             raise self._error("mcpipe does not speak HTTP over Unix sockets.", "url")
         if not isinstance(address, HttpAddress) and (headers or self.transport == "sse"):
             raise self._error("only an http:// or https:// address has headers, or is of the type sse.", "url")
+
+    def _not_trusted(self) -> NotTrusted:
+        import shlex
+
+        return NotTrusted(
+            f"a project's file wants to {'use an address' if self.url else 'start a command'}, and you have not "
+            "agreed to that. Use it once in a terminal, where you are asked: mcpipe probe -s "
+            f"{shlex.quote(self.name)}. Or allow it with --yes, or name the file: --config on the command line, "
+            "load_config(path) in Python.",
+            file=self.source,
+            entry=self.name,
+        )
 
     def _error(self, what: str, key: str | None = None) -> ConfigError:
         return ConfigError(what, file=self.source, entry=self.name, key=key)

@@ -38,7 +38,14 @@ class UnknownServer(UsageError, KeyError):
     # That of KeyError would show the sentence in quotes.
     __str__ = Exception.__str__
 
-    def __init__(self, name: str, known: Iterable[str], faults: Iterable[ConfigError] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        known: Iterable[str],
+        faults: Iterable[ConfigError] = (),
+        *,
+        where: str = "the config files",
+    ) -> None:
         from difflib import get_close_matches
 
         names = list(known)
@@ -49,4 +56,4 @@ class UnknownServer(UsageError, KeyError):
         else:
             there = "There is none at all: add one with 'mcpipe add NAME -- COMMAND'."
         broken = "".join(f"\nIt may be in a file that was not read. {fault}" for fault in faults)
-        super().__init__(f"There is no server {name!r} in the config files. {there}{broken}")
+        super().__init__(f"There is no server {name!r} in {where}. {there}{broken}")

@@ -20,6 +20,10 @@ from collections.abc import Callable, Mapping
 __all__ = ["Expander", "UnknownVariable"]
 
 
+#: Defaults within defaults.
+_DEEPEST = 10
+
+
 class UnknownVariable(ValueError):
     """A ``${…}`` that means nothing here; the message says what to do, as the end of a sentence."""
 
@@ -103,6 +107,8 @@ def _closing(text: str, start: int) -> int:
     while at < len(text):
         if text.startswith("${", at):
             depth += 1
+            if depth > _DEEPEST:
+                raise UnknownVariable(f"there are more than {_DEEPEST} variables within each other")
             at += 2
             continue
         if text[at] == "}":

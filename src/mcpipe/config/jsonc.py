@@ -70,17 +70,21 @@ def _explained(said: str, text: str) -> str:
     except json.JSONDecodeError as error:
         what = error.msg.removesuffix(" starting at").removesuffix(" at")
         return f"{what[0].lower()}{what[1:]} in line {error.lineno}, column {error.colno}"
-    return said.removeprefix("JSON is malformed: ")
+    except (ValueError, RecursionError):  # it has other limits, for digits and for depth
+        pass
+    said = said.removeprefix("JSON is malformed: ")
+    return f"{said[0].lower()}{said[1:]}"
 
 
 def _without_extras(text: str) -> str:
     """The text with spaces where comments and trailing commas were, so that everything else stays in its place."""
     import re
 
-    # Strings come first in both patterns, so that nothing in one is taken for a comment or a comma.
-    comments = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+    # Strings come first in both patterns, so that nothing in one is taken for a comment or a comma. One that is not
+    # closed ends with its line: to begin again within it, character by character, would take forever.
+    comments = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
     text = comments.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
-    commas = re.compile(r'"(?:[^"\\\n]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
+    commas = re.compile(r'"(?:[^"\\\n]|\\.)*"?|,(?=\s*[}\]])', re.DOTALL)
     return commas.sub(lambda m: m[0] if m[0][0] == '"' else " ", text)
 
 

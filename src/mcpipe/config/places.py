@@ -77,9 +77,9 @@ def places(folder: str) -> list[Place]:
     """
     top = _project(folder)
     mine = home()
-    claude = os.path.join(os.environ.get("CLAUDE_CONFIG_DIR") or mine, ".claude.json")
+    claude = os.path.join(_chosen("CLAUDE_CONFIG_DIR", mine), ".claude.json")
     apps = f"{mine}/Library/Application Support" if sys.platform == "darwin" else _base("XDG_CONFIG_HOME", ".config")
-    copilot = os.environ.get("COPILOT_HOME") or f"{mine}/.copilot"
+    copilot = _chosen("COPILOT_HOME", f"{mine}/.copilot")
     others = [
         Place(claude, CLAUDE_CODE, "user", folder),
         Place(f"{apps}/Claude/claude_desktop_config.json", CLAUDE_DESKTOP, "user", folder),
@@ -117,6 +117,10 @@ def _project(folder: str) -> str:
 
 
 def _base(variable: str, usual: str) -> str:
-    """A folder by the XDG rules, which say that a relative one is to be ignored."""
+    return _chosen(variable, os.path.join(home(), usual))
+
+
+def _chosen(variable: str, usual: str) -> str:
+    """The folder that a variable names. A relative one is ignored, as XDG says: a project could have it, too."""
     chosen = os.environ.get(variable, "")
-    return chosen if os.path.isabs(chosen) else os.path.join(home(), usual)
+    return chosen if os.path.isabs(chosen) else usual

@@ -39,7 +39,7 @@ def remember(digest: str, *, name: str, source: str) -> None:
     with locked(file):
         agreements = _agreements(file)
         agreements.pop(digest, None)
-        agreements[digest] = {"name": name, "file": source}
+        agreements[digest] = {"name": _as_text(name), "file": _as_text(source)}
         kept = dict(list(agreements.items())[-MAX_REMEMBERED:])
         replace_file(file, msgspec.json.format(msgspec.json.encode({"trusted": kept}), indent=2) + b"\n")
 
@@ -59,3 +59,8 @@ def _agreements(file: str) -> dict[str, Any]:
     if not isinstance(agreements, dict):
         raise ConfigError("it does not say what you have agreed to. Remove it: you will be asked again.", file=file)
     return agreements
+
+
+def _as_text(name: str) -> str:
+    """The name of a file need not be one."""
+    return name.encode(errors="backslashreplace").decode()
