@@ -19,6 +19,11 @@ root_doc = "README"
 extensions = ["myst_parser", "sphinxcontrib.mermaid"]
 myst_heading_anchors = 3
 myst_fence_as_directive = ["mermaid"]
+# Diagrams in their own size, unless the page is narrower; not stretched to fill it.
+mermaid_init_config = {"startOnLoad": False} | {
+    kind: {"useMaxWidth": False} for kind in ("flowchart", "sequence", "state")
+}
+mermaid_width, mermaid_height = "revert-layer", "auto"
 html_theme = "furo"
 html_title = f"mcpipe {version}"
 html_copy_source = False

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe import ConnectError, McpipeError, ServerExited, UsageError, connect
+from mcpipe import ConnectError, ConnectTimeout, McpipeError, ServerExited, UsageError, connect
 from mcpipe.protocol.era import EraWaits
 from mcpipe.revisions import LATEST, LATEST_LEGACY
 from tests.launch.harness import ERAS, HASTY_WAITS, MODERN, ROOT, Stage, run, say
@@ -287,7 +287,8 @@ def test_a_banner_on_stdout_is_passed_over(stage: Stage) -> None:
 def test_a_program_that_is_no_server_is_known_by_what_it_says() -> None:
     async def main() -> None:
         command = ["sh", "-c", "echo Hello; echo World; cat > /dev/null"]
-        with pytest.raises(ConnectError, match="It wrote 2 lines that are no messages; the first of them: The line is"):
+        said = "The server wrote 2 lines that are no messages, the first of them: 'Hello'. The line is not JSON"
+        with pytest.raises(ConnectTimeout, match=said):
             async with connect(command, waits=EraWaits(quiet=0.1, patience=0.5)):
                 pass
 

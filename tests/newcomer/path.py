@@ -108,11 +108,14 @@ class NewcomersPath:
         (package / "src" / "weather_server").mkdir(parents=True)
         (package / "pyproject.toml").write_text(settings, encoding="utf-8")
         (package / "src" / "weather_server" / "__init__.py").write_text(program, encoding="utf-8")
+        (mcpipe,) = (self.folder / "wheels").glob("mcpipe-*.whl")
         self.pip(str(self.bin / "python"), "wheel", "--no-deps", "--wheel-dir", "dist", "./weather-server")
-        self.pip(str(self.bin / "python"), "install", "dist/weather_server-1.0.0-py3-none-any.whl")
-        self.run("mcpipe", "probe", "--quick", "--", "weather-server", expect="weather 1.0.0")
-        expected = '["snow","sun","snow"]\n'
-        self.run("mcpipe", "call", "forecast", "city=Oslo", "--", "weather-server", expect=expected)
+        self.run("python", "-m", "venv", "try")
+        wheel = "dist/weather_server-1.0.0-py3-none-any.whl"
+        self.pip(str(self.folder / "try" / "bin" / "python"), "install", str(mcpipe), wheel)
+        program = "try/bin/weather-server"
+        self.run("mcpipe", "probe", "--quick", "--", program, expect="weather 1.0.0")
+        self.run("mcpipe", "call", "forecast", "city=Oslo", "--", program, expect='["snow","sun","snow"]\n')
 
     def pip(self, python: str, *words: str) -> None:
         """With the settings of the machine: where packages come from is its own affair."""

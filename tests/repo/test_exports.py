@@ -78,6 +78,7 @@ def test_the_top_of_the_package_is_pinned() -> None:
         "Client",
         "Closed",
         "ConnectError",
+        "ConnectTimeout",
         "Context",
         "DecodeError",
         "EncodeError",

@@ -54,7 +54,8 @@ def pattern(output: str) -> re.Pattern[str]:
     return re.compile("".join(lines))
 
 
-SHOWN = [shown for page in sorted(DOCS.glob("**/*.md")) if page not in ELSEWHERE for shown in sessions(page)]
+PAGES = [ROOT / "README.md", *sorted(set(DOCS.glob("**/*.md")) - ELSEWHERE)]
+SHOWN = [shown for page in PAGES for shown in sessions(page)]
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_a_command_prints_what_the_page_shows(shown: Shown, folder: Path) -> Non
 
 
 def test_there_are_such_commands_on_the_pages_for_newcomers() -> None:
-    assert {"debug-a-server", "test-your-server"} <= {shown.page.stem for shown in SHOWN}
+    assert {"README", "debug-a-server", "first-server", "test-your-server"} <= {shown.page.stem for shown in SHOWN}
 
 
 def test_what_is_left_out_is_left_out_and_nothing_else() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +12,7 @@ import pytest
 from tests.repo.source import ROOT
 
 DOCS = ROOT / "docs"
+DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGE = DOCS / "topics" / "wire.md"
 OTHERS = "[c](../../src/mcpipe/limits.py) [d](../../README.md#how)"
 TEXT = f"[a](wire.md) [b](../README.md#x) {OTHERS}\n```\n[e](../../x)\n```\n"
@@ -42,6 +44,13 @@ def test_links_to_other_files_go_to_the_repository(monkeypatch: pytest.MonkeyPat
     changed: str = settings().inside(PAGE, TEXT)
     assert "[c](https://example.com/blob/main/src/mcpipe/limits.py)" in changed
     assert "[d](https://example.com/blob/main/README.md#how)" in changed
+
+
+def test_no_statement_of_a_diagram_ends_in_the_middle_of_its_text() -> None:
+    # For mermaid a semicolon ends a statement, and the rest of the line is an error in place of the whole diagram.
+    diagrams = {page.name: DIAGRAM.findall(page.read_text(encoding="utf-8")) for page in DOCS.glob("*/*.md")}
+    assert sum(map(len, diagrams.values())) > 5
+    assert {name: blocks for name, blocks in diagrams.items() if any(";" in block for block in blocks)} == {}
 
 
 def test_the_settings_lead_to_files_that_exist() -> None:
