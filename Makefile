@@ -5,6 +5,9 @@ VENV := .venv/py$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_in
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Thousands of processes are started, which would all compile what they load.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Many tests wait for processes: twice as many workers as there are cores keep these busy.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null)
 

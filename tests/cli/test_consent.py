@@ -133,7 +133,8 @@ def test_nothing_in_a_file_looks_like_a_line_of_ours(project: Path) -> None:
     done = on_terminal("tools", "-s", "it", typed=[(ALLOW, ""), (ALLOW, "n\n")], columns=80)
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", done.out).splitlines()
     assert all(len(line) < 80 for line in lines if "Error" not in line)
-    assert [line for line in lines if line.startswith("  in ")] == [f"  in {project}"]
+    (where,) = (line.removeprefix("  in ") for line in lines if line.startswith("  in "))
+    assert str(project).startswith(where)  # a long path is folded
     assert not [line for line in lines if line.startswith("  with")]
     assert [line.startswith("Allow") for line in lines].count(True) == 1
     assert any(line.startswith("  That was much, 1") and line.endswith("read all of it.") for line in lines)
