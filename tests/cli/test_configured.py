@@ -253,8 +253,8 @@ def test_a_name_that_is_taken(home: Path) -> None:
     [
         (["it"], "Missing argument 'ADDRESS | -- COMMAND...'"),
         (["a b", "x"], "A server cannot have the name 'a b'"),
-        (["it", "-e", "A", "x"], "Give --env NAME=VALUE: there is no '=' with a name before it in one of them."),
-        (["it", "--header", ":x", "http://x"], "Give --header NAME:VALUE: there is no ':' with a name before it"),
+        (["it", "-e", "A", "x"], "--env takes NAME=VALUE, and one of them is not that."),
+        (["it", "--header", ":x", "http://x"], "--header takes NAME:VALUE, and one of them is not that."),
         (["it", "-e", "A=b", "http://x"], "--env, --inherit-env and --cwd are for a command, and this is an address."),
         (["it", "--sse", "x", "y"], "--header and --sse are for an address, and this is a command."),
         (["it", "http:/x"], "The address 'http:/x' cannot be used: it must begin with http://."),

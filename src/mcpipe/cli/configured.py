@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from mcpipe.cli.consent import settle
+from mcpipe.cli.naming import named_values
 from mcpipe.cli.output import print_json, print_pairs, print_table, say
 from mcpipe.cli.running import global_options
 from mcpipe.config import Config, ConfigError, ServerEntry, UnknownServer, discover_config, load_config
@@ -219,12 +220,12 @@ def _raw_entry(
         if env or inherit_env or cwd is not None:
             raise UsageError("--env, --inherit-env and --cwd are for a command, and this is an address.")
         raw: dict[str, Any] = {"type": "sse" if sse else "http", "url": words[0]}
-        return raw | ({"headers": _pairs(header, ":", "--header NAME:VALUE")} if header else {})
+        return raw | ({"headers": named_values(header, "header", "NAME:VALUE")} if header else {})
     if header or sse:
         raise UsageError("--header and --sse are for an address, and this is a command.")
     raw = {"command": words[0], "args": list(words[1:])}
     if env:
-        raw["env"] = _pairs(env, "=", "--env NAME=VALUE")
+        raw["env"] = named_values(env, "env", "NAME=VALUE")
     if inherit_env:
         raw["inheritEnv"] = list(inherit_env)
     if cwd is not None:
@@ -233,16 +234,6 @@ def _raw_entry(
         # Written without its folder, the command would work from nowhere else.
         raw["cwd"] = str(Path.cwd())
     return raw
-
-
-def _pairs(texts: tuple[str, ...], mark: str, form: str) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        name, between, value = text.partition(mark)
-        if not between or not name.strip():
-            raise UsageError(f"Give {form}: there is no {mark!r} with a name before it in one of them.")
-        pairs[name.strip()] = value.strip() if mark == ":" else value
-    return pairs
 
 
 def _refuse_config(command: str) -> None:

@@ -18,7 +18,7 @@ import click
 from mcpipe.errors import UsageError
 from mcpipe.transports.addresses import read_address
 
-__all__ = ["find_server", "name_again", "seconds", "server_params"]
+__all__ = ["find_server", "name_again", "named_values", "seconds", "server_params"]
 
 _LONGEST_WAIT = 1e9
 #: Options that are only for some servers.
@@ -145,7 +145,7 @@ def _refuse_misfits(place: str | list[str], given: Mapping[str, Any]) -> None:
 def _to_start(known: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = {"stderr": "capture" if given["quiet"] else _show_stderr}
     if given["env"]:
-        options["env"] = {**known.get("env", {}), **_pairs(given["env"], "env", "NAME=VALUE")}
+        options["env"] = {**known.get("env", {}), **named_values(given["env"], "env", "NAME=VALUE")}
     if given["inherit_env"] and known.get("inherit_env") is not True:
         options["inherit_env"] = (*known.get("inherit_env", ()), *given["inherit_env"])
     if given["cwd"] is not None:
@@ -156,7 +156,7 @@ def _to_start(known: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
 def _to_reach(known: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if given["header"]:
-        options["headers"] = {**known.get("headers", {}), **_pairs(given["header"], "header", "NAME:VALUE")}
+        options["headers"] = {**known.get("headers", {}), **named_values(given["header"], "header", "NAME:VALUE")}
     if given["token_file"] is not None:
         options["token"] = _token(given["token_file"])
     if given["ca_file"] is not None:
@@ -204,7 +204,8 @@ def _show_stderr(line: str) -> None:
     say(line, style="dim")
 
 
-def _pairs(texts: Sequence[str], name: str, form: str) -> dict[str, str]:
+def named_values(texts: Sequence[str], name: str, form: str) -> dict[str, str]:
+    """The values of an option that gives each a name, by these; `UsageError` if one is not of the form."""
     mark, found = _MARKS[name], {}
     for text in texts:
         key, between, value = text.partition(mark)
