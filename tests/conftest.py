@@ -8,7 +8,7 @@ import signal
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
+settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None, max_examples=50)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # A shell that starts the tests in the background makes them, and all they start, deaf to SIGINT.

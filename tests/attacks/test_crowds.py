@@ -54,6 +54,7 @@ def all_closed(connections: Sequence[socket.socket]) -> None:
                 del left[number]
 
 
+@pytest.mark.thorough
 @pytest.mark.req("HTP-4")
 def test_ten_thousand_idle_connections() -> None:
     """Those who are there for nothing are closed in time, and meanwhile good clients get their turn."""
@@ -222,6 +223,7 @@ def test_a_flood_waits_for_who_does_not_read_and_not_for_ever() -> None:
             wire.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.req("HTP-6")
 def test_a_flood_of_a_legacy_session_has_a_bound() -> None:
     """Its call goes on without the client, which may come back; what is kept for it is little."""
@@ -246,6 +248,7 @@ def is_still(target: Target, name: str) -> bool:
     return target.events(f"{name} flooded") == first
 
 
+@pytest.mark.thorough
 @pytest.mark.req("HTP-1")
 def test_changes_for_who_does_not_read_are_not_collected() -> None:
     with Target(http={"write_within": 3.0, "keep_alive": 1.0}) as target:
@@ -260,6 +263,7 @@ def test_changes_for_who_does_not_read_are_not_collected() -> None:
             wire.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.req("SSE-3")
 def test_a_client_of_http_with_sse_that_does_not_read() -> None:
     with Target(http={"write_within": 2.0, "keep_alive": 1.0}) as target:
@@ -277,6 +281,7 @@ def test_a_client_of_http_with_sse_that_does_not_read() -> None:
             all_closed([wire.socket])
 
 
+@pytest.mark.thorough
 @pytest.mark.req("HTP-1")
 def test_a_large_answer_that_nobody_takes_is_not_held_for_ever() -> None:
     with Target(http={"write_within": 0.5}) as target:

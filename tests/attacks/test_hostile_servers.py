@@ -225,6 +225,7 @@ FLOODS: dict[str, Callable[[], Iterable[bytes]]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_client_is_not_drowned(name: str) -> None:
     """It gives up with an error, and has held little."""

@@ -28,6 +28,7 @@ def free_port() -> int:
         return port
 
 
+@pytest.mark.thorough
 @pytest.mark.req("STR-3", "HTP-3")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 @pytest.mark.parametrize(

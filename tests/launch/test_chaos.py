@@ -25,6 +25,7 @@ CALLERS = 32
 WARM_UP, GROWTH = 20, 16 << 20
 
 
+@pytest.mark.thorough
 @pytest.mark.req("LIF-4", "LIF-5", "LIF-6", "LIF-7", "FRM-8")
 @pytest.mark.parametrize("revision", ERAS)
 def test_two_hundred_kills_under_thirty_two_callers(stage: Stage, revision: str) -> None:

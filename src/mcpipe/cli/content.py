@@ -10,7 +10,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -330,18 +330,18 @@ def _write(content: bytes) -> None:
     sys.stdout.flush()  # what was printed before stands before
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
-    _Line.is_open = not content.endswith(b"\n")
+    _Line.open_on = None if content.endswith(b"\n") else sys.stdout
 
 
 class _Line:
-    """Whether the last line that was written has no end: what is exact may have none."""
+    """The stream on which the last line that was written has no end: what is exact may have none."""
 
-    is_open = False
+    open_on: TextIO | None = None
 
 
 def end_line() -> None:
     """Let what comes next begin on a line of its own."""
-    if _Line.is_open:
+    if _Line.open_on is sys.stdout:
         _write(b"\n")
 
 
