@@ -131,10 +131,10 @@ _RESULT = len('{"jsonrpc":"2.0","id":1,"result":}')
 # one of any other known key. Escapes in a key only make it longer.
 _SECOND_ID = len('"id":1,')
 _SECOND_OTHER = len('"error":1,')
-# From this length on, values not counted, a line has room for a second id. (The quotes of an id that is a text are
-# counted, and there is room enough for them.)
-_ROOM_IN_REQUEST = _REQUEST + _PARAMS + _SECOND_ID - 1
-_ROOM_IN_RESULT = _RESULT + _SECOND_ID - 1
+# From this length on, values not counted, a line has room for a second id. The digits of an id are counted only where
+# that matters; the quotes of one that is a text always are, and there is room enough for them.
+_ROOM_IN_REQUEST = _REQUEST + _PARAMS + _SECOND_ID
+_ROOM_IN_RESULT = _RESULT + _SECOND_ID
 
 # No line of this length is nested too deeply: each bracket has to be closed, too.
 _SHALLOW = 2 * MAX_DEPTH
@@ -181,13 +181,15 @@ def decode_line(
                 request = _decode_request(line)
                 params = request.params
                 if params is not UNSET:
-                    around = size - len(request.method) - len(params) - len(str(request.id))
-                    if around < _ROOM_IN_REQUEST and line.endswith(b"}}") and (line.isascii() or _is_utf8(line)):
+                    around = size - len(request.method) - len(params)
+                    has_no_room = around < _ROOM_IN_REQUEST or around - len(str(request.id)) < _ROOM_IN_REQUEST - 1
+                    if has_no_room and line.endswith(b"}}") and (line.isascii() or _is_utf8(line)):
                         return request
             else:
                 result = _decode_result(line)
-                around = size - len(result.result) - len(str(result.id))
-                if around < _ROOM_IN_RESULT and (line.isascii() or _is_utf8(line)):
+                around = size - len(result.result)
+                has_no_room = around < _ROOM_IN_RESULT or around - len(str(result.id)) < _ROOM_IN_RESULT - 1
+                if has_no_room and (line.isascii() or _is_utf8(line)):
                     return result
     except (*_CANNOT_DECODE, IndexError):
         pass
