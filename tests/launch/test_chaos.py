@@ -19,13 +19,14 @@ from mcpipe.types import CallToolResult
 from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, Stage, run, say, until
 from tests.launch.remains import memory
 
+pytestmark = pytest.mark.thorough
+
 KILLS = 200
 CALLERS = 32
 #: A tenth of the kills warm everything up; after them, memory may not grow by more than this.
 WARM_UP, GROWTH = 20, 16 << 20
 
 
-@pytest.mark.thorough
 @pytest.mark.req("LIF-4", "LIF-5", "LIF-6", "LIF-7", "FRM-8")
 @pytest.mark.parametrize("revision", ERAS)
 def test_two_hundred_kills_under_thirty_two_callers(stage: Stage, revision: str) -> None:

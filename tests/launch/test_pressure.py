@@ -13,6 +13,8 @@ from mcpipe.limits import Limits
 from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, LEGACY, MODERN, Stage, run, say
 from tests.launch.remains import memory
 
+pytestmark = pytest.mark.thorough
+
 BOTH = pytest.mark.parametrize("revision", ERAS)
 FLOODS = ["notifications", "unknown", "garbage", "blank"]
 MEGABYTE = 1 << 20

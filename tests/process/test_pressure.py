@@ -22,6 +22,8 @@ from tests.process.harness import (
     text_of,
 )
 
+pytestmark = pytest.mark.thorough
+
 MEGABYTE = 1_000_000
 LOG = {"io.modelcontextprotocol/logLevel": "debug"}
 #: After so long without taking anything, a server is taken to read no more for now. It makes no test fail.

@@ -15,6 +15,8 @@ import pytest
 from mcpipe.testing import Check, MakePair, Trait, checks
 from tests.transports.http_pairs import exchange_pair, legacy_pair, sse_pair
 
+pytestmark = pytest.mark.thorough
+
 KINDS: dict[str, tuple[MakePair, set[Trait]]] = {
     "legacy": (legacy_pair, {"order", "batches", "spoil", "notice"}),
     "sse": (sse_pair, {"order", "spoil"}),
