@@ -13,6 +13,7 @@ from mcpipe.protocol.admission import (
     Handshake,
     Need,
     Refused,
+    WithMeta,
     has_capability,
     missing_capability,
 )
@@ -20,6 +21,7 @@ from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, R
 from mcpipe.types import ClientCapabilities, Implementation
 from mcpipe.types.error_data import UnsupportedVersionData
 from mcpipe.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from mcpipe.types.reading import read
 from mcpipe.wire.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -167,6 +169,19 @@ def test_the_same_metadata_means_the_same_however_often_and_however_much_other_c
             assert outcome.progress_token == token
     assert isinstance(admission.request(modern("tools/list", **{CLIENT_CAPABILITIES: {"roots": {}}})), Admitted)
     assert refusal(admission.request(modern("tools/list", **{PROTOCOL_VERSION: "x"}))).code == UNSUPPORTED_VERSION
+
+
+@pytest.mark.req("META-4")
+def test_metadata_that_was_read_already_means_the_same() -> None:
+    admission = Admission(REVISIONS)
+    for token in (1, 1, 1, 2, 1):
+        asked = modern("tools/call", progressToken=token)
+        outcome = admission.request(asked, read(WithMeta, asked.params).meta)
+        assert isinstance(outcome, Admitted)
+        assert (outcome.progress_token, outcome.revision) == (token, LATEST)
+        assert admission.request(asked) == outcome
+    nothing = request("tools/call", {"name": "x"})
+    assert refusal(admission.request(nothing, read(WithMeta, nothing.params).meta)).code == INVALID_PARAMS
 
 
 @pytest.mark.parametrize(("declared", "has"), DECLARED)
