@@ -86,7 +86,7 @@ async def sides(make: Maker) -> AsyncIterator[Side]:
     async with asyncio.timeout(PATIENCE):
         side = Side(*make())
         yield side
-        assert not side.calls._answers
+        assert not side.calls._outgoing
         side.near.abort()
         side.far.abort()
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["METERS", "Leftovers", "Meter", "Natives", "Report", "RestingSelector", "Steps", "Tasks", "take_over"]
+__all__ = ["METERS", "Leftovers", "Meter", "Natives", "Report", "RestingPoll", "Steps", "Tasks", "take_over"]
 
 #: What was counted, by name.
 Report: TypeAlias = dict[str, list[int]]
@@ -172,24 +172,28 @@ class Leftovers:
 METERS: Sequence[Callable[[], Meter]] = (Tasks, Leftovers, Natives, Steps)
 
 
-class RestingSelector(selectors.DefaultSelector):
-    """The selector of an event loop, which knows when the loop rests."""
+class RestingPoll:
+    """What the selector of an event loop waits in, which knows when the loop rests, and whoever waits in its place."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, selector: selectors.EpollSelector) -> None:
+        self._epoll = vars(selector)["_selector"]
+        vars(selector)["_selector"] = self
         #: Is called at each rest, before the wait: what the peer does meanwhile.
         self.at_rest: Callable[[], object] = lambda: None
         #: Is on between two rests.
         self.meter: Meter | None = None
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
-        if ready or (timeout is not None and timeout <= 0):
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._epoll, name)
+
+    def poll(self, timeout: float | None, most: int) -> list[tuple[int, int]]:
+        ready: list[tuple[int, int]] = self._epoll.poll(0, most)
+        if ready or (timeout is not None and timeout == 0):
             return ready
         if self.meter is not None:
             self.meter.off()
         self.at_rest()
-        ready = super().select(timeout)
+        ready = self._epoll.poll(timeout, most)
         if self.meter is not None:
             self.meter.on()
         return ready
@@ -205,12 +209,12 @@ class _CountedTask(asyncio.Task[Any]):
         super().__init__(*args, **options)
 
 
-def take_over() -> RestingSelector:
-    """The selector of the event loop that this process makes next, in which also the tasks are counted."""
-    selector = RestingSelector()
+def take_over() -> RestingPoll:
+    """Where the event loop waits that this process makes next, in which also the tasks are counted."""
+    selector = selectors.EpollSelector()
     vars(selectors)["DefaultSelector"] = lambda: selector
     vars(asyncio)["Task"] = vars(asyncio.tasks)["Task"] = _CountedTask
-    return selector
+    return RestingPoll(selector)
 
 
 def _is_here(frame: FrameType) -> bool:

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from tests.costs.ceilings import Figures
-from tests.costs.counting import METERS, Meter, Report, RestingSelector
+from tests.costs.counting import METERS, Meter, Report, RestingPoll
 from tests.costs.messages import Era
 
 __all__ = [
@@ -132,7 +132,7 @@ class Counted(msgspec.Struct):
         return {name: [number / calls for number in numbers] for name, numbers in self.reports[meter].items()}
 
 
-def measured(case: Case, selector: RestingSelector, counted: Counted) -> Iterator[None]:
+def measured(case: Case, rest: RestingPoll, counted: Counted) -> Iterator[None]:
     """All rounds of calls that it takes: with each meter some to warm up, and then those that count.
 
     To be gone on with at a rest, at which all calls have been answered.
@@ -142,9 +142,9 @@ def measured(case: Case, selector: RestingSelector, counted: Counted) -> Iterato
         meter = kind()
         rounds = case.rounds(meter.patience)
         yield from repeat(None, rounds)
-        selector.meter = meter
+        rest.meter = meter
         yield from repeat(None, rounds)
-        selector.meter = None
+        rest.meter = None
         counted.add(meter, rounds * case.at_once)
 
 

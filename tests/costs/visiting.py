@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from tests.costs.counting import RestingSelector, take_over
+from tests.costs.counting import RestingPoll, take_over
 
 __all__ = ["Visit", "Visitor", "visited"]
 
@@ -39,13 +39,13 @@ class Visitor:
 
 
 #: What the visitor does.
-Visit: TypeAlias = Callable[[RestingSelector, Visitor], Iterator[None]]
+Visit: TypeAlias = Callable[[RestingPoll, Visitor], Iterator[None]]
 
 
 @contextmanager
 def visited(visit: Visit) -> Iterator[None]:
     """Standard input and output are pipes, and the server that runs on them is visited."""
-    selector = take_over()
+    rest = take_over()
     (stdin, requests), (answers, stdout) = os.pipe(), os.pipe()
     before = [os.dup(standard) for standard in (0, 1)]
     for end, standard in ((stdin, 0), (stdout, 1)):
@@ -54,11 +54,11 @@ def visited(visit: Visit) -> Iterator[None]:
     visitor = Visitor(requests, answers)
 
     def script() -> Iterator[None]:
-        yield from visit(selector, visitor)
+        yield from visit(rest, visitor)
         visitor.leave()
 
     steps = script()
-    selector.at_rest = lambda: next(steps, None)
+    rest.at_rest = lambda: next(steps, None)
     try:
         yield
     finally:

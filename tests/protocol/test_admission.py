@@ -278,11 +278,6 @@ def test_initialize_comes_once() -> None:
     assert refusal(opened().request(initialize())).code == INVALID_REQUEST
 
 
-@pytest.mark.req("FRM-10")
-def test_initialize_comes_alone() -> None:
-    assert "batch" in refusal(Admission(REVISIONS).request(initialize(), in_batch=True)).message
-
-
 @pytest.mark.req("LEG-3")
 def test_a_request_before_initialize_gets_a_clear_error_and_the_rest_works() -> None:
     admission = Admission(REVISIONS)

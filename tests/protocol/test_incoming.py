@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mcpipe.protocol.incoming import WORK, Incoming, Work
-from mcpipe.wire.messages import INVALID_REQUEST, Error, ErrorDetail, Notification, Request, RequestId, Result
+from mcpipe.wire.messages import INVALID_REQUEST, Error, Notification, Request, RequestId
 from tests.protocol.walks import rows_taken
 
 NOTE = Notification("notifications/message", {})
@@ -25,9 +25,8 @@ def accepted(request_id: RequestId = 1, method: str = "tools/call") -> tuple[Inc
 def test_an_answer_is_sent_once() -> None:
     works, work = accepted()
     assert len(works) == 1
-    answer = Result(1, {})
-    assert works.answer(work, answer) is answer
-    assert works.answer(work, Error(1, ErrorDetail(-1, "no"))) is None
+    assert works.answer(work)
+    assert not works.answer(work)
     assert (work.state, len(works)) == ("answered", 0)
 
 
@@ -38,7 +37,7 @@ def test_an_id_that_is_in_flight_is_refused() -> None:
     assert isinstance(refused, Error)
     assert (refused.id, refused.error.code) == ("x", INVALID_REQUEST)
     assert work.is_running
-    works.answer(work, Result("x", {}))
+    works.answer(work)
     assert works.accept(work_on("x", "tools/list")) is None
 
 
@@ -57,14 +56,14 @@ def test_nothing_is_sent_after_a_cancellation() -> None:
     assert works.notify(work, NOTE) is NOTE
     assert works.cancel(1) is work
     assert works.notify(work, NOTE) is None
-    assert works.answer(work, Result(1, {})) is None
+    assert not works.answer(work)
     assert work.state == "cancelled"
 
 
 @pytest.mark.req("PRG-1")
 def test_nothing_is_sent_after_the_answer() -> None:
     works, work = accepted()
-    works.answer(work, Result(1, {}))
+    works.answer(work)
     assert works.notify(work, NOTE) is None
 
 
@@ -82,7 +81,7 @@ def test_a_late_and_a_repeated_cancellation_are_harmless() -> None:
     works.cancel(1)
     assert works.cancel(1) is None
     works, work = accepted()
-    works.answer(work, Result(1, {}))
+    works.answer(work)
     assert works.cancel(1) is None
     assert work.state == "answered"
 
@@ -93,9 +92,9 @@ def test_the_old_work_stays_silent_when_its_id_is_used_again() -> None:
     works.cancel(1)
     new = work_on(1)
     assert works.accept(new) is None
-    assert works.answer(old, Result(1, {"old": True})) is None
+    assert not works.answer(old)
     assert works.find(1) is new
-    assert works.answer(new, Result(1, {})) == Result(1, {})
+    assert works.answer(new)
 
 
 def test_a_long_id_is_not_repeated_at_length() -> None:
@@ -118,13 +117,15 @@ def test_closing_drops_every_work() -> None:
     assert works.close() == [work]
     assert works.open() == []
     assert (work.state, len(works)) == ("dropped", 0)
-    assert works.answer(work, Result(1, {})) is None
+    assert not works.answer(work)
 
 
 def test_the_number_of_open_requests_is_bounded() -> None:
     works: Incoming[Work] = Incoming(max_in_flight=1)
     assert not works.is_full
-    works.accept(work_on("s", "subscriptions/listen"))
+    subscription = work_on("s", "subscriptions/listen")
+    works.accept(subscription)
+    works.exempt(subscription)
     assert not works.is_full, "a subscription does no work"
     works.accept(work_on(1))
     assert works.is_full
@@ -141,3 +142,15 @@ def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) 
         test_closing_drops_every_work,
     ]
     assert rows_taken(WORK, examples, monkeypatch) == set(WORK.rows) - {("running", "answer")}
+
+
+def test_a_request_that_does_not_count_leaves_no_place_behind() -> None:
+    works: Incoming[Work] = Incoming(max_in_flight=1)
+    subscription = work_on("s", "subscriptions/listen")
+    for _ in range(3):
+        assert works.accept(subscription) is None
+        works.exempt(subscription)
+        assert works.answer(subscription)
+        subscription = work_on("s", "subscriptions/listen")
+    works.accept(work_on(1))
+    assert works.is_full

@@ -210,12 +210,13 @@ class Pair(RuleBasedStateMachine):
         work, meter = data.draw(st.sampled_from(self.works))
         if work.method == "subscriptions/listen":
             ended = self.publisher.end(work.id)
-            self.send(None if ended is None else self.incoming.answer(work, ended), work.id)
+            self.send(ended if ended is not None and self.incoming.answer(work) else None, work.id)
             return
         last = meter.last()
         if last is not None:
             self.send(self.incoming.notify(work, Notification("notifications/progress", last)), work.id)
-        self.send(self.incoming.answer(work, Result(work.id, {"resultType": "complete"})), work.id)
+        if self.incoming.answer(work):
+            self.send(Result(work.id, {"resultType": "complete"}), work.id)
 
     @precondition(lambda self: self.works)
     @rule(data=st.data(), progress=st.floats(0, 10))

@@ -27,7 +27,6 @@ from mcpipe.transports.descriptors import (
     close_private,
     enlarge_pipe,
     hang_up_bell,
-    input_probe,
     is_open,
     keep_private,
     kind_of,
@@ -218,19 +217,6 @@ def test_a_fork_loses_what_is_private_although_no_descriptor_is_free() -> None:
 def test_a_system_that_cannot_tell_a_hang_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(select, "epoll")
     assert hang_up_bell(0) is None
-
-
-def test_a_probe_tells_whether_there_is_something_to_read() -> None:
-    read_end, write_end = os.pipe()
-    probe = input_probe(read_end)
-    assert not probe(0)
-    os.write(write_end, b"x")
-    assert probe(0)
-    os.read(read_end, 1)
-    assert not probe(0)
-    os.close(write_end)
-    assert probe(0), "the end is something to read, too"
-    os.close(read_end)
 
 
 def test_a_wait_for_input_ends_with_input_or_when_it_is_told_to() -> None:

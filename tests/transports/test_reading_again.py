@@ -1,4 +1,4 @@
-"""A peer that sends its next message as soon as it has an answer: it is read before the loop turns, within bounds."""
+"""A peer that sends its next message when it has an answer: it is awaited without a turn of the loop, within bounds."""
 
 from __future__ import annotations
 
@@ -48,17 +48,16 @@ def line(number: int) -> bytes:
 class Pair:
     """A receiver, and a peer that sends it ``count`` messages, each when the one before has been received.
 
-    A quick peer sends within that: so it looks where both share a core. Another one sends when the loop has turned.
     Nothing here gives the loop anything to do before all have come, unless ``then`` does.
     """
 
     def __init__(self, ends: tuple[int, int], then: Callable[[int], object] = lambda number: None) -> None:
-        self.is_quick = True
+        self.is_silent = False
         self.copies = 1
         self.received_in: list[int] = []
         self.names: list[int] = []
         self.ended_clean: bool | None = None
-        self.probes = 0
+        self.waits = 0
         self._loop = asyncio.get_running_loop()
         self._turn = 0
         self._last = 0
@@ -92,10 +91,8 @@ class Pair:
         number = len(self.names)
         if number >= self._last:
             self.ended(clean=False)
-        elif self.is_quick:
+        elif not self.is_silent and number % self.copies == 0:
             self._send()
-        else:
-            self._loop.call_later(0, self._send)
         self._then(number)
 
     def ended(self, *, clean: bool) -> None:
@@ -113,19 +110,21 @@ class Pair:
         raise error
 
     def _count(self) -> None:
-        """Count the turns of the loop, and how often the source looks for more."""
-        select, probe = self._loop._selector.select, self.source._probe  # type: ignore[attr-defined]
+        """Count the turns of the loop, and how often the source waits for more."""
+        lull = self.source._lull
+        assert lull is not None
+        select, poll = self._loop._selector.select, lull._poll  # type: ignore[attr-defined]
 
         def counted_select(timeout: float | None = None) -> object:
             self._turn += 1
             return select(timeout)
 
-        def counted_probe(timeout: int) -> object:
-            self.probes += 1
-            return probe(timeout)
+        def counted_poll(timeout: float, most: int) -> object:
+            self.waits += 1
+            return poll(timeout, most)
 
         self._loop._selector.select = counted_select  # type: ignore[attr-defined]
-        self.source._probe = counted_probe
+        lull._poll = counted_poll
 
 
 def test_more_is_read_without_a_turn_of_the_loop_but_not_for_ever(ends: tuple[int, int]) -> None:
@@ -159,59 +158,53 @@ def test_what_follows_from_a_message_comes_before_the_next_message(ends: tuple[i
     run(main)
 
 
-def test_a_loop_that_does_not_tell_what_it_is_about_to_do_has_to_turn() -> None:
+def test_one_among_many_is_waited_for_less_and_less_often(ends: tuple[int, int]) -> None:
     async def main() -> None:
-        read_fd, write_fd = os.pipe()
-        names = vars(asyncio.get_running_loop())
-        names["_hidden"] = names.pop("_ready")
-        try:
-            source = WatchedSource(read_fd)
-        finally:
-            names["_ready"] = names.pop("_hidden")
-        received: list[bytes] = []
+        def pass_on(number: int) -> None:
+            if number % 2:  # the next message comes to the other one, so that there is something to do for the loop
+                other._last += 1
+                other._send()
 
-        def arrived(chunk: bytes) -> int:
-            received.append(chunk)
-            os.write(write_fd, b"x")
-            return 1
-
-        source.start(arrived, lambda error: None, lambda: None)
-        os.write(write_fd, b"x")
-        await turns(1)
-        await turns(1)
-        assert received == [b"x"]
-        source.close()
-        os.close(write_fd)
+        other = Pair(os.pipe())
+        other.is_silent = True
+        other._done = asyncio.get_running_loop().create_future()
+        pair = Pair(ends, pass_on)
+        await pair.send(1000)
+        assert len(other.names) == 500
+        assert pair.waits < 100
+        # When it has the loop for itself again, that is noticed before long.
+        pair._then = lambda number: None
+        await pair.send(2 * MANY)
+        assert len(set(pair.received_in[-MANY:])) < MANY / 4
+        assert pair.names == list(range(1000 + 2 * MANY))
+        pair.close()
+        other.close()
 
     run(main)
 
 
-def test_a_peer_that_does_not_send_at_once_is_asked_less_and_less_often(ends: tuple[int, int]) -> None:
+def test_several_messages_at_once_count_as_that_many(ends: tuple[int, int]) -> None:
     async def main() -> None:
         pair = Pair(ends)
-        pair.is_quick = False
-        await pair.send(1000)
-        assert 15 < pair.probes < 40
-        # When it has changed its ways, that is noticed before long.
-        pair.is_quick = True
+        pair.copies = 4
         await pair.send(MANY)
-        assert len(set(pair.received_in[-MANY:])) < MANY
-        assert pair.names == list(range(1000 + MANY))
+        assert len(pair.names) == MANY
+        assert max(map(pair.received_in.count, pair.received_in)) == AT_ONCE
         pair.close()
 
     run(main)
 
 
-def test_a_peer_that_sends_several_at_once_is_not_asked_for_more(ends: tuple[int, int]) -> None:
+def test_a_line_may_come_in_pieces(ends: tuple[int, int]) -> None:
     async def main() -> None:
         pair = Pair(ends)
-        pair.copies = 2
-        await pair.send(MANY)
-        assert pair.probes == 0
-        # Nor one whose line is not complete.
-        os.write(pair.fd, line(0)[:10])
+        pair._last = 1
+        pair._done = asyncio.get_running_loop().create_future()
         await turns()
-        assert pair.probes == 0
+        for byte in line(7):
+            os.write(pair.fd, bytes([byte]))
+            await turns(2)
+        assert pair.names == [7]
         pair.close()
 
     run(main)
@@ -254,9 +247,8 @@ def test_the_end_may_be_all_that_there_is_more(ends: tuple[int, int]) -> None:
         def leave(number: int) -> None:
             if number == 5:
                 os.close(pair.fd)
-                pair.is_quick = False
+                pair.is_silent = True
                 pair._last = MANY * MANY
-                pair._send = lambda: None  # type: ignore[method-assign]
 
         pair = Pair(ends, leave)
         await pair.send(MANY)

@@ -77,7 +77,7 @@ class Answering:
             return
         answer = self._answer_at_once(request)
         if isinstance(answer, Result | Error):
-            self._send(self._incoming.answer(work, answer), batch)
+            self._send(answer if self._incoming.answer(work) else None, batch)
             return
         if batch is not None:
             self._batches[work.id] = batch
@@ -132,7 +132,7 @@ class Answering:
         finally:
             self._calls.resume()
         await self._connection.drained()
-        self._send(self._incoming.answer(work, answer), self._batches.pop(work.id, None))
+        self._send(answer if self._incoming.answer(work) else None, self._batches.pop(work.id, None))
 
     async def _ask_handler(self, work: Work, question: InputRequest) -> Response:
         try:

@@ -1,6 +1,6 @@
-"""The requests of this side on one connection, each with the promise that its caller waits on.
+"""The requests of this side on one connection, each with the future that its caller waits on.
 
-The rules are those of ``protocol.outgoing``. Here is what they need of the event loop: one promise for each call,
+The rules are those of ``protocol.outgoing``. Here is what they need of the event loop: one future for each call,
 and one timer for all of them. An answer wakes its caller at once: what that one sends next is then written in the same
 turn of the loop, together with what the callers of the other answers send.
 """
@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from mcpipe.client.couriers import OnProgress, ProgressCourier
 from mcpipe.client.places import Places
-from mcpipe.client.promises import Promise
+from mcpipe.client.wakeups import give, give_now
 from mcpipe.errors import (
     Closed,
     DecodeError,
@@ -48,6 +48,10 @@ _LONGEST_NAME = 100
 _MAY_NEED_INPUT = frozenset(name for name, method in METHODS.items() if method.may_need_input)
 
 
+class _InNoHurry(asyncio.Future[Outcome]):
+    """What somebody else waits for than a task that would go on with it."""
+
+
 class Calls:
     """Sends requests, and ends each of them exactly once: answered, given up, timed out or lost."""
 
@@ -58,7 +62,6 @@ class Calls:
         # Subscriptions stay open, and do not take the place of other requests.
         self._outgoing = Outgoing(max_in_flight=limits.max_in_flight + limits.max_subscriptions, first_id=first_id)
         self._places = Places(limits.max_in_flight)
-        self._answers: dict[int, asyncio.Future[Outcome] | Promise[Outcome]] = {}
         self._couriers: dict[int, ProgressCourier] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = _NEVER
@@ -105,13 +108,13 @@ class Calls:
         try:
             if self._cause is not None:
                 raise self._closed(method) from self._cause
-            call = self._outgoing.open(method, start, timeout, max_timeout)
+            answer: asyncio.Future[Outcome] = asyncio.Future(loop=self._loop)
+            call = self._outgoing.open(method, start, timeout, max_timeout, answer)
             if on_progress is not None:
                 params["_meta"][PROGRESS_TOKEN] = call.id
                 self._couriers[call.id] = ProgressCourier(on_progress, self._loop)
             try:
-                answer: Promise[Outcome] = Promise(self._loop)
-                self._send(call, params, answer)
+                self._send(call, params)
                 outcome = await answer
                 if on_progress is not None and type(outcome) is Result:
                     await self._couriers[call.id].finish(self._time_left(call))
@@ -131,9 +134,9 @@ class Calls:
     def open(self, method: str, params: Any) -> tuple[Call, asyncio.Future[Outcome]]:
         """Send a request that waits as long as its owner wants to; ``Closed`` if it cannot be sent any more."""
         self._check_open(method)
-        call = self._outgoing.open(method, self._loop.time(), None)
-        answer: asyncio.Future[Outcome] = self._loop.create_future()
-        self._send(call, params, answer)
+        answer: asyncio.Future[Outcome] = _InNoHurry(loop=self._loop)
+        call = self._outgoing.open(method, self._loop.time(), None, waiter=answer)
+        self._send(call, params)
         return call, answer
 
     async def notify(self, notification: Notification, within: float | None) -> None:
@@ -149,37 +152,31 @@ class Calls:
     def give_up(self, call: Call, reason: str) -> None:
         """Nobody waits for this answer any more: tell the server, unless the call has ended already."""
         note = self._outgoing.cancel(call, reason)
-        self._settle(call, None)
+        give(call.waiter, None)
         self._tell(note)
 
     def forget(self, call: Call) -> None:
         """The same, without a word to the server."""
         self._outgoing.cancel(call)
-        self._settle(call, None)
+        give(call.waiter, None)
 
     def answered(self, response: Result | Error) -> None:
         """An answer came. Its caller goes on before this returns, and may do anything in there."""
         call = self._outgoing.answer(response)
-        if call is None:
-            return
-        answer = self._answers.get(call.id)
-        if type(answer) is Promise:
-            del self._answers[call.id]
-            answer.set_result_now(response)
-        else:
-            self._settle(call, response)
+        if call is not None:
+            (give_now if type(call.waiter) is asyncio.Future else give)(call.waiter, response)
 
     def broken(self, bad: BadMessage) -> None:
         """An answer came that cannot be read."""
         call = self._outgoing.break_off(bad.id)
         if call is not None:
-            self._settle(call, bad)
+            give(call.waiter, bad)
 
     def failed(self, request_id: RequestId, cause: McpipeError) -> None:
         """No answer will come to this call, for this reason, although the connection goes on."""
         call = self._outgoing.fail(request_id, cause)
         if call is not None:
-            self._settle(call, None)
+            give(call.waiter, None)
 
     def progressed(self, progress: ProgressParams) -> None:
         """Progress came."""
@@ -192,7 +189,7 @@ class Calls:
         """The server cancelled a subscription of ours."""
         call = self._outgoing.end(request_id)
         if call is not None:
-            self._settle(call, None)
+            give(call.waiter, None)
 
     def hold(self) -> None:
         """The server waits for this side: until ``resume``, the calls that it may be working on get more time.
@@ -220,12 +217,12 @@ class Calls:
         """The connection is gone, for this reason: every open call is lost, and none can begin."""
         self._cause = cause
         for call in self._outgoing.close(cause):
-            self._settle(call, None)
+            give(call.waiter, None)
         self._stop_timer()
 
     def give_up_all(self, reason: str) -> None:
         """Give up every open call."""
-        for call in self._open_calls():
+        for call in self._outgoing.all():
             self.give_up(call, reason)
 
     def _check_open(self, method: str) -> None:
@@ -235,21 +232,14 @@ class Calls:
     def _closed(self, method: str) -> Closed:
         return Closed(f"{method} was not sent: the connection is closed. {self._cause}")
 
-    def _send(self, call: Call, params: Any, answer: asyncio.Future[Outcome] | Promise[Outcome]) -> None:
+    def _send(self, call: Call, params: Any) -> None:
         try:
             self._connection.send(Request(call.id, call.method, params))
         except EncodeError:
             self._outgoing.cancel(call)
             raise
-        self._answers[call.id] = answer
         if call.deadline is not None and call.deadline < self._timer_at:
             self._set_timer(call.deadline)
-
-    def _settle(self, call: Call, outcome: Outcome) -> None:
-        answer = self._answers.pop(call.id, None)
-        # Its caller may have been cancelled a moment ago, and the future with it.
-        if answer is not None and not answer.done():
-            answer.set_result(outcome)
 
     def _tell(self, note: Notification | None) -> None:
         if note is not None:
@@ -292,20 +282,17 @@ class Calls:
         if self._held:
             self._extend()
         for call, note in self._outgoing.expire(self._loop.time()):
-            self._settle(call, None)
+            give(call.waiter, None)
             self._tell(note)
-        if self._outgoing.deadline is not None:
-            self._set_timer(self._outgoing.deadline)
+        deadline = self._outgoing.deadline
+        if deadline is not None:
+            self._set_timer(deadline)
 
     def _extend(self) -> None:
         now = self._loop.time()
-        for call in self._open_calls():
+        for call in self._outgoing.all():
             if call.method in _MAY_NEED_INPUT:
                 self._outgoing.extend(call, now)
-
-    def _open_calls(self) -> list[Call]:
-        calls = map(self._outgoing.find, self._answers)
-        return [call for call in calls if call is not None]
 
 
 def failure(call: Call, outcome: Outcome, what: str) -> McpipeError:

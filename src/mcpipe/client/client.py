@@ -133,7 +133,14 @@ class Client:
         The time that this client takes to answer the server's questions does not count.
         """
         params = {"name": name, "arguments": arguments or {}}
-        return await self._requests.call_tool(name, params, timeout, max_timeout, on_progress, meta)
+        requests = self._requests
+        start = requests.now()
+        result = await requests.ask(
+            "tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta, start
+        )
+        if result.structured_content is not None or name in requests.promising:
+            await requests.check_promise(name, result, timeout, max_timeout, start)
+        return result
 
     # Resources
 
@@ -288,7 +295,7 @@ class Client:
         params = dict(params or {})
         own = params.pop("_meta", None)
         meta = meta if own is None else {**own, **(meta or {})}
-        raw = await self._requests.send(method, params, timeout, max_timeout, on_progress, meta)
+        raw = await self._requests.ask(method, params, msgspec.Raw, timeout, max_timeout, on_progress, meta)
         return read(object, raw, what="result of " + method)
 
     async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:

@@ -11,11 +11,13 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from mcpipe.client.calls import describe
 from mcpipe.client.couriers import OnProgress
 from mcpipe.client.keeping import Keeper
 from mcpipe.client.rounds import MAX_ROUNDS, next_round, read_result
+from mcpipe.client.session import Session
 from mcpipe.errors import (
     Closed,
     HttpError,
@@ -25,8 +27,8 @@ from mcpipe.errors import (
     RequestLost,
     RequestTimeout,
     ServerDown,
-    UsageError,
 )
+from mcpipe.protocol.outgoing import check_seconds
 from mcpipe.protocol.restart import may_resend
 from mcpipe.types.base import CacheableResult, Result
 from mcpipe.types.input import InputRequiredResult
@@ -40,9 +42,12 @@ __all__ = ["Meta", "Requests", "Timeout"]
 Timeout: TypeAlias = float | UnsetType | None
 Meta: TypeAlias = dict[str, Any] | None
 
-_R = TypeVar("_R", bound=Result)
+_R = TypeVar("_R", bound=Result | msgspec.Raw)
 _C = TypeVar("_C", bound=CacheableResult)
 _Page = TypeVar("_Page", ListToolsResult, ListResourcesResult, ListResourceTemplatesResult, ListPromptsResult)
+
+#: The kind of a result that is not read.
+_AS_IT_IS: Any = msgspec.Raw
 
 _logger = logging.getLogger("mcpipe.client")
 
@@ -58,11 +63,27 @@ _LOOK_UP_WITHIN = 5.0
 _MAX_PAGES = 1000
 
 
+class _Sent(msgspec.Struct, frozen=True):
+    """A request that was sent, and what was known then."""
+
+    session: Session
+    #: That of the toolbox.
+    generation: int
+    method: str
+    params: dict[str, Any]
+    limits: tuple[float | None, float | None]
+    on_progress: OnProgress | None
+    meta: Meta
+    start: float
+
+
 class Requests:
     """Asks one server, whichever of its connections is open."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._toolbox = keeper.toolbox
+        #: The tools whose results have to be something. It is the toolbox's, and changes with it.
+        self.promising = keeper.toolbox.promising
         self._cache = keeper.cache
         self._checker = keeper.settings.checker
         self._keeper = keeper
@@ -71,6 +92,8 @@ class Requests:
         self._usual_limits = self.limits(UNSET, UNSET)
         self._mirrors = keeper.link.mirrors
         self._loop = asyncio.get_running_loop()
+        #: The time by which timeouts run.
+        self.now = self._loop.time
         self._looking = asyncio.Lock()
         #: The names of tools that were left out.
         self._unusable: set[str] = set()
@@ -90,14 +113,27 @@ class Requests:
     ) -> _R:
         """Send a request, answer what the server asks first, and read the result.
 
+        ``kind`` may be ``msgspec.Raw``: then it is as the server has written it, also if that is a question.
         ``start`` is when the first round began, if somebody has looked. ``keep`` is called with the result, what it was
         read from, and the params of the last round.
         """
-        send = self._send_mirrored if self._mirrors and method == "tools/call" else self.send
+        if asyncio.get_running_loop() is not self._loop:
+            self._keeper.check_loop()
+        are_usual = timeout is UNSET and max_timeout is UNSET
+        limits = self._usual_limits if are_usual else self.limits(timeout, max_timeout)
         for _ in range(MAX_ROUNDS):
-            raw = await send(method, params, timeout, max_timeout, on_progress, meta, start)
+            if start is None:
+                start = self._loop.time()
+            session, generation = self._keeper.session, self._toolbox.generation
+            try:
+                raw = await session.request(method, params, limits[0], limits[1], on_progress, meta, start)
+            except McpipeError as error:
+                sent = _Sent(session, generation, method, params, limits, on_progress, meta, start)
+                raw = await self._recover(sent, error)
+            if kind is _AS_IT_IS:
+                return raw  # type: ignore[return-value]
             revision = self._keeper.greeting.revision
-            result = read_result(kind, raw, method, revision)
+            result = read_result(kind, raw, method, revision)  # type: ignore[type-var]
             if not isinstance(result, InputRequiredResult):
                 if keep is not None:
                     keep(params, raw, result)
@@ -131,44 +167,49 @@ class Requests:
 
         return await self.ask(method, params, kind, timeout, max_timeout, on_progress, keep=keep)
 
-    async def send(
-        self,
-        method: str,
-        params: dict[str, Any],
-        timeout: Timeout,
-        max_timeout: Timeout = UNSET,
-        on_progress: OnProgress | None = None,
-        meta: Meta = None,
-        start: float | None = None,
-    ) -> msgspec.Raw:
-        """Send a request and wait for its result, as raw JSON; again if its connection was lost and that is safe."""
-        if asyncio.get_running_loop() is not self._loop:
-            self._keeper.check_loop()
-        are_usual = timeout is UNSET and max_timeout is UNSET
-        limits = self._usual_limits if are_usual else self.limits(timeout, max_timeout)
-        if start is None:
-            start = self._loop.time()
-        used = self._keeper.session
+    async def _recover(self, sent: _Sent, error: McpipeError) -> msgspec.Raw:
+        """The result of a request that failed like this, sent again if that may help; otherwise the error."""
+        if isinstance(error, Closed | RequestLost):
+            try:
+                return await self._send_again(sent, error)
+            except RemoteError as another:
+                error = another
+        name = sent.params.get("name")
+        if not (self._mirrors and sent.method == "tools/call" and isinstance(error, RemoteError) and name):
+            raise error
+        if error.code != HEADER_MISMATCH:
+            raise error
+        # Some arguments of the tool have to be told in headers as well, and which these are is not known, or not as it
+        # is now. It has not run.
+        end, last = (None if limit is None else sent.start + limit for limit in sent.limits)
+        if await self._look_up_again(name, sent.generation, end) is None:
+            raise error
+        limits = self._left(end), self._left(last)
+        again = replace(sent, session=self._keeper.session, limits=limits, start=self._loop.time())
         try:
-            return await used.request(method, params, limits[0], limits[1], on_progress, meta, start)
-        except (Closed, RequestLost) as error:
-            lost = error
+            return await again.session.request(again.method, again.params, *limits, again.on_progress, again.meta)
+        except (Closed, RequestLost) as lost:
+            return await self._send_again(again, lost)
+
+    async def _send_again(self, it: _Sent, lost: Closed | RequestLost) -> msgspec.Raw:
+        """Send a request again whose connection was lost, if that is safe, until there is an answer."""
+        used = it.session
         alone = 0
-        ends, ends_at_last = (None if limit is None else start + limit for limit in limits)
+        ends, ends_at_last = (None if limit is None else it.start + limit for limit in it.limits)
         sent: list[RequestLost] = []
         sessions = 0
         while True:
             if (refusal := _refusal(lost)) is not None:
                 sessions += 1
                 if sessions == _MOST_SESSIONS:
-                    raise _told(refusal, describe(method, params)) from refusal
+                    raise _told(refusal, describe(it.method, it.params)) from refusal
             if isinstance(lost, RequestLost):  # otherwise it was not sent: the connection had been lost before
                 sent.append(lost)
                 ends = lost.deadline  # progress may have moved it
-                if not await self._may_resend(method, params, len(sent), self._left(ends)):
+                if not await self._may_resend(it.method, it.params, len(sent), self._left(ends)):
                     raise lost
             try:
-                session = await self._keeper.ready(describe(method, params), self._left(ends))
+                session = await self._keeper.ready(describe(it.method, it.params), self._left(ends))
             except (Closed, ServerDown, RequestTimeout):
                 if sent:  # and nobody knows what came of it
                     raise sent[0] from sent[0].__cause__
@@ -182,56 +223,20 @@ class Requests:
             used = session
             try:
                 left, left_at_last = self._left(ends), self._left(ends_at_last)
-                return await session.request(method, params, left, left_at_last, on_progress, meta)
+                return await session.request(it.method, it.params, left, left_at_last, it.on_progress, it.meta)
             except (Closed, RequestLost) as error:
                 lost = error
 
-    async def _send_mirrored(
-        self,
-        method: str,
-        params: dict[str, Any],
-        timeout: Timeout,
-        max_timeout: Timeout,
-        on_progress: OnProgress | None,
-        meta: Meta,
-        start: float | None,
-    ) -> msgspec.Raw:
-        """The same for a call of a tool that may want some of its arguments told in headers as well."""
-        if start is None:
-            start = self._loop.time()
-        generation = self._toolbox.generation
-        try:
-            return await self.send(method, params, timeout, max_timeout, on_progress, meta, start)
-        except RemoteError as error:
-            if error.code != HEADER_MISMATCH:
-                raise
-            # The tool is not known, or not as it is now. It has not run.
-            end, last = (None if limit is None else start + limit for limit in self.limits(timeout, max_timeout))
-            if await self._look_up_again(params["name"], generation, end) is None:
-                raise
-        return await self.send(method, params, self._left(end), self._left(last), on_progress, meta)
-
-    async def call_tool(
-        self,
-        name: str,
-        params: dict[str, Any],
-        timeout: Timeout,
-        max_timeout: Timeout,
-        on_progress: OnProgress | None,
-        meta: Meta,
-    ) -> CallToolResult:
-        """Call a tool, and check what it gives against its output schema; `ProtocolError` if it breaks that."""
-        start = self._loop.time()
-        result = await self.ask("tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta, start)
-        if self._checker.is_active and not result.is_error:
-            tool = self._toolbox.find(name)
-            if result.structured_content is not None if tool is None else tool.output_schema is not None:
-                limit = self.limits(timeout, max_timeout)[0]
-                await self._check_promise(name, tool, result, None if limit is None else start + limit)
-        return result
-
-    async def _check_promise(self, name: str, tool: Tool | None, result: CallToolResult, end: float | None) -> None:
+    async def check_promise(
+        self, name: str, result: CallToolResult, timeout: Timeout, max_timeout: Timeout, start: float
+    ) -> None:
         """`ProtocolError` if the result is not what its tool promises, of which the server may have to be asked."""
+        tool = self._toolbox.find(name)
+        is_promised = result.structured_content is not None if tool is None else tool.output_schema is not None
+        if not (is_promised and self._checker.is_active) or result.is_error:
+            return
+        limit = self.limits(timeout, max_timeout)[0]
+        end = None if limit is None else start + limit
         generation = self._toolbox.generation
         if tool is None:
             self._check(await self._look_up(name, end), result)
@@ -261,7 +266,7 @@ class Requests:
             raise
         if isinstance(page, ListToolsResult):
             if self._keeper.link.mirrors and self._keeper.greeting.revision.has_mirrored_headers:
-                page = msgspec.structs.replace(page, tools=[tool for tool in page.tools if self._is_usable(tool)])
+                page = replace(page, tools=[tool for tool in page.tools if self._is_usable(tool)])
             self._toolbox.learn(page.tools)
         return page
 
@@ -290,8 +295,8 @@ class Requests:
     def limits(self, timeout: Timeout, max_timeout: Timeout) -> tuple[float | None, float | None]:
         """The two timeouts of a request, with the client's own where none are given; `UsageError` if they are none."""
         for name, limit in (("timeout", timeout), ("max_timeout", max_timeout)):
-            if not isinstance(limit, int | float | UnsetType | None):
-                raise UsageError(f"{name} is {limit!r}: give it a number of seconds, or None for no limit.")
+            if limit is not UNSET:
+                check_seconds(name, limit)
         if timeout is UNSET:
             timeout = self._timeout
         if max_timeout is UNSET:

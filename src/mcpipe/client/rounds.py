@@ -12,11 +12,14 @@ from mcpipe.revisions import Revision
 from mcpipe.types.base import COMPLETE, Result
 from mcpipe.types.input import InputRequiredResult
 from mcpipe.types.methods import METHODS
-from mcpipe.types.reading import read, read_result_type
+from mcpipe.types.reading import DECODERS, UNREADABLE, read, read_result_type
 
 __all__ = ["MAX_ROUNDS", "next_round", "read_result"]
 
 R = TypeVar("R", bound=Result)
+
+#: The type of a result that needs nothing more; a legacy one says none.
+_COMPLETE = (None, COMPLETE)
 
 #: How often one call is sent, at the most. Each question that a tool asks takes a round.
 MAX_ROUNDS = 32
@@ -24,19 +27,26 @@ MAX_ROUNDS = 32
 
 def read_result(kind: type[R], raw: msgspec.Raw, method: str, revision: Revision) -> R | InputRequiredResult:
     """The result of a request, or what the server wants to know first; ``ProtocolError`` if it is neither."""
-    what = "result of " + method
     try:
-        result = read(kind, raw, what=what)
-        if result.result_type in (None, COMPLETE) or not revision.has_result_types:
-            return result
-    except DecodeError:
-        # One that asks for input lacks what the other kind must have.
-        if not revision.has_result_types or read_result_type(raw) == COMPLETE:
-            raise
+        result: R = DECODERS[kind].decode(raw)  # as `read` does if there is nothing in the way
+    except UNREADABLE:
+        try:
+            result = read(kind, raw, what="result of " + method)
+        except DecodeError:
+            # One that asks for input lacks what the other kind must have.
+            if not revision.has_result_types or read_result_type(raw) == COMPLETE:
+                raise
+            return _question(raw, method)
+    if result.result_type in _COMPLETE or not revision.has_result_types:
+        return result
+    return _question(raw, method)
+
+
+def _question(raw: msgspec.Raw, method: str) -> InputRequiredResult:
     read_result_type(raw)  # raises if it is a type that nobody knows
     if not METHODS[method].may_need_input:
         raise ProtocolError(f"The server wants input before it answers {method}, which needs none.")
-    return read(InputRequiredResult, raw, what=what)
+    return read(InputRequiredResult, raw, what="result of " + method)
 
 
 async def next_round(

@@ -27,17 +27,21 @@ class Toolbox:
         self.generation = 0
         # The first of a plain dict is found by stepping over all that were first before.
         self._tools: OrderedDict[str, Tool] = OrderedDict()
+        #: The names of those that have an output schema.
+        self.promising: set[str] = set()
         self._headers: dict[str, ParamHeaders | None] = {}
 
     def learn(self, tools: Iterable[Tool]) -> None:
         """The server lists these."""
         for tool in tools:
             self._tools.pop(tool.name, None)
-            self._headers.pop(tool.name, None)
+            self._forget(tool.name)
             self._tools[tool.name] = tool
+            if tool.output_schema is not None:
+                self.promising.add(tool.name)
         while len(self._tools) > _MOST_TOOLS:
             oldest, _ = self._tools.popitem(last=False)
-            self._headers.pop(oldest, None)
+            self._forget(oldest)
 
     def find(self, name: str) -> Tool | None:
         """The tool of this name, as it was listed last."""
@@ -60,3 +64,8 @@ class Toolbox:
         self.generation += 1
         self._tools.clear()
         self._headers.clear()
+        self.promising.clear()
+
+    def _forget(self, name: str) -> None:
+        self._headers.pop(name, None)
+        self.promising.discard(name)

@@ -108,9 +108,7 @@ class Admission:
         # The last of them, which is mostly the next one, too: to compare is quicker than to look up.
         self._latest_written = b""
 
-    def request(
-        self, request: Request, meta: msgspec.Raw | None = None, *, in_batch: bool = False
-    ) -> Admitted | Handshake | Refused:
+    def request(self, request: Request, meta: msgspec.Raw | None = None) -> Admitted | Handshake | Refused:
         """Judge a request by its method and metadata. Its other parameters are not looked at.
 
         ``meta`` is its metadata as `WithMeta` gives it, if somebody has read it already.
@@ -119,7 +117,7 @@ class Admission:
             return self._latest
         try:
             if request.method == "initialize" and not self._is_modern(request):
-                return self._handshake(request, in_batch=in_batch)
+                return self._handshake(request)
             written = bytes(read(WithMeta, request.params, what="params").meta if meta is None else meta)
             verdict = self._recalled(written)
             if verdict is not None and request.method != "server/discover":
@@ -185,14 +183,12 @@ class Admission:
             return False
         return version is not None and (version in self._modern or not self._legacy)
 
-    def _handshake(self, request: Request, *, in_batch: bool) -> Handshake | Refused:
+    def _handshake(self, request: Request) -> Handshake | Refused:
         if not self._legacy:
             return self._unsupported(_requested(request))
         opening = read(_Opening, request.params, what="params")
         if self.session is not None:
             return _wrong("This session is open already: initialize comes once, at its start.")
-        if in_batch:
-            return _wrong("initialize must not be part of a batch: send it alone.")
         revision = choose_revision(self._legacy, [opening.protocol_version]) or self._legacy[0]
         self.state = SESSION.after(self.state, "initialize")
         self.session = Handshake(revision, opening.capabilities, opening.client_info)

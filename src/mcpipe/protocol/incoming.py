@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from mcpipe.protocol.tables import Table
-from mcpipe.wire.messages import INVALID_REQUEST, Error, ErrorDetail, Notification, Request, RequestId, Result
+from mcpipe.wire.messages import INVALID_REQUEST, Error, ErrorDetail, Notification, Request, RequestId
 
 __all__ = ["WORK", "Incoming", "Work"]
 
@@ -37,7 +37,6 @@ WORK: Table[_State, _Event] = Table(
 
 #: How almost every request ends, looked up once.
 _ANSWERED = WORK.after("running", "answer")
-_SUBSCRIPTION = "subscriptions/listen"
 
 
 class _Progress(msgspec.Struct, eq=False, gc=False, kw_only=True):
@@ -69,9 +68,10 @@ class Incoming(Generic[W]):
 
     def __init__(self, *, max_in_flight: int) -> None:
         self._works: dict[RequestId, W] = {}
-        #: With that many open requests there is no room for more. Subscriptions do not count: they stay open, and have
-        #: a limit of their own.
+        #: With that many open requests there is no room for more.
         self._enough = max_in_flight
+        #: Those that do not count.
+        self._exempt: set[RequestId] = set()
         #: Whether another request has to wait until one of the open ones has ended. Notifications and responses have
         #: to be read all the same: a cancellation, or the answer to a question of ours, may be what ends a request.
         self.is_full = False
@@ -82,15 +82,18 @@ class Incoming(Generic[W]):
     def accept(self, work: W) -> Error | None:
         """Take a request in; an ``Error`` to send instead, if its id is that of a request still open."""
         works, request_id = self._works, work.id
-        if request_id in works:
+        if works.setdefault(request_id, work) is not work:
             sentence = f"The id {_shown(request_id)} is that of a request that has not been answered yet."
             return Error(request_id, ErrorDetail(INVALID_REQUEST, sentence))
-        works[request_id] = work
-        if work.request.method == _SUBSCRIPTION:
-            self._enough += 1
-        elif len(works) >= self._enough:
+        if len(works) >= self._enough:
             self.is_full = True
         return None
+
+    def exempt(self, work: W) -> None:
+        """Do not count this request: a subscription, which stays open. Those have a limit of their own."""
+        self._exempt.add(work.id)
+        self._enough += 1
+        self.is_full = len(self._works) >= self._enough
 
     def open(self) -> list[W]:
         """All that have not ended."""
@@ -107,12 +110,16 @@ class Incoming(Generic[W]):
         work.state = WORK.after(work.state, "notify")
         return notification
 
-    def answer(self, work: W, response: Result | Error) -> Result | Error | None:
-        """The response, if this request still waits for one, else None."""
+    def answer(self, work: W) -> bool:
+        """Whether this request still waits for its answer, which is about to be sent."""
         if work.state != "running":
-            return None
-        self._end(work, _ANSWERED)
-        return response
+            return False
+        # On the way of each request: what is in `_end`, without a call of it.
+        work.state = _ANSWERED
+        del self._works[work.id]
+        if self.is_full or self._exempt:
+            self._make_room(work)
+        return True
 
     def cancel(self, request_id: Any) -> W | None:
         """The peer cancelled a request: returns the work to stop, or None if there is nothing to cancel.
@@ -136,10 +143,13 @@ class Incoming(Generic[W]):
     def _end(self, work: W, state: _State) -> None:
         work.state = state
         del self._works[work.id]
-        if work.request.method == _SUBSCRIPTION:
+        self._make_room(work)
+
+    def _make_room(self, work: W) -> None:
+        if work.id in self._exempt:
+            self._exempt.remove(work.id)
             self._enough -= 1
-        elif self.is_full:
-            self.is_full = len(self._works) >= self._enough
+        self.is_full = len(self._works) >= self._enough
 
 
 def _shown(request_id: RequestId) -> str:

@@ -17,7 +17,7 @@ from mcpipe.errors import Closed, McpipeError, UsageError
 from mcpipe.protocol.tables import Table
 from mcpipe.wire.messages import Error, Notification, RequestId, Result
 
-__all__ = ["CALL", "Call", "Outgoing"]
+__all__ = ["CALL", "Call", "Outgoing", "check_seconds"]
 
 _State: TypeAlias = Literal["open", "answered", "broken", "ended", "cancelled", "expired", "failed", "lost"]
 _Event: TypeAlias = Literal["progress", "answer", "break", "end", "cancel", "expire", "fail", "lose"]
@@ -58,6 +58,8 @@ class Call(msgspec.Struct, eq=False):
     timeout: float | None
     #: Progress never moves the deadline beyond this.
     latest: float | None
+    #: Who waits for the answer: for the owner's use.
+    waiter: Any = None
     state: _State = "open"
     progress: float | None = None
     #: Why it failed, or why the connection ended, if that is what ended the call.
@@ -75,12 +77,13 @@ class Outgoing:
     def __init__(self, *, max_in_flight: int, first_id: int = 1) -> None:
         self.late = 0
         self.unknown = 0
-        self._calls: dict[int, Call] = {}
+        #: By their ids, which are numbers; what a peer answers to may be anything.
+        self._calls: dict[RequestId | msgspec.UnsetType, Call] = {}
         self._first_id = self._next_id = first_id
-        self._max_in_flight = max_in_flight
-        self._earliest: float | None = None
-        #: A heap of deadlines and ids. Only ``expire`` looks after it, to spare the way of each request: the calls from
-        #: an id on are not in it yet, and those in it may have ended, or got more time, which shows when it is theirs.
+        #: None can begin if that many are open: none at all when the connection is gone.
+        self._enough = max_in_flight
+        #: A heap of deadlines and ids. Nobody looks after it on the way of a request: the calls from an id on are not
+        #: in it yet, and those in it may have ended, or got more time, which shows when it is theirs.
         self._due: list[tuple[float, int]] = []
         self._not_due_from = first_id
         self._cause: McpipeError | None = None
@@ -91,35 +94,41 @@ class Outgoing:
     @property
     def is_full(self) -> bool:
         """Whether another call has to wait until one of the open ones has ended."""
-        return len(self._calls) >= self._max_in_flight
+        return len(self._calls) >= self._enough
 
     @property
     def deadline(self) -> float | None:
         """When to call ``expire`` next: never later than the first deadline, sometimes earlier, None for never."""
-        return self._earliest if self._calls else None
+        self._note_due()
+        while self._due:
+            deadline, number = self._due[0]
+            call = self._calls.get(number)
+            if call is not None and call.deadline is not None:
+                return deadline
+            heappop(self._due)
+        return None
 
     @property
     def next_id(self) -> int:
         """The id that the next call gets; after a restart, the counting goes on from here."""
         return self._next_id
 
-    def open(self, method: str, now: float, timeout: float | None, max_timeout: float | None = None) -> Call:
+    def open(
+        self,
+        method: str,
+        now: float,
+        timeout: float | None,
+        max_timeout: float | None = None,
+        waiter: Any = None,
+    ) -> Call:
         """Begin a call. The timeout runs from now, so that it covers the writing too.
 
         Progress extends it to ``timeout`` after that progress, but never beyond ``max_timeout`` from now. The id is
-        also the call's progress token.
+        also the call's progress token. Both are None or have passed ``check_seconds``.
         """
         # On the way of each request, so all in one place.
-        if timeout is not None and not 0 <= timeout < math.inf:
-            raise _no_time("timeout", method, timeout)
-        if max_timeout is not None and not 0 <= max_timeout < math.inf:
-            raise _no_time("max_timeout", method, max_timeout)
-        if self._cause is not None:
-            raise Closed(f"{method} was not sent: the connection is closed. {self._cause}") from self._cause
-        if len(self._calls) >= self._max_in_flight:
-            raise UsageError(
-                f"{method} was not sent: {self._max_in_flight} requests are open already. Wait for one to end."
-            )
+        if len(self._calls) >= self._enough:
+            raise self._refusal(method)
         deadline = latest = None if max_timeout is None else now + max_timeout
         if timeout is not None:
             deadline = now + timeout
@@ -127,17 +136,21 @@ class Outgoing:
                 deadline = latest
         number = self._next_id
         self._next_id = number + 1
-        call = self._calls[number] = Call(number, method, deadline, timeout, latest)
-        if deadline is not None and (self._earliest is None or deadline < self._earliest):
-            self._earliest = deadline
+        call = self._calls[number] = Call(number, method, deadline, timeout, latest, waiter)
         return call
+
+    def _refusal(self, method: str) -> McpipeError:
+        if self._cause is not None:
+            closed = Closed(f"{method} was not sent: the connection is closed. {self._cause}")
+            closed.__cause__ = self._cause
+            return closed
+        return UsageError(f"{method} was not sent: {self._enough} requests are open already. Wait for one to end.")
 
     def answer(self, response: Result | Error) -> Call | None:
         """The call that this response ends, or None if it is late, unknown or has no id."""
-        number = response.id
-        call = self._calls.pop(number, None) if type(number) is int else None
+        call = self._calls.pop(response.id, None)
         if call is None:
-            self._count(number)
+            self._count(response.id)
         else:
             call.state = _ANSWERED
         return call
@@ -160,6 +173,10 @@ class Outgoing:
         if call is not None:
             call.cause = cause
         return call
+
+    def all(self) -> list[Call]:
+        """The open calls."""
+        return list(self._calls.values())
 
     def find(self, request_id: Any) -> Call | None:
         """The open call with this id."""
@@ -205,7 +222,6 @@ class Outgoing:
                 notes.append((call, self._give_up(call, "expire", "The request timed out.")))
             else:
                 break
-        self._earliest = self._due[0][0] if self._due else None
         return notes
 
     def close(self, cause: McpipeError) -> list[Call]:
@@ -214,7 +230,8 @@ class Outgoing:
         No call can begin after that. Closed again, the first cause stays.
         """
         self._cause = self._cause or cause
-        lost = list(self._calls.values())
+        self._enough = 0
+        lost = self.all()
         for call in lost:
             call.cause = self._cause
             self._end(call.id, "lose")
@@ -263,5 +280,7 @@ def _earlier(one: float | None, other: float | None) -> float | None:
     return min(one, other)
 
 
-def _no_time(name: str, method: str, wait: float) -> UsageError:
-    return UsageError(f"The {name} of {method} is {wait}: give it a number of seconds, or None for no limit.")
+def check_seconds(name: str, seconds: Any) -> None:
+    """`UsageError` if this is no timeout: neither a number of seconds nor None."""
+    if seconds is not None and not (isinstance(seconds, int | float) and 0 <= seconds < math.inf):
+        raise UsageError(f"{name} is {seconds!r}: give it a number of seconds, or None for no limit.")

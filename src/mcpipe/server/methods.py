@@ -143,6 +143,7 @@ def _unsubscribe(session: Session, _: Admitted, request: Request) -> Payload:
 
 
 def _listen(session: Session, _: Admitted, request: Request) -> None:
+    session.exempt(request.id)
     session.changes.listen(request.id, read(ListenParams, request.params, what="params").notifications)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mcpipe.errors import Closed, DecodeError, EncodeError, McpipeError
-from mcpipe.protocol.admission import Admitted, Handshake, WithMeta
+from mcpipe.protocol.admission import Admitted, Handshake, Refused, WithMeta
 from mcpipe.protocol.batches import BatchAnswers, Batches
 from mcpipe.protocol.incoming import Incoming
 from mcpipe.server import forks
@@ -184,7 +184,7 @@ class Session:
             self._waiting.clear()
         for call in self._incoming.open():
             _logger.warning("The server stops, and does not finish %s with the id %r.", call.method, call.id)
-            self._end(call, Error(call.id, _STOPPING))
+            self._end(call, _STOPPING)
             call.stop()
 
     def _drop_all(self) -> None:
@@ -223,21 +223,15 @@ class Session:
             # Before it can open a session.
             self.outbox.deliver_now(Error(item.id, _TWICE), batch)
             return
-        verdict = self._admission.request(item, meta, in_batch=batch is not None)
-        if not self.is_open:
-            self.outbox.deliver_now(Error(item.id, _STOPPING), batch)
-        elif batch is not None and name == "subscriptions/listen":
-            self.outbox.deliver_now(Error(item.id, _NOT_IN_BATCH), batch)
-        elif type(verdict) is Admitted:
-            if method is not None and (self._waiting or self._incoming.is_full):
-                self._hold(item, method, params, verdict, batch)
-            else:
-                self._begin(item, method, params, verdict, batch)
-        elif isinstance(verdict, Handshake):
-            opened = self.shared.written(greeting(self.shared, verdict.revision), verdict.revision)
-            self.outbox.deliver_now(Result(item.id, opened), None)
+        verdict = self._admission.request(item, meta)
+        if type(verdict) is not Admitted or not self.is_open:
+            self._turn_away(item, verdict, batch)
+        elif method is None:
+            self._answer_now(item, verdict, batch)
+        elif self._waiting or self._incoming.is_full:
+            self._hold(item, method, params, verdict, batch)
         else:
-            self.outbox.deliver_now(Error(item.id, verdict.error), batch)
+            self._begin(item, method, params, verdict, batch)
 
     def ended(self, *, clean: bool) -> None:
         """The client sends no more."""
@@ -276,32 +270,61 @@ class Session:
         else:
             self._bad(item)
 
+    def _turn_away(self, request: Request, verdict: Admitted | Handshake | Refused, batch: BatchAnswers | None) -> None:
+        """Answer a request that is not worked on: it opens a session, is refused, or comes too late."""
+        if not self.is_open:
+            self.outbox.deliver_now(Error(request.id, _STOPPING), batch)
+        elif isinstance(verdict, Handshake):
+            opened = self.shared.written(greeting(self.shared, verdict.revision), verdict.revision)
+            self.outbox.deliver_now(Result(request.id, opened), None)
+        elif isinstance(verdict, Refused):
+            self.outbox.deliver_now(Error(request.id, verdict.error), batch)
+
+    def _answer_now(self, request: Request, admitted: Admitted, batch: BatchAnswers | None) -> None:
+        """Answer a request that calls no function of the author's; a subscription stays open."""
+        if batch is not None and request.method == "subscriptions/listen":
+            self.outbox.deliver_now(Error(request.id, _NOT_IN_BATCH), batch)
+            return
+        call = Call(request.id, request, self, admitted)
+        if self._accept(call, batch):
+            outcome = answer_now(call)
+            if outcome is not None:
+                self._end(call, outcome)
+                self.outbox.pause_while_clogged()
+
     def _begin(
         self,
         request: Request,
-        method: Method | None,
+        method: Method,
         params: WithMeta | None,
         admitted: Admitted,
         batch: BatchAnswers | None,
     ) -> None:
         call = Call(request.id, request, self, admitted)
         # What is held back is looked for only if there is any: this is on the way of each request.
-        is_held = (self._waiting or self._batches) and self._is_in_flight(request.id)
-        refused = Error(request.id, _TWICE) if is_held else self._incoming.accept(call)
-        if refused is not None:
-            self.outbox.deliver_now(refused, batch)
-            return
-        if batch is not None:
-            self._batches.enter(request.id, batch)
-        if method is None:
-            outcome = answer_now(call)
-            if outcome is not None:
-                self._end(call, self._response(call, outcome), at_once=True)
+        is_plain = not (self._waiting or self._batches or batch is not None)
+        if not (is_plain and self._incoming.accept(call) is None) and not self._accept(call, batch):
             return
         try:
             method.begin(call, params or read(method.params, request.params, what="params"))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             fail(call, None, error)
+
+    def _accept(self, call: Call, batch: BatchAnswers | None) -> bool:
+        """Take a request in, unless its id is that of another one."""
+        if self._is_in_flight(call.id):
+            self.outbox.deliver_now(Error(call.id, _TWICE), batch)
+            return False
+        self._incoming.accept(call)
+        if batch is not None:
+            self._batches.enter(call.id, batch)
+        return True
+
+    def exempt(self, request_id: RequestId) -> None:
+        """Do not count this request among those that are worked on."""
+        call = self._incoming.find(request_id)
+        if call is not None:
+            self._incoming.exempt(call)
 
     def _is_in_flight(self, request_id: RequestId) -> bool:
         is_held = request_id in self._batches or (self._waiting is not None and request_id in self._waiting)
@@ -400,17 +423,15 @@ class Session:
 
     def finish(self, call: Call, outcome: Outcome) -> None:
         """Answer a call, unless it has ended: now, or as soon as the client keeps up."""
-        if call.state != "running":
-            return
-        if not self.connection.is_clogged:
-            if call.has_told:
-                call.finish()
-            self._end(call, self._response(call, outcome))
-        else:
+        if self.connection.is_clogged and call.is_running:
             call.task = self.loop.create_task(self._finish_later(call, outcome))
             self.keep(call.task)
             # More requests would only make more answers that wait.
             self.outbox.pause_while_clogged()
+            return
+        if call.has_told and call.is_running:
+            call.finish()
+        self._end(call, outcome)
 
     def notify(self, call: Call, notification: Notification) -> None:
         """Send a notification about a request, unless it has ended."""
@@ -422,7 +443,7 @@ class Session:
         """End a subscription with this result."""
         call = self._incoming.find(result.id)
         if call is not None:
-            self._end(call, result)
+            self._end(call, result.result)
 
     async def ask(self, method: str, params: Payload | None, about: RequestId | None = None) -> Any:
         """Send the legacy client a request, for one of its own, and wait for its result."""
@@ -444,20 +465,20 @@ class Session:
         await self.connection.drained()
         self.finish(call, outcome)
 
-    def _response(self, call: Call, outcome: Outcome) -> Result | Error:
-        if type(outcome) is ErrorDetail:
-            return Error(call.id, outcome)
-        try:
-            return Result(call.id, self.shared.written(outcome, call.admitted.revision))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
-            return Error(call.id, explained(error, call.method))
-
-    def _end(self, call: Call, response: Result | Error, *, at_once: bool = False) -> None:
+    def _end(self, call: Call, outcome: Outcome) -> None:
         """Answer a request, if it still waits for that."""
-        if self._incoming.answer(call, response) is not None:
-            if at_once or self._batches:
+        if self._incoming.answer(call):
+            response: Result | Error
+            try:
+                if type(outcome) is ErrorDetail:
+                    response = Error(call.id, outcome)
+                else:
+                    response = Result(call.id, self.shared.written(outcome, call.admitted.revision))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+                response = Error(call.id, explained(error, call.method))
+            if self._batches:
                 batch = self._batches.get(call.id)
-                (self.outbox.deliver_now if at_once else self.outbox.deliver)(response, batch)
+                self.outbox.deliver(response, batch)
                 self._forget_complete(batch)
             else:
                 try:

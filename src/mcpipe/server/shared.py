@@ -18,14 +18,21 @@ from mcpipe.server.results import TextResult
 from mcpipe.server.workers import Workers
 from mcpipe.types.base import COMPLETE, CacheScope, Implementation, Payload, Result
 from mcpipe.types.capabilities import ListCapability, ResourcesCapability, ServerCapabilities
+from mcpipe.types.content import ContentBlock
 from mcpipe.types.meta import SERVER_INFO
-from mcpipe.types.tools import CallToolResult
 from mcpipe.types.writing import for_revision
 
 if TYPE_CHECKING:
     from mcpipe.protocol.sealing import Sealer  # it loads hashlib, and most servers never ask
 
 __all__ = ["Shared"]
+
+
+class _ModernText(msgspec.Struct, frozen=True, gc=False, tag_field="resultType", tag=COMPLETE):
+    """A `TextResult` as a modern client gets it, with nothing in it but what is written."""
+
+    content: list[ContentBlock]
+    meta: msgspec.Raw = msgspec.field(name="_meta")
 
 
 class Shared(msgspec.Struct, kw_only=True):
@@ -50,6 +57,7 @@ class Shared(msgspec.Struct, kw_only=True):
     _sealer: Any = None
     _modern_admission: Admission | None = None
     _result_meta: dict[str, dict[str, Any]] = {}
+    _written_meta: dict[str, msgspec.Raw] = {}
     _pages: dict[tuple[str, str], WrittenPages] = {}
 
     def admission(self, era: Era | None) -> Admission:
@@ -109,8 +117,10 @@ class Shared(msgspec.Struct, kw_only=True):
             # The way of most answers: nothing to look through.
             if not revision.has_result_types:
                 return outcome
-            meta = self._result_meta.get(revision.name) or self.result_meta(revision)
-            return CallToolResult(outcome.content, meta=meta, result_type=COMPLETE)
+            meta = self._written_meta.get(revision.name)
+            if meta is None:
+                meta = self._written_meta[revision.name] = msgspec.Raw(msgspec.json.encode(self.result_meta(revision)))
+            return _ModernText(outcome.content, meta)
         if isinstance(outcome, msgspec.Raw):
             return outcome
         if not isinstance(outcome, Payload):

@@ -28,7 +28,6 @@ __all__ = [
     "close_private",
     "enlarge_pipe",
     "hang_up_bell",
-    "input_probe",
     "is_open",
     "keep_private",
     "kind_of",
@@ -194,13 +193,6 @@ def hang_up_bell(fd: int) -> select.epoll | None:
         bell.register(fd, select.EPOLLRDHUP)
         return bell
     return None
-
-
-def input_probe(fd: int) -> Callable[[int], object]:
-    """A function that says, called with 0, whether a pipe or a socket can be read right now, if only to its end."""
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return poll.poll
 
 
 def wait_for_input(fd: int, wake: int) -> bool:

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Protocol, TypeAlias
 
+import msgspec
+
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.transports.connection import Receiver, Stats
 from mcpipe.transports.waiters import Waiters
@@ -236,33 +238,31 @@ class LineConnection:
 
     # --- Writing ---
 
-    def send(self, message: Message, about: RequestId | None = None) -> None:
+    def send(self, message: Message | msgspec.Raw, about: RequestId | None = None) -> None:
         """Queue one message. There is one stream, whatever it is about."""
+        # With all that it takes, and no helpers: this is the way of each message.
         if self._is_usable:
-            self._enqueue(encode_line(message))
+            line = encode_line(message)
+            if self._trace is not None:
+                self._trace("out", line[:-1])
+            self._queue.append(line)
+            queued = self._queued = self._queued + len(line)
+            if queued > HIGH_WATER:
+                self.is_clogged = True
+            if not self._is_flush_due:
+                self._is_flush_due = True
+                self._loop.call_soon(self._flush)
 
     def send_batch(self, messages: Sequence[Message]) -> None:
         """Queue several messages as one line."""
         if self._is_usable:
-            self._enqueue(encode_batch(messages))
-
-    def _enqueue(self, line: bytes) -> None:
-        if self._trace is not None:
-            self._trace("out", line[:-1])
-        self._queue.append(line)
-        queued = self._queued = self._queued + len(line)
-        if queued > HIGH_WATER:
-            self.is_clogged = True
-        if not self._is_flush_due:
-            self._is_flush_due = True
-            self._loop.call_soon(self._flush)
+            self.send(msgspec.Raw(encode_batch(messages)[:-1]))
 
     def _flush(self) -> None:
-        if self._is_closed:
-            return
-        if self._queue:
+        queue = self._queue
+        if queue:
             try:
-                written = self._sink.write(self._queue)
+                written = self._sink.write(queue)
             except OSError as error:
                 self._break(error)
                 return
@@ -273,14 +273,13 @@ class LineConnection:
                     self._is_watching = self._is_flush_due = True
                     self._sink.watch(self._flush)
                 return
+            self._lines_out += len(queue)
+            queue.clear()
+            self._queued = 0
+        self._is_flush_due = False
         if self._is_watching or self.is_clogged:
             self._empty()
-        else:
-            self._lines_out += len(self._queue)
-            self._queue.clear()
-            self._queued = 0
-            self._is_flush_due = False
-        if self._is_closing:
+        if self._is_closing and not self._is_closed:
             self._finish()
 
     def _cut(self, written: int) -> None:

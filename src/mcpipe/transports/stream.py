@@ -6,7 +6,7 @@ import asyncio
 import os
 import select
 import threading
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.transports.descriptors import (
@@ -15,7 +15,6 @@ from mcpipe.transports.descriptors import (
     close_private,
     enlarge_pipe,
     hang_up_bell,
-    input_probe,
     keep_private,
     kind_of,
     open_sink,
@@ -24,6 +23,7 @@ from mcpipe.transports.descriptors import (
     wait_for_input,
 )
 from mcpipe.transports.framed import LineConnection, Trace
+from mcpipe.transports.lulls import lull_of
 from mcpipe.wire.decoding import Expected
 from mcpipe.wire.messages import Request
 
@@ -37,10 +37,8 @@ _PIPE_ROOM = 64 * 1024
 _LARGE_READ = 1024 * 1024
 #: A read that brought more lines than this is large enough: more of them would only keep the loop from other work.
 _MANY_LINES = 32
-#: How many messages are read, one at a time, before the loop turns.
-_MOST_READS = 16
-#: After this many looks for more in vain, about every 64th message is followed by one.
-_MOST_MISSES = 6
+#: After so many lines, or pieces of one, the loop turns, even if it has nothing else to do.
+_MOST_LINES = 16
 #: What a thread reads at once.
 _BLOCK = 64 * 1024
 
@@ -88,7 +86,6 @@ class WatchedSource:
     """Reads a pipe or a socket when the loop says that there is something: as much, and as often, as it has learned."""
 
     __slots__ = (
-        "_agenda",
         "_arrived",
         "_bell",
         "_fd",
@@ -98,9 +95,7 @@ class WatchedSource:
         "_is_watching",
         "_left",
         "_loop",
-        "_misses",
-        "_pass_over",
-        "_probe",
+        "_lull",
         "_ran_out",
         "_size",
     )
@@ -113,11 +108,7 @@ class WatchedSource:
         self._loop = asyncio.get_running_loop()
         self._fd = keep_private(fd)
         self._size = _SMALL_READ
-        #: What the loop is about to do. Loops other than asyncio's own do not tell, and always have to turn.
-        self._agenda: Sized = getattr(self._loop, "_ready", (None,))
-        self._probe = input_probe(fd)
-        self._misses = 0
-        self._pass_over = 0
+        self._lull = lull_of(self._loop, fd)
         self._is_watching = False
         self._has_ended = False
         #: How many more bytes count, once the peer is known to be gone.
@@ -167,7 +158,8 @@ class WatchedSource:
         close_private(self._fd)
 
     def _read(self) -> None:
-        for _ in range(_MOST_READS):
+        left = _MOST_LINES
+        while True:
             size = self._size
             try:
                 chunk = os.read(self._fd, size)
@@ -190,28 +182,9 @@ class WatchedSource:
             if self._left is not None:
                 self._end_if_due()
                 return
-            if lines != 1 or not self._is_watching or not self._has_more():
+            left -= lines or 1
+            if left <= 0 or not self._is_watching or self._lull is None or not self._lull.brings_input():
                 return
-
-    def _has_more(self) -> bool:
-        """Whether to read again before the loop turns, which has nothing else to do.
-
-        A peer that waits for each answer sends its next message when it has got one. If both sides share a core, that
-        has mostly happened when the write of the answer returns: who looks again at once spares a turn of the loop,
-        which is a good part of what a message costs. If they do not, it has not happened yet; then this is tried less
-        and less often.
-        """
-        if self._agenda:
-            return False  # whatever follows from this message comes before the next one
-        if self._pass_over:
-            self._pass_over -= 1
-            return False
-        if self._probe(0):
-            self._misses = 0
-            return True
-        self._misses = min(self._misses + 1, _MOST_MISSES)
-        self._pass_over = 2**self._misses - 2
-        return False
 
     def _grow(self) -> None:
         if self._size == _PIPE_ROOM:

@@ -10,16 +10,25 @@ import msgspec
 from mcpipe.errors import DecodeError, ProtocolError
 from mcpipe.types.base import COMPLETE, INPUT_REQUIRED, Payload
 
-__all__ = ["read", "read_result_type"]
+__all__ = ["DECODERS", "UNREADABLE", "read", "read_result_type"]
 
 T = TypeVar("T")
 
 _KNOWN = frozenset({"text", "image", "audio", "resource_link", "resource", "tool_use", "tool_result"})
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+#: What a decoder raises.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LONGEST_REASON = 300
 _JSON = (msgspec.Raw, bytes)
 
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+class _Decoders(dict[Any, msgspec.json.Decoder[Any]]):
+    def __missing__(self, kind: Any) -> msgspec.json.Decoder[Any]:
+        decoder = self[kind] = msgspec.json.Decoder(kind)
+        return decoder
+
+
+#: What reads each type of payload, where nothing has to be forgiven. Made when it is first asked for.
+DECODERS = _Decoders()
 
 
 def read(kind: type[T], payload: Any, *, what: str = "payload") -> T:
@@ -34,20 +43,19 @@ def read(kind: type[T], payload: Any, *, what: str = "payload") -> T:
     is_json = isinstance(payload, _JSON)
     try:
         if is_json:
-            # The way of each request: a decoder that is known is not looked for in another function.
-            decoder: msgspec.json.Decoder[T] | None = _decoders.get(kind)
-            return _decode(kind, payload) if decoder is None else decoder.decode(payload)
+            payload_read: T = DECODERS[kind].decode(payload)
+            return payload_read
         return msgspec.convert(payload, kind)
     except msgspec.ValidationError as error:
         if not _is_about_a_type(error):
             raise _unreadable(what, error) from error
         first = error
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _unreadable(what, error) from error
     # A block of a new type is the one mistake that is forgiven.
     try:
-        return msgspec.convert(_with_unknown_blocks(_decode(Any, payload) if is_json else payload), kind)
-    except _UNREADABLE:
+        return msgspec.convert(_with_unknown_blocks(DECODERS[Any].decode(payload) if is_json else payload), kind)
+    except UNREADABLE:
         raise _unreadable(what, first) from first
 
 
@@ -61,12 +69,6 @@ def read_result_type(result: Any, known: Collection[str] = (COMPLETE, INPUT_REQU
 
 class _Typed(Payload, frozen=True):
     result_type: str = COMPLETE
-
-
-def _decode(kind: type[T], payload: bytes | msgspec.Raw) -> T:
-    decoder: msgspec.json.Decoder[T]
-    decoder = _decoders[kind] = _decoders.get(kind) or msgspec.json.Decoder(kind)
-    return decoder.decode(payload)
 
 
 def _is_about_a_type(error: msgspec.ValidationError) -> bool:

@@ -114,8 +114,11 @@ _RETURN = ord("\r")
 _CANNOT_ENCODE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError, MemoryError)
 
 
-def encode_line(message: Message) -> bytes:
-    r"""The message as one line, with its ``\n``; `EncodeError` if something in it cannot be written as JSON."""
+def encode_line(message: Message | msgspec.Raw) -> bytes:
+    r"""The message as one line, with its ``\n``; `EncodeError` if something in it cannot be written as JSON.
+
+    Several messages come as the JSON that `encode_batch` has made of them.
+    """
     try:
         data = _encode(message)
         if _NEWLINE in data or _RETURN in data:
@@ -138,7 +141,7 @@ def _without_line_ends(data: bytes) -> bytes:
     return data.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
-def _refusal(message: Message, error: Exception) -> EncodeError:
+def _refusal(message: Message | msgspec.Raw, error: Exception) -> EncodeError:
     if isinstance(error, RecursionError):
         why = "it is nested too deeply, or contains itself"
     elif isinstance(error, MemoryError):
@@ -150,9 +153,9 @@ def _refusal(message: Message, error: Exception) -> EncodeError:
     return EncodeError(f"The {_named(message)} cannot be written as JSON: {why}.")
 
 
-def _named(message: Message) -> str:
+def _named(message: Message | msgspec.Raw) -> str:
     if isinstance(message, Request | Notification):
         return f"{type(message).__name__.lower()} {message.method[:80]!a}"
     if isinstance(message, Result):
         return f"result for the request {ascii(message.id)[:80]}"
-    return f"error {message.error.code}"
+    return f"error {message.error.code}" if isinstance(message, Error) else "batch"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tests.costs.counting import RestingSelector, take_over
+from tests.costs.counting import RestingPoll, take_over
 from tests.costs.measuring import Case, Counted, measured, raw_server, tell
 from tests.costs.messages import LEGACY
 
@@ -27,7 +27,7 @@ def main() -> None:
         tell(asyncio.run(visit(case, listener, take_over())))
 
 
-async def visit(case: Case, listener: socket.socket, selector: RestingSelector) -> Counted:
+async def visit(case: Case, listener: socket.socket, rest: RestingPoll) -> Counted:
     from mcpipe import connect
 
     counted = Counted()
@@ -40,7 +40,7 @@ async def visit(case: Case, listener: socket.socket, selector: RestingSelector) 
         others = [asyncio.create_task(client.call_tool("wait")) for _ in range(case.waiting)]
         end: list[None] = []
         with listener.accept()[0] as rests:
-            rounds = measured(case, selector, counted)
+            rounds = measured(case, rest, counted)
 
             def at_rest() -> None:
                 if next(rounds, rounds) is rounds:
@@ -48,9 +48,9 @@ async def visit(case: Case, listener: socket.socket, selector: RestingSelector) 
                 rests.send(b".")
                 assert rests.recv(1)
 
-            selector.at_rest = at_rest
+            rest.at_rest = at_rest
             await asyncio.gather(*[call_on(client, end) for _ in range(case.at_once)])
-            selector.at_rest = lambda: None
+            rest.at_rest = lambda: None
         for other in others:
             other.cancel()
         await asyncio.gather(*others, return_exceptions=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tests.costs.counting import RestingSelector
+from tests.costs.counting import RestingPoll
 from tests.costs.measuring import Case, Counted, measured, tell
 from tests.costs.messages import call, listen, opening
 from tests.costs.visiting import Visitor, visited
@@ -21,18 +21,18 @@ release = asyncio.Event()
 def main() -> None:
     case = msgspec.json.decode(sys.argv[1], type=Case)
     counted = Counted()
-    with visited(lambda selector, visitor: visit(case, counted, selector, visitor)):
+    with visited(lambda rest, visitor: visit(case, counted, rest, visitor)):
         serve(case)
     tell(counted)
 
 
-def visit(case: Case, counted: Counted, selector: RestingSelector, visitor: Visitor) -> Iterator[None]:
+def visit(case: Case, counted: Counted, rest: RestingPoll, visitor: Visitor) -> Iterator[None]:
     yield from visitor.ask(opening(case.era))
     for _ in range(case.subscriptions):
         yield from visitor.ask(listen(visitor.new_id()))
     for _ in range(case.waiting):
         yield from visitor.ask(call(case.era, visitor.new_id(), b"wait", b"{}"), answers=0)
-    for _ in measured(case, selector, counted):
+    for _ in measured(case, rest, counted):
         calls = [call(case.era, visitor.new_id()) for _ in range(case.at_once)]
         yield from visitor.ask(b"".join(calls), answers=case.at_once)
     release.set()

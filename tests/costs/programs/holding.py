@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.costs.counting import RestingSelector
+from tests.costs.counting import RestingPoll
 from tests.costs.measuring import raw_server, tell
 from tests.costs.messages import call, listen, opening
 from tests.costs.visiting import Visitor, visited
@@ -41,7 +41,7 @@ def subscriptions() -> float:
 def held_by_a_server(one_more: Callable[[Visitor], Iterator[None]]) -> float:
     found: list[float] = []
 
-    def visit(_selector: RestingSelector, visitor: Visitor) -> Iterator[None]:
+    def visit(_rest: RestingPoll, visitor: Visitor) -> Iterator[None]:
         yield from visitor.ask(opening("modern"))
         for _ in range(SOME):
             yield from one_more(visitor)

@@ -1,4 +1,4 @@
-"""Promises: whoever waits for one goes on at once, and is otherwise none the wiser."""
+"""Whoever waits for a future goes on at once, and is otherwise none the wiser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe.client.promises import Promise
+from mcpipe.client.wakeups import give, give_now
 from tests.client.peers import turns
 
 #: Nothing here takes that long, in seconds.
@@ -72,17 +72,17 @@ async def in_callback(function: Callable[[], object]) -> None:
 
 
 class Waiter:
-    """A task that waits for a promise, and what it has done so far."""
+    """A task that waits for a future, and what it has done so far."""
 
-    def __init__(self, promise: Promise[str], then: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, future: asyncio.Future[str], then: Callable[[], object] = lambda: None) -> None:
         self.steps: list[str] = []
-        self.promise = promise
+        self.future = future
         self.then = then
         self.task = asyncio.get_running_loop().create_task(self._wait())
 
     async def _wait(self) -> str:
         try:
-            value = await self.promise
+            value = await self.future
         except asyncio.CancelledError as error:
             self.steps.append(f"cancelled{error.args}")
             raise
@@ -94,21 +94,21 @@ class Waiter:
         return value
 
 
-async def waiting(then: Callable[[], object] = lambda: None) -> tuple[Promise[str], Waiter]:
-    promise: Promise[str] = Promise(asyncio.get_running_loop())
-    waiter = Waiter(promise, then)
+async def waiting(then: Callable[[], object] = lambda: None) -> tuple[asyncio.Future[str], Waiter]:
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    waiter = Waiter(future, then)
     await turns()
-    return promise, waiter
+    return future, waiter
 
 
 def test_the_waiter_goes_on_at_once(run: Run) -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        promise, waiter = await waiting()
+        future, waiter = await waiting()
 
         def keep() -> None:
-            assert not promise.done()
-            promise.set_result_now("value")
-            assert promise.done()
+            assert not future.done()
+            give_now(future, "value")
+            assert future.done()
             assert waiter.steps == ["value"]
 
         await in_callback(keep)
@@ -121,14 +121,14 @@ def test_the_waiter_goes_on_at_once(run: Run) -> None:
 def test_the_waiter_may_end_at_once(run: Run) -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
         async def wait() -> str:
-            return await promise
+            return await future
 
-        promise: Promise[str] = Promise(loop)
+        future: asyncio.Future[str] = loop.create_future()
         task = loop.create_task(wait())
         await turns()
 
         def keep() -> None:
-            promise.set_result_now("value")
+            give_now(future, "value")
             assert task.done()
 
         await in_callback(keep)
@@ -139,8 +139,8 @@ def test_the_waiter_may_end_at_once(run: Run) -> None:
 
 def test_from_within_another_task_the_waiter_goes_on_in_the_next_turn(run: Run) -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        promise, waiter = await waiting()
-        promise.set_result_now("value")
+        future, waiter = await waiting()
+        give_now(future, "value")
         assert waiter.steps == []
         await asyncio.sleep(0)
         assert waiter.steps == ["value"]
@@ -151,11 +151,11 @@ def test_from_within_another_task_the_waiter_goes_on_in_the_next_turn(run: Run) 
 
 def test_a_result_as_to_a_future_comes_in_the_next_turn(run: Run) -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        promise, waiter = await waiting()
+        future, waiter = await waiting()
 
         def keep() -> None:
-            promise.set_result("value")
-            assert promise.done()
+            give(future, "value")
+            assert future.done()
             assert waiter.steps == []
 
         await in_callback(keep)
@@ -164,14 +164,16 @@ def test_a_result_as_to_a_future_comes_in_the_next_turn(run: Run) -> None:
     run(main)
 
 
-@pytest.mark.parametrize("way", [Promise.set_result, Promise.set_result_now])
-def test_one_that_nobody_waits_for_yet_can_be_awaited_later(run: Run, way: Callable[[Promise[str], str], None]) -> None:
+@pytest.mark.parametrize("way", [give, give_now])
+def test_one_that_nobody_waits_for_yet_can_be_awaited_later(
+    run: Run, way: Callable[[asyncio.Future[str], str], None]
+) -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        promise: Promise[str] = Promise(loop)
-        await in_callback(lambda: way(promise, "value"))
-        assert await promise == "value"
-        assert promise.result() == "value"
-        never_awaited: Promise[str] = Promise(loop)
+        future: asyncio.Future[str] = loop.create_future()
+        await in_callback(lambda: way(future, "value"))
+        assert await future == "value"
+        assert future.result() == "value"
+        never_awaited: asyncio.Future[str] = loop.create_future()
         way(never_awaited, "value")
 
     run(main)
@@ -179,13 +181,13 @@ def test_one_that_nobody_waits_for_yet_can_be_awaited_later(run: Run, way: Calla
 
 def test_what_happens_first_stays(run: Run) -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        promise, waiter = await waiting()
+        future, waiter = await waiting()
 
         def keep() -> None:
-            promise.set_result_now("first")
-            promise.set_result_now("second")
-            promise.set_result("third")
-            assert not promise.cancel()
+            give_now(future, "first")
+            give_now(future, "second")
+            give(future, "third")
+            assert not future.cancel()
 
         await in_callback(keep)
         assert await waiter.task == "first"
@@ -200,9 +202,9 @@ def test_what_happens_first_stays(run: Run) -> None:
 @pytest.mark.parametrize(("message", "said"), [((), "cancelled()"), (("enough",), "cancelled('enough',)")])
 def test_another_task_may_cancel_the_waiter(run: Run, message: tuple[str, ...], said: str) -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        promise, waiter = await waiting()
+        future, waiter = await waiting()
         assert waiter.task.cancel(*message)
-        assert promise.done()
+        assert future.done()
         assert waiter.steps == []
         with pytest.raises(asyncio.CancelledError):
             await waiter.task
@@ -211,16 +213,16 @@ def test_another_task_may_cancel_the_waiter(run: Run, message: tuple[str, ...], 
     run(main)
 
 
-@pytest.mark.parametrize("way", [Promise.set_result, Promise.set_result_now])
+@pytest.mark.parametrize("way", [give, give_now])
 def test_a_waiter_that_is_cancelled_and_then_answered_in_the_same_turn_is_cancelled(
-    run: Run, way: Callable[[Promise[str], str], None]
+    run: Run, way: Callable[[asyncio.Future[str], str], None]
 ) -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        promise, waiter = await waiting()
+        future, waiter = await waiting()
 
         def both() -> None:
             waiter.task.cancel()
-            way(promise, "value")
+            way(future, "value")
 
         await in_callback(both)
         await asyncio.wait([waiter.task])
@@ -230,13 +232,13 @@ def test_a_waiter_that_is_cancelled_and_then_answered_in_the_same_turn_is_cancel
     run(main)
 
 
-@pytest.mark.parametrize("way", [Promise.set_result, Promise.set_result_now])
+@pytest.mark.parametrize("way", [give, give_now])
 def test_a_waiter_that_is_answered_and_cancelled_before_it_has_run_is_cancelled(
-    run: Run, way: Callable[[Promise[str], str], None]
+    run: Run, way: Callable[[asyncio.Future[str], str], None]
 ) -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        promise, waiter = await waiting()
-        way(promise, "value")
+        future, waiter = await waiting()
+        way(future, "value")
         waiter.task.cancel()
         await asyncio.wait([waiter.task])
         assert waiter.task.cancelled()
@@ -251,25 +253,25 @@ def test_a_task_that_is_cancelled_before_it_waits_does_not_wait(run: Run) -> Non
             task = asyncio.current_task()
             assert task is not None
             task.cancel()
-            await promise
+            await future
 
-        promise: Promise[str] = Promise(loop)
+        future: asyncio.Future[str] = loop.create_future()
         task = loop.create_task(wait())
         await asyncio.wait([task])
         assert task.cancelled()
         with pytest.raises(asyncio.CancelledError):
-            await promise
+            await future
 
     run(main)
 
 
 def test_a_waiter_may_be_given_a_time(run: Run) -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        promise: Promise[str] = Promise(loop)
+        future: asyncio.Future[str] = loop.create_future()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.001):
-                await promise
-        assert repr(promise) == "<Promise cancelled>"
+                await future
+        assert future.cancelled()
 
     run(main)
 
@@ -283,8 +285,8 @@ def test_what_the_waiter_raises_stays_in_its_task(run: Run, error: BaseException
         raise error
 
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        promise, waiter = await waiting(fail)
-        await in_callback(lambda: promise.set_result_now("value"))
+        future, waiter = await waiting(fail)
+        await in_callback(lambda: give_now(future, "value"))
         await asyncio.wait([waiter.task])
         assert waiter.steps == ["value"]
         if isinstance(error, asyncio.CancelledError):
@@ -301,9 +303,9 @@ def test_what_ends_the_program_ends_it(run: Run, kind: type[BaseException]) -> N
         raise kind
 
     async def main(loop: asyncio.AbstractEventLoop) -> None:
-        promise, waiter = await waiting(fail)
+        future, waiter = await waiting(fail)
         with pytest.raises(kind):
-            await in_callback(lambda: promise.set_result_now("value"))
+            await in_callback(lambda: give_now(future, "value"))
         assert isinstance(waiter.task.exception(), kind)
 
     run(main)
@@ -314,9 +316,9 @@ def test_a_step_that_has_run_is_not_run_again() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         leave = vars(asyncio.tasks)["_leave_task"]
-        promise, waiter = await waiting(lambda: leave(loop, asyncio.current_task()))
+        future, waiter = await waiting(lambda: leave(loop, asyncio.current_task()))
         with pytest.raises(RuntimeError, match="Leaving task"):
-            await in_callback(lambda: promise.set_result_now("value"))
+            await in_callback(lambda: give_now(future, "value"))
         await turns()
         assert waiter.steps[:1] == ["value"]
         assert waiter.steps.count("value") == 1
@@ -326,13 +328,13 @@ def test_a_step_that_has_run_is_not_run_again() -> None:
     asyncio.run(main())
 
 
-def test_a_waiter_may_keep_other_promises(run: Run) -> None:
+def test_a_waiter_may_wake_others(run: Run) -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
         last, last_waiter = await waiting()
-        first, first_waiter = await waiting(lambda: last.set_result_now("last"))
+        first, first_waiter = await waiting(lambda: give_now(last, "last"))
 
         def keep() -> None:
-            first.set_result_now("first")
+            give_now(first, "first")
             assert (first_waiter.steps, last_waiter.steps) == (["first"], [])
 
         await in_callback(keep)
@@ -344,18 +346,18 @@ def test_a_waiter_may_keep_other_promises(run: Run) -> None:
 def test_a_waiter_that_starts_tasks_and_waits_again(run: Run) -> None:
     async def main(loop: asyncio.AbstractEventLoop) -> None:
         async def wait() -> list[str]:
-            values = [await promises[0]]
+            values = [await futures[0]]
             inner = loop.create_task(other())
-            return [*values, await promises[1], await inner]
+            return [*values, await futures[1], await inner]
 
         async def other() -> str:
-            return await promises[2]
+            return await futures[2]
 
-        promises: list[Promise[str]] = [Promise(loop) for _ in range(3)]
+        futures: list[asyncio.Future[str]] = [loop.create_future() for _ in range(3)]
         task = loop.create_task(wait())
-        for number, promise in enumerate(promises):
+        for number, future in enumerate(futures):
             await turns()
-            await in_callback(lambda promise=promise, number=number: promise.set_result_now(str(number)))  # type: ignore[misc]
+            await in_callback(lambda future=future, number=number: give_now(future, str(number)))  # type: ignore[misc]
         assert await task == ["0", "1", "2"]
 
     run(main)
@@ -372,11 +374,11 @@ def test_the_waiter_has_its_own_variables(run: Run) -> None:
 
         seen: list[str] = []
         color.set("of the waiter")
-        promise, waiter = await waiting(look)
+        future, waiter = await waiting(look)
         color.set("of whoever keeps it")
 
         def keep() -> None:
-            promise.set_result_now("value")
+            give_now(future, "value")
             seen.append(color.get())
 
         await in_callback(keep)
@@ -390,17 +392,17 @@ def test_within_the_waiter_s_own_context_it_goes_on_in_the_next_turn() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         context: Context = copy_context()
-        promise: Promise[str] = Promise(loop)
+        future: asyncio.Future[str] = loop.create_future()
 
         async def wait() -> None:
-            seen.append(await promise)
+            seen.append(await future)
 
         seen: list[str] = []
         task = loop.create_task(wait(), context=context)
         await turns()
 
         def keep() -> None:
-            context.run(promise.set_result_now, "value")
+            context.run(give_now, future, "value")
             assert seen == []
 
         await in_callback(keep)
@@ -412,11 +414,11 @@ def test_within_the_waiter_s_own_context_it_goes_on_in_the_next_turn() -> None:
 
 def test_a_task_of_another_loop_cannot_wait() -> None:
     async def wait() -> None:
-        await promise
+        await future
 
     other = asyncio.new_event_loop()
-    promise: Promise[str] = Promise(other)
-    assert promise.get_loop() is other
+    future: asyncio.Future[str] = other.create_future()
+    assert future.get_loop() is other
     try:
         with pytest.raises(RuntimeError, match="attached to a different loop"):
             asyncio.run(wait())
@@ -432,12 +434,17 @@ def test_a_loop_may_end_while_somebody_waits() -> None:
     assert waiter.steps == ["cancelled()"]
 
 
-def test_it_shows_its_state() -> None:
-    async def main() -> None:
-        promise, waiter = await waiting()
-        assert "wait_for=<Promise pending>" in repr(waiter.task)
-        promise.set_result("value")
-        assert repr(promise) == "<Promise done>"
-        await waiter.task
+def test_several_who_wait_go_on_in_the_next_turn(run: Run) -> None:
+    async def main(loop: asyncio.AbstractEventLoop) -> None:
+        future, waiter = await waiting()
+        another = Waiter(future)
+        await turns()
 
-    asyncio.run(main())
+        def keep() -> None:
+            give_now(future, "value")
+            assert waiter.steps == another.steps == []
+
+        await in_callback(keep)
+        assert await asyncio.gather(waiter.task, another.task) == ["value", "value"]
+
+    run(main)

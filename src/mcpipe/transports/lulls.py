@@ -1,0 +1,69 @@
+"""Waiting in place of the event loop, while it has nothing to do but to wait.
+
+A peer that waits for each answer sends its next message soon after it has got one. Until then there is mostly nothing
+else to do; the loop would go the long way round, only to wait and to find this one descriptor again. That turn is a
+good part of what a message costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from typing import Any
+
+__all__ = ["Lull", "lull_of"]
+
+#: Seconds to wait at once, at most: what the system can count has an end.
+_LONGEST = 3600.0
+#: After this many waits in vain, about every 64th message is followed by one.
+_MOST_MISSES = 6
+
+
+class Lull:
+    """The time between two messages from one descriptor, which the loop watches. It belongs to the loop's thread."""
+
+    __slots__ = ("_agenda", "_fd", "_loop", "_misses", "_pass_over", "_poll")
+
+    def __init__(self, loop: Any, fd: int) -> None:
+        self._loop = loop
+        self._agenda = loop._ready
+        self._fd = fd
+        # Of everything that the loop watches, which has what other threads and signals want, too.
+        self._poll = loop._selector._selector.poll
+        self._misses = 0
+        self._pass_over = 0
+
+    def brings_input(self) -> bool:
+        """Wait until there is something to do, and say whether that is input of this descriptor, or its end.
+
+        If not, it is for the loop. Where others come in between again and again, this does not even wait.
+        """
+        loop = self._loop
+        if self._agenda or loop._stopping or loop._debug:
+            return False  # what is due comes first, and in debug mode a callback must not take long
+        if self._pass_over:
+            self._pass_over -= 1
+            return False
+        timeout = _LONGEST
+        if loop._scheduled:
+            timeout = min(loop._scheduled[0].when() - loop.time(), _LONGEST)
+            if timeout <= 0:
+                return False
+        # What is not taken here is still there when the loop looks.
+        ready = self._poll(timeout, 2)
+        if len(ready) == 1 and ready[0][0] == self._fd:
+            self._misses = 0
+            return True
+        self._misses = min(self._misses + 1, _MOST_MISSES)
+        self._pass_over = 2**self._misses - 2
+        return False
+
+
+def lull_of(loop: asyncio.AbstractEventLoop, fd: int) -> Lull | None:
+    """That of a descriptor in a loop; None if the loop is not asyncio's own, or the system has no ``epoll``."""
+    if not isinstance(loop, asyncio.SelectorEventLoop):
+        return None
+    epoll = getattr(selectors, "EpollSelector", None)
+    if epoll is None or type(loop._selector) is not epoll:  # type: ignore[attr-defined]
+        return None
+    return Lull(loop, fd)
