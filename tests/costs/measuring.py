@@ -69,8 +69,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: int = 0
     #: What the server's tool does, after which it returns its ``text``.
     body: str = "pass"
-    #: After every 63rd message, each side looks whether the next one is there already: so the numbers come out even.
-    calls: int = 63
+    #: After every 16th message, the loop turns: so the numbers come out even.
+    calls: int = 64
 
     def rounds(self, patience: int) -> int:
         """How often so many calls are made at once."""

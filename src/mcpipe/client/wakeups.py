@@ -32,8 +32,9 @@ def give_now(future: asyncio.Future[T], value: T) -> None:
     future.set_result(value)
     try:
         context.run(wake, future)
-    except RuntimeError:
+    except RuntimeError as error:
         # Trying costs less than asking whether a task is being run. A step that has run is not run again.
-        if wake.__self__._fut_waiter is not future:
+        loop = future.get_loop()
+        if asyncio.current_task(loop) is None and "cannot enter context" not in str(error):
             raise
-        future.get_loop().call_soon(wake, future, context=context)
+        loop.call_soon(wake, future, context=context)

@@ -13,9 +13,9 @@ from typing import Any
 
 __all__ = ["Lull", "lull_of"]
 
-#: Seconds to wait at once, at most: what the system can count has an end.
-_LONGEST = 3600.0
-#: After this many waits in vain, about every 64th message is followed by one.
+#: Seconds to wait. A callback is expected to take no longer; and who waits longer does not mind a turn of the loop.
+_LONGEST = 0.01
+#: After this many interruptions, about every 64th message is followed by a wait.
 _MOST_MISSES = 6
 
 
@@ -34,23 +34,22 @@ class Lull:
         self._pass_over = 0
 
     def brings_input(self) -> bool:
-        """Wait until there is something to do, and say whether that is input of this descriptor, or its end.
+        """Wait a moment for something to do, and say whether that is input of this descriptor, or its end.
 
-        If not, it is for the loop. Where others come in between again and again, this does not even wait.
+        If not, the loop has to turn. Where others come in between again and again, this does not even wait.
         """
         loop = self._loop
         if self._agenda or loop._stopping or loop._debug:
-            return False  # what is due comes first, and in debug mode a callback must not take long
+            return False  # what is due comes first, and in debug mode it is asked how long a callback takes
         if self._pass_over:
             self._pass_over -= 1
             return False
-        timeout = _LONGEST
-        if loop._scheduled:
-            timeout = min(loop._scheduled[0].when() - loop.time(), _LONGEST)
-            if timeout <= 0:
-                return False
+        if loop._scheduled and loop._scheduled[0].when() < loop.time() + _LONGEST:
+            return False
         # What is not taken here is still there when the loop looks.
-        ready = self._poll(timeout, 2)
+        ready = self._poll(_LONGEST, 2)
+        if not ready:
+            return False
         if len(ready) == 1 and ready[0][0] == self._fd:
             self._misses = 0
             return True
