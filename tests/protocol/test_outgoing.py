@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mcpipe.errors import Closed, RequestLost, ServerExited, UsageError
-from mcpipe.protocol.outgoing import CALL, Call, Outgoing
+from mcpipe.protocol.outgoing import CALL, Call, Outgoing, check_seconds
 from mcpipe.wire.messages import Error, ErrorDetail, Notification, Result
 from tests.protocol.walks import rows_taken
 
@@ -252,12 +252,24 @@ def test_a_maximum_holds_without_a_timeout_too() -> None:
     assert (call.deadline, calls.deadline) == (105, 105)
 
 
-@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf")])
-def test_a_timeout_is_a_time(wrong: float) -> None:
-    with pytest.raises(UsageError, match="The timeout of ping is"):
-        new().open("ping", 0, timeout=wrong)
-    with pytest.raises(UsageError, match="The max_timeout of ping is"):
-        new().open("ping", 0, timeout=1, max_timeout=wrong)
+def test_the_deadline_of_a_call_that_has_ended_does_not_count() -> None:
+    calls = new()
+    first = calls.open("a", 0, timeout=5)
+    assert calls.deadline == 5
+    calls.answer(Result(first.id, {}))
+    calls.open("b", 0, timeout=10)
+    assert calls.deadline == 10
+
+
+@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), "1", b"", [1]])
+def test_a_timeout_is_a_time(wrong: Any) -> None:
+    with pytest.raises(UsageError, match=r"max_timeout is .*: give it a number of seconds, or None for no limit"):
+        check_seconds("max_timeout", wrong)
+
+
+@pytest.mark.parametrize("right", [None, 0, 0.5, 10**9])
+def test_or_no_time_at_all(right: float | None) -> None:
+    check_seconds("timeout", right)
 
 
 @pytest.mark.req("CAN-6")

@@ -12,6 +12,7 @@ from mcpipe.client.inputs import Inputs
 from mcpipe.errors import UsageError
 from mcpipe.limits import DEFAULT_LIMITS, Limits
 from mcpipe.protocol.era import DEFAULT_WAITS, EraWaits
+from mcpipe.protocol.outgoing import check_seconds
 from mcpipe.protocol.restart import ResendPolicy, RestartPolicy, may_resend
 from mcpipe.protocol.stopping import StopLadder
 from mcpipe.revisions import REVISIONS, Revision
@@ -52,9 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("timeout", "max_timeout"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and 0 <= value < float("inf")):
-                raise UsageError(f"{name} is {value!r}: give it a number of seconds, or None for no limit.")
+            check_seconds(name, getattr(self, name))
         for name, kind in (("restart", RestartPolicy), ("stop", StopLadder), ("limits", Limits), ("waits", EraWaits)):
             if not isinstance(getattr(self, name), kind):
                 raise UsageError(f"{name} is a {type(getattr(self, name)).__name__}: give it a {kind.__name__}.")

@@ -77,8 +77,7 @@ class Outgoing:
     def __init__(self, *, max_in_flight: int, first_id: int = 1) -> None:
         self.late = 0
         self.unknown = 0
-        #: By their ids, which are numbers; what a peer answers to may be anything.
-        self._calls: dict[RequestId | msgspec.UnsetType, Call] = {}
+        self._calls: dict[int, Call] = {}
         self._first_id = self._next_id = first_id
         #: None can begin if that many are open: none at all when the connection is gone.
         self._enough = max_in_flight
@@ -148,9 +147,10 @@ class Outgoing:
 
     def answer(self, response: Result | Error) -> Call | None:
         """The call that this response ends, or None if it is late, unknown or has no id."""
-        call = self._calls.pop(response.id, None)
+        number = response.id
+        call = self._calls.pop(number, None) if type(number) is int else None
         if call is None:
-            self._count(response.id)
+            self._count(number)
         else:
             call.state = _ANSWERED
         return call

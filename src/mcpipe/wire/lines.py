@@ -108,16 +108,15 @@ class LineSplitter:
         if self._first or self._discarding or (len(chunk) > room and max(map(len, pieces)) > room):
             return self._feed_carefully(pieces)
         rest = pieces.pop()
-        if pieces:
-            was_held = self._line.size
-            if was_held:
-                self._line.add(pieces[0])
-                pieces[0] = self._line.take()
-            if b"\r" in chunk:
-                pieces = [piece.removesuffix(b"\r") for piece in pieces]
-            elif was_held:
-                # The \r may have come with an earlier chunk.
-                pieces[0] = pieces[0].removesuffix(b"\r")
+        was_held = self._line.size
+        if was_held:
+            self._line.add(pieces[0])
+            pieces[0] = self._line.take()
+        if b"\r" in chunk:
+            pieces = [piece.removesuffix(b"\r") for piece in pieces]
+        elif was_held:
+            # The \r may have come with an earlier chunk.
+            pieces[0] = pieces[0].removesuffix(b"\r")
         if rest:
             self._line.add(rest)
         return [*filter(bytes.strip, pieces)]
