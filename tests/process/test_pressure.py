@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -57,29 +58,30 @@ def started() -> ServerProcess:
 
 # Each would take more than twice as much if it were answered without looking at who reads.
 BOUND = 20
-FLOODS: dict[str, list[Message]] = {
-    "large results": [modern_call(number, "big", size=100_000) for number in range(600)],
-    "large results of plain functions": [
+FLOODS: dict[str, Callable[[], list[Message]]] = {
+    "large results": lambda: [modern_call(number, "big", size=100_000) for number in range(600)],
+    "large results of plain functions": lambda: [
         modern_call(number, "plain_echo", text="x" * 20_000) for number in range(2000)
     ],
-    "lists": [modern(number, "tools/list") for number in range(4000)],
-    "refusals": [modern(f"{number} " + "x" * 1000, "no/such") for number in range(30_000)],
+    "lists": lambda: [modern(number, "tools/list") for number in range(4000)],
+    "refusals": lambda: [modern(f"{number} " + "x" * 1000, "no/such") for number in range(30_000)],
 }
 
 
 @pytest.mark.req("FRM-1", "FRM-5")
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_client_that_never_reads_costs_little_memory_and_loses_nothing(name: str) -> None:
+    flood = FLOODS[name]()
     with started() as server:
         before = server.memory()
-        rest = press(server, encoded(*FLOODS[name]))
+        rest = press(server, encoded(*flood))
         assert grown(server, before) < BOUND
         # When it reads at last, every answer is there.
         server.reads_output = True
         server.write(bytes(rest))
         answers = server.finish()
-        assert len(answers) == len(FLOODS[name])
-        assert {answer["id"] for answer in answers} == {message["id"] for message in FLOODS[name]}
+        assert len(answers) == len(flood)
+        assert {answer["id"] for answer in answers} == {message["id"] for message in flood}
 
 
 @pytest.mark.req("SUB-1")

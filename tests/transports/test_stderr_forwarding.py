@@ -15,6 +15,7 @@ import termios
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,10 @@ def read_all(fd: int) -> bytes:
     return data
 
 
-FULL = b"".join(b"%063d\n" % number for number in range(50 * MEGABYTE // 64))
+@cache
+def flood() -> bytes:
+    """Fifty megabytes of lines that are all different."""
+    return b"".join(b"%063d\n" % number for number in range(50 * MEGABYTE // 64))
 
 
 @pytest.mark.req("LIF-8")
@@ -109,15 +113,15 @@ def test_a_flood_that_nobody_reads(ends: Callable[[], tuple[int, int]]) -> None:
 
     async def main() -> None:
         with stderr_as(near), served("inherit") as server:
-            await server.flood(FULL, 1)
+            await server.flood(flood(), 1)
             server.drain.finish()
-            assert server.drain.tail(max_lines=1).encode() == FULL[-64:-1]
-            assert len(FULL) - 5 * MEGABYTE < server.drain.dropped < len(FULL)
+            assert server.drain.tail(max_lines=1).encode() == flood()[-64:-1]
+            assert len(flood()) - 5 * MEGABYTE < server.drain.dropped < len(flood())
             assert fcntl.fcntl(2, fcntl.F_GETFL) == flags
             before = server.drain.dropped
             # As soon as somebody reads, what waited comes, and then what is new.
             came = read_all(far)
-            while len(came) < len(FULL) - before:
+            while len(came) < len(flood()) - before:
                 await turns(1)
                 came += read_all(far)
             server.say(b"news\n")
@@ -166,13 +170,13 @@ def test_a_file(tmp_path: Path) -> None:
 
     async def main() -> None:
         with stderr_as(file), served("inherit") as server:
-            await server.flood(FULL, 1)
+            await server.flood(flood(), 1)
             server.drain.finish()
             assert server.drain.dropped == 0
 
     run(main)
     os.close(file)
-    assert (tmp_path / "log").read_bytes() == FULL
+    assert (tmp_path / "log").read_bytes() == flood()
 
 
 def test_a_reader_that_leaves() -> None:
