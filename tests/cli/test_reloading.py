@@ -8,13 +8,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
 from mcpipe.cli import reloading
+from mcpipe.cli.output import say
 from mcpipe.cli.reloading import Files, Program, Reloader, run_reloading
 from mcpipe.cli.serving import Serving
 from mcpipe.errors import ConnectError, RequestLost
@@ -161,14 +163,20 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 @pytest.mark.usefixtures("own_modules")
 def test_a_server_that_cannot_be_loaded_gets_another_chance(
-    tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    started: list[list[str]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = tmp_path / "alone.py"
     file.write_text("x = 1 / 0\n", encoding="utf-8")
-    repair = threading.Timer(0.5, file.write_text, ["x = 10\n", "utf-8"])
-    repair.start()
+
+    def say_and_repair(*words: Any, **how: Any) -> None:
+        say(*words, **how)
+        file.write_text("x = 10\n", encoding="utf-8")
+
+    monkeypatch.setattr(reloading, "say", say_and_repair)
     run_reloading(Serving(target=str(file), addresses=["tcp://:0"]))
-    repair.join()
     assert started == [["serve", str(file), "--tcp", ":0", "--reload"]]
     assert "Line 1: ZeroDivisionError: division by zero\nWaiting" in capsys.readouterr().err
 
@@ -176,19 +184,37 @@ def test_a_server_that_cannot_be_loaded_gets_another_chance(
 ALONE = "from mcpipe import Server\nserver = Server('alone', stop_within=0)\n"
 
 
+def do_once_it_serves(monkeypatch: pytest.MonkeyPatch, do: Callable[[Server], object]) -> None:
+    run = Serving.run
+
+    def run_and_do(serving: Serving, server: Server, on_ready: Callable[[str], object]) -> None:
+        def ready(address: str) -> None:
+            on_ready(address)
+            do(server)
+
+        run(serving, server, ready)
+
+    monkeypatch.setattr(Serving, "run", run_and_do)
+
+
 @pytest.mark.usefixtures("own_modules")
-def test_a_server_that_is_stopped_does_not_start_again(tmp_path: Path, started: list[list[str]]) -> None:
+def test_a_server_that_is_stopped_does_not_start_again(
+    tmp_path: Path, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "alone.py"
-    file.write_text(f"{ALONE}import threading\nthreading.Timer(0.5, server.stop).start()\n", encoding="utf-8")
+    file.write_text(ALONE, encoding="utf-8")
+    do_once_it_serves(monkeypatch, Server.stop)
     run_reloading(Serving(target=str(file), addresses=["tcp://127.0.0.1:0"]))
     assert started == []
 
 
 @pytest.mark.usefixtures("own_modules")
-def test_a_server_whose_file_changes_starts_again_at_its_real_address(tmp_path: Path, started: list[list[str]]) -> None:
+def test_a_server_whose_file_changes_starts_again_at_its_real_address(
+    tmp_path: Path, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "alone.py"
-    change = f"import threading, pathlib\nthreading.Timer(0.5, pathlib.Path({str(file)!r}).write_text, ['x']).start()\n"
-    file.write_text(ALONE + change, encoding="utf-8")
+    file.write_text(ALONE, encoding="utf-8")
+    do_once_it_serves(monkeypatch, lambda _: file.write_text("x", encoding="utf-8"))
     run_reloading(Serving(target=str(file), addresses=["tcp://127.0.0.1:0"]))
     ((_, _, _, place, _),) = started
     host, _, port = place.partition(":")

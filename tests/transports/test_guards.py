@@ -31,6 +31,9 @@ LADDER = StopLadder(close_wait=0, term_wait=0, kill_wait=PATIENCE)
 @pytest.fixture(autouse=True)
 def _nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(guards, "_guards", guards._Guards())
+    # On a machine that has much to do, a guardian takes longer to end.
+    monkeypatch.setattr(guards, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(guards, "_SHORT_PATIENCE", PATIENCE)
     descriptors = count_descriptors()
     yield
     assert guards._guards._guardian is None
