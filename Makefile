@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-all check format coverage fuzz fuzz-short interop interop-short conformance bench bench-page docs newcomer completion clean
+.PHONY: help demo test load test-thorough test-all check format coverage fuzz fuzz-short interop interop-short conformance bench bench-page docs newcomer completion clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,10 @@ demo: $(STAMP) ## a tour of what there is, with real servers
 test: $(STAMP) ## run the tests, in parallel
 	@echo "==> tests, on $$($(BIN)/python --version)"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not thorough'
+
+load: $(STAMP) ## load all tests, and so compile what they need, without running any
+	@echo "==> loading all tests"
+	@found=$$($(BIN)/python -m pytest --collect-only --quiet) || { printf '%s\n' "$$found"; exit 1; }
 
 test-thorough: $(STAMP) ## run the tests that take long, one after the other
 	@$(BIN)/python -m pytest -m thorough

@@ -39,6 +39,10 @@ def ledger() -> Ledger:
     return tomllib.loads((ROOT / "requirements.toml").read_text(encoding="utf-8"))
 
 
+def is_mark(function: ast.expr) -> bool:
+    return isinstance(function, ast.Attribute) and function.attr == "req" and ast.unparse(function).endswith("mark.req")
+
+
 def marks(path: Path) -> Iterator[tuple[str, str]]:
     """Each id that a mark in a test file names, and where; or, with no id, a mark that proves nothing."""
     tree = parsed(path)
@@ -49,7 +53,7 @@ def marks(path: Path) -> Iterator[tuple[str, str]]:
         for decorator in node.decorator_list
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("mark.req"):
+        if isinstance(node, ast.Call) and is_mark(node.func):
             where = f"{path.name}:{node.lineno}"
             if id(node) in idle or not node.args:
                 yield "", f"{where} marks nothing that pytest runs"

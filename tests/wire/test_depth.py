@@ -56,7 +56,7 @@ def test_a_hidden_depth_is_found() -> None:
     assert is_too_deep(b'["]",' * 300 + b"1" + b"]" * 300, 256)
 
 
-@pytest.mark.parametrize("data", [b'"",' * 1_000_000, b"[]," * 1_000_000, rb'"\"[",' * 500_000])
+@pytest.mark.parametrize("data", [b'"",' * 1_000_000, b"[]," * 300_000, rb'"\"[",' * 500_000])
 def test_it_takes_little_memory(data: bytes) -> None:
     tracemalloc.start()
     try:
@@ -64,7 +64,8 @@ def test_it_takes_little_memory(data: bytes) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 3 * len(data) + 8 * 1024 * 1024
+    # A list with one item for each bracket takes more.
+    assert peak < 5.7 * len(data)
 
 
 PROGRAM = """
