@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -84,11 +85,24 @@ SERVERS = {
     "a stubborn one with a family": ("parent", {"children": FAMILY, "ignores_eof": True}),
     "one that floods": ("flooding", {"what": "notifications", "after": 1}),
 }
+#: The one that takes most to end: it ignores the end of its input, and so does who descends from it.
+WORST = "a stubborn one with a family"
+
+
+def crossed(ends: Iterable[Any], hardest: Any) -> list[Any]:
+    """Every end with every server. Each end with the worst server, and each server with the hardest end, is enough
+    for every day; the rest takes long."""
+    return [
+        pytest.param(end, kind, marks=() if end == hardest or kind == WORST else pytest.mark.thorough)
+        for end in ends
+        for kind in SERVERS
+    ]
 
 
 @pytest.mark.req("LIF-4")
-@pytest.mark.parametrize("kind", SERVERS)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("number", "kind"), crossed([signal.SIGKILL, signal.SIGTERM, signal.SIGINT], hardest=signal.SIGKILL)
+)
 def test_a_host_that_is_ended_by_a_signal(stage: Stage, number: int, kind: str) -> None:
     program, options = SERVERS[kind]
     host = Host("stays", stage.command(program, **options))
@@ -138,24 +152,24 @@ def test_a_host_that_is_ended_while_it_closes(stage: Stage, number: int) -> None
     assert not alarms, errors
 
 
+#: Ways to end, and the codes with which a program then exits.
+CODES = {
+    "raises": 1,
+    "exits": 3,
+    "leaves_at_once": 4,
+    "forgets": 0,
+    "abandons_the_loop": 0,
+    "fails_in_a_group": 1,
+}
+
+
 @pytest.mark.req("LIF-4")
-@pytest.mark.parametrize("kind", SERVERS)
-@pytest.mark.parametrize(
-    ("scene", "code"),
-    [
-        ("raises", 1),
-        ("exits", 3),
-        ("leaves_at_once", 4),
-        ("forgets", 0),
-        ("abandons_the_loop", 0),
-        ("fails_in_a_group", 1),
-    ],
-)
-def test_a_host_that_ends_by_itself(stage: Stage, scene: str, code: int, kind: str) -> None:
+@pytest.mark.parametrize(("scene", "kind"), crossed(CODES, hardest="leaves_at_once"))
+def test_a_host_that_ends_by_itself(stage: Stage, scene: str, kind: str) -> None:
     program, options = SERVERS[kind]
     host = Host(scene, stage.command(program, **options))
     found, errors = host.end()
-    assert found == code, errors
+    assert found == CODES[scene], errors
     nothing_is_left(stage, host)
     if scene == "abandons_the_loop":
         return  # asyncio complains of every task in a loop that was closed without an end
