@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -469,6 +472,35 @@ def test_however_calls_end_nothing_of_them_stays() -> None:
         assert (len(calls._outgoing), len(calls._couriers), calls._places.free) == (0, 0, 10_000)
 
     talk(modern(play), body)
+
+
+@pytest.mark.parametrize("how", ["error", "timeout"])
+def test_a_call_that_failed_keeps_nothing_of_its_caller(how: str) -> None:
+    async def play(peer: Peer) -> None:
+        request = await peer.expect("tools/call")
+        if how == "error":
+            peer.refuse(request, -32602, "No", msgspec.UNSET)
+
+    async def body(client: Client) -> None:
+        async def call() -> None:
+            mine = Mine()
+            kept.append(weakref.ref(mine))
+            await client.call_tool("slow", timeout=0.01 if how == "timeout" else None)
+
+        class Mine:
+            """Something of the caller's."""
+
+        kept: list[weakref.ref[Mine]] = []
+        with suppress(RemoteError, RequestTimeout):
+            await call()
+        assert kept[0]() is None
+
+    gc.collect()
+    gc.disable()
+    try:
+        talk(modern(play), body)
+    finally:
+        gc.enable()
 
 
 # --- calls that stay open -----------------------------------------------------------------------------------------

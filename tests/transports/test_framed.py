@@ -234,6 +234,19 @@ def test_what_cannot_be_written_as_json_is_refused_and_nothing_else_is_harmed(pa
     run(main)
 
 
+def test_nothing_is_written_when_a_trace_has_closed_the_connection() -> None:
+    async def main() -> None:
+        near, far = pipe_pair(trace=lambda direction, line: near.abort())
+        near.start(Recorder())
+        await turns()
+        near.send(Notification("x"))
+        assert near.stats.messages_out == 0
+        await turns()
+        far.abort()
+
+    run(main)
+
+
 def test_every_line_is_traced() -> None:
     seen: list[tuple[str, bytes]] = []
 

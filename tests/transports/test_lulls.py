@@ -250,3 +250,39 @@ def test_a_loop_that_is_not_asyncio_s_has_to_turn() -> None:
         """Nothing is known of it."""
 
     assert lull_of(Loop(), 0) is None  # type: ignore[abstract]
+
+
+def test_what_a_signal_handler_raises_leaves_the_loop() -> None:
+    class Alarm(Exception):
+        """Not one of those that leave any callback."""
+
+    def ring(*_: object) -> None:
+        raise Alarm
+
+    async def main() -> None:
+        reader = Reader(lambda: signal.setitimer(signal.ITIMER_REAL, 0.001))
+        try:
+            await idle()
+            reader.send()
+            await asyncio.sleep(1)
+        finally:
+            reader.close()
+
+    usual = signal.signal(signal.SIGALRM, ring)
+    try:
+        with pytest.raises(Alarm):
+            asyncio.run(main())
+    finally:
+        signal.signal(signal.SIGALRM, usual)
+
+
+def test_a_loop_that_is_turned_in_another_way_has_to_turn() -> None:
+    class Loop(asyncio.SelectorEventLoop):
+        def _run_once(self) -> None:
+            super()._run_once()  # type: ignore[misc]
+
+    async def main() -> None:
+        assert lull_of(asyncio.get_running_loop(), 0) is None
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main())

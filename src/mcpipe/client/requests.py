@@ -48,6 +48,7 @@ _Page = TypeVar("_Page", ListToolsResult, ListResourcesResult, ListResourceTempl
 
 #: The kind of a result that is not read.
 _AS_IT_IS: Any = msgspec.Raw
+_NO_RESULT = msgspec.Raw()
 
 _logger = logging.getLogger("mcpipe.client")
 
@@ -125,11 +126,19 @@ class Requests:
             if start is None:
                 start = self._loop.time()
             session, generation = self._keeper.session, self._toolbox.generation
+            raw, failed = _NO_RESULT, None
             try:
                 raw = await session.request(method, params, limits[0], limits[1], on_progress, meta, start)
-            except McpipeError as error:
+            except (Closed, RequestLost, RemoteError) as error:
+                if isinstance(error, RemoteError) and not (self._mirrors and error.code == HEADER_MISMATCH):
+                    raise
+                failed = error
+            if failed is not None:
                 sent = _Sent(session, generation, method, params, limits, on_progress, meta, start)
-                raw = await self._recover(sent, error)
+                try:
+                    raw = await self._recover(sent, failed)
+                finally:
+                    failed = None  # or the error and this frame would keep each other
             if kind is _AS_IT_IS:
                 return raw  # type: ignore[return-value]
             revision = self._keeper.greeting.revision
@@ -167,23 +176,23 @@ class Requests:
 
         return await self.ask(method, params, kind, timeout, max_timeout, on_progress, keep=keep)
 
-    async def _recover(self, sent: _Sent, error: McpipeError) -> msgspec.Raw:
+    async def _recover(self, sent: _Sent, failed: Closed | RequestLost | RemoteError) -> msgspec.Raw:
         """The result of a request that failed like this, sent again if that may help; otherwise the error."""
-        if isinstance(error, Closed | RequestLost):
-            try:
-                return await self._send_again(sent, error)
-            except RemoteError as another:
-                error = another
-        name = sent.params.get("name")
-        if not (self._mirrors and sent.method == "tools/call" and isinstance(error, RemoteError) and name):
-            raise error
-        if error.code != HEADER_MISMATCH:
-            raise error
-        # Some arguments of the tool have to be told in headers as well, and which these are is not known, or not as it
-        # is now. It has not run.
-        end, last = (None if limit is None else sent.start + limit for limit in sent.limits)
-        if await self._look_up_again(name, sent.generation, end) is None:
-            raise error
+        try:
+            if isinstance(failed, RemoteError):
+                raise failed
+            return await self._send_again(sent, failed)
+        except RemoteError as error:
+            name = sent.params.get("name")
+            if not self._mirrors or error.code != HEADER_MISMATCH or sent.method != "tools/call":
+                raise
+            # Some arguments of the tool have to be told in headers as well, and which these are is not known, or not
+            # as it is now. It has not run.
+            end, last = (None if limit is None else sent.start + limit for limit in sent.limits)
+            if not isinstance(name, str) or await self._look_up_again(name, sent.generation, end) is None:
+                raise
+        finally:
+            del failed
         limits = self._left(end), self._left(last)
         again = replace(sent, session=self._keeper.session, limits=limits, start=self._loop.time())
         try:
@@ -198,34 +207,37 @@ class Requests:
         ends, ends_at_last = (None if limit is None else it.start + limit for limit in it.limits)
         sent: list[RequestLost] = []
         sessions = 0
-        while True:
-            if (refusal := _refusal(lost)) is not None:
-                sessions += 1
-                if sessions == _MOST_SESSIONS:
-                    raise _told(refusal, describe(it.method, it.params)) from refusal
-            if isinstance(lost, RequestLost):  # otherwise it was not sent: the connection had been lost before
-                sent.append(lost)
-                ends = lost.deadline  # progress may have moved it
-                if not await self._may_resend(it.method, it.params, len(sent), self._left(ends)):
-                    raise lost
-            try:
-                session = await self._keeper.ready(describe(it.method, it.params), self._left(ends))
-            except (Closed, ServerDown, RequestTimeout):
-                if sent:  # and nobody knows what came of it
-                    raise sent[0] from sent[0].__cause__
-                raise
-            if session is used:
-                # It is open, and this request was lost alone. Its server may be in the middle of a restart.
-                alone += 1
-                if alone > 1 and isinstance(lost, Closed):
-                    raise lost
-                await asyncio.sleep(_PAUSE * 2**alone)
-            used = session
-            try:
-                left, left_at_last = self._left(ends), self._left(ends_at_last)
-                return await session.request(it.method, it.params, left, left_at_last, it.on_progress, it.meta)
-            except (Closed, RequestLost) as error:
-                lost = error
+        try:
+            while True:
+                if (refusal := _refusal(lost)) is not None:
+                    sessions += 1
+                    if sessions == _MOST_SESSIONS:
+                        raise _told(refusal, describe(it.method, it.params)) from refusal
+                if isinstance(lost, RequestLost):  # otherwise it was not sent: the connection had been lost before
+                    sent.append(lost)
+                    ends = lost.deadline  # progress may have moved it
+                    if not await self._may_resend(it.method, it.params, len(sent), self._left(ends)):
+                        raise lost
+                try:
+                    session = await self._keeper.ready(describe(it.method, it.params), self._left(ends))
+                except (Closed, ServerDown, RequestTimeout):
+                    if sent:  # and nobody knows what came of it
+                        raise sent[0] from sent[0].__cause__
+                    raise
+                if session is used:
+                    # It is open, and this request was lost alone. Its server may be in the middle of a restart.
+                    alone += 1
+                    if alone > 1 and isinstance(lost, Closed):
+                        raise lost
+                    await asyncio.sleep(_PAUSE * 2**alone)
+                used = session
+                try:
+                    left, left_at_last = self._left(ends), self._left(ends_at_last)
+                    return await session.request(it.method, it.params, left, left_at_last, it.on_progress, it.meta)
+                except (Closed, RequestLost) as error:
+                    lost = error
+        finally:
+            del lost, sent  # or they and this frame would keep each other
 
     async def check_promise(
         self, name: str, result: CallToolResult, timeout: Timeout, max_timeout: Timeout, start: float

@@ -245,6 +245,8 @@ class LineConnection:
             line = encode_line(message)
             if self._trace is not None:
                 self._trace("out", line[:-1])
+                if self._is_closing:  # by whoever has seen that
+                    return
             self._queue.append(line)
             queued = self._queued = self._queued + len(line)
             if queued > HIGH_WATER:

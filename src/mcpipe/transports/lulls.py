@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from typing import Any
+from typing import Any, NoReturn
 
 __all__ = ["Lull", "lull_of"]
 
-#: Seconds to wait. A callback is expected to take no longer; and who waits longer does not mind a turn of the loop.
-_LONGEST = 0.01
+#: Seconds to wait. Who waits longer does not mind a turn of the loop; and callbacks are expected to take less than a
+#: tenth of a second, also with as many waits as one of them may have.
+_LONGEST = 0.005
 #: After this many interruptions, about every 64th message is followed by a wait.
 _MOST_MISSES = 6
+
+
+class _Raised(asyncio.Handle):
+    """What a signal handler raised while this waited. It leaves the loop as if that had waited, and no callback."""
+
+    def _run(self) -> NoReturn:
+        raise self._args[0]
 
 
 class Lull:
@@ -47,7 +55,11 @@ class Lull:
         if loop._scheduled and loop._scheduled[0].when() < loop.time() + _LONGEST:
             return False
         # What is not taken here is still there when the loop looks.
-        ready = self._poll(_LONGEST, 2)
+        try:
+            ready = self._poll(_LONGEST, 2)
+        except BaseException as error:  # noqa: BLE001 - it is raised where it would have been
+            self._agenda.append(_Raised(len, (error,), loop))
+            return False
         if not ready:
             return False
         if len(ready) == 1 and ready[0][0] == self._fd:
@@ -62,6 +74,8 @@ def lull_of(loop: asyncio.AbstractEventLoop, fd: int) -> Lull | None:
     """That of a descriptor in a loop; None if the loop is not asyncio's own, or the system has no ``epoll``."""
     if not isinstance(loop, asyncio.SelectorEventLoop):
         return None
+    if type(loop)._run_once is not asyncio.BaseEventLoop._run_once:  # type: ignore[attr-defined]
+        return None  # whoever turns it in another way may have something else to do
     epoll = getattr(selectors, "EpollSelector", None)
     if epoll is None or type(loop._selector) is not epoll:  # type: ignore[attr-defined]
         return None
