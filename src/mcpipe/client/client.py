@@ -134,7 +134,7 @@ class Client:
         """
         params = {"name": name, "arguments": arguments or {}}
         requests = self._requests
-        start = requests.now()
+        start = requests.loop.time()
         result = await requests.ask(
             "tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta, start
         )

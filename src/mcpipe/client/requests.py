@@ -92,9 +92,8 @@ class Requests:
         self._max_timeout = keeper.settings.max_timeout
         self._usual_limits = self.limits(UNSET, UNSET)
         self._mirrors = keeper.link.mirrors
-        self._loop = asyncio.get_running_loop()
-        #: The time by which timeouts run.
-        self.now = self._loop.time
+        #: By its time, timeouts run.
+        self.loop = asyncio.get_running_loop()
         self._looking = asyncio.Lock()
         #: The names of tools that were left out.
         self._unusable: set[str] = set()
@@ -118,13 +117,13 @@ class Requests:
         ``start`` is when the first round began, if somebody has looked. ``keep`` is called with the result, what it was
         read from, and the params of the last round.
         """
-        if asyncio.get_running_loop() is not self._loop:
+        if asyncio.get_running_loop() is not self.loop:
             self._keeper.check_loop()
         are_usual = timeout is UNSET and max_timeout is UNSET
         limits = self._usual_limits if are_usual else self.limits(timeout, max_timeout)
         for _ in range(MAX_ROUNDS):
             if start is None:
-                start = self._loop.time()
+                start = self.loop.time()
             session, generation = self._keeper.session, self._toolbox.generation
             raw, failed = _NO_RESULT, None
             try:
@@ -165,13 +164,13 @@ class Requests:
         cache = self._cache
         if cache is None or meta is not None:
             return await self.ask(method, params, kind, timeout, max_timeout, on_progress, meta)
-        known = cache.get(method, params, self._loop.time())
+        known = cache.get(method, params, self.loop.time())
         if isinstance(known, kind):
             return known
         generation = cache.generation(method)
 
         def keep(params: dict[str, Any], raw: msgspec.Raw, result: _C) -> None:
-            size, now = memoryview(raw).nbytes, self._loop.time()
+            size, now = memoryview(raw).nbytes, self.loop.time()
             cache.put(method, params, result, size=size, now=now, generation=generation)
 
         return await self.ask(method, params, kind, timeout, max_timeout, on_progress, keep=keep)
@@ -194,7 +193,7 @@ class Requests:
         finally:
             del failed
         limits = self._left(end), self._left(last)
-        again = replace(sent, session=self._keeper.session, limits=limits, start=self._loop.time())
+        again = replace(sent, session=self._keeper.session, limits=limits, start=self.loop.time())
         try:
             return await again.session.request(again.method, again.params, *limits, again.on_progress, again.meta)
         except (Closed, RequestLost) as lost:
@@ -328,7 +327,7 @@ class Requests:
         tool = self._toolbox.find(name)
         if tool is None:
             within = _LOOK_UP_WITHIN if timeout is None else min(timeout, _LOOK_UP_WITHIN)
-            tool = await self._look_up(name, self._loop.time() + within)
+            tool = await self._look_up(name, self.loop.time() + within)
         marks = None if tool is None else tool.annotations
         if marks is None:
             return False
@@ -375,7 +374,7 @@ class Requests:
         return True
 
     def _left(self, end: float | None) -> float | None:
-        return None if end is None else max(0.0, end - self._loop.time())
+        return None if end is None else max(0.0, end - self.loop.time())
 
 
 def _refusal(lost: BaseException | None) -> HttpError | RemoteError | None:
