@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench import behaviour, client, growth, http, page, server, starting, wire
+from bench import behaviour, caches, client, growth, http, page, server, starting, wire
 from bench.environments import HOME, ROOT
 from bench.goals import AIMS, GOALS, judged
 from bench.lineup import Lineup, lineup
@@ -23,6 +23,7 @@ PARTS: dict[str, Callable[[Lineup], Part]] = {
     "server": server.run,
     "client": client.run,
     "both": client.run_both,
+    "caches": caches.run,
     "http": http.run,
     "growth": growth.run,
 }

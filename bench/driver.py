@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -113,12 +113,13 @@ class Driven:
         if rest := os.read(self._stdout, CHUNK):
             raise Failed(f"after its last answer the server said: {rest[:200]!r}")
 
-    def one_at_a_time(self, calls: Calls) -> list[float]:
+    def one_at_a_time(self, calls: Calls, before_each: Callable[[], None] = lambda: None) -> list[float]:
         """The seconds that each call took, sent when the one before it has been answered."""
         clock = time.perf_counter
         answers, times = [], []
         for begin, end in pairwise(calls.bounds):
             request = calls.data[begin:end]
+            before_each()
             started = clock()
             os.write(self._stdin, request)
             answers.append(read_line(self._stdout))
