@@ -10,13 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.harness import MODERN, Stage, until_now
+from mcpipe.transports import guards
+from tests.launch.harness import MODERN, PATIENCE, Stage, until_now
 from tests.launch.remains import Belongings
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     """At the end, nothing may be left: no process, no descriptor, no thread; and every line was a message."""
+    # On a machine that has much to do, a guardian takes longer to end, and would be reaped by who comes next.
+    monkeypatch.setattr(guards, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(guards, "_SHORT_PATIENCE", PATIENCE)
     before = Belongings()
     stage = Stage(tmp_path)
     yield stage
