@@ -8,7 +8,7 @@ import pkgutil
 from mcpipe import types
 
 #: Modules that serve ``for_revision`` and have nothing for others.
-INNER = {"adapting", "differences"}
+INNER = {"adapting", "decoders", "differences"}
 
 
 def test_all_is_what_the_modules_have() -> None:

@@ -10,9 +10,10 @@ from mcpipe.client.inputs import Inputs
 from mcpipe.errors import DecodeError, ProtocolError
 from mcpipe.revisions import Revision
 from mcpipe.types.base import COMPLETE, Result
+from mcpipe.types.decoders import DECODERS, UNREADABLE
 from mcpipe.types.input import InputRequiredResult
 from mcpipe.types.methods import METHODS
-from mcpipe.types.reading import DECODERS, UNREADABLE, read, read_result_type
+from mcpipe.types.reading import read, read_result_type
 
 __all__ = ["MAX_ROUNDS", "next_round", "read_result"]
 

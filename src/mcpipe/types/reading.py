@@ -9,26 +9,15 @@ import msgspec
 
 from mcpipe.errors import DecodeError, ProtocolError
 from mcpipe.types.base import COMPLETE, INPUT_REQUIRED, Payload
+from mcpipe.types.decoders import DECODERS, UNREADABLE
 
-__all__ = ["DECODERS", "UNREADABLE", "read", "read_result_type"]
+__all__ = ["read", "read_result_type"]
 
 T = TypeVar("T")
 
 _KNOWN = frozenset({"text", "image", "audio", "resource_link", "resource", "tool_use", "tool_result"})
-#: What a decoder raises.
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LONGEST_REASON = 300
 _JSON = (msgspec.Raw, bytes)
-
-
-class _Decoders(dict[Any, msgspec.json.Decoder[Any]]):
-    def __missing__(self, kind: Any) -> msgspec.json.Decoder[Any]:
-        decoder = self[kind] = msgspec.json.Decoder(kind)
-        return decoder
-
-
-#: What reads each type of payload, where nothing has to be forgiven. Made when it is first asked for.
-DECODERS = _Decoders()
 
 
 def read(kind: type[T], payload: Any, *, what: str = "payload") -> T:
