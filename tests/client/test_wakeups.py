@@ -12,6 +12,7 @@ import pytest
 
 from mcpipe.client.wakeups import give, give_now
 from tests.client.peers import turns
+from tests.transports.ends import in_callback
 
 #: Nothing here takes that long, in seconds.
 PATIENCE = 60.0
@@ -51,24 +52,6 @@ def run(request: pytest.FixtureRequest) -> Run:
         asyncio.run(bounded(), debug=request.param == "debug")
 
     return run
-
-
-async def in_callback(function: Callable[[], object]) -> None:
-    """Call a function as a connection does it: from the loop, outside of all tasks."""
-    loop = asyncio.get_running_loop()
-    done = loop.create_future()
-
-    def callback() -> None:
-        assert asyncio.current_task() is None
-        try:
-            function()
-        except BaseException as error:  # noqa: BLE001 - raised again where pytest sees it
-            done.set_exception(error)
-        else:
-            done.set_result(None)
-
-    loop.call_soon(callback)
-    await done
 
 
 class Waiter:

@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.transports import guards
-from tests.launch.harness import MODERN, PATIENCE, Stage, until_now
+from tests.launch.harness import MODERN, Stage, until_now
 from tests.launch.remains import Belongings
+from tests.transports.families import patient_guardians
 
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     """At the end, nothing may be left: no process, no descriptor, no thread; and every line was a message."""
-    # On a machine that has much to do, a guardian takes longer to end, and would be reaped by who comes next.
-    monkeypatch.setattr(guards, "_PATIENCE", PATIENCE)
-    monkeypatch.setattr(guards, "_SHORT_PATIENCE", PATIENCE)
+    patient_guardians(monkeypatch)
     before = Belongings()
     stage = Stage(tmp_path)
     yield stage

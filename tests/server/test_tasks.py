@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from typing import Any
 
 import pytest
 
 from mcpipe.server.tasks import TaskStarter
 from tests.server.harness import run, turns
+from tests.transports.ends import in_callback
 
 color: ContextVar[str] = ContextVar("color", default="none")
 
@@ -19,19 +21,7 @@ def in_loop(body: Callable[[asyncio.AbstractEventLoop], None]) -> None:
     """Run a body as the connections do it: in a callback of the loop, outside of all tasks."""
 
     async def main() -> None:
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
-
-        def callback() -> None:
-            try:
-                body(loop)
-            except BaseException as error:  # noqa: BLE001 - raised again where pytest sees it
-                done.set_exception(error)
-            else:
-                done.set_result(None)
-
-        loop.call_soon(callback)
-        await done
+        await in_callback(partial(body, asyncio.get_running_loop()))
         await turns()
 
     run(main())

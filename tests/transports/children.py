@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from mcpipe.protocol.stopping import StopLadder
-from mcpipe.transports import guards
 from mcpipe.transports.child import Child
 from mcpipe.transports.commands import Command, read_command
 from mcpipe.wire.messages import Notification
-from tests.transports.ends import PATIENCE, Recorder, nothing_left
+from tests.transports.ends import Recorder, nothing_left
+from tests.transports.families import patient_guardians
 
 # Waits that no test has the time for: what needs one of them fails.
 NEVER = 3600.0
@@ -101,9 +101,7 @@ def own_children() -> set[int]:
 def no_process_left() -> Iterator[None]:
     """Fails if what runs inside leaves a child, a zombie, a descriptor or a thread behind."""
     before = own_children()
-    # On a machine that has much to do, a guardian takes longer to end, and would be reaped by who comes next.
     with pytest.MonkeyPatch.context() as patch, nothing_left():
-        patch.setattr(guards, "_PATIENCE", PATIENCE)
-        patch.setattr(guards, "_SHORT_PATIENCE", PATIENCE)
+        patient_guardians(patch)
         yield
     assert own_children() == before

@@ -159,3 +159,21 @@ PAIRS: dict[str, Maker] = {
     "thread": thread_pair,
     "memory": memory_pair,
 }
+
+
+async def in_callback(function: Callable[[], object]) -> None:
+    """Call a function as a connection does it: from the loop, outside of all tasks."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+
+    def callback() -> None:
+        assert asyncio.current_task() is None
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001 - raised again where pytest sees it
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    loop.call_soon(callback)
+    await done

@@ -16,6 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+import pytest
+
+from mcpipe.transports import guards
 from mcpipe.transports.trees import MARK, Tree
 
 #: How long anything may take. A test that passes never waits that long.
@@ -153,3 +156,9 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.01)
+
+
+def patient_guardians(patch: pytest.MonkeyPatch) -> None:
+    """Wait for guardians until they have ended: where there is much to do, that takes longer than a host would wait."""
+    patch.setattr(guards, "_PATIENCE", PATIENCE)
+    patch.setattr(guards, "_SHORT_PATIENCE", PATIENCE)

@@ -23,7 +23,15 @@ from mcpipe.transports import guards
 from mcpipe.transports.exits import has_exited
 from mcpipe.transports.guards import let_go, let_go_nowait, prepare, watch_over
 from tests.transports import families
-from tests.transports.families import PATIENCE, Family, is_running, read_pids, read_with_patience, wait_until
+from tests.transports.families import (
+    PATIENCE,
+    Family,
+    is_running,
+    patient_guardians,
+    read_pids,
+    read_with_patience,
+    wait_until,
+)
 
 LADDER = StopLadder(close_wait=0, term_wait=0, kill_wait=PATIENCE)
 
@@ -31,9 +39,7 @@ LADDER = StopLadder(close_wait=0, term_wait=0, kill_wait=PATIENCE)
 @pytest.fixture(autouse=True)
 def _nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(guards, "_guards", guards._Guards())
-    # On a machine that has much to do, a guardian takes longer to end.
-    monkeypatch.setattr(guards, "_PATIENCE", PATIENCE)
-    monkeypatch.setattr(guards, "_SHORT_PATIENCE", PATIENCE)
+    patient_guardians(monkeypatch)
     descriptors = count_descriptors()
     yield
     assert guards._guards._guardian is None

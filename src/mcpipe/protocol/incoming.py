@@ -89,9 +89,9 @@ class Incoming(Generic[W]):
             self.is_full = True
         return None
 
-    def exempt(self, work: W) -> None:
-        """Do not count this request: a subscription, which stays open. Those have a limit of their own."""
-        self._exempt.add(work.id)
+    def exempt(self, request_id: RequestId) -> None:
+        """Do not count this open request: a subscription, which stays open. Those have a limit of their own."""
+        self._exempt.add(request_id)
         self._enough += 1
         self.is_full = len(self._works) >= self._enough
 

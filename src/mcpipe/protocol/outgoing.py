@@ -123,7 +123,7 @@ class Outgoing:
         """Begin a call. The timeout runs from now, so that it covers the writing too.
 
         Progress extends it to ``timeout`` after that progress, but never beyond ``max_timeout`` from now. The id is
-        also the call's progress token. Both are None or have passed ``check_seconds``.
+        also the call's progress token. The two timeouts are None, or have passed ``check_seconds``.
         """
         # On the way of each request, so all in one place.
         if len(self._calls) >= self._enough:

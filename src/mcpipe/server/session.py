@@ -322,9 +322,7 @@ class Session:
 
     def exempt(self, request_id: RequestId) -> None:
         """Do not count this request among those that are worked on."""
-        call = self._incoming.find(request_id)
-        if call is not None:
-            self._incoming.exempt(call)
+        self._incoming.exempt(request_id)
 
     def _is_in_flight(self, request_id: RequestId) -> bool:
         is_held = request_id in self._batches or (self._waiting is not None and request_id in self._waiting)
