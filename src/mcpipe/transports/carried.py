@@ -202,12 +202,15 @@ class _Writer:
         if self._task is not None and not self._loop.is_closed() and self._task is not asyncio.current_task():
             self._task.cancel()
 
-    async def _send(self, lines: Sequence[bytes | memoryview]) -> None:
+    async def _send(self, pieces: Sequence[bytes | memoryview]) -> None:
         try:
-            for line in lines:
-                await asyncio.sleep(0)
-                await self._carrier.send(bytes(memoryview(line)[:-1]))
-                self._sent += len(line)
+            for piece in pieces:
+                # A line, or its newline alone: none of them was cut, since each counts when it has been sent.
+                line = bytes(piece).removesuffix(b"\n")
+                if line:
+                    await asyncio.sleep(0)
+                    await self._carrier.send(line)
+                self._sent += len(piece)
                 self._tell()
         except Exception as failure:  # noqa: BLE001 - of the carrier's, which is told to whoever owns the connection
             self._error = _as_os_error(failure)

@@ -25,6 +25,8 @@ __all__ = ["HIGH_WATER", "LOW_WATER", "LineConnection", "Sink", "Source", "Trace
 HIGH_WATER = 1024 * 1024
 #: Bytes queued at which it no longer is. Well below, so that whoever waited can do some work before waiting again.
 LOW_WATER = HIGH_WATER // 4
+#: Bytes from which on a line gets its newline in a piece of its own.
+_LARGE = 64 * 1024
 
 #: Is shown each line, without its newline, as it is received or queued: of an over-long one, the beginning.
 Trace: TypeAlias = Callable[[Literal["in", "out"], bytes], None]
@@ -244,11 +246,16 @@ class LineConnection:
         if self._is_usable:
             line = encode_line(message)
             if self._trace is not None:
-                self._trace("out", line[:-1])
+                self._trace("out", line)
                 if self._is_closing:  # by whoever has seen that
                     return
-            self._queue.append(line)
-            queued = self._queued = self._queued + len(line)
+            queued = self._queued = self._queued + len(line) + 1
+            if len(line) < _LARGE:
+                self._queue.append(line + b"\n")
+            else:
+                # It is not copied for one byte more. What is in the queue is counted as lines, and this is one.
+                self._queue += (line, b"\n")
+                self._lines_out -= 1
             if queued > HIGH_WATER:
                 self.is_clogged = True
             if not self._is_flush_due:
@@ -258,7 +265,7 @@ class LineConnection:
     def send_batch(self, messages: Sequence[Message]) -> None:
         """Queue several messages as one line."""
         if self._is_usable:
-            self.send(msgspec.Raw(encode_batch(messages)[:-1]))
+            self.send(msgspec.Raw(encode_batch(messages)))
 
     def _flush(self) -> None:
         queue = self._queue

@@ -187,9 +187,14 @@ class WatchedSource:
                 return
 
     def _grow(self) -> None:
+        """Read more at once: a message comes that is larger than what was read."""
         if self._size == _PIPE_ROOM:
             enlarge_pipe(self._fd)
         self._size *= 4
+        if self._size == _LARGE_READ:
+            from mcpipe.transports.heaps import keep_memory  # most messages are small
+
+            keep_memory()
 
     def _end_if_due(self) -> None:
         if self._left is not None and self._left <= 0:

@@ -115,24 +115,24 @@ _CANNOT_ENCODE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, Re
 
 
 def encode_line(message: Message | msgspec.Raw) -> bytes:
-    r"""The message as one line, with its ``\n``; `EncodeError` if something in it cannot be written as JSON.
+    """The message as one line, without its newline; `EncodeError` if something in it cannot be written as JSON.
 
     Several messages come as the JSON that `encode_batch` has made of them.
     """
     try:
-        data = _encode(message)
-        if _NEWLINE in data or _RETURN in data:
-            data = _without_line_ends(data)
-        return data + b"\n"
+        line = _encode(message)
+        if _NEWLINE in line or _RETURN in line:
+            line = _without_line_ends(line)
+        return line
     except _CANNOT_ENCODE as error:
         raise _refusal(message, error) from error
 
 
 def encode_batch(messages: Sequence[Message]) -> bytes:
-    r"""The messages as one line with one JSON array in it; only 2025-03-26 has that, and it may not be empty."""
+    """The messages as one line with one JSON array in it; only 2025-03-26 has that, and it may not be empty."""
     if not messages:
         raise EncodeError("An empty batch cannot be sent: give it at least one message.")
-    return b"[%b]\n" % b",".join([encode_line(message)[:-1] for message in messages])
+    return b"[%b]" % b",".join(map(encode_line, messages))
 
 
 def _without_line_ends(data: bytes) -> bytes:

@@ -105,6 +105,28 @@ def test_what_takes_no_work_does_not_wait(limit: int) -> None:
     run(main())
 
 
+@small_limits
+def test_a_subscription_takes_nobodys_place(limit: int) -> None:
+    shop = Workshop(limits=limited(limit))
+
+    async def main() -> None:
+        async with raw_client(shop.server) as peer:
+            open_ids = [peer.post("subscriptions/listen", {"notifications": {}}) for _ in range(limit)]
+            numbered(peer, "hold", *range(limit))
+            (held,) = numbered(peer, "echo", 77)
+            await turns()
+            assert shop.begun == [*range(limit)]
+            # Those that end leave no more room than they took.
+            for request_id in open_ids:
+                peer.cancel(request_id)
+            await turns()
+            assert 77 not in shop.begun
+            shop.go.set()
+            assert "result" in await peer.answer(held)
+
+    run(main())
+
+
 @pytest.mark.req("CAN-2")
 @pytest.mark.parametrize("limit", [2, 3])
 def test_a_request_that_is_held_back_may_be_cancelled(limit: int) -> None:

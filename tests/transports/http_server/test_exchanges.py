@@ -312,7 +312,7 @@ def test_with_the_answer_the_input_ends_and_nothing_more_is_sent() -> None:
         await exchange.close()
         start, body = asgi.sent
         assert start["status"] == 200
-        assert body["body"] == b'{"jsonrpc":"2.0","id":1,"result":{}}\n'
+        assert body["body"] == b'{"jsonrpc":"2.0","id":1,"result":{}}'
         assert exchange.stats.messages_out == 1
         assert exchange.stats.bytes_out == len(body["body"])
 

@@ -225,7 +225,7 @@ def test_a_refusal_is_a_text_or_json_rpc() -> None:
         asgi = Asgi()
         await asgi.request.refuse(Refusal(400, ErrorDetail(-32600, "No.")))
         assert dict(asgi.sent[0]["headers"])[b"content-type"] == b"application/json"
-        assert asgi.body == b'{"jsonrpc":"2.0","error":{"code":-32600,"message":"No."}}\n'
+        assert asgi.body == b'{"jsonrpc":"2.0","error":{"code":-32600,"message":"No."}}'
 
         asgi = Asgi()
         await asgi.request.refuse(Refusal(400, ErrorDetail(-32600, "No."), request_id=7))

@@ -90,7 +90,7 @@ class HttpConnection:
         """Queue one message."""
         if self._is_over:
             return
-        data = encode_line(message)[:-1]
+        data = encode_line(message)
         if isinstance(message, Notification) and message.method == _CANCELLED:
             self._cancel(message, data)
         else:
@@ -99,7 +99,7 @@ class HttpConnection:
     def send_batch(self, messages: Sequence[Message]) -> None:
         """Queue several messages as one post."""
         if not self._is_over:
-            data = encode_batch(messages)[:-1]
+            data = encode_batch(messages)
             self._put(Post(messages, data, self._binding), data)
 
     async def drained(self) -> None:

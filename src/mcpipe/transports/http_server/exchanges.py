@@ -148,7 +148,7 @@ class Exchange:
         if not is_answer and not self._request.accepts("text/event-stream"):
             return
         if self._trace is not None:
-            self._trace("out", line[:-1])
+            self._trace("out", line)
         self._messages_out += 1
         self._bytes_out += len(line)
         if is_answer:
@@ -162,7 +162,7 @@ class Exchange:
                 self._request, keep_alive=options.keep_alive, write_within=options.write_within, gone=self._leave
             )
         if self._stream is not None:
-            self._stream.put(b"data: %b\n" % line)
+            self._stream.put(b"data: %b\n\n" % line)
 
     def _fail(self, request_id: RequestId, refusal: Closed) -> None:
         if not self._is_closed:

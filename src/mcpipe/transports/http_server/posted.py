@@ -116,7 +116,7 @@ class PostedConnection:
 
     def _written(self, *messages: Message, is_batch: bool = False) -> bytes:
         """What goes out, as JSON without a line end."""
-        line = (encode_batch(messages) if is_batch else encode_line(messages[0]))[:-1]
+        line = encode_batch(messages) if is_batch else encode_line(messages[0])
         if self._trace is not None:
             self._trace("out", line)
         self._messages_out += 1
