@@ -469,7 +469,7 @@ def test_however_calls_end_nothing_of_them_stays() -> None:
         }
         await client.call_tool("last")
         calls = client._keeper.session.calls
-        assert (len(calls._outgoing), len(calls._couriers), calls._places.free) == (0, 0, 10_000)
+        assert (len(calls._outgoing), len(calls._couriers), calls._turns.free) == (0, 0, 10_000)
 
     talk(modern(play), body)
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from mcpipe.client.couriers import OnProgress, ProgressCourier
-from mcpipe.client.places import Places
+from mcpipe.client.turns import Turns
 from mcpipe.client.wakeups import give, give_now
 from mcpipe.errors import (
     Closed,
@@ -61,7 +61,7 @@ class Calls:
         self._loop = asyncio.get_running_loop()
         # Subscriptions stay open, and do not take the place of other requests.
         self._outgoing = Outgoing(max_in_flight=limits.max_in_flight + limits.max_subscriptions, first_id=first_id)
-        self._places = Places(limits.max_in_flight)
+        self._turns = Turns(limits.max_in_flight, connection)
         self._couriers: dict[int, ProgressCourier] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = _NEVER
@@ -100,11 +100,15 @@ class Calls:
         """
         if start is None:
             start = self._loop.time()
-        if self._places.free and not self._connection.is_clogged:
-            self._places.free -= 1
+        if self._turns.free and not self._connection.is_clogged:
+            self._turns.free -= 1
         else:
-            waits = [wait for wait in (timeout, max_timeout) if wait is not None]
-            await self._wait_for_turn(describe(method, params), start + min(waits) if waits else None)
+            waits = [start + wait for wait in (timeout, max_timeout) if wait is not None]
+            if not await self._turns.take(min(waits, default=None)):
+                raise RequestTimeout(
+                    f"{describe(method, params)} was not sent in time: the server does not read, or too many requests "
+                    "are open."
+                )
         try:
             if self._cause is not None:
                 raise self._closed(method) from self._cause
@@ -125,7 +129,7 @@ class Calls:
                 if on_progress is not None:
                     self._retire(self._couriers.pop(call.id))
         finally:
-            self._places.give_back()
+            self._turns.give_back()
         if type(outcome) is Result:
             result: msgspec.Raw = outcome.result
             return result
@@ -244,20 +248,6 @@ class Calls:
     def _tell(self, note: Notification | None) -> None:
         if note is not None:
             self._connection.send(note)
-
-    async def _wait_for_turn(self, what: str, deadline: float | None) -> None:
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._places.take()
-                try:
-                    await self._connection.drained()
-                except BaseException:
-                    self._places.give_back()
-                    raise
-        except TimeoutError:
-            raise RequestTimeout(
-                f"{what} was not sent in time: the server does not read, or too many requests are open."
-            ) from None
 
     def _time_left(self, call: Call) -> float | None:
         return None if call.deadline is None else max(0.0, call.deadline - self._loop.time())

@@ -121,9 +121,7 @@ def encode_line(message: Message | msgspec.Raw) -> bytes:
     """
     try:
         line = _encode(message)
-        if _NEWLINE in line or _RETURN in line:
-            line = _without_line_ends(line)
-        return line
+        return _without_line_ends(line) if _NEWLINE in line or _RETURN in line else line
     except _CANNOT_ENCODE as error:
         raise _refusal(message, error) from error
 
