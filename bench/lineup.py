@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from bench.environments import CONTENDERS, NotInstalled, compiled, node_with, pin, python_with
 
-__all__ = ["BARE", "BLOCKING", "FLOOR", "OFFICIAL", "OURS", "PEERS", "Contender", "Lineup", "lineup"]
+__all__ = ["BARE", "BLOCKING", "FLOOR", "LOOP", "OFFICIAL", "OURS", "PEERS", "Contender", "Lineup", "lineup"]
 
-BARE, FLOOR, OURS, BLOCKING = "bare", "C", "mcpipe", "mcpipe, sync"
+FLOOR, BARE, LOOP = "C", "bare", "bare on asyncio"
+OURS, BLOCKING = "mcpipe", "mcpipe, sync"
 OFFICIAL = "mcp 2.3.0"
-LEGACY_ONLY = ("legacy",)
+MODERN_ONLY, LEGACY_ONLY = ("modern",), ("legacy",)
 
 
 class Contender(NamedTuple):
@@ -71,6 +72,12 @@ def bare(name: str) -> Contender:
     return Contender(name, program("mcpipe", "bare"), program("mcpipe", "bare_client"), versions=versions)
 
 
+def loop(name: str) -> Contender:
+    return bare(name)._replace(
+        server=program("mcpipe", "loop"), client=program("mcpipe", "loop_client"), eras=MODERN_ONLY
+    )
+
+
 def floor(name: str) -> Contender:
     return Contender(name, [compiled("floor")], versions="cc -O2")
 
@@ -103,7 +110,13 @@ def typescript(major: str, eras: Sequence[str] = ("modern", "legacy")) -> Callab
     return made
 
 
-HOME_TEAM: dict[str, Callable[[str], Contender]] = {FLOOR: floor, BARE: bare, OURS: ours, BLOCKING: blocking}
+HOME_TEAM: dict[str, Callable[[str], Contender]] = {
+    FLOOR: floor,
+    BARE: bare,
+    LOOP: loop,
+    OURS: ours,
+    BLOCKING: blocking,
+}
 PEERS: dict[str, Callable[[str], Contender]] = {
     OFFICIAL: python_peer("official", "official_client"),
     "mcp 1.30.0": python_peer("official_v1", "official_v1_client", LEGACY_ONLY),

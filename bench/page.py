@@ -15,7 +15,7 @@ from statistics import median
 from bench.environments import ROOT
 from bench.figures import FIGURES, as_markdown, cells, rounds, times
 from bench.goals import AIMS, GOALS, ONE_CORE, Goal, judged
-from bench.lineup import BARE, OURS, PEERS
+from bench.lineup import BARE, LOOP, OURS, PEERS
 from bench.measure import Row
 from bench.results import Part, Results, Table, load
 
@@ -87,10 +87,10 @@ def shown_run(results: Results) -> str:
 
 def shown_goals(results: Results) -> str:
     peers = others(results)
-    lines = [["", "goal", OURS, "", *(headed(results, peer) for peer in peers)]]
+    lines = [["", "goal", OURS, "", LOOP, *(headed(results, peer) for peer in peers)]]
     for goal in GOALS:
         if verdict := judged(results, goal):
-            ratios = (goal.ratios(results, peer) for peer in peers)
+            ratios = (goal.ratios(results, other) for other in (LOOP, *peers))
             cells = [times(median(each)) if each else "-" for each in ratios]
             lines.append([goal.name, goal.words, times(verdict.ratio), verdict.word, *cells])
     return tabled(lines)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from bench.wire import META
+from bench.contenders.orders import META
 
 __all__ = ["ERAS", "LEGACY", "MODERN", "Calls", "Era", "Failed"]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from bench.contenders.orders import META
 from bench.lineup import Lineup
 from bench.measure import Row, best_of, show
 from bench.results import Part
@@ -19,11 +20,6 @@ __all__ = ["run"]
 CHUNK = 64 * 1024
 MIB = 1024 * 1024
 
-# The size that a request has since every request carries its own metadata.
-META = (
-    b'"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":'
-    b'{"name":"example","version":"1.0.0"},"io.modelcontextprotocol/clientCapabilities":{}}'
-)
 CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{' + META + b',"name":"forecast","arguments":%b}}'
 OLD_CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"forecast","arguments":%b}}'
 ANSWER = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":%b}],"resultType":"complete"}}'

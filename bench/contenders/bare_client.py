@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bench.contenders.orders import asked, orders, tell, text_of
+from bench.contenders.orders import META, asked, orders, tell, text_of
 
 clock = time.perf_counter
 
@@ -25,10 +25,6 @@ class Answer(msgspec.Struct):
     result: Content
 
 
-META = (
-    b'"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":'
-    b'{"name":"example","version":"1.0.0"},"io.modelcontextprotocol/clientCapabilities":{}}'
-)
 DISCOVER = b'{"jsonrpc":"2.0","id":0,"method":"server/discover","params":{' + META + b"}}\n"
 INITIALIZE = (
     b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'

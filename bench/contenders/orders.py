@@ -9,7 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
-__all__ = ["asked", "orders", "tell", "text_of"]
+__all__ = ["META", "asked", "orders", "tell", "text_of"]
+
+#: What every modern request carries, and what gives it its size.
+META = (
+    b'"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":'
+    b'{"name":"example","version":"1.0.0"},"io.modelcontextprotocol/clientCapabilities":{}}'
+)
 
 
 def asked() -> tuple[str, list[str]]:

@@ -68,11 +68,11 @@ def measured(axis: str, size: int) -> dict[str, Round]:
 
 
 def contenders(axis: str, size: int) -> Iterator[tuple[str, Costs]]:
-    bare = program("growth_bare")
+    bare = program("loop")
     yield "server", servers.MEASURES[axis](program("growth_ours"), size)
     yield "server_bare", servers.MEASURES[axis](bare, size)
     yield "client", clients.measures(bare)[axis](program("growth_ours_client"), size)
-    yield "client_bare", clients.measures(bare)[axis](program("growth_bare_client"), size)
+    yield "client_bare", clients.measures(bare)[axis](program("growth_loop_client"), size)
 
 
 def program(name: str) -> list[str]:

@@ -65,7 +65,7 @@ def test_calls_come_in_whole_groups_and_few_where_each_is_large() -> None:
 
 
 @pytest.mark.parametrize("axis", servers.MEASURES)
-@pytest.mark.parametrize("server", ["growth_ours", "growth_bare"])
+@pytest.mark.parametrize("server", ["growth_ours", "loop"])
 def test_each_server_can_be_measured(server: str, axis: str) -> None:
     costs = servers.MEASURES[axis](program(server), 11)
     assert costs
@@ -73,14 +73,14 @@ def test_each_server_can_be_measured(server: str, axis: str) -> None:
 
 
 @pytest.mark.parametrize("axis", clients.measures([]))
-@pytest.mark.parametrize("client", ["growth_ours_client", "growth_bare_client"])
+@pytest.mark.parametrize("client", ["growth_ours_client", "growth_loop_client"])
 def test_each_client_can_be_measured(client: str, axis: str) -> None:
-    costs = clients.measures(program("growth_bare"))[axis](program(client), 11)
+    costs = clients.measures(program("loop"))[axis](program(client), 11)
     assert costs
     assert all(min(cost) > 0 for cost in costs.values())
 
 
-@pytest.mark.parametrize("server", ["growth_ours", "growth_bare"])
+@pytest.mark.parametrize("server", ["growth_ours", "loop"])
 def test_the_list_of_tools_is_walked_to_its_end(server: str) -> None:
     with driven([*program(server), "1001"], MODERN) as process:
         assert servers.walk(process) >= 1001

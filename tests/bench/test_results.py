@@ -99,7 +99,8 @@ def test_results_are_kept_as_they_are(tmp_path: Path) -> None:
 
 
 def test_sections_of_a_page_are_replaced_and_the_rest_is_kept() -> None:
-    modern, legacy = table(mcpipe=[2.0], bare=[1.0], **{"mcp 2.3.0": [8.0]}), table(bare=[1.0], **{"mcp 1.30.0": [9.0]})
+    modern = table(mcpipe=[2.0], bare=[1.0], **{"bare on asyncio": [3.0], "mcp 2.3.0": [8.0]})
+    legacy = table(bare=[1.0], **{"mcp 1.30.0": [9.0]})
     found = results(modern_core=modern, legacy_core=legacy)
     found.parts["wire"] = Part(rows=[Row("lines", "1 line/s", 0.5, 0.4), Row("words", "2 words/s", 3.0)])
     names = ("run", "goals", "headline", "aims", "peers", "server", "wire", "growth")
@@ -108,8 +109,8 @@ def test_sections_of_a_page_are_replaced_and_the_rest_is_kept() -> None:
     assert new.startswith("Before\n<!-- bench run -->\n- when and how: ")
     assert new.endswith("Not measured in this run.\n<!-- /bench -->\nAfter\n")
     assert "old" not in new
-    assert "| | goal | mcpipe |  | mcp 2.3.0 | mcp 1.30.0, legacy |".replace("| |", "|  |") in new
-    assert "| server, one at a time, p50 | at most 2.5 times bare | 2 | reached | 8 | 9 |" in new
+    assert "| | goal | mcpipe |  | bare on asyncio | mcp 2.3.0 | mcp 1.30.0, legacy |".replace("| |", "|  |") in new
+    assert "| server, one at a time, p50 | at most 2.5 times bare | 2 | reached | 3 | 8 | 9 |" in new
     assert "|  | bare | mcpipe | mcp 2.3.0 |\n" in new
     assert "| server, one at a time, p50 | 1.00 s | 2.00 s | 8.00 s |" in new
     assert "| lines | 1 line/s | 0.5 | at least 0.4: reached |" in new

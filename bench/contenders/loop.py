@@ -1,6 +1,6 @@
-"""The floor of growth: the same on asyncio, by hand, without a check: ``growth_bare.py TOOLS [ADDRESS]``.
+"""A floor: a server by hand on asyncio, with a task for each call and one write a turn, that checks nothing.
 
-What grows here, too, is asyncio's, or the machine's. Clients are measured against it.
+``loop.py [TOOLS [ADDRESS]]``: with so many tools, on a socket. What grows here, too, is asyncio's, or the machine's.
 """
 
 import asyncio
@@ -18,6 +18,8 @@ PAGE = 1000
 
 class Arguments(msgspec.Struct):
     text: str = ""
+    a: int = 0
+    b: int = 0
     party: int = 0
 
 
@@ -50,6 +52,10 @@ async def echo(arguments: Arguments) -> str:
     return arguments.text
 
 
+async def add(arguments: Arguments) -> str:
+    return str(arguments.a + arguments.b)
+
+
 async def meet(arguments: Arguments) -> str:
     """Waits until so many calls are in flight, and lets all of them go."""
     loop = asyncio.get_running_loop()
@@ -77,9 +83,9 @@ def pages(count: int) -> dict[str, bytes]:
     return written
 
 
-COUNT = int(sys.argv[1])
+COUNT = int(sys.argv[1]) if len(sys.argv) > 1 else 0
 PAGES = pages(COUNT)
-TOOLS: dict[str, Callable[[Arguments], Awaitable[str]]] = {"echo": echo, "meet": meet}
+TOOLS: dict[str, Callable[[Arguments], Awaitable[str]]] = {"echo": echo, "add": add, "meet": meet}
 TOOLS.update((f"tool_{number}", echo) for number in range(COUNT))
 
 
@@ -140,7 +146,7 @@ class Wire:
 async def main() -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    if len(sys.argv) == 2:
+    if len(sys.argv) < 3:
         Wire(0, 1, ended.set)
         await ended.wait()
         return
