@@ -40,10 +40,10 @@ class Presence:
         with self._lock:
             self._sessions.add(session)
         try:
-            session.start(finish_within)
             if not self._lifespans.are_needed:
                 await session.run(finish_within=finish_within, stop_within=stop_within)
                 return
+            session.start(finish_within)
             async with self._lifespans.running(session.ending.why, within=finish_within) as value:
                 self._shared.lifespan = value
                 await session.run(finish_within=finish_within, stop_within=stop_within)

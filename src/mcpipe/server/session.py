@@ -130,8 +130,11 @@ class Session:
     async def run(self, *, finish_within: float, stop_within: float) -> None:
         """Serve the connection until it ends or is stopped, and finish what was accepted, within these seconds."""
         try:
-            self.start(finish_within)
-            self.outbox.unpause("waiting")
+            if self._has_started:
+                self.outbox.unpause("waiting")
+            else:
+                self._finish_within = finish_within
+                self.connection.start(self)
             why = await self.ending.why
             await self._wind_down(why, stop_within if why == "stopped" else finish_within)
         except BaseException:
@@ -142,12 +145,11 @@ class Session:
 
     def start(self, finish_within: float) -> None:
         """Look at the connection without reading yet, so that a client which leaves before that is noticed."""
-        if not self._has_started:
-            self._has_started = True
-            self._finish_within = finish_within
-            self.outbox.pause("waiting")
-            self.connection.start(self)
-            self.connection.pause()
+        self._has_started = True
+        self._finish_within = finish_within
+        self.outbox.pause("waiting")
+        self.connection.start(self)
+        self.connection.pause()
 
     def stop(self, within: float) -> None:
         """Take no more requests, and end after this many seconds at the latest."""

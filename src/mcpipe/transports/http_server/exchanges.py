@@ -35,6 +35,7 @@ class Exchange:
         "_is_delivering",
         "_is_flowing",
         "_is_gone",
+        "_is_let_go",
         "_loop",
         "_message",
         "_messages_out",
@@ -70,6 +71,7 @@ class Exchange:
         self._has_ended = False  # and so has the end
         self._is_closed = False
         self._is_gone = False
+        self._is_let_go = False
         self._stream: EventStream | None = None
         self._status = 200
         self._answer: bytes | None = None
@@ -199,7 +201,9 @@ class Exchange:
 
     def abort(self) -> None:
         """Give up; a response that has begun is torn."""
-        self._is_closed = True
+        if self._is_let_go:
+            return
+        self._is_let_go = self._is_closed = True
         self._request.unwatch()
         if self._stream is not None:
             self._stream.abort()
