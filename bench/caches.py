@@ -7,7 +7,7 @@ from functools import partial
 from statistics import median
 
 from bench.driver import driven
-from bench.lineup import BARE, OURS, Contender, Lineup
+from bench.lineup import BARE, LOOP, OURS, Contender, Lineup
 from bench.machine import pinned
 from bench.measure import Row, show
 from bench.results import Part
@@ -23,7 +23,7 @@ ROUNDS = 5
 
 def run(lineup: Lineup) -> Part:
     """What a call takes right after others, and what it takes when the caches are full of something else."""
-    servers = [each for each in lineup.contenders if each.name in (BARE, OURS)]
+    servers = [each for each in lineup.contenders if each.name in (BARE, LOOP, OURS)]
     times: dict[tuple[str, int], list[float]] = {}
     with pinned():
         for _ in range(ROUNDS):

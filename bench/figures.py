@@ -57,11 +57,11 @@ FIGURES = {
     # What one of many costs.
     "server": Figure("server, CPU", moments),
     "server_time": Figure("clock", moments),
-    "server_bare": Figure("bare, CPU", moments),
+    "server_bare": Figure("floor, CPU", moments),
     "server_bare_time": Figure("clock", moments),
     "client": Figure("client, CPU", moments),
     "client_time": Figure("clock", moments),
-    "client_bare": Figure("bare, CPU", moments),
+    "client_bare": Figure("floor, CPU", moments),
     "client_bare_time": Figure("clock", moments),
     # What is loaded.
     "seconds": Figure("from start to end", seconds),

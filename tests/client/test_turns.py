@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
+from contextvars import ContextVar
 
 import pytest
 
@@ -11,6 +13,8 @@ from mcpipe.transports.memory import memory_pair
 from mcpipe.wire.messages import Notification
 from tests.client.peers import run, turns
 from tests.transports.ends import Recorder
+
+needs_eager = pytest.mark.skipif(sys.version_info < (3, 12), reason="This Python has no eager tasks.")
 
 #: So much of it clogs a connection whose peer does not read.
 TEXT = "x" * (HIGH_WATER // 8)
@@ -63,10 +67,11 @@ def test_whoever_came_first_is_let_in_first() -> None:
         await turns()
         assert seen == []
         for count in range(1, 4):
+            assert ends.turns.waiting == 4 - count, "so whoever comes now does not take it"
             ends.turns.give_back()
-            assert ends.turns.free == 0, "it belongs to the next one at once"
             await turns()
             assert seen == list("abc")[:count]
+            assert ends.turns.free == 0
         await asyncio.gather(*visits)
         ends.turns.give_back()
         assert ends.turns.free == 1
@@ -114,26 +119,51 @@ def test_nobody_is_let_in_while_the_server_does_not_read() -> None:
     run(main())
 
 
-def test_those_who_waited_do_not_all_send_at_once() -> None:
+@pytest.mark.parametrize("eager", [False, pytest.param(True, marks=needs_eager)])
+def test_those_who_waited_do_not_all_send_at_once(eager: bool) -> None:
     async def main() -> None:
-        async def visit() -> None:
+        async def visit(number: int) -> None:
             assert await ends.turns.take(None)
-            seen.append(ends.near.is_clogged)
+            seen.append(number)
+            assert not ends.near.is_clogged
             ends.near.send(Notification("n", {"text": TEXT}))
 
-        ends, seen = Ends(10_000), list[bool]()
+        ends, seen = Ends(10_000), list[int]()
         ends.clog()
-        visits = [asyncio.ensure_future(visit()) for _ in range(1000)]
+        visits = [asyncio.ensure_future(visit(number)) for number in range(500)]
         await turns()
         assert seen == []
         ends.read()
         await asyncio.gather(*visits)
-        # The last of those who are let in together may find it clogged again, and then the others wait.
-        assert seen.count(True) < 0.9 * len(seen)
-        assert ends.turns.free == 9000
+        assert seen == [*range(500)]
+        assert ends.turns.free == 9500
+        # And once more: nothing is left of the first time that would be in the way.
+        ends.far.pause()
+        ends.clog()
+        waiting = asyncio.ensure_future(ends.turns.take(None))
+        await turns()
+        ends.far.resume()
+        assert await waiting
         await ends.close()
 
-    run(main())
+    run(main(), eager=eager)
+
+
+@pytest.mark.parametrize("eager", [False, pytest.param(True, marks=needs_eager)])
+def test_many_may_wait_for_few_places(eager: bool) -> None:
+    async def main() -> None:
+        async def visit() -> None:
+            assert await ends.turns.take(None)
+            await asyncio.sleep(0)
+            ends.turns.give_back()
+
+        ends = Ends(100)
+        for _ in range(2):
+            await asyncio.gather(*[visit() for _ in range(1500)])
+            assert ends.turns.free == 100
+        await ends.close()
+
+    run(main(), eager=eager)
 
 
 def test_each_waits_until_its_own_deadline() -> None:
@@ -223,6 +253,65 @@ def test_the_timer_goes_with_the_last() -> None:
         assert not [each for each in scheduled if not each.cancelled()]
         await ends.close()
 
+    run(main())
+
+
+def test_whoever_is_cancelled_when_the_time_is_over_gives_back_nothing() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        ends = Ends(1)
+        await ends.turns.take(None)
+        waiting = asyncio.ensure_future(ends.turns.take(loop.time() + 0.01))
+        await turns()
+        loop.call_at(loop.time() + 0.01, waiting.cancel)
+        await asyncio.wait([waiting])
+        assert ends.turns.free == 0
+        ends.turns.give_back()
+        assert ends.turns.free == 1
+        await ends.close()
+
+    run(main())
+
+
+def test_if_all_tasks_are_cancelled_the_next_ones_are_let_in_all_the_same() -> None:
+    async def main() -> None:
+        ends = Ends(2)
+        ends.clog()
+        one, another = (asyncio.ensure_future(ends.turns.take(None)) for _ in range(2))
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task(), another}:
+            task.cancel()
+        ends.read()
+        assert await another
+        with pytest.raises(asyncio.CancelledError):
+            await one
+        assert ends.turns.free == 1
+        await ends.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["cancelled", "too late"])
+def test_nothing_looks_out_for_those_who_have_left(how: str) -> None:
+    async def main() -> None:
+        ends = Ends(2)
+        ends.clog()
+        before = asyncio.all_tasks()
+        seen.set("the caller's")
+        waiting = asyncio.ensure_future(ends.turns.take(None if how == "cancelled" else 0.0))
+        await asyncio.sleep(0)
+        lookouts = asyncio.all_tasks() - before - {waiting}
+        if how == "cancelled":
+            [lookout] = lookouts
+            if sys.version_info >= (3, 12):
+                assert seen not in lookout.get_context()
+            waiting.cancel()
+        await asyncio.wait([waiting])
+        await turns()
+        assert asyncio.all_tasks() == before
+        await ends.close()
+
+    seen: ContextVar[str] = ContextVar("seen")
     run(main())
 
 

@@ -119,8 +119,10 @@ def test_a_large_message_arrives_whole(pair: Maker) -> None:
             send_all(sender, ["before"])
             sender.send(Request(1, "large", {"text": text}))
             send_all(sender, ["after"])
+            assert sender.stats.messages_out == 3
             await side.until_count(3)
             assert side.names == ["before", "large", "after"]
+            assert sender.stats.messages_out == 3
             large = side.items[1]
             assert isinstance(large, Request)
             assert bytes(large.params) == b'{"text":"%b"}' % text.encode()

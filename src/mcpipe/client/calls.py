@@ -100,11 +100,12 @@ class Calls:
         """
         if start is None:
             start = self._loop.time()
-        if self._turns.free and not self._connection.is_clogged:
-            self._turns.free -= 1
+        turns = self._turns
+        if turns.free and not turns.waiting and not self._connection.is_clogged:
+            turns.free -= 1
         else:
             waits = [start + wait for wait in (timeout, max_timeout) if wait is not None]
-            if not await self._turns.take(min(waits, default=None)):
+            if not await turns.take(min(waits, default=None)):
                 raise RequestTimeout(
                     f"{describe(method, params)} was not sent in time: the server does not read, or too many requests "
                     "are open."
@@ -129,7 +130,7 @@ class Calls:
                 if on_progress is not None:
                     self._retire(self._couriers.pop(call.id))
         finally:
-            self._turns.give_back()
+            turns.give_back()
         if type(outcome) is Result:
             result: msgspec.Raw = outcome.result
             return result

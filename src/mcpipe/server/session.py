@@ -91,7 +91,7 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._bad_lines = BadLines()
         self._hears = True
-        self._has_started = False
+        self._is_held = False
         self._has_hung_up = False
         self._finish_within = 0.0
         # Each request begins with the variables of whoever serves the connection, and with no other request's.
@@ -130,7 +130,7 @@ class Session:
     async def run(self, *, finish_within: float, stop_within: float) -> None:
         """Serve the connection until it ends or is stopped, and finish what was accepted, within these seconds."""
         try:
-            if self._has_started:
+            if self._is_held:
                 self.outbox.unpause("waiting")
             else:
                 self._finish_within = finish_within
@@ -145,7 +145,7 @@ class Session:
 
     def start(self, finish_within: float) -> None:
         """Look at the connection without reading yet, so that a client which leaves before that is noticed."""
-        self._has_started = True
+        self._is_held = True
         self._finish_within = finish_within
         self.outbox.pause("waiting")
         self.connection.start(self)

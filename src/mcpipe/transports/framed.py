@@ -249,13 +249,13 @@ class LineConnection:
                 self._trace("out", line)
                 if self._is_closing:  # by whoever has seen that
                     return
-            queued = self._queued = self._queued + len(line) + 1
             if len(line) < _LARGE:
                 self._queue.append(line + b"\n")
             else:
-                # It is not copied for one byte more. What is in the queue is counted as lines, and this is one.
+                # It is not copied for one byte more. Pieces in the queue count as lines: these are two, and one line.
                 self._queue += (line, b"\n")
                 self._lines_out -= 1
+            queued = self._queued = self._queued + len(line) + 1
             if queued > HIGH_WATER:
                 self.is_clogged = True
             if not self._is_flush_due:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from itertools import islice
 
 __all__ = ["Waiters"]
@@ -17,7 +18,7 @@ _AT_ONCE = 64
 class Waiters:
     """Tasks that wait for the same thing, in the order they came. They belong to one event loop."""
 
-    __slots__ = ("_loop", "_waiting", "_woken")
+    __slots__ = ("_due", "_loop", "_noted", "_timer", "_waiting", "_woken")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -25,19 +26,32 @@ class Waiters:
         self._waiting: OrderedDict[object, asyncio.Future[None]] = OrderedDict()
         #: Those that have not looked yet since they were woken.
         self._woken: set[asyncio.Future[None]] = set()
+        #: A heap of deadlines, with one timer for all. Some of those who had them may have left.
+        self._due: list[tuple[float, int, object]] = []
+        self._noted = 0
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def wait_while(self, holds: Callable[[], bool]) -> None:
-        """Wait as long as this is so; it is looked at again after each ``wake``. Cancelling this harms nothing."""
+    async def wait_while(self, holds: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Wait as long as this is so; it is looked at again after each ``wake``. Cancelling this harms nothing.
+
+        False if it is still so at the deadline, by the time of the loop.
+        """
         if not holds():
-            return
+            return True
         place, has_to_wait = object(), True
+        if deadline is not None:
+            self._note(deadline, place)
         try:
             # Those who waited run one after the other, and each may make it so again for the next, who stays in place.
-            while has_to_wait:
+            while has_to_wait and (deadline is None or self._loop.time() < deadline):
                 await self._woken_at(place)
                 has_to_wait = holds()
+            return not has_to_wait
         finally:
-            del self._waiting[place]
+            self._waiting.pop(place, None)
+            if not self._waiting and self._due:
+                self._due.clear()
+                self._set_timer()
             # Whoever looks last, or is cancelled instead, lets the next ones look.
             if not self._woken and not holds():
                 self.wake()
@@ -57,3 +71,29 @@ class Waiters:
             await future
         finally:
             self._woken.discard(future)
+
+    # Deadlines
+
+    def _note(self, deadline: float, place: object) -> None:
+        if len(self._due) > 2 * len(self._waiting):
+            # More than half have left: it is never much longer than there are those who wait.
+            self._due = [due for due in self._due if due[2] in self._waiting]
+            heapify(self._due)
+        self._noted += 1  # of two with the same deadline, who came first is first
+        heappush(self._due, (deadline, self._noted, place))
+        if self._timer is None or deadline < self._timer.when():
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._due[0][0], self._expire) if self._due else None
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._due and (self._due[0][0] <= now or self._due[0][2] not in self._waiting):
+            future = self._waiting.get(heappop(self._due)[2])
+            if future is not None and not future.done():
+                future.set_result(None)
+        self._set_timer()

@@ -97,8 +97,9 @@ class Exchange:
 
     def start(self, receiver: Receiver) -> None:
         """Begin."""
-        self._receiver = receiver
-        self.resume()
+        if not self._is_closed:
+            self._receiver = receiver
+            self.resume()
 
     def pause(self) -> None:
         """Hold the message back, if it has not been received yet."""
@@ -125,7 +126,7 @@ class Exchange:
         self._is_delivering = False
         if self._answer is not None or type(self._message) is Notification:
             self.end_input()
-        elif self._stream is None:
+        elif self._stream is None and not self._is_closed:
             # Whoever answers at once is not worth a look at the client.
             self._request.watch(self._leave)
 
