@@ -149,6 +149,23 @@ def test_those_who_waited_do_not_all_send_at_once(eager: bool) -> None:
     run(main(), eager=eager)
 
 
+def test_a_place_that_is_given_back_while_the_server_does_not_read_is_not_lost() -> None:
+    async def main() -> None:
+        ends = Ends(1)
+        await ends.turns.take(None)
+        waiting = asyncio.ensure_future(ends.turns.take(None))
+        await turns()
+        ends.clog()
+        ends.turns.give_back()
+        await turns()
+        assert not waiting.done()
+        ends.read()
+        assert await waiting
+        await ends.close()
+
+    run(main())
+
+
 @pytest.mark.parametrize("eager", [False, pytest.param(True, marks=needs_eager)])
 def test_many_may_wait_for_few_places(eager: bool) -> None:
     async def main() -> None:

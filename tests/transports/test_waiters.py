@@ -48,9 +48,9 @@ def test_who_need_not_wait_does_not() -> None:
 class Gate:
     """Lets so many through, and then is shut."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tells_room: bool = False) -> None:
         self.room = self.looks = 0
-        self.waiters = Waiters(asyncio.get_running_loop())
+        self.waiters = Waiters(asyncio.get_running_loop(), (lambda: self.room) if tells_room else None)
         self.passed: list[int] = []
 
     def is_shut(self) -> bool:
@@ -83,9 +83,27 @@ def test_how_often_each_looks_does_not_grow_with_how_many_wait() -> None:
     assert many < 1.2 * few
 
 
-def test_one_wake_is_enough_for_all() -> None:
+def test_where_the_room_is_known_few_look_in_vain() -> None:
     async def main() -> None:
-        gate = Gate()
+        gate = Gate(tells_room=True)
+        tasks = [asyncio.create_task(gate.enter(number)) for number in range(1000)]
+        await asyncio.sleep(0)
+        for _ in tasks:
+            gate.open(1)
+            for _ in range(3):
+                await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        assert gate.passed == list(range(1000))
+        # Once to begin with, when woken, for the next ones, and the next one in vain.
+        assert gate.looks < 4.1 * 1000
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("tells_room", [False, True])
+def test_one_wake_is_enough_for_all(tells_room: bool) -> None:
+    async def main() -> None:
+        gate = Gate(tells_room=tells_room)
         tasks = [asyncio.create_task(gate.enter(number)) for number in range(1000)]
         await asyncio.sleep(0)
         gate.open(1000)
@@ -97,11 +115,12 @@ def test_one_wake_is_enough_for_all() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("tells_room", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_none_is_forgotten_whoever_is_cancelled(seed: int) -> None:
+def test_none_is_forgotten_whoever_is_cancelled(seed: int, tells_room: bool) -> None:
     async def main() -> None:
         chance = random.Random(seed)
-        gate = Gate()
+        gate = Gate(tells_room=tells_room)
         tasks = [asyncio.create_task(gate.enter(number)) for number in range(300)]
         await asyncio.sleep(0)
         while waiting := [task for task in tasks if not task.done()]:

@@ -25,7 +25,7 @@ class Turns:
         self.waiting = 0
         self._connection = connection
         self._loop = asyncio.get_running_loop()
-        self._waiters = Waiters(self._loop)
+        self._waiters = Waiters(self._loop, lambda: self.free)
         #: Waits for the server to read, while somebody waits for that.
         self._lookout: asyncio.Task[None] | None = None
 
@@ -46,7 +46,7 @@ class Turns:
     def give_back(self) -> None:
         """Leave a place to the next who waits."""
         self.free += 1
-        if self.waiting:
+        if self.waiting and not self._has_to_wait():
             self._waiters.wake()
 
     def _has_to_wait(self) -> bool:

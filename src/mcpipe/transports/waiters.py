@@ -16,12 +16,16 @@ _AT_ONCE = 64
 
 
 class Waiters:
-    """Tasks that wait for the same thing, in the order they came. They belong to one event loop."""
+    """Tasks that wait for the same thing, in the order they came. They belong to one event loop.
 
-    __slots__ = ("_due", "_loop", "_noted", "_timer", "_waiting", "_woken")
+    ``room`` says how many of them would not look in vain, if that can be known.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    __slots__ = ("_due", "_loop", "_noted", "_room", "_timer", "_waiting", "_woken")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, room: Callable[[], int] | None = None) -> None:
         self._loop = loop
+        self._room = room
         #: By the place of each in the order. A plain dict would step over all who have left to find the first.
         self._waiting: OrderedDict[object, asyncio.Future[None]] = OrderedDict()
         #: Those that have not looked yet since they were woken.
@@ -60,7 +64,8 @@ class Waiters:
         """Let them look again, a few at a time. May be called when the event loop is gone, and they with it."""
         if self._woken or self._loop.is_closed():
             return
-        for future in islice(self._waiting.values(), _AT_ONCE):
+        some = _AT_ONCE if self._room is None else min(_AT_ONCE, self._room())
+        for future in islice(self._waiting.values(), some):
             if not future.done():
                 future.set_result(None)
                 self._woken.add(future)
