@@ -14,13 +14,14 @@ import pytest
 
 from mcpipe import Client, Context, RemoteError, Server, connect
 from mcpipe.types import TextContent
-from tests.interop.environments import FASTMCP_4, PYTHON_V2, ROOT, Environment
+from tests.interop.environments import FASTMCP_4, PYTHON_V1, PYTHON_V2, ROOT, Environment
 from tools.doc_examples import PYTHON
 
 BEFORE = re.compile(r"^```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| (.*?) \| (.*) \|$", re.MULTILINE)
 CODE = re.compile(r"`[^`]+`")
-NAME = re.compile(r"\b(server|ctx|client)\.(\w+)")
+NAME = re.compile(r"(?<![\w.])(server|ctx|client)\.(\w+)")
+IMPORT = re.compile(r"`(from [\w.]+ import [\w, ]+)`")
 #: Prints those of the names that its classes do not have.
 LOOK_UP = """
 import json, sys
@@ -117,6 +118,13 @@ def test_both_servers_do_the_same_but_for_what_the_page_says(peer: Peer, tmp_pat
     assert (theirs["text for a number"][0], ours["text for a number"][0]) == (False, True)
     assert (theirs["unknown argument"][0], ours["unknown argument"][0]) == (not peer.takes_unknown, True)
     assert (theirs["unknown tool"], ours["unknown tool"]) == ("a result", "an error")
+
+
+def test_what_the_tables_import_can_be_imported() -> None:
+    imports = [code for before, _ in ROW.findall(PEERS[0].text()) for code in IMPORT.findall(before)]
+    assert len(imports) > 1
+    # Only the table about version 1 has any.
+    subprocess.run([str(PYTHON_V1.made() / "bin" / "python"), "-c", "\n".join(imports)], timeout=60, check=True)
 
 
 @each_peer
