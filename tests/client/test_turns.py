@@ -149,6 +149,36 @@ def test_those_who_waited_do_not_all_send_at_once(eager: bool) -> None:
     run(main(), eager=eager)
 
 
+def test_whoever_comes_when_a_place_is_given_back_comes_after_those_who_waited() -> None:
+    async def main() -> None:
+        async def visit(name: str) -> None:
+            assert await ends.turns.take(None)
+            seen.append(name)
+
+        ends, seen = Ends(1), list[str]()
+        await ends.turns.take(None)
+        visits = [asyncio.ensure_future(visit("first"))]
+        await turns()
+        # It begins to ask before the first has been woken.
+        visits.append(asyncio.ensure_future(visit("second")))
+        asyncio.get_running_loop().call_soon(ends.turns.give_back)
+        visits.append(asyncio.ensure_future(visit("third")))
+        await turns()
+        assert seen == ["first"]
+        ends.turns.give_back()
+        visits.append(asyncio.ensure_future(visit("fourth")))
+        await turns()
+        assert seen == ["first", "second"]
+        ends.turns.give_back()
+        await turns()
+        ends.turns.give_back()
+        await asyncio.gather(*visits)
+        assert seen == ["first", "second", "third", "fourth"]
+        await ends.close()
+
+    run(main())
+
+
 def test_a_place_that_is_given_back_while_the_server_does_not_read_is_not_lost() -> None:
     async def main() -> None:
         ends = Ends(1)

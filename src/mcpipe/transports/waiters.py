@@ -40,7 +40,7 @@ class Waiters:
 
         False if it is still so at the deadline, by the time of the loop.
         """
-        if not holds():
+        if not self._waiting and not holds():  # those who wait come first
             return True
         place, has_to_wait = object(), True
         if deadline is not None:
