@@ -19,16 +19,16 @@ help: ## show this list
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "mcpipe needs Python 3.11 or newer, and $(PYTHON) is not that. Name one that is: make PYTHON=python3.12 ..."; exit 1; }
-	@echo "==> $(VENV): creating a virtual environment and installing mcpipe with its development tools"
+	  { echo "mcplumb needs Python 3.11 or newer, and $(PYTHON) is not that. Name one that is: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "==> $(VENV): creating a virtual environment and installing mcplumb with its development tools"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cli]' --group dev
 	@touch $@
 
 demo: $(STAMP) ## a tour of what there is, with real servers
-	@echo "==> mcpipe demo"
-	@$(BIN)/mcpipe demo
+	@echo "==> mcplumb demo"
+	@$(BIN)/mcplumb demo
 
 test: $(STAMP) ## run the tests, in parallel
 	@echo "==> tests, on $$($(BIN)/python --version)"

@@ -42,12 +42,12 @@ def run() -> None:
     if sys.platform != "linux":
         print("==> how servers behave is observed on Linux only")
         return
-    ours, official = python_with("mcpipe"), python_with("mcp-2.3.0")
+    ours, official = python_with("mcplumb"), python_with("mcp-2.3.0")
     # A shell has background jobs ignore it, and so would the servers that they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     commands = [ours, str(CONTENDERS / "ours_behaviour.py")], [official, str(CONTENDERS / "official_behaviour.py")]
     print("==> how servers behave, driven with the same bytes")
-    show("", f"mcpipe {version('mcpipe')}", "mcp 2.3.0")
+    show("", f"mcplumb {version('mcplumb')}", "mcp 2.3.0")
     for what, observed in SCENARIOS.items():
         show(what, *map(observed, commands))
 

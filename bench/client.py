@@ -17,7 +17,7 @@ __all__ = ["run", "run_both"]
 
 def run(lineup: Lineup) -> Part:
     """What clients cost, each by itself."""
-    raw = [python_with("mcpipe"), str(CONTENDERS / "raw_server.py")]
+    raw = [python_with("mcplumb"), str(CONTENDERS / "raw_server.py")]
     clients = [each._replace(server=raw) for each in lineup.contenders if each.client]
     return _measured("clients", lineup._replace(contenders=clients), family_counts=False)
 

@@ -90,5 +90,5 @@ AIMS = [
     Goal("client, one at a time", "client", ONE_CORE, "alone", at_least=15, them=OFFICIAL),
     Goal("client, 64 in flight", "client", ONE_CORE, "in_flight", at_least=15, them=OFFICIAL),
     Goal("HTTP server, 64 connections", "http", ONE_CORE, "in_flight", at_least=5, them=OFFICIAL),
-    Goal("mcpipe --help", "starting", "starts", "seconds", at_most=3, us="mcpipe --help", them="python -c pass"),
+    Goal("mcplumb --help", "starting", "starts", "seconds", at_most=3, us="mcplumb --help", them="python -c pass"),
 ]

@@ -52,7 +52,7 @@ def run(lineup: Lineup) -> Part:
 
 def contenders(*, with_peers: bool) -> list[Contender]:
     """All under uvicorn, and ours and the floor with httptools."""
-    files = {BARE: ("mcpipe-http", "bare_http"), OURS: ("mcpipe-http", "ours_http")}
+    files = {BARE: ("mcplumb-http", "bare_http"), OURS: ("mcplumb-http", "ours_http")}
     if with_peers:
         files |= {OFFICIAL: ("mcp-2.3.0", "official_http"), PARSING: ("mcp-2.3.0-httptools", "official_http")}
     servers = []

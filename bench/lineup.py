@@ -1,4 +1,4 @@
-"""Who takes part: floors, mcpipe, and peers in exact versions, each with a server, a client, or both."""
+"""Who takes part: floors, mcplumb, and peers in exact versions, each with a server, a client, or both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.environments import CONTENDERS, NotInstalled, compiled, node_with, pi
 __all__ = ["BARE", "BLOCKING", "FLOOR", "LOOP", "OFFICIAL", "OURS", "PEERS", "Contender", "Lineup", "lineup"]
 
 FLOOR, BARE, LOOP = "C", "bare", "bare on asyncio"
-OURS, BLOCKING = "mcpipe", "mcpipe, sync"
+OURS, BLOCKING = "mcplumb", "mcplumb, sync"
 OFFICIAL = "mcp 2.3.0"
 MODERN_ONLY, LEGACY_ONLY = ("modern",), ("legacy",)
 
@@ -51,7 +51,7 @@ class Lineup(NamedTuple):
 
 
 def lineup(*, peers: bool) -> Lineup:
-    """The floors and mcpipe, and the peers if they are wanted. Who cannot be installed is named and left out."""
+    """The floors and mcplumb, and the peers if they are wanted. Who cannot be installed is named and left out."""
     contenders: list[Contender] = []
     absent: dict[str, str] = {}
     for name, made in {**HOME_TEAM, **(PEERS if peers else {})}.items():
@@ -68,13 +68,13 @@ def program(environment: str, file: str) -> list[str]:
 
 
 def bare(name: str) -> Contender:
-    versions = f"msgspec {pin('mcpipe', 'msgspec')}"
-    return Contender(name, program("mcpipe", "bare"), program("mcpipe", "bare_client"), versions=versions)
+    versions = f"msgspec {pin('mcplumb', 'msgspec')}"
+    return Contender(name, program("mcplumb", "bare"), program("mcplumb", "bare_client"), versions=versions)
 
 
 def loop(name: str) -> Contender:
     return bare(name)._replace(
-        server=program("mcpipe", "loop"), client=program("mcpipe", "loop_client"), eras=MODERN_ONLY
+        server=program("mcplumb", "loop"), client=program("mcplumb", "loop_client"), eras=MODERN_ONLY
     )
 
 
@@ -83,12 +83,12 @@ def floor(name: str) -> Contender:
 
 
 def ours(name: str) -> Contender:
-    versions = f"mcpipe {version('mcpipe')}, msgspec {pin('mcpipe', 'msgspec')}"
-    return Contender(name, program("mcpipe", "ours"), program("mcpipe", "ours_client"), versions=versions)
+    versions = f"mcplumb {version('mcplumb')}, msgspec {pin('mcplumb', 'msgspec')}"
+    return Contender(name, program("mcplumb", "ours"), program("mcplumb", "ours_client"), versions=versions)
 
 
 def blocking(name: str) -> Contender:
-    return ours(name)._replace(server=(), client=program("mcpipe", "ours_sync_client"))
+    return ours(name)._replace(server=(), client=program("mcplumb", "ours_sync_client"))
 
 
 def python_peer(server: str, client: str, eras: Sequence[str] = ("modern", "legacy")) -> Callable[[str], Contender]:

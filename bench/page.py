@@ -27,7 +27,7 @@ PAGES = (PAGE, ROOT / "README.md")
 FIGURES_FILE = PAGE.with_suffix(".json")
 SECTION = re.compile(r"(<!-- bench (\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 NOTHING = "Not measured in this run."
-#: The figures in which mcpipe is compared with each peer.
+#: The figures in which mcplumb is compared with each peer.
 COMPARED = ("p50", "in_flight", "cpu", "loaded", "small", "large")
 
 
@@ -116,7 +116,7 @@ def shown_aims(results: Results) -> str:
 
 
 def shown_peers(results: Results) -> str:
-    """By how many times mcpipe is better than each peer, whatever better means."""
+    """By how many times mcplumb is better than each peer, whatever better means."""
     peers = others(results)
     lines = [["", *(headed(results, peer) for peer in peers)]]
     for part in ("server", "client", "both"):

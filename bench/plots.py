@@ -138,7 +138,7 @@ def label(figure: Figure, rows: Sequence[Axes], results: Results) -> None:
     note = f"Python {results.python}, processes on one core, the median of {rounds} rounds and their whole range"
     figure.text(0.022, 0.908, note, color=QUIET, fontsize=9)
     lines = [
-        Line2D([], [], color=COLOURS[0], linewidth=2.1, marker="o", markersize=4.2, label="mcpipe"),
+        Line2D([], [], color=COLOURS[0], linewidth=2.1, marker="o", markersize=4.2, label="mcplumb"),
         Line2D([], [], color=FLOOR, linewidth=1.4, marker="o", markersize=2.6, label="the floor: by hand on asyncio"),
         Line2D([], [], color=WARNING, linewidth=0.9, linestyle=(0, (1, 2.5)), label="growth in proportion"),
     ]

@@ -23,7 +23,7 @@ def run(lineup: Lineup) -> Part:
     servers = [each for each in lineup.contenders if each.server]
     for each in servers:
         try_out(each)
-    minimal = Contender("minimal Python", [python_with("mcpipe"), str(CONTENDERS / "minimal.py")])
+    minimal = Contender("minimal Python", [python_with("mcplumb"), str(CONTENDERS / "minimal.py")])
     starts = start_table("servers", [minimal, *servers], start)
     return Part({"starts": starts, **load_tables("servers", lineup.servers, load)})
 

@@ -26,14 +26,14 @@ MOST_PACKAGES = 10
 WHOLE: Mapping[str, Sequence[str]] = {
     "python -c pass": ["-c", "pass"],
     "import msgspec": ["-c", "import msgspec"],
-    "import mcpipe": ["-c", "import mcpipe"],
-    "mcpipe --help": ["-m", "mcpipe", "--help"],
-    "mcpipe --version": ["-m", "mcpipe", "--version"],
-    "mcpipe tools --help": ["-m", "mcpipe", "tools", "--help"],
+    "import mcplumb": ["-c", "import mcplumb"],
+    "mcplumb --help": ["-m", "mcplumb", "--help"],
+    "mcplumb --version": ["-m", "mcplumb", "--version"],
+    "mcplumb tools --help": ["-m", "mcplumb", "tools", "--help"],
 }
 CLIENT = """
 import asyncio, sys
-from mcpipe import connect
+from mcplumb import connect
 async def main():
     async with connect(sys.argv[1:]) as client:
         await client.call_tool("echo", {"text": "hello"})
@@ -51,7 +51,7 @@ class Program(NamedTuple):
 
 def run(_: Lineup) -> Part:
     """Whole processes, and their imports."""
-    cli, plain = python_with("mcpipe-cli"), python_with("mcpipe")
+    cli, plain = python_with("mcplumb-cli"), python_with("mcplumb")
     with pinned():
         work = {name: partial(from_start_to_end, [cli, *words]) for name, words in WHOLE.items()}
         starts = in_rounds("processes from start to end, on one core", work, ROUNDS)
@@ -71,7 +71,7 @@ def import_tables(python: str) -> dict[str, Table]:
     """What programs load: all modules together, and the packages of a server and a client that take longest."""
     programs = {
         "python -c pass": Program(["-c", "pass"]),
-        "import mcpipe": Program(["-c", "import mcpipe"]),
+        "import mcplumb": Program(["-c", "import mcplumb"]),
         "server": Program([str(CONTENDERS / "ours.py")], ONE_CALL),
         "client": Program(["-c", CLIENT, python, str(CONTENDERS / "bare.py")]),
     }

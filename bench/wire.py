@@ -11,9 +11,9 @@ from bench.contenders.orders import META
 from bench.lineup import Lineup
 from bench.measure import Row, best_of, show
 from bench.results import Part
-from mcpipe.wire.decoding import decode_line
-from mcpipe.wire.lines import LineSplitter
-from mcpipe.wire.messages import Error, Message, Notification, Request, Result, encode_line
+from mcplumb.wire.decoding import decode_line
+from mcplumb.wire.lines import LineSplitter
+from mcplumb.wire.messages import Error, Message, Notification, Request, Result, encode_line
 
 __all__ = ["run"]
 

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from mcpipe import Client, connect
-from mcpipe.client import Elicitation
+from mcplumb import Client, connect
+from mcplumb.client import Elicitation
 
 Context: TypeAlias = dict[str, Any]
 

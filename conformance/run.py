@@ -1,4 +1,4 @@
-"""Hold mcpipe to the official conformance suite: ``python -m conformance.run``, or ``make conformance``.
+"""Hold mcplumb to the official conformance suite: ``python -m conformance.run``, or ``make conformance``.
 
 Runs the scenarios of both current revisions, each alone, against the server and the client of this folder. What must
 pass is everything that the suite scores, and some more; what may fail, and then has to, is in expected-failures.yaml.
@@ -24,7 +24,7 @@ from conformance.suite import HERE, ROOT, Leg, Outcome, Scenario, Suite, SuiteEr
 REVISIONS = ("2025-11-25", "2026-07-28")
 LEGS: tuple[Leg, ...] = ("server", "client")
 
-#: What the suite does not score and mcpipe passes all the same. The rest of what is not scored are extensions.
+#: What the suite does not score and mcplumb passes all the same. The rest of what is not scored are extensions.
 ALSO = frozenset(
     {
         "http-custom-header-server-validation",

@@ -14,7 +14,7 @@ from base64 import b64decode
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from mcpipe import Audio, Context, File, Header, Image, Server, ToolError
+from mcplumb import Audio, Context, File, Header, Image, Server, ToolError
 
 server = Server("conformance", version="1.0", instructions="What the conformance suite calls, and nothing useful.")
 

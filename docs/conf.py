@@ -1,7 +1,7 @@
 """How Sphinx makes a site of these pages: ``make docs``.
 
 The pages are written for a reader of the repository. On their way to the site, links to files outside of ``docs/`` go
-to the repository, whose address ``MCPIPE_REPOSITORY`` has, or become plain text; and commands with their output are
+to the repository, whose address ``MCPLUMB_REPOSITORY`` has, or become plain text; and commands with their output are
 shown as such. The sections of the index become the tree of the site.
 """
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-project = "mcpipe"
-version = release = installed_version("mcpipe")
+project = "mcplumb"
+version = release = installed_version("mcplumb")
 root_doc = "README"
 extensions = ["myst_parser", "sphinxcontrib.mermaid"]
 myst_heading_anchors = 3
@@ -25,11 +25,11 @@ mermaid_init_config = {"startOnLoad": False} | {
 }
 mermaid_width, mermaid_height = "revert-layer", "auto"
 html_theme = "furo"
-html_title = f"mcpipe {version}"
+html_title = f"mcplumb {version}"
 html_copy_source = False
 html_show_sourcelink = False
 
-REPOSITORY = os.environ.get("MCPIPE_REPOSITORY", "").rstrip("/")
+REPOSITORY = os.environ.get("MCPLUMB_REPOSITORY", "").rstrip("/")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)#\s]*)(#[^)\s]*)?\)")
 SECTION = re.compile(r"^\*\*(\w[\w-]*)\*\*", re.MULTILINE)

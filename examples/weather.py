@@ -1,6 +1,6 @@
 """The server of the tutorial."""
 
-from mcpipe import Context, Server, ToolError
+from mcplumb import Context, Server, ToolError
 
 server = Server("weather", version="1.0", instructions="Forecasts for a few cities.")
 FORECASTS = {"Oslo": ["snow", "sun", "snow"], "Rome": ["sun", "sun", "rain"]}

@@ -1,4 +1,4 @@
-"""What a line is, decided a second time: slowly, with the standard library, and with nothing shared with mcpipe.
+"""What a line is, decided a second time: slowly, with the standard library, and with nothing shared with mcplumb.
 
 It knows every rule of the decoder but two that are about resources (nesting depth, the size of the envelope).
 """
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
-from mcpipe.limits import MAX_DEPTH
-from mcpipe.wire.decoding import BadMessage
-from mcpipe.wire.messages import PARSE_ERROR, Error, Message, Notification, Request
+from mcplumb.limits import MAX_DEPTH
+from mcplumb.wire.decoding import BadMessage
+from mcplumb.wire.messages import PARSE_ERROR, Error, Message, Notification, Request
 
 __all__ = ["Verdict", "agrees", "begins_like_a_response", "judge", "seen", "shown_keys"]
 

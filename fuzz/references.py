@@ -1,14 +1,14 @@
-"""What a stream holds, decided a second time: byte by byte, from the whole of it, and with nothing shared with mcpipe.
+"""What a stream holds, decided a second time: byte by byte, from the whole of it, and with nothing shared with mcplumb.
 
-Only the records that are compared in the end are mcpipe's own.
+Only the records that are compared in the end are mcplumb's own.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from mcpipe.wire.events import Event, EventTooLong
-from mcpipe.wire.lines import End, LineTooLong
+from mcplumb.wire.events import Event, EventTooLong
+from mcplumb.wire.lines import End, LineTooLong
 
 __all__ = ["Events", "Lines", "plain_events", "plain_lines"]
 

@@ -12,12 +12,12 @@ from msgspec import UNSET
 from fuzz.mutation import chunks
 from fuzz.oracle import agrees, begins_like_a_response, judge
 from fuzz.references import Events, Lines, plain_events, plain_lines
-from mcpipe.errors import DecodeError
-from mcpipe.types.reading import read
-from mcpipe.wire.decoding import BadMessage, Batch, decode_line, too_long
-from mcpipe.wire.events import Event, EventDecoder, EventTooLong, encode_event
-from mcpipe.wire.lines import HEAD_BYTES, End, LineSplitter, LineTooLong
-from mcpipe.wire.messages import PARSE_ERROR, Error, Message, Request, Result, encode_line
+from mcplumb.errors import DecodeError
+from mcplumb.types.reading import read
+from mcplumb.wire.decoding import BadMessage, Batch, decode_line, too_long
+from mcplumb.wire.events import Event, EventDecoder, EventTooLong, encode_event
+from mcplumb.wire.lines import HEAD_BYTES, End, LineSplitter, LineTooLong
+from mcplumb.wire.messages import PARSE_ERROR, Error, Message, Request, Result, encode_line
 
 __all__ = ["TARGETS", "Decode", "EventReader", "Splitter", "Target", "events", "lines", "messages"]
 

@@ -7,15 +7,15 @@ from functools import partial
 
 import pytest
 
-from mcpipe import errors
-from mcpipe.errors import (
+from mcplumb import errors
+from mcplumb.errors import (
     Closed,
     ConnectError,
     ConnectTimeout,
     DecodeError,
     EncodeError,
     HttpError,
-    McpipeError,
+    McplumbError,
     NoCommonRevision,
     NotInRevision,
     ProtocolError,
@@ -33,14 +33,14 @@ from mcpipe.errors import (
 
 SENTENCE = "It did not work."
 
-EXAMPLES: list[McpipeError] = [
+EXAMPLES: list[McplumbError] = [
     Closed(SENTENCE),
     ConnectError(SENTENCE),
     ConnectTimeout(SENTENCE),
     DecodeError(SENTENCE),
     EncodeError(SENTENCE),
     HttpError(401, SENTENCE, www_authenticate="Bearer"),
-    McpipeError(SENTENCE),
+    McplumbError(SENTENCE),
     NoCommonRevision(["2"], ["1"]),
     NotInRevision(SENTENCE),
     ProtocolError(SENTENCE),
@@ -68,10 +68,10 @@ def drawn_tree() -> list[tuple[int, str, str]]:
     return drawn
 
 
-def real_tree(kind: type[McpipeError] = McpipeError, depth: int = 0) -> Iterator[tuple[int, str]]:
+def real_tree(kind: type[McplumbError] = McplumbError, depth: int = 0) -> Iterator[tuple[int, str]]:
     yield depth, kind.__name__
     for below in kind.__subclasses__():
-        if below.__module__ == "mcpipe.errors":
+        if below.__module__ == "mcplumb.errors":
             yield from real_tree(below, depth + 1)
 
 
@@ -98,19 +98,19 @@ def attributes(error: BaseException) -> dict[str, object]:
     return dict(vars(error))
 
 
-def pickled(error: McpipeError, protocol: int = pickle.HIGHEST_PROTOCOL) -> McpipeError:
+def pickled(error: McplumbError, protocol: int = pickle.HIGHEST_PROTOCOL) -> McplumbError:
     copied = pickle.loads(pickle.dumps(error, protocol))  # noqa: S301 - the data is our own
-    assert isinstance(copied, McpipeError)
+    assert isinstance(copied, McplumbError)
     return copied
 
 
-COPIES: list[Callable[[McpipeError], McpipeError]] = [copy.copy, copy.deepcopy]
+COPIES: list[Callable[[McplumbError], McplumbError]] = [copy.copy, copy.deepcopy]
 COPIES += [partial(pickled, protocol=protocol) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("way", range(len(COPIES)))
-def test_a_copy_is_the_same_error(error: McpipeError, way: int) -> None:
+def test_a_copy_is_the_same_error(error: McplumbError, way: int) -> None:
     copied = COPIES[way](error)
     assert copied is not error
     assert type(copied) is type(error)
@@ -124,7 +124,7 @@ def test_notes_are_copied_too() -> None:
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_an_error_is_a_sentence(error: McpipeError) -> None:
+def test_an_error_is_a_sentence(error: McplumbError) -> None:
     first = str(error).splitlines()[0]
     assert first[0].isupper()
     assert first.endswith((".", ":"))

@@ -8,34 +8,34 @@ import sys
 
 import pytest
 
-import mcpipe
+import mcplumb
 
 
-@pytest.mark.parametrize("name", mcpipe.__all__)
+@pytest.mark.parametrize("name", mcplumb.__all__)
 def test_every_name_can_be_had_and_is_kept(name: str) -> None:
-    value = getattr(mcpipe, name)
-    assert vars(mcpipe)[name] is value
+    value = getattr(mcplumb, name)
+    assert vars(mcplumb)[name] is value
 
 
 def test_all_names_are_listed_and_there_are_no_others() -> None:
-    assert dir(mcpipe) == mcpipe.__all__
-    with pytest.raises(AttributeError, match="module 'mcpipe' has no attribute 'nothing'"):
-        mcpipe.nothing  # noqa: B018 - the access is the test
+    assert dir(mcplumb) == mcplumb.__all__
+    with pytest.raises(AttributeError, match="module 'mcplumb' has no attribute 'nothing'"):
+        mcplumb.nothing  # noqa: B018 - the access is the test
 
 
 def test_a_server_does_not_load_the_client() -> None:
-    program = "import sys, mcpipe; mcpipe.Server; print(*(name for name in sys.modules if 'mcpipe.client' in name))"
+    program = "import sys, mcplumb; mcplumb.Server; print(*(name for name in sys.modules if 'mcplumb.client' in name))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
 
 @pytest.mark.parametrize("call", ["enable", "disable"])
 def test_loading_a_name_leaves_the_garbage_collector_as_it_was(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(vars(mcpipe), "Server", raising=False)
+    monkeypatch.delitem(vars(mcplumb), "Server", raising=False)
     was_enabled = gc.isenabled()
     try:
         getattr(gc, call)()
-        assert mcpipe.Server is not None
+        assert mcplumb.Server is not None
         assert gc.isenabled() == (call == "enable")
     finally:
         (gc.enable if was_enabled else gc.disable)()

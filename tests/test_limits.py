@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe import limits
-from mcpipe.errors import UsageError
-from mcpipe.limits import DEFAULT_LIMITS, Limits
+from mcplumb import limits
+from mcplumb.errors import UsageError
+from mcplumb.limits import DEFAULT_LIMITS, Limits
 
 NAMES = Limits.__struct_fields__
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.revisions import (
+from mcplumb.errors import UsageError
+from mcplumb.revisions import (
     LATEST,
     LATEST_LEGACY,
     LEGACY,

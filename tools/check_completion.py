@@ -1,4 +1,4 @@
-"""Press Tab in real shells, with the scripts of ``mcpipe completion``: ``python tools/check_completion.py [SHELL...]``.
+"""Press Tab in real shells with the scripts of ``mcplumb completion``: ``python tools/check_completion.py [SHELL...]``.
 
 Needs bash, zsh and fish, or those that are named. It installs nothing: one that is not there is a failure, and said so.
 """
@@ -29,16 +29,16 @@ class Line(NamedTuple):
 
 
 LINES = [
-    Line("mcpipe to", "mcpipe tools "),
-    Line("mcpipe -v completion z", "mcpipe -v completion zsh "),
-    Line("mcpipe tools --sch", "mcpipe tools --schema "),
-    Line("mcpipe tools --revision 2026", "mcpipe tools --revision 2026-07-28 "),
-    Line("mcpipe tools -s te", "mcpipe tools -s teahouse "),
-    Line("mcpipe serve wea", "mcpipe serve weather.py "),
-    Line("mcpipe tools --cwd fol", "mcpipe tools --cwd folder/"),
-    Line("mcpipe tools -- brewi", "mcpipe tools -- brewing-program "),
-    Line("mcpipe tools -- python wea", "mcpipe tools -- python weather.py "),
-    Line("mcpipe nothing xyz", "mcpipe nothing xyz"),
+    Line("mcplumb to", "mcplumb tools "),
+    Line("mcplumb -v completion z", "mcplumb -v completion zsh "),
+    Line("mcplumb tools --sch", "mcplumb tools --schema "),
+    Line("mcplumb tools --revision 2026", "mcplumb tools --revision 2026-07-28 "),
+    Line("mcplumb tools -s te", "mcplumb tools -s teahouse "),
+    Line("mcplumb serve wea", "mcplumb serve weather.py "),
+    Line("mcplumb tools --cwd fol", "mcplumb tools --cwd folder/"),
+    Line("mcplumb tools -- brewi", "mcplumb tools -- brewing-program "),
+    Line("mcplumb tools -- python wea", "mcplumb tools -- python weather.py "),
+    Line("mcplumb nothing xyz", "mcplumb nothing xyz"),
 ]
 
 COMMANDS = {"bash": ["bash", "--norc", "--noprofile", "-i"], "zsh": ["zsh", "-f", "-i"]}
@@ -46,7 +46,7 @@ COMMANDS = {"bash": ["bash", "--norc", "--noprofile", "-i"], "zsh": ["zsh", "-f"
 PREPARATIONS = {
     "bash": """
 PS1="<ready>"
-eval "$(mcpipe completion bash)"
+eval "$(mcplumb completion bash)"
 tell() { printf '%s\\n' "$READLINE_LINE" >> told; }
 bind -x '"\\C-g": tell'
 """,
@@ -54,7 +54,7 @@ bind -x '"\\C-g": tell'
 PS1="<ready>"
 autoload -Uz compinit
 compinit -u -D
-eval "$(mcpipe completion zsh)"
+eval "$(mcplumb completion zsh)"
 tell() { print -r -- "$BUFFER" >> told }
 zle -N tell
 bindkey '^G' tell
@@ -114,7 +114,7 @@ def asked(folder: Path, env: dict[str, str]) -> list[str]:
     """The same of fish, which says by itself what a Tab would give."""
 
     def fish(line: str) -> list[str]:
-        program = "mcpipe completion fish | source; complete -C $argv[1]"
+        program = "mcplumb completion fish | source; complete -C $argv[1]"
         command = ["fish", "--no-config", "-c", program, line]
         done = subprocess.run(
             command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE, check=True
@@ -123,7 +123,7 @@ def asked(folder: Path, env: dict[str, str]) -> list[str]:
         return done.stdout.splitlines()
 
     # What a word means is shown beside it, all of it.
-    assert "demo\tTake a tour, with the built-in demo server." in fish("mcpipe ")
+    assert "demo\tTake a tour, with the built-in demo server." in fish("mcplumb ")
     lines = []
     for line in LINES:
         before, _, _ = line.typed.rpartition(" ")
@@ -141,13 +141,13 @@ def check(shell: str) -> list[str]:
         folder = Path(name)
         programs = folder / "bin"
         programs.mkdir()
-        for program, words in (("mcpipe", f'exec "{sys.executable}" -m mcpipe "$@"'), ("brewing-program", "")):
+        for program, words in (("mcplumb", f'exec "{sys.executable}" -m mcplumb "$@"'), ("brewing-program", "")):
             (programs / program).write_text(f"#!/bin/sh\n{words}\n")
             (programs / program).chmod(0o755)
         (folder / "folder").mkdir()
         (folder / "weather.py").touch()
-        (folder / "mcpipe").mkdir()
-        (folder / "mcpipe" / "servers.json").write_text(CONFIG)
+        (folder / "mcplumb").mkdir()
+        (folder / "mcplumb" / "servers.json").write_text(CONFIG)
         env = {"HOME": name, "XDG_CONFIG_HOME": name, "PATH": f"{programs}:{os.environ['PATH']}", "TERM": "dumb"}
         found = asked(folder, env) if shell == "fish" else typed(shell, folder, env)
     return [

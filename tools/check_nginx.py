@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from mcpipe import connect
-from mcpipe.client import Change
-from mcpipe.types import TextContent
+from mcplumb import connect
+from mcplumb.client import Change
+from mcplumb.types import TextContent
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "howto" / "run-behind-nginx.md"
@@ -34,7 +34,7 @@ HELD = 3.0
 SERVER = """
 import asyncio, os, sys
 
-from mcpipe import Context, HttpOptions, Server
+from mcplumb import Context, HttpOptions, Server
 
 server = Server("weather")
 

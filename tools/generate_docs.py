@@ -19,24 +19,24 @@ from types import ModuleType
 import click
 import msgspec
 
-import mcpipe.limits
-import mcpipe.protocol
-from mcpipe import Audio, Client, Context, File, Header, HttpOptions, Image, Server, connect, errors
-from mcpipe.cli.app import cli
-from mcpipe.cli.overview import COMMANDS, OVERVIEW
-from mcpipe.cli.running import EXIT_CODES
-from mcpipe.cli.target import ServerCommand
-from mcpipe.client import Change, Changes, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder
-from mcpipe.client.process import ProcessExit, ServerProcess
-from mcpipe.limits import DEFAULT_LIMITS, Limits
-from mcpipe.protocol.tables import Table
-from mcpipe.revisions import REVISIONS, Revision
-from mcpipe.testing import check_transport, checks, memory_pair
-from mcpipe.transports.carried import Carrier, CarrierConnection
-from mcpipe.transports.connection import Connection, Peer, Receiver, Stats
-from mcpipe.transports.framed import LineConnection, Sink, Source
-from mcpipe.transports.stream import StreamConnection
-from mcpipe.transports.tls import client_tls, server_tls
+import mcplumb.limits
+import mcplumb.protocol
+from mcplumb import Audio, Client, Context, File, Header, HttpOptions, Image, Server, connect, errors
+from mcplumb.cli.app import cli
+from mcplumb.cli.overview import COMMANDS, OVERVIEW
+from mcplumb.cli.running import EXIT_CODES
+from mcplumb.cli.target import ServerCommand
+from mcplumb.client import Change, Changes, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder
+from mcplumb.client.process import ProcessExit, ServerProcess
+from mcplumb.limits import DEFAULT_LIMITS, Limits
+from mcplumb.protocol.tables import Table
+from mcplumb.revisions import REVISIONS, Revision
+from mcplumb.testing import check_transport, checks, memory_pair
+from mcplumb.transports.carried import Carrier, CarrierConnection
+from mcplumb.transports.connection import Connection, Peer, Receiver, Stats
+from mcplumb.transports.framed import LineConnection, Sink, Source
+from mcplumb.transports.stream import StreamConnection
+from mcplumb.transports.tls import client_tls, server_tls
 
 ROOT = Path(__file__).parents[1]
 NOTE = "This page is written by `make docs`."
@@ -45,8 +45,8 @@ NOTE = "This page is written by `make docs`."
 def tables() -> Iterator[tuple[str, Table[str, str]]]:
     """Every table of the package with the module that it is in, in alphabetical order of the modules."""
     seen: set[int] = set()
-    for info in sorted(pkgutil.iter_modules(mcpipe.protocol.__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"mcpipe.protocol.{info.name}")
+    for info in sorted(pkgutil.iter_modules(mcplumb.protocol.__path__), key=lambda info: info.name):
+        module = importlib.import_module(f"mcplumb.protocol.{info.name}")
         for value in vars(module).values():
             if isinstance(value, Table) and id(value) not in seen:
                 seen.add(id(value))
@@ -65,7 +65,7 @@ def state_machines() -> str:
         rows = "\n".join(f"| {source} | {event} | {target} |" for (source, event), target in table.rows.items())
         text += (
             f"\n## {table.name}\n\n"
-            f"{table.doc} ([source](../../src/mcpipe/protocol/{module}.py))\n\n"
+            f"{table.doc} ([source](../../src/mcplumb/protocol/{module}.py))\n\n"
             f"```mermaid\n{table.mermaid()}```\n\n"
             f"| state | event | next state |\n|---|---|---|\n{rows}\n"
         )
@@ -98,7 +98,7 @@ def revisions() -> str:
     lines = [
         "# Revisions",
         "",
-        "One record per revision, in [revisions.py](../../src/mcpipe/revisions.py); the tests check the records",
+        "One record per revision, in [revisions.py](../../src/mcplumb/revisions.py); the tests check the records",
         f"against the official schemas. {NOTE}",
         "",
         "| what | " + " | ".join(map(str, REVISIONS)) + " |",
@@ -120,8 +120,8 @@ def limits() -> str:
     lines = [
         "# Limits",
         "",
-        "Nothing that a peer sends makes mcpipe grow without bound. Whoever runs a connection gives its parts a",
-        f"`Limits` with these caps, or its numbers ([source](../../src/mcpipe/limits.py)). {NOTE}",
+        "Nothing that a peer sends makes mcplumb grow without bound. Whoever runs a connection gives its parts a",
+        f"`Limits` with these caps, or its numbers ([source](../../src/mcplumb/limits.py)). {NOTE}",
         "",
         "| limit | default | |",
         "|---|--:|---|",
@@ -131,8 +131,8 @@ def limits() -> str:
         for field in Limits.__struct_fields__
     ]
     lines += ["", "Some caps are fixed:", "", "| constant | value | |", "|---|--:|---|"]
-    fixed = comments(mcpipe.limits, r"(MAX_\w+) = ")
-    lines += [f"| `{name}` | {getattr(mcpipe.limits, name):,} | {as_markdown(why)} |" for name, why in fixed.items()]
+    fixed = comments(mcplumb.limits, r"(MAX_\w+) = ")
+    lines += [f"| `{name}` | {getattr(mcplumb.limits, name):,} | {as_markdown(why)} |" for name, why in fixed.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -148,7 +148,7 @@ def api(title: str, intro: str, *kinds: type) -> str:
     for kind in kinds:
         text += f"\n## {kind.__name__}\n"
         if not getattr(kind, "_is_protocol", False):
-            made = inspect.signature(kind) if kind.__module__.startswith("mcpipe") else None
+            made = inspect.signature(kind) if kind.__module__.startswith("mcplumb") else None
             text += f"\n```text\n{written(kind.__name__, made)}\n```\n"
         text += f"\n{prose(kind)}\n"
         for name, member in vars(kind).items():
@@ -190,7 +190,7 @@ def servers() -> str:
     """What servers are written with."""
     return api(
         "Servers",
-        "`from mcpipe import Server, Context, Image, Audio, File, Header, HttpOptions`. The "
+        "`from mcplumb import Server, Context, Image, Audio, File, Header, HttpOptions`. The "
         "[how-to pages](../README.md) show them at work.",
         Server,
         Context,
@@ -206,7 +206,7 @@ def transports() -> str:
     text = api(
         "Transports",
         "What every transport gives and asks for, for those who [write one](../howto/custom-transport.md). The kit "
-        "that checks them is in `mcpipe.testing`.",
+        "that checks them is in `mcplumb.testing`.",
         Connection,
         Receiver,
         LineConnection,
@@ -219,7 +219,7 @@ def transports() -> str:
     text += records(Peer, Stats)
     for function in (memory_pair, server_tls, client_tls, check_transport, checks):
         signature = written(function.__name__, inspect.signature(function))
-        home = function.__module__ if function.__module__.startswith("mcpipe.transports") else "mcpipe.testing"
+        home = function.__module__ if function.__module__.startswith("mcplumb.transports") else "mcplumb.testing"
         text += f"\n## {function.__name__}\n\nIn `{home}`:\n\n```text\n{signature}\n```\n\n{prose(function)}\n"
     return text
 
@@ -244,7 +244,7 @@ def clients() -> str:
     """What clients are made with."""
     text = api(
         "Clients",
-        "`from mcpipe import connect`, and the rest from `mcpipe.client`. `from mcpipe.sync import connect` is the "
+        "`from mcplumb import connect`, and the rest from `mcplumb.client`. `from mcplumb.sync import connect` is the "
         "same without `await`: see [blocking code](../howto/blocking-code.md). The "
         "[tutorial](../tutorial/first-client.md) shows a client at work.",
         Client,
@@ -266,7 +266,7 @@ def requirements() -> str:
     lines = [
         "# Requirements",
         "",
-        "What the protocol asks of a transport, and what mcpipe promises on top: a page made from",
+        "What the protocol asks of a transport, and what mcplumb promises on top: a page made from",
         "[requirements.toml](../../requirements.toml). *process*: proven with real processes or sockets. *rules*:",
         f"decided and tested without I/O. *not yet*: open. Now: {counts}.",
         f"Every proven row names its tests: search for the id below `tests/`. {NOTE}",
@@ -280,17 +280,17 @@ def requirements() -> str:
 
 def command_line() -> str:
     """Every command, from the program itself."""
-    context = click.Context(cli, info_name="mcpipe", help_option_names=["-h", "--help"])
+    context = click.Context(cli, info_name="mcplumb", help_option_names=["-h", "--help"])
     commands = {name: cli.get_command(context, name) for name in COMMANDS}
     sample = next(command for command in commands.values() if isinstance(command, ServerCommand))
     text = (
         "# Command line\n\n"
-        "`pip install 'mcpipe[cli]'`. Results are on stdout, and everything else is on stderr. There are no colours "
+        "`pip install 'mcplumb[cli]'`. Results are on stdout, and everything else is on stderr. There are no colours "
         "where there is\nno terminal, or with `--no-color` or `NO_COLOR`. What a server says is shown, and no terminal "
         f"obeys it.\n{NOTE}\n\n```text\n{OVERVIEW}```\n"
         "\n## Naming a server\n\nCommands that are for a server take it in one of three ways, and these options:\n"
-        "\n```sh\nmcpipe tools -- python weather.py\nmcpipe tools -s http://127.0.0.1:8000/mcp\n"
-        f"mcpipe tools -s weather\n```\n{option_table(sample.server_params, context)}"
+        "\n```sh\nmcplumb tools -- python weather.py\nmcplumb tools -s http://127.0.0.1:8000/mcp\n"
+        f"mcplumb tools -s weather\n```\n{option_table(sample.server_params, context)}"
         "\n## Options of all commands\n\nThey stand before the command or, but for `--version`, after it, where "
         f"that is for a server.\n{option_table(cli.params, context)}"
         "\n## Exit codes\n\nThey do not change.\n\n| code | meaning |\n|--:|---|\n"
@@ -299,8 +299,8 @@ def command_line() -> str:
     for name, command in commands.items():
         assert command is not None
         inner = click.Context(command, parent=context, info_name=name)
-        usage = " ".join(["mcpipe", name, *command.collect_usage_pieces(inner)])
-        text += f"\n## mcpipe {name}\n\n```text\n{usage}\n```\n"
+        usage = " ".join(["mcplumb", name, *command.collect_usage_pieces(inner)])
+        text += f"\n## mcplumb {name}\n\n```text\n{usage}\n```\n"
         for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
             is_example = paragraph.startswith("\b\n")
             text += f"\n```sh\n{paragraph[2:]}\n```\n" if is_example else f"\n{as_markdown(paragraph)}\n"

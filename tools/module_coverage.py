@@ -1,7 +1,7 @@
 """Shows that each module is fully covered, branches too, by its own test file alone.
 
 ``python tools/module_coverage.py`` looks at all modules of layers 0 to 2, ``… wire/lines.py protocol`` at some.
-src/mcpipe/a/b.py belongs to tests/a/test_b.py, and a package's __init__.py, if it has code, to tests/a/test_init.py.
+src/mcplumb/a/b.py belongs to tests/a/test_b.py, and a package's __init__.py, if it has code, to tests/a/test_init.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-SRC = ROOT / "src" / "mcpipe"
+SRC = ROOT / "src" / "mcplumb"
 TESTS = ROOT / "tests"
 LAYERS = ("errors.py", "limits.py", "revisions.py", "wire", "types", "protocol")
 AT_ONCE = 2

@@ -1,4 +1,4 @@
-"""Takes the picture of ``mcpipe demo`` that is in the README: docs/demo.svg, of a real run at a terminal.
+"""Takes the picture of ``mcplumb demo`` that is in the README: docs/demo.svg, of a real run at a terminal.
 
 ``python tools/record_demo.py`` writes it anew, ``… FILE`` writes it elsewhere.
 """
@@ -53,15 +53,15 @@ def shown(command: list[str]) -> str:
 def picture(text: str) -> str:
     """An SVG of a terminal that shows this."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(Text("$ mcpipe demo", style="bold"))
+    console.print(Text("$ mcplumb demo", style="bold"))
     console.print(Text.from_ansi(text))
-    return FONTS.sub("", console.export_svg(title="mcpipe demo", unique_id="demo"))
+    return FONTS.sub("", console.export_svg(title="mcplumb demo", unique_id="demo"))
 
 
 def main(arguments: list[str]) -> None:
     """Run it, and write the picture."""
     path = Path(arguments[0]) if arguments else PICTURE
-    svg = picture(shown([sys.executable, "-m", "mcpipe", "demo"]))
+    svg = picture(shown([sys.executable, "-m", "mcplumb", "demo"]))
     path.write_text(svg, encoding="utf-8")
     print(f"{path}: {len(svg.encode()) / 1000:.0f} kB")
 

@@ -1,10 +1,10 @@
-"""A server of mcpipe that can be made large: ``growth_ours.py TOOLS [ADDRESS]``."""
+"""A server of mcplumb that can be made large: ``growth_ours.py TOOLS [ADDRESS]``."""
 
 import asyncio
 import sys
 
-from mcpipe import Server
-from mcpipe.limits import Limits
+from mcplumb import Server
+from mcplumb.limits import Limits
 
 #: Larger than the largest message that is measured.
 MAX_LINE = 256 * 1024 * 1024

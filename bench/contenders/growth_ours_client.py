@@ -1,12 +1,12 @@
-"""Clients of mcpipe, as many as are asked for: ``growth_ours_client.py CLIENTS SERVER``."""
+"""Clients of mcplumb, as many as are asked for: ``growth_ours_client.py CLIENTS SERVER``."""
 
 import asyncio
 import sys
 from contextlib import AsyncExitStack
 
 from bench.contenders.growth_orders import obey, target
-from mcpipe import connect
-from mcpipe.limits import Limits
+from mcplumb import connect
+from mcplumb.limits import Limits
 
 #: Larger than the largest message that is measured.
 MAX_LINE = 256 * 1024 * 1024

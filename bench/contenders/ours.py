@@ -1,6 +1,6 @@
-"""The two tools with mcpipe."""
+"""The two tools with mcplumb."""
 
-from mcpipe import Server
+from mcplumb import Server
 
 server = Server("bench")
 

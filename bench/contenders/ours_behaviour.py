@@ -1,4 +1,4 @@
-"""The tools that show how a server behaves, with mcpipe."""
+"""The tools that show how a server behaves, with mcplumb."""
 
 import asyncio
 import os
@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from mcpipe import Context, Server
+from mcplumb import Context, Server
 
 server = Server("behaviour")
 

@@ -1,10 +1,10 @@
-"""The client of mcpipe."""
+"""The client of mcplumb."""
 
 import asyncio
 
 from bench.contenders.async_orders import clock, obey
 from bench.contenders.orders import asked
-from mcpipe import connect
+from mcplumb import connect
 
 
 async def main() -> None:

@@ -1,11 +1,11 @@
-"""The two tools with mcpipe over HTTP, at the port that the command line names.
+"""The two tools with mcplumb over HTTP, at the port that the command line names.
 
 Beside them are resources, each of which changes whenever it is read.
 """
 
 import sys
 
-from mcpipe import Server
+from mcplumb import Server
 
 server = Server("bench")
 

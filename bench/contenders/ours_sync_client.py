@@ -1,4 +1,4 @@
-"""The blocking client of mcpipe."""
+"""The blocking client of mcplumb."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bench.contenders.orders import asked, orders, tell, text_of
-from mcpipe.sync import Client, connect
+from mcplumb.sync import Client, connect
 
 clock = time.perf_counter
 

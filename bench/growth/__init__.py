@@ -76,4 +76,4 @@ def contenders(axis: str, size: int) -> Iterator[tuple[str, Costs]]:
 
 
 def program(name: str) -> list[str]:
-    return [python_with("mcpipe"), str(CONTENDERS / f"{name}.py")]
+    return [python_with("mcplumb"), str(CONTENDERS / f"{name}.py")]

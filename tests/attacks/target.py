@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from mcpipe import Context, Header, HttpOptions, Server
-from mcpipe.limits import Limits
-from mcpipe.types.tools import ToolAnnotations
+from mcplumb import Context, Header, HttpOptions, Server
+from mcplumb.limits import Limits
+from mcplumb.types.tools import ToolAnnotations
 
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1])
 #: Tokens, and who has them.

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from mcpipe import McpipeError, UsageError, connect
-from mcpipe.limits import Limits
+from mcplumb import McplumbError, UsageError, connect
+from mcplumb.limits import Limits
 from tests.attacks.harness import ROOT
 from tests.attacks.hostile import END, Hostile, Script, Seen, Undiscovered, begun, response, result
 from tests.process.harness import PATIENCE
@@ -52,7 +52,7 @@ async def _call(url: str, **options: Any) -> str:
 
 async def _fails(url: str, **options: Any) -> None:
     """Whatever the server does, it ends in an error, and in none that blames the user."""
-    with pytest.raises(McpipeError) as caught:
+    with pytest.raises(McplumbError) as caught:
         await _call(url, **options)
     assert not isinstance(caught.value, UsageError), caught.value
 
@@ -307,7 +307,7 @@ def test_a_strange_session_id_does_no_harm(session: str) -> None:
         async with Undiscovered(script) as server:
             try:
                 assert await _call(server.url) == "called"
-            except McpipeError:
+            except McplumbError:
                 return
             calls = [seen for seen in server.seen if seen.asks == "tools/call"]
             assert {seen.fields.get("mcp-session-id", "") for seen in calls} == {session}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Client, connect
-from mcpipe.protocol.restart import RestartPolicy
+from mcplumb import Client, connect
+from mcplumb.protocol.restart import RestartPolicy
 from tests.attacks.harness import Target
 from tests.process.harness import LEGACY, MODERN, PATIENCE
 

@@ -116,7 +116,7 @@ def test_files_are_where_and_what_they_should_be(tmp_path: Path) -> None:
 
 
 class Desk:
-    """``mcpipe`` at a terminal, with a server that says when it is gone."""
+    """``mcplumb`` at a terminal, with a server that says when it is gone."""
 
     opened: ClassVar[list[Desk]] = []
 
@@ -127,7 +127,7 @@ class Desk:
         self.shown = ""
         env = {**os.environ, "TERM": "xterm"}
         self.process = subprocess.Popen(
-            [PYTHON, "-c", _AT_TERMINAL, "-m", "mcpipe", *words, f"@{self._pid}"],
+            [PYTHON, "-c", _AT_TERMINAL, "-m", "mcplumb", *words, f"@{self._pid}"],
             stdin=self._theirs,
             stdout=self._theirs,
             stderr=self._theirs,

@@ -11,8 +11,8 @@ import resource
 import sys
 from pathlib import Path
 
-from mcpipe import McpipeError, connect
-from mcpipe.limits import Limits
+from mcplumb import McplumbError, connect
+from mcplumb.limits import Limits
 
 LIMITS = Limits(max_line=1_000_000, max_event=1_000_000)
 
@@ -22,7 +22,7 @@ async def main(url: str) -> None:
         async with connect(url, timeout=10.0, restart=False, limits=LIMITS) as client:
             result = await client.call_tool("echo", {"text": "hello"})
             outcome = f"a result: {result.content}"
-    except McpipeError as error:
+    except McplumbError as error:
         outcome = f"{type(error).__name__}: {error}"
     print(json.dumps({"outcome": outcome, "peak": most_memory()}))
 

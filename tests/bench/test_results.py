@@ -21,7 +21,7 @@ def table(**figures: list[float]) -> Table:
 
 
 def results(**tables: Table) -> Results:
-    found = begun("python -m bench", {"mcpipe": "msgspec 1", "mcp 2.3.0": "anyio 1", "mcp 1.30.0": "anyio 1"}, {})
+    found = begun("python -m bench", {"mcplumb": "msgspec 1", "mcp 2.3.0": "anyio 1", "mcp 1.30.0": "anyio 1"}, {})
     found.parts["server"] = Part(
         {name.replace("_", ", ").replace("core", "one core"): each for name, each in tables.items()}
     )
@@ -66,7 +66,7 @@ def test_a_table_in_text_and_on_a_page() -> None:
 
 def test_a_goal_is_judged_by_the_median_of_its_ratios() -> None:
     goal = Goal("calls", "server", "modern, one core", "p50", at_most=2.5)
-    found = results(modern_core=table(mcpipe=[2.0, 3.0, 2.5], bare=[1.0, 1.0, 1.0]))
+    found = results(modern_core=table(mcplumb=[2.0, 3.0, 2.5], bare=[1.0, 1.0, 1.0]))
     verdict = judged(found, goal)
     assert verdict
     assert (verdict.lowest, verdict.ratio, verdict.highest, verdict.word) == (2.0, 2.5, 3.0, "reached")
@@ -81,7 +81,7 @@ def test_a_goal_is_judged_by_the_median_of_its_ratios() -> None:
 
 def test_who_speaks_only_legacy_is_compared_there() -> None:
     goal = Goal("calls", "server", "modern, one core", "p50", at_most=2.5)
-    modern, legacy = table(mcpipe=[2.0], bare=[1.0]), table(old=[10.0], bare=[2.0])
+    modern, legacy = table(mcplumb=[2.0], bare=[1.0]), table(old=[10.0], bare=[2.0])
     assert goal.ratios(results(modern_core=modern, legacy_core=legacy), "old") == [5.0]
 
 
@@ -91,7 +91,7 @@ def test_every_goal_names_a_figure() -> None:
 
 
 def test_results_are_kept_as_they_are(tmp_path: Path) -> None:
-    found = results(modern_core=table(mcpipe=[2.0, 3.0]))
+    found = results(modern_core=table(mcplumb=[2.0, 3.0]))
     found.parts["wire"] = timed(lambda: Part(rows=[Row("lines", "1 line/s", 0.5, 0.4)]))
     save(found, tmp_path / "new" / "results.json")
     assert load(tmp_path / "new" / "results.json") == found
@@ -99,7 +99,7 @@ def test_results_are_kept_as_they_are(tmp_path: Path) -> None:
 
 
 def test_sections_of_a_page_are_replaced_and_the_rest_is_kept() -> None:
-    modern = table(mcpipe=[2.0], bare=[1.0], **{"bare on asyncio": [3.0], "mcp 2.3.0": [8.0]})
+    modern = table(mcplumb=[2.0], bare=[1.0], **{"bare on asyncio": [3.0], "mcp 2.3.0": [8.0]})
     legacy = table(bare=[1.0], **{"mcp 1.30.0": [9.0]})
     found = results(modern_core=modern, legacy_core=legacy)
     found.parts["wire"] = Part(rows=[Row("lines", "1 line/s", 0.5, 0.4), Row("words", "2 words/s", 3.0)])
@@ -109,9 +109,9 @@ def test_sections_of_a_page_are_replaced_and_the_rest_is_kept() -> None:
     assert new.startswith("Before\n<!-- bench run -->\n- when and how: ")
     assert new.endswith("Not measured in this run.\n<!-- /bench -->\nAfter\n")
     assert "old" not in new
-    assert "| | goal | mcpipe |  | bare on asyncio | mcp 2.3.0 | mcp 1.30.0, legacy |".replace("| |", "|  |") in new
+    assert "| | goal | mcplumb |  | bare on asyncio | mcp 2.3.0 | mcp 1.30.0, legacy |".replace("| |", "|  |") in new
     assert "| server, one at a time, p50 | at most 2.5 times bare | 2 | reached | 3 | 8 | 9 |" in new
-    assert "|  | bare | mcpipe | mcp 2.3.0 |\n" in new
+    assert "|  | bare | mcplumb | mcp 2.3.0 |\n" in new
     assert "| server, one at a time, p50 | 1.00 s | 2.00 s | 8.00 s |" in new
     assert "| lines | 1 line/s | 0.5 | at least 0.4: reached |" in new
     assert "Calls, the median of 1:\n\n|  | one at a time, p50 |" in new
@@ -131,9 +131,9 @@ def test_imports_are_counted_by_package() -> None:
         "import time:       200 |        200 |   msgspec._core\n"
         "import time:       100 |        300 | msgspec\n"
         "something else | 1 | 2\n"
-        "import time:        50 |         50 | mcpipe\n"
+        "import time:        50 |         50 | mcplumb\n"
     )
     assert by_package(report) == {
         "msgspec": {"modules": 2, "importing": pytest.approx(0.0003)},
-        "mcpipe": {"modules": 1, "importing": pytest.approx(0.00005)},
+        "mcplumb": {"modules": 1, "importing": pytest.approx(0.00005)},
     }

@@ -1,4 +1,4 @@
-"""Running ``mcpipe`` as its users do: with pipes, at a terminal, and in this process, where coverage sees it."""
+"""Running ``mcplumb`` as its users do: with pipes, at a terminal, and in this process, where coverage sees it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from mcpipe.cli import output
+from mcplumb.cli import output
 from tests.repo.source import ROOT
 
-__all__ = ["LEGACY", "PATIENCE", "PYTHON", "SERVERS", "WEATHER", "Done", "here", "mcpipe", "on_terminal", "serving"]
+__all__ = ["LEGACY", "PATIENCE", "PYTHON", "SERVERS", "WEATHER", "Done", "here", "mcplumb", "on_terminal", "serving"]
 
 #: Seconds that nothing takes unless it hangs.
 PATIENCE = 60.0
@@ -59,10 +59,10 @@ def _environment(env: Mapping[str, str]) -> dict[str, str]:
     return {**ours, "TERM": "xterm-256color", **env}
 
 
-def mcpipe(*words: str, stdin: str = "", cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Done:
-    """``mcpipe`` as a process, with pipes."""
+def mcplumb(*words: str, stdin: str = "", cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Done:
+    """``mcplumb`` as a process, with pipes."""
     done = subprocess.run(
-        [PYTHON, "-m", "mcpipe", *words],
+        [PYTHON, "-m", "mcplumb", *words],
         input=stdin,
         capture_output=True,
         text=True,
@@ -81,14 +81,14 @@ def on_terminal(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Done:
-    """``mcpipe`` as a process at a terminal of its own: all that it shows, with ``\\n`` at the ends of lines.
+    """``mcplumb`` as a process at a terminal of its own: all that it shows, with ``\\n`` at the ends of lines.
 
     ``typed`` is what the user types: each text once the words before it have been shown, after those before.
     """
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (50, columns))
     process = subprocess.Popen(
-        [PYTHON, "-c", _AT_TERMINAL, "-m", "mcpipe", *words],
+        [PYTHON, "-c", _AT_TERMINAL, "-m", "mcplumb", *words],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -123,9 +123,9 @@ def on_terminal(
 
 
 def here(*words: str, cwd: Path | None = None) -> Done:
-    """``mcpipe`` in this process: what it changes in the process is put back."""
-    from mcpipe.cli.main import main
-    from mcpipe.client.eras import process_memory
+    """``mcplumb`` in this process: what it changes in the process is put back."""
+    from mcplumb.cli.main import main
+    from mcplumb.client.eras import process_memory
 
     process_memory._eras.clear()  # as in a new process
     # Commands also write bytes.
@@ -133,7 +133,7 @@ def here(*words: str, cwd: Path | None = None) -> Done:
     out, err = io.TextIOWrapper(written, encoding="utf-8", write_through=True), io.StringIO()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_logging_kept())
-        stack.enter_context(patch.object(sys, "argv", ["mcpipe", *words]))
+        stack.enter_context(patch.object(sys, "argv", ["mcplumb", *words]))
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
         stack.callback(output.set_color, None)
@@ -152,7 +152,7 @@ def here(*words: str, cwd: Path | None = None) -> Done:
 
 @contextlib.contextmanager
 def _logging_kept() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("", "mcpipe", "mcpipe.client", "mcpipe.trace")]
+    loggers = [logging.getLogger(name) for name in ("", "mcplumb", "mcplumb.client", "mcplumb.trace")]
     before = [(list(logger.handlers), logger.level) for logger in loggers]
     try:
         yield
@@ -167,7 +167,7 @@ def serving(*options: str, file: Path = ROOT / "examples" / "weather.py") -> Ite
     """A server process at addresses, until the end of the block; gives these addresses."""
     count = sum(option.startswith("--") for option in options)
     process = subprocess.Popen(
-        [PYTHON, "-m", "mcpipe", "serve", str(file), *options],
+        [PYTHON, "-m", "mcplumb", "serve", str(file), *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

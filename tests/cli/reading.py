@@ -1,4 +1,4 @@
-"""A process of which a test reads, line by line, what it tells; and one that finds ``mcpipe`` and ``python``."""
+"""A process of which a test reads, line by line, what it tells; and one that finds ``mcplumb`` and ``python``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Self
 
 from tests.cli.kit import PATIENCE, PYTHON
 
-__all__ = ["Watched", "path_with_mcpipe"]
+__all__ = ["Watched", "path_with_mcplumb"]
 
 
-def path_with_mcpipe(folder: Path) -> str:
+def path_with_mcplumb(folder: Path) -> str:
     """A PATH on which both are those that are tested, wherever they are installed. The folder gets a file for it."""
-    for name, command in (("mcpipe", f'"{PYTHON}" -m mcpipe'), ("python", f'"{PYTHON}"')):
+    for name, command in (("mcplumb", f'"{PYTHON}" -m mcplumb'), ("python", f'"{PYTHON}"')):
         program = folder / name
         program.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
         program.chmod(0o700)

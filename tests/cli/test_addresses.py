@@ -1,4 +1,4 @@
-"""``mcpipe serve`` at addresses, as a process."""
+"""``mcplumb serve`` at addresses, as a process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from mcpipe.cli.main import main
-from mcpipe.errors import ConnectError
-from mcpipe.sync import connect
+from mcplumb.cli.main import main
+from mcplumb.errors import ConnectError
+from mcplumb.sync import connect
 
 PATIENCE = 60.0
 ALPHA, BETA = "alpha-token", "beta-token"
 FILE = """
 print("while it is imported")
-from mcpipe import Server
+from mcplumb import Server
 
 server = Server("weather")
 
@@ -42,7 +42,7 @@ def folder() -> Iterator[Path]:
 @contextmanager
 def serving(folder: Path, count: int, *options: str) -> Iterator[list[str]]:
     """A process that serves at so many addresses; stopped in the end, when it must have gone well."""
-    command = [sys.executable, "-m", "mcpipe", "serve", "weather.py", *options]
+    command = [sys.executable, "-m", "mcplumb", "serve", "weather.py", *options]
     process = subprocess.Popen(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -109,7 +109,7 @@ def test_what_cannot_be_served_is_said_in_one_line(
 ) -> None:
     (folder / "tokens").write_text("# none\n", encoding="utf-8")
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["mcpipe", "serve", "weather.py", *options])
+    monkeypatch.setattr(sys, "argv", ["mcplumb", "serve", "weather.py", *options])
     monkeypatch.setattr(sys, "path", list(sys.path))
     with pytest.raises(SystemExit) as ended:
         main()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe.cli.advice import advice
-from mcpipe.errors import ConnectError, McpipeError, ServerExited
+from mcplumb.cli.advice import advice
+from mcplumb.errors import ConnectError, McplumbError, ServerExited
 
 
 def exited(code: int | None = 1) -> ServerExited:
@@ -13,7 +13,10 @@ def exited(code: int | None = 1) -> ServerExited:
 
 
 def tried(
-    error: McpipeError, command: str | None = "python x.py", garbage: tuple[str, ...] = (), stderr: tuple[str, ...] = ()
+    error: McplumbError,
+    command: str | None = "python x.py",
+    garbage: tuple[str, ...] = (),
+    stderr: tuple[str, ...] = (),
 ) -> list[str]:
     return advice(error, command=command.split() if command else None, garbage=garbage, stderr=stderr)
 
@@ -53,7 +56,7 @@ def test_a_program_that_is_no_program() -> None:
         ),
         (
             "serving at http://localhost:8000/mcp now",
-            "It names an address, and may not speak over stdio. Try: mcpipe probe -s http://localhost:8000/mcp",
+            "It names an address, and may not speak over stdio. Try: mcplumb probe -s http://localhost:8000/mcp",
         ),
         (
             "the environment is wrong",

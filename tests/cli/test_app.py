@@ -9,11 +9,11 @@ from importlib.metadata import version
 import click
 import pytest
 
-from mcpipe.cli.app import cli, remember_globals, versions
-from mcpipe.cli.overview import COMMANDS, OVERVIEW
-from mcpipe.cli.running import GlobalOptions
-from mcpipe.revisions import REVISIONS
-from mcpipe.version import __version__
+from mcplumb.cli.app import cli, remember_globals, versions
+from mcplumb.cli.overview import COMMANDS, OVERVIEW
+from mcplumb.cli.running import GlobalOptions
+from mcplumb.revisions import REVISIONS
+from mcplumb.version import __version__
 from tests.cli.kit import LEGACY, PYTHON, here
 
 
@@ -41,29 +41,29 @@ def test_the_overview_has_every_option_with_its_own_words() -> None:
 
 
 def test_a_command_is_loaded_when_it_runs() -> None:
-    program = "import sys; from mcpipe.cli import app; print(*sys.modules)"
+    program = "import sys; from mcplumb.cli import app; print(*sys.modules)"
     done = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "mcpipe.cli.app" in loaded
+    assert "mcplumb.cli.app" in loaded
     homes = {home.partition(":")[0] for home in COMMANDS.values()}
-    assert loaded & {*homes, "rich", "asyncio", "mcpipe.client", "mcpipe.server"} == set()
+    assert loaded & {*homes, "rich", "asyncio", "mcplumb.client", "mcplumb.server"} == set()
 
 
 def test_an_unknown_command_is_told_its_neighbour() -> None:
     assert cli.get_command(click.Context(cli), "nothing") is None
     assert "There is no command 'tool'. Did you mean 'tools'?" in here("tool").err
-    assert "There is no command 'xyz'. 'mcpipe --help' lists all of them." in here("xyz").err
+    assert "There is no command 'xyz'. 'mcplumb --help' lists all of them." in here("xyz").err
 
 
 def test_versions_are_those_of_everything_that_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
     done = here("--version")
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
-    assert lines[0] == f"mcpipe {__version__}"
+    assert lines[0] == f"mcplumb {__version__}"
     assert lines[1] == f"revisions: {', '.join(map(str, REVISIONS))}"
     assert lines[2].startswith(f"python {sys.version.split()[0]} on ")
     assert f"msgspec {version('msgspec')}" in lines
-    monkeypatch.setattr("mcpipe.cli.app._PACKAGES", ("nothing-of-this-name",))
+    monkeypatch.setattr("mcplumb.cli.app._PACKAGES", ("nothing-of-this-name",))
     assert versions().splitlines()[-1] == "nothing-of-this-name is not installed"
 
 
@@ -77,7 +77,7 @@ def test_options_add_up() -> None:
 
 
 def test_completion_asks_for_no_version() -> None:
-    context = cli.make_context("mcpipe", ["--version"], resilient_parsing=True)
+    context = cli.make_context("mcplumb", ["--version"], resilient_parsing=True)
     assert context.params["trace"] is False
 
 
@@ -94,5 +94,5 @@ def test_completion_knows_commands_and_options() -> None:
     assert [item.value for item in cli.shell_complete(context, "to")] == ["tools"]
     assert [item.value for item in cli.shell_complete(context, "--tr")] == ["--trace"]
     # Of what is not there, nothing is said while somebody types.
-    typing = cli.make_context("mcpipe", ["nothing", "a"], resilient_parsing=True)
+    typing = cli.make_context("mcplumb", ["nothing", "a"], resilient_parsing=True)
     assert cli.resolve_command(typing, ["nothing", "a"])[1] is None

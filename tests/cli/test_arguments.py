@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe.cli.arguments import Pair, prompt_schema, read_arguments, read_object, read_pair, signature
-from mcpipe.errors import UsageError
-from mcpipe.types.prompts import PromptArgument
+from mcplumb.cli.arguments import Pair, prompt_schema, read_arguments, read_object, read_pair, signature
+from mcplumb.errors import UsageError
+from mcplumb.types.prompts import PromptArgument
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -14,11 +14,11 @@ from typing import Any
 import click
 import pytest
 
-from mcpipe.cli.asking import Asker, asking_options, read_line
-from mcpipe.client.inputs import Elicitation
-from mcpipe.errors import Closed, McpipeError, RemoteError, UsageError
-from mcpipe.types.elicitation import ElicitParams, ElicitResult
-from mcpipe.wire.messages import MISSING_CAPABILITY, URL_ELICITATION_REQUIRED
+from mcplumb.cli.asking import Asker, asking_options, read_line
+from mcplumb.client.inputs import Elicitation
+from mcplumb.errors import Closed, McplumbError, RemoteError, UsageError
+from mcplumb.types.elicitation import ElicitParams, ElicitResult
+from mcplumb.wire.messages import MISSING_CAPABILITY, URL_ELICITATION_REQUIRED
 from tests.cli.kit import PATIENCE, PYTHON, SERVERS, on_terminal
 from tests.cli.servers.kitchen import FORM
 
@@ -121,7 +121,7 @@ def test_a_call_that_fails_is_the_fault_of_the_answer_that_was_missing(capsys: p
         raise RemoteError(code, "no")
 
     async def call(asker: Asker, code: int) -> None:
-        with pytest.raises(McpipeError) as said:
+        with pytest.raises(McplumbError) as said:
             await asker.held_to(fail(code))
         assert isinstance(said.value, UsageError if asker.mistake else RemoteError)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mcpipe.cli.background import Background
+from mcplumb.cli.background import Background
 
 
 async def interrupted(notes: list[str], *, fails: bool = False) -> None:

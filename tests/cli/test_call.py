@@ -1,4 +1,4 @@
-"""``mcpipe call``, as its users run it."""
+"""``mcplumb call``, as its users run it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.kit import PATIENCE, PYTHON, SERVERS, WEATHER, here, mcpipe, on_terminal, serving
+from tests.cli.kit import PATIENCE, PYTHON, SERVERS, WEATHER, here, mcplumb, on_terminal, serving
 from tests.cli.servers.kitchen import EVIL, PNG
 
 KITCHEN = ["--", PYTHON, str(SERVERS / "kitchen.py")]
@@ -38,7 +38,7 @@ def test_arguments_are_typed_by_the_schema(server: list[str]) -> None:
 
 
 def test_a_pipe_gets_the_text_and_nothing_else() -> None:
-    done = mcpipe("call", "forecast", "--args", "-", *WEATHER, stdin='{"city": "Oslo", "days": 2}')
+    done = mcplumb("call", "forecast", "--args", "-", *WEATHER, stdin='{"city": "Oslo", "days": 2}')
     assert done == (0, '["snow","sun"]\n', "")
 
 
@@ -122,7 +122,7 @@ def test_time_is_limited(tmp_path: Path) -> None:
 def test_an_interrupt_cancels_on_the_wire(server: list[str], tmp_path: Path) -> None:
     words = ["call", "wait", f"file={tmp_path / 'note'}", "--trace", *server]
     process = subprocess.Popen(
-        [PYTHON, "-m", "mcpipe", *words],
+        [PYTHON, "-m", "mcplumb", *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -242,12 +242,12 @@ def test_several_things_at_once(tmp_path: Path) -> None:
 
 
 def test_a_picture_can_go_into_a_pipe() -> None:
-    command = [PYTHON, "-m", "mcpipe", "call", "picture", "-o", "-", *KITCHEN]
+    command = [PYTHON, "-m", "mcplumb", "call", "picture", "-o", "-", *KITCHEN]
     assert subprocess.run(command, capture_output=True, timeout=PATIENCE, check=True).stdout == PNG
 
 
 def test_text_drives_no_terminal() -> None:
-    assert mcpipe("call", "evil", *KITCHEN).out == f"{EVIL}\n"
+    assert mcplumb("call", "evil", *KITCHEN).out == f"{EVIL}\n"
     done = on_terminal("call", "evil", *KITCHEN)
     assert done.out == "\\x1b]0;owned\\x07\\x1b[2J[red]x[/red]\n"
 

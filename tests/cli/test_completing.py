@@ -1,4 +1,4 @@
-"""``mcpipe completion``: the scripts, and what they ask.
+"""``mcplumb completion``: the scripts, and what they ask.
 
 They are run in bash, which is everywhere. ``tools/check_completion.py`` types into zsh and fish as well.
 """
@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.cli.overview import COMMANDS
-from tests.cli.kit import PATIENCE, PYTHON, here, mcpipe
+from mcplumb.cli.overview import COMMANDS
+from tests.cli.kit import PATIENCE, PYTHON, here, mcplumb
 
 TRY = """
-eval "$(mcpipe completion bash)"
-complete -p mcpipe
-try() { COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); COMPREPLY=(); _mcpipe_completion mcpipe; echo "${COMPREPLY[@]}"; }
-try mcpipe to
-try mcpipe tools --sch
-try mcpipe -v completion z
-try mcpipe tools -s ot
-try mcpipe nothing xyz
+eval "$(mcplumb completion bash)"
+complete -p mcplumb
+try() { COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); COMPREPLY=(); _mcplumb_completion mcplumb; echo "${COMPREPLY[@]}"; }
+try mcplumb to
+try mcplumb tools --sch
+try mcplumb -v completion z
+try mcplumb tools -s ot
+try mcplumb nothing xyz
 """
 
 
@@ -38,7 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def asked(*words: str) -> list[str]:
     """What bash is told: each possible word with its kind."""
-    os.environ["COMP_WORDS"] = "\n".join(["mcpipe", *words])
+    os.environ["COMP_WORDS"] = "\n".join(["mcplumb", *words])
     os.environ["COMP_CWORD"] = str(len(words))
     done = here()
     assert (done.code, done.err) == (0, "")
@@ -47,7 +47,7 @@ def asked(*words: str) -> list[str]:
 
 @pytest.fixture
 def _in_bash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_MCPIPE_COMPLETE", "bash_complete")
+    monkeypatch.setenv("_MCPLUMB_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "")
     monkeypatch.setenv("COMP_CWORD", "")
 
@@ -55,10 +55,10 @@ def _in_bash(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_script_completes_in_bash(home: Path) -> None:
     bash = shutil.which("bash")
     assert bash is not None
-    assert mcpipe("add", "other", "--", "true").code == 0
-    program = home / "bin" / "mcpipe"
+    assert mcplumb("add", "other", "--", "true").code == 0
+    program = home / "bin" / "mcplumb"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {PYTHON} -m mcpipe "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {PYTHON} -m mcplumb "$@"\n')
     program.chmod(0o755)
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -71,7 +71,7 @@ def test_the_script_completes_in_bash(home: Path) -> None:
     )
     assert done.stderr == ""
     first, *found = done.stdout.splitlines()
-    assert "-F _mcpipe_completion mcpipe" in first
+    assert "-F _mcplumb_completion mcplumb" in first
     assert found == ["tools", "--schema", "zsh", "other", ""]
 
 
@@ -79,14 +79,14 @@ def test_the_script_completes_in_bash(home: Path) -> None:
 def test_there_is_a_script_for_each_shell(shell: str) -> None:
     done = here("completion", shell)
     assert (done.code, done.err) == (0, "")
-    assert f"_MCPIPE_COMPLETE={shell}_complete" in done.out
+    assert f"_MCPLUMB_COMPLETE={shell}_complete" in done.out
     assert "%" not in done.out.replace("'%s\\n'", "")  # nothing was left to fill in
 
 
 def test_fish_splits_kind_and_word_at_the_first_comma_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "(string split --max 1 , -- $line)" in here("completion", "fish").out
-    monkeypatch.setenv("_MCPIPE_COMPLETE", "fish_complete")
-    monkeypatch.setenv("COMP_WORDS", "mcpipe de")
+    monkeypatch.setenv("_MCPLUMB_COMPLETE", "fish_complete")
+    monkeypatch.setenv("COMP_WORDS", "mcplumb de")
     monkeypatch.setenv("COMP_CWORD", "de")
     assert here().out == "plain,demo\tTake a tour, with the built-in demo server.\n"
 
@@ -101,12 +101,12 @@ def test_another_shell_is_refused() -> None:
 def test_commands_are_known_without_being_loaded() -> None:
     assert asked("") == [f"plain,{name}" for name in COMMANDS]
     program = (
-        "import sys; from mcpipe.cli.completing import commands; print(commands('to')[0].help); print(*sys.modules)"
+        "import sys; from mcplumb.cli.completing import commands; print(commands('to')[0].help); print(*sys.modules)"
     )
     done = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True)
     said, loaded = done.stdout.splitlines()
     assert said == "List the tools of a server."
-    assert not {"rich", "asyncio", "mcpipe.client", "mcpipe.cli.lists"} & set(loaded.split())
+    assert not {"rich", "asyncio", "mcplumb.client", "mcplumb.cli.lists"} & set(loaded.split())
 
 
 @pytest.mark.usefixtures("_in_bash")
@@ -152,15 +152,15 @@ def test_servers_are_known_by_name(home: Path) -> None:
 
 @pytest.mark.parametrize("question", ["tcsh_complete", "bash_nothing", "bash"])
 def test_what_is_no_question_gets_no_answer(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_MCPIPE_COMPLETE", question)
+    monkeypatch.setenv("_MCPLUMB_COMPLETE", question)
     assert here() == (1, "", "")
 
 
 def test_zsh_and_fish_are_told_what_commands_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_MCPIPE_COMPLETE", "fish_complete")
-    monkeypatch.setenv("COMP_WORDS", "mcpipe to")
+    monkeypatch.setenv("_MCPLUMB_COMPLETE", "fish_complete")
+    monkeypatch.setenv("COMP_WORDS", "mcplumb to")
     monkeypatch.setenv("COMP_CWORD", "to")
     assert "List the tools of a server." in here().out
-    monkeypatch.setenv("_MCPIPE_COMPLETE", "zsh_complete")
+    monkeypatch.setenv("_MCPLUMB_COMPLETE", "zsh_complete")
     monkeypatch.setenv("COMP_CWORD", "1")
     assert here().out == "plain\ntools\nList the tools of a server.\n"

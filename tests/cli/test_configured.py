@@ -1,4 +1,4 @@
-"""``mcpipe servers``, ``add``, ``remove``, and servers by name, as a user has them."""
+"""``mcplumb servers``, ``add``, ``remove``, and servers by name, as a user has them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.cli.configured import add, remove, servers
-from mcpipe.cli.overview import OVERVIEW
-from tests.cli.kit import PYTHON, WEATHER, here, mcpipe, on_terminal, serving
+from mcplumb.cli.configured import add, remove, servers
+from mcplumb.cli.overview import OVERVIEW
+from tests.cli.kit import PYTHON, WEATHER, here, mcplumb, on_terminal, serving
 
 COMMAND = {"command": PYTHON, "args": WEATHER[2:]}
 
@@ -36,7 +36,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def own(home: Path) -> Path:
-    return home / ".config" / "mcpipe" / "servers.json"
+    return home / ".config" / "mcplumb" / "servers.json"
 
 
 def written(home: Path) -> Any:
@@ -52,17 +52,17 @@ def write(path: Path, servers: dict[str, Any], **more: Any) -> None:
 
 
 def test_a_server_is_added_used_listed_and_removed(home: Path) -> None:
-    done = mcpipe("add", "weather", *WEATHER)
+    done = mcplumb("add", "weather", *WEATHER)
     assert (done.code, done.out) == (0, "")
-    assert done.err == "Added to ~/.config/mcpipe/servers.json. Use it with: mcpipe tools -s weather\n"
+    assert done.err == "Added to ~/.config/mcplumb/servers.json. Use it with: mcplumb tools -s weather\n"
     assert stat.S_IMODE(own(home).stat().st_mode) == 0o600
-    done = mcpipe("tools", "-s", "weather")
+    done = mcplumb("tools", "-s", "weather")
     assert done.code == 0
     assert "forecast" in done.out
-    assert "weather" in mcpipe("servers").out
-    done = mcpipe("remove", "weather")
-    assert (done.code, done.err) == (0, "Removed from ~/.config/mcpipe/servers.json.\n")
-    done = mcpipe("tools", "-s", "weather")
+    assert "weather" in mcplumb("servers").out
+    done = mcplumb("remove", "weather")
+    assert (done.code, done.err) == (0, "Removed from ~/.config/mcplumb/servers.json.\n")
+    done = mcplumb("tools", "-s", "weather")
     assert done.code == 2
     assert "There is no server 'weather' in the config files." in done.err
 
@@ -71,7 +71,7 @@ def test_an_address_is_added_and_used(home: Path) -> None:
     with serving("--http", "127.0.0.1:0") as [address]:
         assert here("add", "remote", address).code == 0
         assert written(home)["remote"] == {"type": "http", "url": address}
-        done = mcpipe("tools", "-s", "remote")
+        done = mcplumb("tools", "-s", "remote")
         assert done.code == 0
         assert "forecast" in done.out
 
@@ -80,7 +80,7 @@ def test_the_examples_of_the_help_are_true(home: Path) -> None:
     for command, name in ((servers, "servers"), (add, "add"), (remove, "remove")):
         help_text = here(name, "--help").out
         assert f"  {name:<10}  {command.get_short_help_str(100)}\n" in OVERVIEW
-        assert re.findall(rf"^ +mcpipe {name}\b.*$", help_text, re.MULTILINE)
+        assert re.findall(rf"^ +mcplumb {name}\b.*$", help_text, re.MULTILINE)
     Path("weather.py").write_text("")
     assert here("add", "weather", "--", "python", "weather.py").code == 0
     header = "Authorization: Bearer ${TOKEN}"
@@ -97,7 +97,7 @@ def test_the_examples_of_the_help_are_true(home: Path) -> None:
 def test_nothing_is_configured() -> None:
     done = here("servers")
     assert (done.code, done.out) == (0, "")
-    assert done.err == "No server is configured. Add one with: mcpipe add NAME -- COMMAND\n"
+    assert done.err == "No server is configured. Add one with: mcplumb add NAME -- COMMAND\n"
     assert here("servers", "--json").json == {"servers": [], "faults": []}
 
 
@@ -112,11 +112,11 @@ def test_servers_are_listed_with_where_they_are(home: Path, project: Path) -> No
     lines = [re.split(r"  +", line) for line in done.out.splitlines()]
     assert lines == [
         ["NAME", "SERVER", "FILE", "NOTE"],
-        ["b", "https://x.y/mcp", "~/.config/mcpipe/servers.json"],
+        ["b", "https://x.y/mcp", "~/.config/mcplumb/servers.json"],
         ["p", "z", f"{project}/.mcp.json", "needs GONE, asks before its first use"],
         ["v", "z '${input:key}'", f"{project}/.vscode/mcp.json", "asks for key, asks before its first use"],
         ["a", "x", "~/.cursor/mcp.json"],
-        ["b", "y", "~/.cursor/mcp.json", "not used: the name is taken in ~/.config/mcpipe/servers.json"],
+        ["b", "y", "~/.cursor/mcp.json", "not used: the name is taken in ~/.config/mcplumb/servers.json"],
     ]
     assert done.err.startswith(f"Warning: In {project}/.mcp.json, server 'bad': it needs a")
     found = here("servers", "--json").json
@@ -149,8 +149,8 @@ def test_all_that_is_known_of_one(home: Path) -> None:
         ["env", "A=***"],
         ["env", "B=***"],
         ["envFile", "/gone/.env"],
-        ["file", "~/.config/mcpipe/servers.json"],
-        ["written for", "mcpipe"],
+        ["file", "~/.config/mcplumb/servers.json"],
+        ["written for", "mcplumb"],
         ["note", f"In {own(home)}, server 'a', key 'envFile': there is no file /gone/.env."],
     ]
     assert "header" in here("servers", "b").out
@@ -258,7 +258,7 @@ def test_a_name_that_is_taken(home: Path) -> None:
         (["it", "-e", "A=b", "http://x"], "--env, --inherit-env and --cwd are for a command, and this is an address."),
         (["it", "--sse", "x", "y"], "--header and --sse are for an address, and this is a command."),
         (["it", "http:/x"], "The address 'http:/x' cannot be used: it must begin with http://."),
-        (["it", "x", "${config:y}"], "key 'args': mcpipe does not know what ${config:y} means."),
+        (["it", "x", "${config:y}"], "key 'args': mcplumb does not know what ${config:y} means."),
     ],
 )
 def test_what_cannot_be_added(home: Path, words: list[str], said: str) -> None:
@@ -291,10 +291,10 @@ def test_a_server_of_another_program_is_not_removed(home: Path) -> None:
     write(home / ".cursor" / "mcp.json", {"it": {"command": "x"}})
     done = here("remove", "it")
     assert done.code == 2
-    assert f"The server 'it' is in {home}/.cursor/mcp.json, a file of Cursor, which mcpipe does not change" in done.err
+    assert f"The server 'it' is in {home}/.cursor/mcp.json, a file of Cursor, which mcplumb does not change" in done.err
     done = here("remove", "other")
     assert done.code == 2
-    assert "There is no server 'other' in ~/.config/mcpipe/servers.json." in done.err
+    assert "There is no server 'other' in ~/.config/mcplumb/servers.json." in done.err
 
 
 # --- servers by name ---
@@ -312,7 +312,7 @@ def test_names_that_are_something_else(project: Path) -> None:
 def test_what_a_user_says_goes_over_an_entry(home: Path) -> None:
     program = "import os, sys; sys.exit(f\"{os.environ['A']} {os.environ['B']}\")"
     write(own(home), {"it": {"command": PYTHON, "args": ["-c", program], "env": {"A": "entry", "B": "entry"}}})
-    done = mcpipe("tools", "-s", "it", "-e", "B=user", "--no-restart")
+    done = mcplumb("tools", "-s", "it", "-e", "B=user", "--no-restart")
     assert done.code == 3
     assert "entry user" in done.err
 

@@ -11,15 +11,15 @@ import click
 import msgspec
 import pytest
 
-from mcpipe.cli import asking, consent
-from mcpipe.cli.consent import settle
-from mcpipe.config import NotTrusted, discover_config
-from mcpipe.errors import UsageError
-from tests.cli.kit import PYTHON, Done, mcpipe, on_terminal
+from mcplumb.cli import asking, consent
+from mcplumb.cli.consent import settle
+from mcplumb.config import NotTrusted, discover_config
+from mcplumb.errors import UsageError
+from tests.cli.kit import PYTHON, Done, mcplumb, on_terminal
 
 WEATHER = '''
 import os, sys
-from mcpipe import Server
+from mcplumb import Server
 
 server = Server("weather")
 
@@ -91,14 +91,14 @@ def test_a_command_is_shown_confirmed_and_remembered(project: Path, home: Path) 
         "",
     ]
     assert f"A=plain B=default in {project}" in done.out
-    file = home / ".local" / "state" / "mcpipe" / "trusted.json"
+    file = home / ".local" / "state" / "mcplumb" / "trusted.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     # From now on it is used without a word, at a terminal or not.
     assert ALLOW not in at_terminal("call", "variables", "-s", "it", typed=[]).out
-    assert mcpipe("call", "variables", "-s", "it").code == 0
+    assert mcplumb("call", "variables", "-s", "it").code == 0
     # Until it is another one.
     configure(project, env={"A": "other"})
-    assert mcpipe("call", "variables", "-s", "it").code == 2
+    assert mcplumb("call", "variables", "-s", "it").code == 2
 
 
 @pytest.mark.parametrize("answer", ["n\n", "\n"])
@@ -191,19 +191,19 @@ def test_what_was_typed_before_the_question_is_no_answer(project: Path) -> None:
 
 def test_without_a_terminal_it_is_refused_with_what_to_do(project: Path) -> None:
     configure(project)
-    done = mcpipe("tools", "-s", "it", stdin="y\n")
+    done = mcplumb("tools", "-s", "it", stdin="y\n")
     assert (done.code, done.out) == (2, "")
     assert done.err == (
         f"Error: In {project}/.vscode/mcp.json, server 'it': a project's file wants to start a command, and you have "
-        "not agreed to that. Use it once in a terminal, where you are asked: mcpipe probe -s it. Or allow it with "
+        "not agreed to that. Use it once in a terminal, where you are asked: mcplumb probe -s it. Or allow it with "
         "--yes, or name the file: --config on the command line, load_config(path) in Python.\n"
     )
 
 
 def test_yes_is_for_once(project: Path) -> None:
     configure(project)
-    assert mcpipe("tools", "--yes", "-s", "it").code == 0
-    assert mcpipe("tools", "-s", "it").code == 2
+    assert mcplumb("tools", "--yes", "-s", "it").code == 0
+    assert mcplumb("tools", "-s", "it").code == 2
 
 
 def test_inputs_are_asked_for(project: Path) -> None:
@@ -224,10 +224,10 @@ def test_inputs_are_asked_for(project: Path) -> None:
 
 def test_inputs_without_a_terminal_are_variables(project: Path) -> None:
     configure(project, [{"id": "my-key"}], env={"A": "${input:my-key}"})
-    done = mcpipe("call", "variables", "--yes", "-s", "it")
+    done = mcplumb("call", "variables", "--yes", "-s", "it")
     assert done.code == 2
-    assert "it needs the input 'my-key'. Use it in a terminal, where you are asked, or set MCPIPE_INPUT" in done.err
-    assert "A=1" in mcpipe("call", "variables", "--yes", "-s", "it", env={"MCPIPE_INPUT_MY_KEY": "1"}).out
+    assert "it needs the input 'my-key'. Use it in a terminal, where you are asked, or set MCPLUMB_INPUT" in done.err
+    assert "A=1" in mcplumb("call", "variables", "--yes", "-s", "it", env={"MCPLUMB_INPUT_MY_KEY": "1"}).out
 
 
 # --- The same in this process ---

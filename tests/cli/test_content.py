@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from mcpipe.cli import output
-from mcpipe.cli.content import Shelf, end_line, plain, print_contents, print_messages, print_result, say_failure
-from mcpipe.errors import DecodeError, UsageError
-from mcpipe.types.content import (
+from mcplumb.cli import output
+from mcplumb.cli.content import Shelf, end_line, plain, print_contents, print_messages, print_result, say_failure
+from mcplumb.errors import DecodeError, UsageError
+from mcplumb.types.content import (
     AudioContent,
     ContentBlock,
     EmbeddedResource,
@@ -26,9 +26,9 @@ from mcpipe.types.content import (
     TextContent,
     UnknownContent,
 )
-from mcpipe.types.prompts import GetPromptResult, PromptMessage
-from mcpipe.types.resources import ResourceContents
-from mcpipe.types.tools import CallToolResult
+from mcplumb.types.prompts import GetPromptResult, PromptMessage
+from mcplumb.types.resources import ResourceContents
+from mcplumb.types.tools import CallToolResult
 
 PNG = b"\x89PNG\r\n\x1a\npixels"
 EVIL = "\x1b[2J\x9b\u202e"
@@ -269,7 +269,7 @@ def test_what_cannot_be_written_is_said(folder: Path, monkeypatch: pytest.Monkey
     (folder / "there").rmdir()
     with pytest.raises(UsageError, match=r"there/tool-1.png cannot be written: No such file or directory\."):
         shelf.put(b"", None, "tool-1.png")
-    monkeypatch.setattr("mcpipe.cli.content._MAX_TRIES", 3)
+    monkeypatch.setattr("mcplumb.cli.content._MAX_TRIES", 3)
     for _ in range(2):
         Shelf(None, "tool").put(b"", "text/plain")
     with pytest.raises(UsageError, match="There are too many files of that name"):
@@ -344,7 +344,7 @@ def test_otherwise_pictures_are_saved(
     if how == "tmux":
         monkeypatch.setenv("TMUX", "1")
     if how == "too large":
-        monkeypatch.setattr("mcpipe.cli.content._MAX_SHOWN", 3)
+        monkeypatch.setattr("mcplumb.cli.content._MAX_SHOWN", 3)
     picture = image(b"GIF" if how == "not a PNG" else PNG)
     assert shown(terminal, picture, "." if how == "a place was given" else None) == ""
     assert names(folder) == ["tool-1.png"]

@@ -1,4 +1,4 @@
-"""``mcpipe demo``: the tour at a terminal and through a pipe, when it fails, and its picture."""
+"""``mcplumb demo``: the tour at a terminal and through a pipe, when it fails, and its picture."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from mcpipe.cli import demo, tour
-from mcpipe.cli.demo import NEXT
-from mcpipe.cli.overview import COMMANDS
-from mcpipe.cli.tour import STEPS, Step, StepFailed, Tour
-from mcpipe.errors import RequestTimeout, UsageError
-from tests.cli.kit import here, mcpipe, on_terminal, serving
-from tests.cli.reading import path_with_mcpipe
+from mcplumb.cli import demo, tour
+from mcplumb.cli.demo import NEXT
+from mcplumb.cli.overview import COMMANDS
+from mcplumb.cli.tour import STEPS, Step, StepFailed, Tour
+from mcplumb.errors import RequestTimeout, UsageError
+from tests.cli.kit import here, mcplumb, on_terminal, serving
+from tests.cli.reading import path_with_mcplumb
 from tests.repo.source import ROOT
 from tests.server.harness import lines, standard_streams, text_of
 from tools.record_demo import picture
@@ -26,7 +26,7 @@ ESCAPE = "\x1b"
 
 
 def test_through_a_pipe_it_is_plain_and_complete() -> None:
-    done = mcpipe("demo")
+    done = mcplumb("demo")
     assert done.code == 0, done
     assert ESCAPE not in done.out + done.err
     for number, step in enumerate(STEPS, 1):
@@ -85,7 +85,7 @@ def test_a_step_that_fails_is_told_and_the_others_are_taken(
     steps: list[object], code: int, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo, "PATIENCE", 0.2)
-    monkeypatch.setattr(tour, "STEPS", [Step("Tea", "mcpipe tea", step) for step in steps])  # type: ignore[arg-type]
+    monkeypatch.setattr(tour, "STEPS", [Step("Tea", "mcplumb tea", step) for step in steps])  # type: ignore[arg-type]
     done = here("demo")
     assert done.code == code
     assert [line for line in done.out.splitlines() if line.startswith("✗")] == said
@@ -103,7 +103,7 @@ def test_with_trace_every_message_is_shown(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_it_can_be_the_server_or_its_source() -> None:
     done = here("demo", "--source")
-    assert done.out == (ROOT / "src/mcpipe/cli/demo_server.py").read_text(encoding="utf-8")
+    assert done.out == (ROOT / "src/mcplumb/cli/demo_server.py").read_text(encoding="utf-8")
     with standard_streams() as streams:
         streams.feed(lines({"method": "tools/call", "params": {"name": "minutes", "arguments": {"tea": "assam"}}}))
         streams.end()
@@ -113,21 +113,21 @@ def test_it_can_be_the_server_or_its_source() -> None:
 
 
 def test_the_examples_work_as_they_are_printed(tmp_path: Path) -> None:
-    examples = [line.strip() for line in here("demo", "--help").out.splitlines() if line.startswith("  mcpipe")]
-    assert examples[0] == "mcpipe demo"
-    env = {"PATH": path_with_mcpipe(tmp_path)}
+    examples = [line.strip() for line in here("demo", "--help").out.splitlines() if line.startswith("  mcplumb")]
+    assert examples[0] == "mcplumb demo"
+    env = {"PATH": path_with_mcplumb(tmp_path)}
     for example in examples[2:]:  # the first two are run above
         words = shlex.split(example.partition(" > ")[0])
-        done = mcpipe(*words[1:], env=env, cwd=tmp_path)
+        done = mcplumb(*words[1:], env=env, cwd=tmp_path)
         assert (done.code, bool(done.out)) == (0, True), example
 
 
 def test_what_to_try_next_can_be_tried(tmp_path: Path) -> None:
     assert {shlex.split(command)[1] for command, _ in NEXT} <= set(COMMANDS)
     file = tmp_path / "teahouse.py"
-    file.write_text(mcpipe("demo", "--source").out, encoding="utf-8")
+    file.write_text(mcplumb("demo", "--source").out, encoding="utf-8")
     with serving("--http", ":0", file=file) as (address,):
-        assert "brew(tea, cups=4)" in mcpipe("tools", "-s", address).out
+        assert "brew(tea, cups=4)" in mcplumb("tools", "-s", address).out
 
 
 def test_the_picture_shows_the_tour_of_today() -> None:

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from mcpipe import connect
-from mcpipe.cli import demo_server
-from mcpipe.cli.demo_server import TEAS, server
-from mcpipe.protocol.listening import Change
-from mcpipe.revisions import REVISIONS, Revision
-from mcpipe.types.elicitation import ElicitResult
-from mcpipe.types.tools import CallToolResult
-from tests.cli.kit import PYTHON, mcpipe
+from mcplumb import connect
+from mcplumb.cli import demo_server
+from mcplumb.cli.demo_server import TEAS, server
+from mcplumb.protocol.listening import Change
+from mcplumb.revisions import REVISIONS, Revision
+from mcplumb.types.elicitation import ElicitResult
+from mcplumb.types.tools import CallToolResult
+from tests.cli.kit import PYTHON, mcplumb
 
 
 @pytest.fixture(autouse=True)
@@ -92,13 +92,13 @@ def test_it_has_labels_and_a_prompt_with_completion() -> None:
 
 def test_it_is_a_program_and_a_file_to_start_from(tmp_path: Path) -> None:
     file = tmp_path / "teahouse.py"
-    file.write_text(mcpipe("demo", "--source").out, encoding="utf-8")
-    for command in (["-m", "mcpipe.cli.demo_server"], [str(file)], ["-m", "mcpipe", "demo", "--server"]):
-        done = mcpipe("call", "minutes", "tea=rooibos", "--", PYTHON, *command)
+    file.write_text(mcplumb("demo", "--source").out, encoding="utf-8")
+    for command in (["-m", "mcplumb.cli.demo_server"], [str(file)], ["-m", "mcplumb", "demo", "--server"]):
+        done = mcplumb("call", "minutes", "tea=rooibos", "--", PYTHON, *command)
         assert (done.code, done.out) == (0, "7\n"), command
 
 
 def test_it_loads_neither_the_client_nor_the_command_line() -> None:
-    program = "import sys, mcpipe.cli.demo_server; print(*sys.modules)"
+    program = "import sys, mcplumb.cli.demo_server; print(*sys.modules)"
     done = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) & {"click", "rich", "mcpipe.client", "aiohttp", "uvicorn", "dataclasses"} == set()
+    assert set(done.stdout.split()) & {"click", "rich", "mcplumb.client", "aiohttp", "uvicorn", "dataclasses"} == set()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from mcpipe.cli.everywhere import OwnCommand
-from mcpipe.cli.running import GlobalOptions, global_options
+from mcplumb.cli.everywhere import OwnCommand
+from mcplumb.cli.running import GlobalOptions, global_options
 
 
 @click.command(cls=OwnCommand)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe.cli.findings import Findings
-from mcpipe.revisions import LATEST, LATEST_LEGACY, Revision
+from mcplumb.cli.findings import Findings
+from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 
 DISCOVER = {"id": 1, "method": "server/discover"}
 INITIALIZE = {"id": 2, "method": "initialize"}

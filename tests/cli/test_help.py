@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 import click
 import pytest
 
-from mcpipe.cli.app import cli
-from mcpipe.cli.overview import COMMANDS, OVERVIEW
-from tests.cli.kit import here, mcpipe, serving
+from mcplumb.cli.app import cli
+from mcplumb.cli.overview import COMMANDS, OVERVIEW
+from tests.cli.kit import here, mcplumb, serving
 from tests.repo.source import ROOT
 
 # Their examples ask, or do not end by themselves: they are run where these commands are tested.
@@ -30,15 +30,15 @@ def command(name: str) -> click.Command:
 
 
 def examples(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip().startswith("mcpipe ")]
+    return [line.strip() for line in text.splitlines() if line.strip().startswith("mcplumb ")]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_begins_with_what_the_command_does_and_has_an_example(name: str) -> None:
     done = here(name, "--help")
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith(f"Usage: mcpipe {name} ")
-    assert [line for line in examples(done.out) if line.startswith(f"mcpipe {name}")], done.out
+    assert done.out.startswith(f"Usage: mcplumb {name} ")
+    assert [line for line in examples(done.out) if line.startswith(f"mcplumb {name}")], done.out
     assert here(name, "-h") == done
 
 
@@ -71,10 +71,10 @@ def test_the_examples_work_as_they_are_printed(name: str, place: tuple[Path, str
     for line in examples(OVERVIEW if name == "overview" else here(name, "--help").out):
         words = shlex.split(line.replace(ADDRESS, address))[1:]
         if name in ("overview", "remove", "servers"):
-            mcpipe("add", "weather", "--", "python", "weather.py", cwd=folder, env=env)
+            mcplumb("add", "weather", "--", "python", "weather.py", cwd=folder, env=env)
         if name == "add":
-            mcpipe("remove", words[1], cwd=folder, env=env)
-        done = mcpipe(*words, cwd=folder, env=env)
+            mcplumb("remove", words[1], cwd=folder, env=env)
+        done = mcplumb(*words, cwd=folder, env=env)
         assert done.code == 0, (line, done)
         # That server has nothing to complete.
         assert done.out or name in ("add", "remove", "complete"), line

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.cli.history import MOST_LINES, History
-from mcpipe.errors import UsageError
+from mcplumb.cli.history import MOST_LINES, History
+from mcplumb.errors import UsageError
 
 
 def test_lines_are_kept_for_later_and_for_nobody_else(tmp_path: Path) -> None:

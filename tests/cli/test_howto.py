@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     """Has the server of the page, and the two programs that its commands need."""
     (tmp_path / "kitchen.py").write_text("\n".join(block[1] for block in CODE.finditer(PAGE)), encoding="utf-8")
     (tmp_path / "bin").mkdir()
-    for name, words in (("python", ""), ("mcpipe", "-m mcpipe")):
+    for name, words in (("python", ""), ("mcplumb", "-m mcplumb")):
         program = tmp_path / "bin" / name
         program.write_text(f'#!/bin/sh\nexec "{PYTHON}" {words} "$@"\n', encoding="utf-8")
         program.chmod(0o755)
@@ -77,7 +77,7 @@ def test_a_form_looks_as_the_page_shows(folder: Path) -> None:
         for block in BLOCK.finditer(PAGE)
         if block[1] == "sh"
         for line in block[2].splitlines()
-        if line.startswith("mcpipe ")
+        if line.startswith("mcplumb ")
     ],
     ids=" ".join,
 )

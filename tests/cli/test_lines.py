@@ -13,9 +13,9 @@ from typing import Any, cast
 
 import pytest
 
-from mcpipe.cli import lines as lines_module
-from mcpipe.cli.history import History
-from mcpipe.cli.lines import Lines, editor
+from mcplumb.cli import lines as lines_module
+from mcplumb.cli.history import History
+from mcplumb.cli.lines import Lines, editor
 
 
 class Terminal(io.TextIOWrapper):

@@ -1,4 +1,4 @@
-"""``mcpipe listen``, as its users run it."""
+"""``mcplumb listen``, as its users run it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe import Server
-from mcpipe.cli.listening import listen
-from mcpipe.cli.target import Target
+from mcplumb import Server
+from mcplumb.cli.listening import listen
+from mcplumb.cli.target import Target
 from tests.cli.kit import LEGACY, PATIENCE, PYTHON, SERVERS, WEATHER, here, on_terminal
 from tests.repo.source import ROOT
 
@@ -62,7 +62,7 @@ def test_what_was_missed_is_shown(tmp_path: Path) -> None:
 
 def test_a_reader_of_a_pipe_gets_each_line_at_once(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [PYTHON, "-m", "mcpipe", "listen", "--tools", "--json", *CHANGING, str(tmp_path / "ended")],
+        [PYTHON, "-m", "mcplumb", "listen", "--tools", "--json", *CHANGING, str(tmp_path / "ended")],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -87,7 +87,7 @@ def test_a_reader_of_a_pipe_gets_each_line_at_once(tmp_path: Path) -> None:
 def test_cancelled_it_is_done_unless_there_was_a_count(count: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     async def listens() -> None:
         listening = asyncio.Event()
-        monkeypatch.setattr("mcpipe.cli.listening.say", lambda *_, **__: listening.set())
+        monkeypatch.setattr("mcplumb.cli.listening.say", lambda *_, **__: listening.set())
         target = Target(Server("x"), {}, title="x")
         options = {"uris": (), "tools": True, "prompts": False, "resources": False, "as_json": False}
         assert listen.callback is not None
@@ -106,7 +106,7 @@ def test_cancelled_it_is_done_unless_there_was_a_count(count: int | None, monkey
 def test_the_examples_of_the_help_work_as_they_are_printed(tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples" / "weather.py", tmp_path)
     path = f"{Path(PYTHON).parent}{os.pathsep}{os.environ['PATH']}"
-    lines = [line.strip() for line in here("listen", "--help").out.splitlines() if " mcpipe listen " in line]
+    lines = [line.strip() for line in here("listen", "--help").out.splitlines() if " mcplumb listen " in line]
     examples = [line.split() for line in lines if not line.startswith("Usage")]
     assert examples
     for words in examples:

@@ -1,4 +1,4 @@
-"""``mcpipe tools``, ``resources`` and ``prompts``."""
+"""``mcplumb tools``, ``resources`` and ``prompts``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from mcpipe.cli.lists import find
-from mcpipe.errors import UsageError
+from mcplumb.cli.lists import find
+from mcplumb.errors import UsageError
 from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, here, on_terminal
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")

@@ -9,9 +9,9 @@ from textwrap import dedent
 
 import pytest
 
-from mcpipe.cli.loading import CannotLoad, find_file, load_server
-from mcpipe.errors import UsageError
-from mcpipe.server.server import Server
+from mcplumb.cli.loading import CannotLoad, find_file, load_server
+from mcplumb.errors import UsageError
+from mcplumb.server.server import Server
 
 
 @pytest.fixture(autouse=True)
@@ -38,11 +38,11 @@ def refusal(target: str) -> str:
 
 
 ONE = """
-from mcpipe import Server
+from mcplumb import Server
 server = Server("weather")
 """
 TWO = """
-from mcpipe import Server
+from mcplumb import Server
 first = Server("first")
 second = Server("second")
 """
@@ -77,7 +77,7 @@ def test_a_relative_path_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_its_neighbours_can_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "NAME = 'from a neighbour'", "neighbour_of_weather.py")
-    write(tmp_path, "from mcpipe import Server\nimport neighbour_of_weather\ns = Server(neighbour_of_weather.NAME)")
+    write(tmp_path, "from mcplumb import Server\nimport neighbour_of_weather\ns = Server(neighbour_of_weather.NAME)")
     monkeypatch.chdir("/")
     assert load_server(str(tmp_path / "weather.py")).name == "from a neighbour"
 
@@ -100,7 +100,7 @@ def test_its_classes_know_their_module(tmp_path: Path) -> None:
     text = """
     from __future__ import annotations
     from dataclasses import dataclass
-    from mcpipe import Server
+    from mcplumb import Server
 
     server = Server("weather")
 
@@ -156,7 +156,10 @@ def test_a_name_of_something_else(tmp_path: Path) -> None:
         ("import nothing_of_this_name\n", "Line 1: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
         ("x = 1\nx = = 2\n", "Line 2: invalid syntax."),
         ("import sys\nsys.exit('no')\n", "Line 2: SystemExit: no"),
-        ("from mcpipe import Server\nServer('x', page_size=0)\n", "Line 2: The page size is 0: it must be at least 1."),
+        (
+            "from mcplumb import Server\nServer('x', page_size=0)\n",
+            "Line 2: The page size is 0: it must be at least 1.",
+        ),
         ("def f():\n    raise KeyError('a')\n\nf()\n", "Line 2: KeyError: 'a'"),
     ],
 )

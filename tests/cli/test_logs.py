@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.cli.logs import logs
-from mcpipe.cli.running import GlobalOptions
-from mcpipe.errors import UsageError
+from mcplumb.cli.logs import logs
+from mcplumb.cli.running import GlobalOptions
+from mcplumb.errors import UsageError
 from tests.cli.kit import LEGACY, here
 
 NOISY = ["--", "sh", "-c", f"echo noise; exec {LEGACY[1]} {LEGACY[2]}"]
 
 
 def logged(options: GlobalOptions, capsys: pytest.CaptureFixture[str]) -> str:
-    logger = logging.getLogger("mcpipe.client")
+    logger = logging.getLogger("mcplumb.client")
     with logs(options):
         logger.warning("a warning\x1b")
         logger.info("what happens")
@@ -74,14 +74,14 @@ def test_a_log_that_cannot_be_written_is_no_reason_to_fail(monkeypatch: pytest.M
     def fail(text: str, style: str | None = None) -> None:
         raise OSError(text)
 
-    monkeypatch.setattr("mcpipe.cli.logs.say", fail)
+    monkeypatch.setattr("mcplumb.cli.logs.say", fail)
     monkeypatch.setattr(logging, "raiseExceptions", False)
     with logs(GlobalOptions()):
-        logging.getLogger("mcpipe").warning("lost")
+        logging.getLogger("mcplumb").warning("lost")
 
 
 def test_logging_is_as_before_when_it_ends() -> None:
-    logger = logging.getLogger("mcpipe")
+    logger = logging.getLogger("mcplumb")
     before = list(logger.handlers), logger.level, logger.propagate
     options = GlobalOptions(trace=True)
     with logs(options):

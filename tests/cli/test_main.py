@@ -10,11 +10,11 @@ from typing import Any
 import click
 import pytest
 
-from mcpipe.cli import app
-from mcpipe.cli.overview import NEEDS_PACKAGES, OVERVIEW
-from mcpipe.errors import UsageError
-from mcpipe.version import __version__
-from tests.cli.kit import PYTHON, here, mcpipe, on_terminal
+from mcplumb.cli import app
+from mcplumb.cli.overview import NEEDS_PACKAGES, OVERVIEW
+from mcplumb.errors import UsageError
+from mcplumb.version import __version__
+from tests.cli.kit import PYTHON, here, mcplumb, on_terminal
 
 
 @pytest.mark.parametrize("words", [[], ["-h"], ["--help"]])
@@ -29,7 +29,7 @@ def test_help_is_the_same_behind_other_options(words: list[str]) -> None:
 
 def test_help_loads_none_of_the_libraries() -> None:
     program = (
-        "import atexit, sys; sys.argv = ['mcpipe', '--help']; from mcpipe.cli.main import main; "
+        "import atexit, sys; sys.argv = ['mcplumb', '--help']; from mcplumb.cli.main import main; "
         "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
     )
     done = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True)
@@ -44,14 +44,14 @@ def test_help_fits_every_terminal() -> None:
 
 
 def test_it_runs_as_a_module_and_as_a_script() -> None:
-    assert mcpipe("--version").out.startswith(f"mcpipe {__version__}\n")
+    assert mcplumb("--version").out.startswith(f"mcplumb {__version__}\n")
     done = subprocess.run(
-        [PYTHON, "-c", "from mcpipe.cli.main import main; main()", "--version"],
+        [PYTHON, "-c", "from mcplumb.cli.main import main; main()", "--version"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.startswith(f"mcpipe {__version__}\n")
+    assert done.stdout.startswith(f"mcplumb {__version__}\n")
 
 
 @pytest.mark.parametrize("words", [["nothing"], ["--nothing"], ["tools", "--nothing"], ["ping", "-n", "x"]])
@@ -59,7 +59,7 @@ def test_what_it_does_not_know_is_wrong_usage(words: list[str]) -> None:
     done = here(*words)
     assert (done.code, done.out) == (2, "")
     assert "Error: " in done.err
-    assert "Try 'mcpipe" in done.err
+    assert "Try 'mcplumb" in done.err
 
 
 def test_an_error_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_an_error_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("library", ["click", "rich", "msgspec"])
 def test_without_its_libraries_it_says_what_to_install(library: str) -> None:
-    program = f"import sys; sys.modules[{library!r}] = None; from mcpipe.cli.main import main; main()"
+    program = f"import sys; sys.modules[{library!r}] = None; from mcplumb.cli.main import main; main()"
     for words, wanted in ((["tools"], (2, "", NEEDS_PACKAGES)), (["--help"], (0, OVERVIEW, ""))):
         done = subprocess.run([PYTHON, "-c", program, *words], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == wanted
@@ -84,7 +84,7 @@ def test_a_library_that_is_missing_is_named_by_the_import(monkeypatch: pytest.Mo
     usual = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
-        if name == "mcpipe.cli.app":
+        if name == "mcplumb.cli.app":
             raise ModuleNotFoundError("No module named 'click'", name="click")
         return usual(name, *rest)
 
@@ -93,6 +93,6 @@ def test_a_library_that_is_missing_is_named_by_the_import(monkeypatch: pytest.Mo
 
 
 def test_another_module_that_is_missing_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "mcpipe.cli.running", None)
+    monkeypatch.setitem(sys.modules, "mcplumb.cli.running", None)
     with pytest.raises(ModuleNotFoundError):
         here("tools")

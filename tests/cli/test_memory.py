@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.cli import memory
-from mcpipe.cli.memory import memory_of
+from mcplumb.cli import memory
+from mcplumb.cli.memory import memory_of
 from tests.cli.kit import PYTHON
 
 CHILD = "import subprocess, sys; p = subprocess.Popen(['sleep', '300']); print(p.pid, flush=True); sys.stdin.read()"

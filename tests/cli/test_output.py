@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.cli.output import (
+from mcplumb.cli.output import (
     clean,
     clean_line,
     complain,
@@ -25,7 +25,7 @@ from mcpipe.cli.output import (
     stderr,
     stdout,
 )
-from tests.cli.kit import PYTHON, SERVERS, mcpipe, on_terminal
+from tests.cli.kit import PYTHON, SERVERS, mcplumb, on_terminal
 
 EVIL = "a\x1b[31mb\x1b]0;title\x07c\rd\x08e\x9b2Jf\u202eg\u2066h\U000e0041i\x7f[bold]j[/bold]:smile:"
 
@@ -263,7 +263,7 @@ def test_colours_are_for_terminals() -> None:
     assert "\x1b[1m" in on_terminal(*words).out
     for done in (on_terminal("--no-color", *words), on_terminal(*words, env={"NO_COLOR": "1"})):
         assert "\x1b[3" not in done.out  # no colours; bold is none
-    piped = mcpipe(*words)
+    piped = mcplumb(*words)
     assert "\x1b" not in piped.out + piped.err
 
 

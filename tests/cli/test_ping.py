@@ -1,4 +1,4 @@
-"""``mcpipe ping``."""
+"""``mcplumb ping``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mcpipe probe``: what a server is, and why it cannot be reached."""
+"""``mcplumb probe``: what a server is, and why it cannot be reached."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe.revisions import REVISIONS
-from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, here, mcpipe, on_terminal, serving
+from mcplumb.revisions import REVISIONS
+from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, here, mcplumb, on_terminal, serving
 
 ALL = [str(revision) for revision in REVISIONS]
 
@@ -185,7 +185,7 @@ def test_a_server_that_talks_of_other_things() -> None:
     shown, report = failed("--timeout", "1", *broken("chatty"), code=5)
     assert shown["stdout"] == "2 lines that are no messages, the first: Starting up\\x1b[2J …"
     assert shown["stderr"] == "ready"
-    assert shown["try"].splitlines()[0].endswith("Try: mcpipe probe -s http://127.0.0.1:3000/mcp")
+    assert shown["try"].splitlines()[0].endswith("Try: mcplumb probe -s http://127.0.0.1:3000/mcp")
     assert report["bad_lines"] == 2
     assert "(--timeout)" in shown["error"]
 
@@ -220,8 +220,8 @@ def test_it_fits_a_terminal() -> None:
 
 
 def test_a_failure_is_on_stderr_and_its_document_on_stdout(tmp_path: Path) -> None:
-    done = mcpipe("probe", *broken("module"), cwd=tmp_path)
+    done = mcplumb("probe", *broken("module"), cwd=tmp_path)
     assert (done.code, done.out) == (3, "")
     assert "Install nothing_of_this_name where " in done.err
     assert "Traceback" in done.err  # that of the server, quoted
-    assert mcpipe("probe", "--json", *broken("module"), cwd=tmp_path).json["exit_code"] == 1
+    assert mcplumb("probe", "--json", *broken("module"), cwd=tmp_path).json["exit_code"] == 1

@@ -8,8 +8,8 @@ from contextlib import redirect_stderr
 
 import pytest
 
-from mcpipe.cli import output
-from mcpipe.cli.progress import Meter
+from mcplumb.cli import output
+from mcplumb.cli.progress import Meter
 
 HUGE = 10**400
 

@@ -1,4 +1,4 @@
-"""``mcpipe read``, ``mcpipe prompt`` and ``mcpipe complete``, as their users run them."""
+"""``mcplumb read``, ``mcplumb prompt`` and ``mcplumb complete``, as their users run them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_text_is_read_to_the_byte(server: list[str]) -> None:
 
 
 def test_bytes_go_into_a_pipe() -> None:
-    command = [PYTHON, "-m", "mcpipe", "read", "kitchen://photo.png", *KITCHEN]
+    command = [PYTHON, "-m", "mcplumb", "read", "kitchen://photo.png", *KITCHEN]
     assert subprocess.run(command, capture_output=True, timeout=PATIENCE, check=True).stdout == PNG
 
 

@@ -1,4 +1,4 @@
-"""``mcpipe serve --reload``: a new program for new files, at the same addresses, whatever the old one is doing."""
+"""``mcplumb serve --reload``: a new program for new files, at the same addresses, whatever the old one is doing."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from mcpipe.cli import reloading
-from mcpipe.cli.output import say
-from mcpipe.cli.reloading import Files, Program, Reloader, run_reloading
-from mcpipe.cli.serving import Serving
-from mcpipe.errors import ConnectError, RequestLost
-from mcpipe.server.server import Server
-from mcpipe.sync import Client, connect
+from mcplumb.cli import reloading
+from mcplumb.cli.output import say
+from mcplumb.cli.reloading import Files, Program, Reloader, run_reloading
+from mcplumb.cli.serving import Serving
+from mcplumb.errors import ConnectError, RequestLost
+from mcplumb.server.server import Server
+from mcplumb.sync import Client, connect
 from tests.cli.kit import PATIENCE, PYTHON
 from tests.cli.reading import Watched
 
@@ -30,7 +30,7 @@ import os
 import time
 
 import town
-from mcpipe import Server
+from mcplumb import Server
 
 os.chdir("/")
 os.environ["LEFT_BEHIND"] = "1" + os.environ.get("LEFT_BEHIND", "")
@@ -65,7 +65,7 @@ def write(folder: Path, text: str, name: str = "town.py") -> None:
 
 
 def serving(folder: Path, *options: str) -> Watched:
-    return Watched([PYTHON, "-m", "mcpipe", "serve", "weather.py", "--reload", *options], cwd=folder)
+    return Watched([PYTHON, "-m", "mcplumb", "serve", "weather.py", "--reload", *options], cwd=folder)
 
 
 def forecast(address: str) -> str:
@@ -181,7 +181,7 @@ def test_a_server_that_cannot_be_loaded_gets_another_chance(
     assert "Line 1: ZeroDivisionError: division by zero\nWaiting" in capsys.readouterr().err
 
 
-ALONE = "from mcpipe import Server\nserver = Server('alone', stop_within=0)\n"
+ALONE = "from mcplumb import Server\nserver = Server('alone', stop_within=0)\n"
 
 
 def do_once_it_serves(monkeypatch: pytest.MonkeyPatch, do: Callable[[Server], object]) -> None:
@@ -245,14 +245,14 @@ def test_a_server_that_does_not_stop_is_left_behind(tmp_path: Path, monkeypatch:
 def test_a_program_is_started_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran: list[tuple[object, ...]] = []
     monkeypatch.setattr(os, "execve", lambda *arguments: ran.append((*arguments, Path.cwd())))
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-X", "dev", "-m", "mcpipe", "serve", "old"])
-    monkeypatch.setattr(sys, "argv", ["/…/mcpipe/__main__.py", "serve", "old"])
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-X", "dev", "-m", "mcplumb", "serve", "old"])
+    monkeypatch.setattr(sys, "argv", ["/…/mcplumb/__main__.py", "serve", "old"])
     monkeypatch.chdir(tmp_path)
     program, before = Program(), dict(os.environ)
     monkeypatch.chdir("/")
     monkeypatch.setenv("MORE", "1")
     program.start(["serve", "new"])
-    command = [sys.executable, "-X", "dev", "-m", "mcpipe", "serve", "new"]
+    command = [sys.executable, "-X", "dev", "-m", "mcplumb", "serve", "new"]
     assert ran == [(sys.executable, command, before, tmp_path)]
 
 

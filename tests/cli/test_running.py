@@ -15,9 +15,9 @@ from unittest.mock import patch
 import click
 import pytest
 
-from mcpipe import errors
-from mcpipe.cli.overview import NEEDS_PACKAGES, OVERVIEW
-from mcpipe.cli.running import (
+from mcplumb import errors
+from mcplumb.cli.overview import NEEDS_PACKAGES, OVERVIEW
+from mcplumb.cli.running import (
     EXIT_CODES,
     GlobalOptions,
     exit_code_of,
@@ -27,14 +27,14 @@ from mcpipe.cli.running import (
     running_with,
     sentence_of,
 )
-from mcpipe.errors import McpipeError, RemoteError, ServerExited
-from tests.cli.kit import LEGACY, PATIENCE, PYTHON, WEATHER, here, mcpipe, on_terminal
+from mcplumb.errors import McplumbError, RemoteError, ServerExited
+from tests.cli.kit import LEGACY, PATIENCE, PYTHON, WEATHER, here, mcplumb, on_terminal
 
 CODES = {
     "UsageError": 2, "EncodeError": 2, "NotInRevision": 2, "ToolError": 1, "ConnectError": 3, "ConnectTimeout": 5,
     "NoCommonRevision": 3, "ServerExited": 3, "ServerDown": 3, "RequestLost": 3, "Closed": 3, "RequestCancelled": 3,
     "RemoteError": 4, "HttpError": 4, "ProtocolError": 4, "DecodeError": 4, "RequestTimeout": 5, "RequestError": 4,
-    "StateRefused": 4, "McpipeError": 4,
+    "StateRefused": 4, "McplumbError": 4,
 }  # fmt: skip
 
 
@@ -81,16 +81,16 @@ def test_an_error_of_the_server_is_4() -> None:
 
 
 def test_a_hint_leads_to_the_probe_of_the_same_server(tmp_path: Path) -> None:
-    assert here("ping", "--", "false", "a b").err.endswith("\nTo find out more: mcpipe probe -- false 'a b'\n")
+    assert here("ping", "--", "false", "a b").err.endswith("\nTo find out more: mcplumb probe -- false 'a b'\n")
     options = ["-e", "A=secret", "-e", "B=", "--cwd", "/", "-q", "--timeout", "9", "--no-restart"]
     said = here("ping", *options, "--", "false").err
-    assert said.endswith("mcpipe probe --env 'A=…' --env 'B=…' --cwd / --timeout 9 -- false\n")
+    assert said.endswith("mcplumb probe --env 'A=…' --env 'B=…' --cwd / --timeout 9 -- false\n")
     said = here("ping", "-s", "http://127.0.0.1:1/?key=secret").err
-    assert said.endswith("mcpipe probe -s 'http://127.0.0.1:1/?key=***'\n")
+    assert said.endswith("mcplumb probe -s 'http://127.0.0.1:1/?key=***'\n")
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": {"x": {"url": "http://127.0.0.1:1/"}}}')
     said = here("ping", "--config", str(file), "-s", "x", "--header", "A: secret", "--sse").err
-    assert said.endswith(f"mcpipe probe --config {file} --header 'A:…' --sse -s x\n")
+    assert said.endswith(f"mcplumb probe --config {file} --header 'A:…' --sse -s x\n")
 
 
 def test_stderr_is_shown_once() -> None:
@@ -101,8 +101,8 @@ def test_stderr_is_shown_once() -> None:
 
 
 def test_a_sentence_is_in_the_words_of_the_command_line() -> None:
-    assert sentence_of(McpipeError("Wait (EraWaits.patience).")) == "Wait (--timeout)."
-    assert sentence_of(McpipeError("Give one: connect(…, token=…).")) == "Give one: --token-file FILE."
+    assert sentence_of(McplumbError("Wait (EraWaits.patience).")) == "Wait (--timeout)."
+    assert sentence_of(McplumbError("Give one: connect(…, token=…).")) == "Give one: --token-file FILE."
     said = sentence_of(ServerExited("x", phase="spawn", exit_code=1, stderr_tail="secret"))
     assert said == "The server `x` exited with code 1 during the spawn phase."
 
@@ -170,7 +170,7 @@ def test_a_fault_of_ours_is_admitted(capsys: pytest.CaptureFixture[str]) -> None
     assert _guarded(fail) == 70
     err = capsys.readouterr().err
     assert "KeyError: '\\x1b'" in err
-    assert err.endswith("This is a fault in mcpipe: please report it.\n")
+    assert err.endswith("This is a fault in mcplumb: please report it.\n")
 
 
 def test_a_package_that_is_missing_is_no_fault_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +199,7 @@ def test_an_error_that_cannot_be_told_is_a_fault_too(monkeypatch: pytest.MonkeyP
     def broken(*_: object) -> None:
         raise OSError("stderr is gone")
 
-    monkeypatch.setattr("mcpipe.cli.output.complain", broken)
+    monkeypatch.setattr("mcplumb.cli.output.complain", broken)
     assert _guarded(fail) == 70
 
 
@@ -208,7 +208,7 @@ def test_options_without_a_command_are_the_usual_ones() -> None:
 
 
 def _guarded(command: click.Command) -> int:
-    with patch("sys.argv", ["mcpipe"]):
+    with patch("sys.argv", ["mcplumb"]):
         return guarded(command)
 
 
@@ -216,7 +216,7 @@ def _guarded(command: click.Command) -> int:
 
 
 def test_results_are_on_stdout_and_nothing_else_is() -> None:
-    done = mcpipe("-vv", "--trace", "tools", "--json", *WEATHER)
+    done = mcplumb("-vv", "--trace", "tools", "--json", *WEATHER)
     assert [tool["name"] for tool in done.json["tools"]] == ["forecast", "measure"]
     assert "-->" in done.err
 
@@ -274,7 +274,7 @@ def _started(words: list[str], ignored: int | None = None) -> subprocess.Popen[s
             signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
 
     return subprocess.Popen(
-        [PYTHON, "-m", "mcpipe", *words],
+        [PYTHON, "-m", "mcplumb", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

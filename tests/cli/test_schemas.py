@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe.cli.schemas import Field, fields_of, kind_of, signature_of
-from mcpipe.cli.values import View
+from mcplumb.cli.schemas import Field, fields_of, kind_of, signature_of
+from mcplumb.cli.values import View
 
 ROOT: dict[str, Any] = {
     "type": "object",

@@ -1,4 +1,4 @@
-"""``mcpipe serve``: on standard input and output, its options, and what it says when there is nothing to serve."""
+"""``mcplumb serve``: on standard input and output, its options, and what it says when there is nothing to serve."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 import click
 import pytest
 
-from mcpipe.cli.app import cli
-from mcpipe.cli.running import GlobalOptions
-from mcpipe.cli.serving import Serving, serve
-from mcpipe.errors import UsageError
-from tests.cli.kit import PATIENCE, PYTHON, here, mcpipe, on_terminal
+from mcplumb.cli.app import cli
+from mcplumb.cli.running import GlobalOptions
+from mcplumb.cli.serving import Serving, serve
+from mcplumb.errors import UsageError
+from tests.cli.kit import PATIENCE, PYTHON, here, mcplumb, on_terminal
 from tests.cli.reading import Watched
 from tests.server.harness import lines, standard_streams, text_of
 
 FILE = """
 import os
 print("while it is imported")
-from mcpipe import Server
+from mcplumb import Server
 
 server = Server("weather")
 
@@ -55,13 +55,13 @@ def invoke(*arguments: str) -> list[dict[str, Any]]:
     with standard_streams() as streams:
         streams.feed(lines(CALL))
         streams.end()
-        serve.main(list(arguments), prog_name="mcpipe serve", standalone_mode=False)
+        serve.main(list(arguments), prog_name="mcplumb serve", standalone_mode=False)
         return streams.messages()
 
 
 @contextmanager
 def logging_kept() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("", "mcpipe", "mcpipe.trace")]
+    loggers = [logging.getLogger(name) for name in ("", "mcplumb", "mcplumb.trace")]
     before = [(list(logger.handlers), logger.level) for logger in loggers]
     yield
     for logger, (handlers, level) in zip(loggers, before, strict=True):
@@ -82,7 +82,7 @@ def test_at_a_terminal_it_says_what_it_waits_for(tmp_path: Path) -> None:
     typed = [("Ctrl-C ends it.", "hello\n"), ("-32700", "\x03")]
     done = on_terminal("serve", "town.py:server", typed=typed, cwd=tmp_path)
     assert done.code == 0
-    assert "a client that has started it: mcpipe tools -- mcpipe serve town.py:server." in done.out
+    assert "a client that has started it: mcplumb tools -- mcplumb serve town.py:server." in done.out
 
 
 def test_it_says_so_to_nobody_else(
@@ -96,9 +96,9 @@ def test_it_says_so_to_nobody_else(
 
 
 def test_serve_traces_if_it_is_asked_to(file: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "mcpipe.trace")
+    caplog.set_level(logging.DEBUG, "mcplumb.trace")
     invoke(f"{file}:server", "--trace", "--log-format", "plain")
-    assert [record.getMessage()[:3] for record in caplog.records if record.name == "mcpipe.trace"] == ["<--", "-->"]
+    assert [record.getMessage()[:3] for record in caplog.records if record.name == "mcplumb.trace"] == ["<--", "-->"]
 
 
 @pytest.mark.parametrize(("target", "words"), [("", "several servers"), (":nothing", "has no 'nothing'")])
@@ -117,18 +117,18 @@ def test_serve_refuses_what_it_does_not_know(file: str) -> None:
 def test_help_says_what_it_does() -> None:
     result = here("serve", "--help")
     assert result.code == 0
-    assert "Usage: mcpipe serve [OPTIONS] FILE[:NAME]" in result.out
-    for word in ("--trace", "--log-format", "--reload", "mcpipe serve weather.py:server --trace"):
+    assert "Usage: mcplumb serve [OPTIONS] FILE[:NAME]" in result.out
+    for word in ("--trace", "--log-format", "--reload", "mcplumb serve weather.py:server --trace"):
         assert word in result.out
 
 
 def test_secrets_are_not_traced(file: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "mcpipe.trace")
+    caplog.set_level(logging.DEBUG, "mcplumb.trace")
     call = {"method": "tools/call", "params": {"name": "forecast", "arguments": {"city": "Oslo", "password": "s3cr3t"}}}
     with standard_streams() as streams:
         streams.feed(lines(call))
         streams.end()
-        cli.main(["--trace", "serve", f"{file}:server"], prog_name="mcpipe", standalone_mode=False)
+        cli.main(["--trace", "serve", f"{file}:server"], prog_name="mcplumb", standalone_mode=False)
     assert '"password":"***"' in caplog.text
     assert "s3cr3t" not in caplog.text
 
@@ -150,11 +150,11 @@ def test_a_log_file_that_cannot_be_written(file: str, tmp_path: Path) -> None:
 def test_a_file_that_fails_says_so_in_one_line_and_with_v_in_full(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("def helps():\n    return nothing\n", encoding="utf-8")
     (tmp_path / "weather.py").write_text("import helper\n\nhelper.helps()\n", encoding="utf-8")
-    done = mcpipe("serve", "weather.py", cwd=tmp_path)
+    done = mcplumb("serve", "weather.py", cwd=tmp_path)
     said = f"Error: weather.py cannot be imported. Line 2 of {tmp_path / 'helper.py'}: NameError: name 'nothing' is not"
     assert (done.code, done.out) == (2, "")
     assert done.err == f"{said} defined\n"
-    shown = mcpipe("-v", "serve", "weather.py", cwd=tmp_path)
+    shown = mcplumb("-v", "serve", "weather.py", cwd=tmp_path)
     assert shown.code == 2
     assert "Traceback (most recent call last):\n" in shown.err
     assert "in helps\n" in shown.err
@@ -163,7 +163,7 @@ def test_a_file_that_fails_says_so_in_one_line_and_with_v_in_full(tmp_path: Path
 
 LIFESPAN = """
 from contextlib import asynccontextmanager
-from mcpipe import Server
+from mcplumb import Server
 
 @asynccontextmanager
 async def life():
@@ -177,7 +177,7 @@ server = Server("weather", lifespan=life)
 @pytest.mark.parametrize("options", [[], ["--tcp", "127.0.0.1:0"]])
 def test_a_lifespan_that_fails_is_not_our_fault(tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "weather.py").write_text(LIFESPAN, encoding="utf-8")
-    done = mcpipe("serve", "weather.py", *options, cwd=tmp_path)
+    done = mcplumb("serve", "weather.py", *options, cwd=tmp_path)
     assert done.code == 3
     assert done.err == ("Error: The server of weather.py does not run. Line 7: RuntimeError: there is no database\n")
 
@@ -240,7 +240,7 @@ def test_an_address_that_cannot_be_had(tmp_path: Path, file: str) -> None:
 
 def test_a_change_of_the_file_is_for_reloading(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Serving] = []
-    monkeypatch.setattr("mcpipe.cli.reloading.run_reloading", told.append)
+    monkeypatch.setattr("mcplumb.cli.reloading.run_reloading", told.append)
     assert here("serve", file, "--reload", "--tcp", ":0").code == 0
     assert [serving.addresses for serving in told] == [["tcp://:0"]]
 
@@ -248,16 +248,16 @@ def test_a_change_of_the_file_is_for_reloading(file: str, monkeypatch: pytest.Mo
 def test_the_examples_work_as_they_are_printed(tmp_path: Path) -> None:
     """Of those at addresses, with addresses that are free."""
     (tmp_path / "weather.py").write_text(FILE.partition("other =")[0], encoding="utf-8")
-    examples = [line.split()[1:] for line in here("serve", "--help").out.splitlines() if line.startswith("  mcpipe")]
+    examples = [line.split()[1:] for line in here("serve", "--help").out.splitlines() if line.startswith("  mcplumb")]
     assert len(examples) == 4
     for words in examples:
         free = {"/run/weather.sock": "w.sock", "127.0.0.1:8000": "127.0.0.1:0", ":8000": ":0"}
         words = [free.get(word, word) for word in words]
         if "--http" not in words:
-            done = mcpipe(*words, cwd=tmp_path, stdin=lines(CALL).decode())
+            done = mcplumb(*words, cwd=tmp_path, stdin=lines(CALL).decode())
             assert (done.code, len(done.out.splitlines())) == (0, 1), words
             continue
-        with Watched([PYTHON, "-m", "mcpipe", *words], cwd=tmp_path) as process:
+        with Watched([PYTHON, "-m", "mcplumb", *words], cwd=tmp_path) as process:
             for _ in range(sum(word in ("--unix", "--http") for word in words)):
                 process.wait_for("Serving at ")
             process.terminate()

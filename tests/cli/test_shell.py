@@ -1,4 +1,4 @@
-"""``mcpipe shell``, as its users run it: at a terminal, and with commands from a pipe."""
+"""``mcplumb shell``, as its users run it: at a terminal, and with commands from a pipe."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any, ClassVar, cast
 import click
 import pytest
 
-from mcpipe.cli.asking import Asker
-from mcpipe.cli.history import History
-from mcpipe.cli.lines import Complete
-from mcpipe.cli.shell import Session
-from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, Done, here, mcpipe, on_terminal, serving
+from mcplumb.cli.asking import Asker
+from mcplumb.cli.history import History
+from mcplumb.cli.lines import Complete
+from mcplumb.cli.shell import Session
+from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, Done, here, mcplumb, on_terminal, serving
 from tests.repo.source import ROOT
 
 KITCHEN = ["--", PYTHON, str(SERVERS / "kitchen.py")]
@@ -46,7 +46,7 @@ def piped(monkeypatch: pytest.MonkeyPatch, *lines: str, server: list[str] = WEAT
 
 
 def test_commands_come_through_a_pipe() -> None:
-    done = mcpipe("shell", *WEATHER, stdin="call forecast city=Oslo\n\n# a note\nread weather://Oslo/today\n")
+    done = mcplumb("shell", *WEATHER, stdin="call forecast city=Oslo\n\n# a note\nread weather://Oslo/today\n")
     assert done == (0, '["snow","sun","snow"]\nsnow', "")
 
 
@@ -67,7 +67,7 @@ def test_the_exit_code_is_that_of_the_last_failure(monkeypatch: pytest.MonkeyPat
 def test_no_server_no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     done = piped(monkeypatch, "ping", server=["--", PYTHON, "-c", "raise SystemExit(9)"])
     assert (done.code, done.out) == (3, "")
-    assert "mcpipe probe" in done.err
+    assert "mcplumb probe" in done.err
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_help_is_inline(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.code == 0
     assert "call       Call a tool.\n" in done.out
     assert "\n  call forecast city=Oslo days=3\n" in done.out
-    assert "mcpipe" not in done.out
+    assert "mcplumb" not in done.out
     assert "city      string   yes" in done.out
     assert "plan(city)" in done.out
     assert "Usage: ping [OPTIONS]" in done.out
@@ -229,7 +229,7 @@ class Typing:
 
 
 def typing(monkeypatch: pytest.MonkeyPatch, *script: str | type[BaseException], server: list[str] = WEATHER) -> Done:
-    monkeypatch.setattr("mcpipe.cli.shell.Lines", Typing)
+    monkeypatch.setattr("mcplumb.cli.shell.Lines", Typing)
     Typing.script[:], Typing.found[:] = script, []
     return here("shell", "-q", *server)
 
@@ -275,7 +275,7 @@ def test_a_session_at_a_terminal(home: Path) -> None:
     )
     assert done.code == 0, done.out
     assert "Connected to weather, " in done.out
-    file = home / "state" / "mcpipe" / "shell_history"
+    file = home / "state" / "mcplumb" / "shell_history"
     assert file.read_text() == "call forecast city=Oslo\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     again = on_terminal("shell", *WEATHER, typed=[("weather> ", "\x1b[A\n"), ('"snow"', ""), ("weather> ", "exit\n")])
@@ -290,7 +290,7 @@ def test_no_history_is_kept_if_that_is_not_wanted(home: Path) -> None:
         typed=[("weather> ", "ping\n"), ("answered", ""), ("weather> ", "\x1b[A\n"), ("answered", "exit\n")],
     )
     assert done.code == 0
-    assert not (home / "state" / "mcpipe" / "shell_history").exists()
+    assert not (home / "state" / "mcplumb" / "shell_history").exists()
 
 
 def test_tab_completes() -> None:
@@ -386,7 +386,7 @@ def test_without_readline_it_still_works(tmp_path: Path) -> None:
 def test_the_examples_work(tmp_path: Path) -> None:
     done = on_terminal("shell", *WEATHER, typed=[("weather> ", "exit\n")], cwd=ROOT / "examples")
     assert done.code == 0
-    assert "echo 'call forecast city=Oslo' | mcpipe shell -- python weather.py" in here("shell", "--help").out
+    assert "echo 'call forecast city=Oslo' | mcplumb shell -- python weather.py" in here("shell", "--help").out
 
 
 # --- Signals ---

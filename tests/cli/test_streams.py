@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.cli.overview import OVERVIEW
+from mcplumb.cli.overview import OVERVIEW
 from tests.cli.kit import LEGACY, PATIENCE, PYTHON
 
 COMMANDS = [
@@ -59,7 +59,7 @@ def test_output_that_does_not_block_is_waited_for() -> None:
     """As it is left by a program that shares the pipe: much more is printed than it can hold."""
     program = (
         "import os, subprocess, sys; os.set_blocking(1, False); "
-        "sys.exit(subprocess.run([sys.executable, '-m', 'mcpipe', *sys.argv[1:]]).returncode)"
+        "sys.exit(subprocess.run([sys.executable, '-m', 'mcplumb', *sys.argv[1:]]).returncode)"
     )
     count = 20_000
     process = subprocess.Popen(
@@ -89,9 +89,9 @@ for line in sys.stdin:
 def _run(
     words: Sequence[str], how: str, *, stdout: int = subprocess.PIPE, env: dict[str, str] | None = None
 ) -> tuple[int, str, str]:
-    """``mcpipe`` with redirections, as a shell writes them: its exit code, its output and its messages."""
+    """``mcplumb`` with redirections, as a shell writes them: its exit code, its output and its messages."""
     done = subprocess.run(
-        ["/bin/sh", "-c", f'exec "$@" {how}', "sh", sys.executable, "-m", "mcpipe", *words],
+        ["/bin/sh", "-c", f'exec "$@" {how}', "sh", sys.executable, "-m", "mcplumb", *words],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.PIPE,

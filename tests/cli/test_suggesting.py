@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from examples.weather import server as weather
-from mcpipe import Server, connect
-from mcpipe.cli.shell_commands import commands
-from mcpipe.cli.suggesting import _opened, suggest
-from mcpipe.errors import RemoteError
+from mcplumb import Server, connect
+from mcplumb.cli.shell_commands import commands
+from mcplumb.cli.suggesting import _opened, suggest
+from mcplumb.errors import RemoteError
 from tests.cli.servers.kitchen import server as kitchen
 
 

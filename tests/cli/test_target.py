@@ -14,9 +14,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mcpipe.cli.running import GlobalOptions
-from mcpipe.cli.target import ServerCommand, Target, server_command
-from mcpipe.errors import UsageError
+from mcplumb.cli.running import GlobalOptions
+from mcplumb.cli.target import ServerCommand, Target, server_command
+from mcplumb.errors import UsageError
 from tests.cli.kit import LEGACY, PYTHON, WEATHER, here, serving
 
 SHOW = (
@@ -33,7 +33,7 @@ def look(target: Target, words: tuple[str, ...], own: str | None) -> list[Any]:
 
 
 def target(*words: str) -> Target:
-    found: Target = look.main(list(words), prog_name="mcpipe look", standalone_mode=False, obj=GlobalOptions())[0]
+    found: Target = look.main(list(words), prog_name="mcplumb look", standalone_mode=False, obj=GlobalOptions())[0]
     return found
 
 
@@ -85,12 +85,12 @@ def test_a_name_is_looked_up(tmp_path: Path) -> None:
 def test_without_a_server_the_three_ways_are_shown() -> None:
     said = refusal()
     assert said.startswith("Which server? Name it in one of three ways:\n\n")
-    for way in ("mcpipe look -- python weather.py ", "mcpipe look -s http://", "mcpipe look -s weather "):
+    for way in ("mcplumb look -- python weather.py ", "mcplumb look -s http://", "mcplumb look -s weather "):
         assert f"  {way}" in said
     assert refusal("--").startswith("There is no command behind the --. Name it")
     done = here("tools")
     assert done.code == 2
-    assert "mcpipe tools -s weather" in done.err
+    assert "mcplumb tools -s weather" in done.err
 
 
 def test_one_server_is_enough() -> None:
@@ -130,7 +130,7 @@ def test_options_become_those_of_connect(tmp_path: Path) -> None:
     )
     waits = found.options.pop("waits")
     assert waits.patience == 2.5
-    assert found.options.pop("era_memory").endswith("/mcpipe/eras.json")
+    assert found.options.pop("era_memory").endswith("/mcplumb/eras.json")
     assert found.options == {
         "headers": {"X-A": "b:c", "X-D": "e"},
         "token": "abc",
@@ -218,8 +218,8 @@ def test_every_way_leads_to_the_server() -> None:
 
 
 def test_help_has_the_options_in_three_parts() -> None:
-    result = CliRunner().invoke(look, ["--help"], prog_name="mcpipe look")
-    assert result.output.startswith("Usage: mcpipe look [OPTIONS] [WORDS]... -- COMMAND...\n")
+    result = CliRunner().invoke(look, ["--help"], prog_name="mcplumb look")
+    assert result.output.startswith("Usage: mcplumb look [OPTIONS] [WORDS]... -- COMMAND...\n")
     own, server, everywhere = (result.output.index(f"\n{part}:\n") for part in ("Options", "The server", "Everywhere"))
     assert own < result.output.index("--own") < server < result.output.index("-s, --server") < everywhere
     assert result.output.index("--trace") > everywhere
@@ -267,5 +267,5 @@ def test_a_socket_is_recognised() -> None:
 
 
 def test_the_three_ways_are_those_of_the_command() -> None:
-    assert "  mcpipe call TOOL -- python weather.py " in here("call", "x").err
-    assert "  mcpipe read URI -s weather " in here("read", "x:y").err
+    assert "  mcplumb call TOOL -- python weather.py " in here("call", "x").err
+    assert "  mcplumb read URI -s weather " in here("read", "x:y").err

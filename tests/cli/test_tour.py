@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.cli import tour as module
-from mcpipe.cli.tour import STEPS, Step, StepFailed, Tour, check, has_http, ms, next_change, text_of
-from mcpipe.client.connecting import connect
-from mcpipe.errors import ConnectError, McpipeError
-from mcpipe.revisions import LEGACY
-from mcpipe.server.server import Server
-from mcpipe.types.content import TextContent
-from mcpipe.types.tools import CallToolResult
-from tests.cli.kit import PATIENCE, PYTHON, SERVERS, mcpipe
-from tests.cli.reading import Watched, path_with_mcpipe
+from mcplumb.cli import tour as module
+from mcplumb.cli.tour import STEPS, Step, StepFailed, Tour, check, has_http, ms, next_change, text_of
+from mcplumb.client.connecting import connect
+from mcplumb.errors import ConnectError, McplumbError
+from mcplumb.revisions import LEGACY
+from mcplumb.server.server import Server
+from mcplumb.types.content import TextContent
+from mcplumb.types.tools import CallToolResult
+from tests.cli.kit import PATIENCE, PYTHON, SERVERS, mcplumb
+from tests.cli.reading import Watched, path_with_mcplumb
 
 SHOWN = {
     "probe": ['"method":"server/discover"', "era       modern: it answered server/discover", "teahouse 1.0, process "],
@@ -54,7 +54,7 @@ def test_without_its_packages_there_is_no_http(
     tour = Tour()
     asyncio.run(module.sockets(tour))
     shown = capsys.readouterr().out
-    assert "not installed: pip install 'mcpipe[http]'" in shown
+    assert "not installed: pip install 'mcplumb[http]'" in shown
     assert "http://" not in shown
     assert set(tour.round_trips) == {"stdio", "a Unix socket"}
 
@@ -73,13 +73,13 @@ def test_no_step_succeeds_with_a_server_that_does_not_start(step: Step) -> None:
 @pytest.mark.parametrize("name", ["probe", "tools", "call", "elicit", "crash"])
 def test_no_step_succeeds_with_another_server(name: str) -> None:
     (step,) = (step for step in STEPS if named(step) == name)
-    with pytest.raises(McpipeError):
+    with pytest.raises(McplumbError):
         asyncio.run(step.take(Tour([PYTHON, str(SERVERS / "legacy.py")])))
 
 
 def test_a_server_that_should_not_have_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/sh")
-    monkeypatch.setattr(module, "_NO_SERVER", f"exec {PYTHON} -m mcpipe.cli.demo_server")
+    monkeypatch.setattr(module, "_NO_SERVER", f"exec {PYTHON} -m mcplumb.cli.demo_server")
     with pytest.raises(StepFailed, match="could be used"):
         asyncio.run(module.broken(Tour()))
 
@@ -131,17 +131,17 @@ def test_a_subscription_that_ends_fails_the_step() -> None:
             server.stop()
             await next_change(changes)
 
-    with pytest.raises(McpipeError):
+    with pytest.raises(McplumbError):
         asyncio.run(main())
 
 
 @pytest.mark.parametrize("step", STEPS, ids=named)
 def test_the_command_of_each_step_works_as_it_is_printed(step: Step, tmp_path: Path) -> None:
-    programs = path_with_mcpipe(tmp_path)
+    programs = path_with_mcplumb(tmp_path)
     words = [word.replace(":8000", ":0") for word in shlex.split(step.command)]
-    assert words[0] == "mcpipe"
+    assert words[0] == "mcplumb"
     if words[1] in ("listen", "serve"):  # they do not end by themselves
-        (tmp_path / "teahouse.py").write_text(mcpipe("demo", "--source").out, encoding="utf-8")
+        (tmp_path / "teahouse.py").write_text(mcplumb("demo", "--source").out, encoding="utf-8")
         command = [PYTHON, "-m", *words]
         if words[1] == "listen":
             command = [PYTHON, "-m", *words[: words.index("--") + 1], PYTHON, "-m", *words[words.index("--") + 1 :]]
@@ -150,6 +150,6 @@ def test_the_command_of_each_step_works_as_it_is_printed(step: Step, tmp_path: P
             process.terminate()
             process.wait(PATIENCE)
         return
-    done = mcpipe(*words[1:], env={"PATH": programs})
+    done = mcplumb(*words[1:], env={"PATH": programs})
     assert done.code == (3 if named(step) == "broken" else 0), done
     assert "The tea is out." in done.err if named(step) == "broken" else done.out

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe.cli.tracing import MASK, Tracer, masked
+from mcplumb.cli.tracing import MASK, Tracer, masked
 from tests.cli.kit import LEGACY, here
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe.cli.values import BadText, View
+from mcplumb.cli.values import BadText, View
 
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
 DEFINITIONS = {

@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from mcpipe.client.client import Client
-from mcpipe.client.connecting import connect
-from mcpipe.errors import McpipeError
-from mcpipe.revisions import LATEST
-from mcpipe.transports.connection import Connection
-from mcpipe.types.meta import SERVER_INFO, SUBSCRIPTION_ID
-from mcpipe.wire.decoding import BadMessage, Batch
-from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
+from mcplumb.client.client import Client
+from mcplumb.client.connecting import connect
+from mcplumb.errors import McplumbError
+from mcplumb.revisions import LATEST
+from mcplumb.transports.connection import Connection
+from mcplumb.types.meta import SERVER_INFO, SUBSCRIPTION_ID
+from mcplumb.wire.decoding import BadMessage, Batch
+from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 
 T = TypeVar("T")
 Play = Callable[["Peer"], Awaitable[None]]
@@ -144,7 +144,7 @@ class Peer:
     def hung_up(self) -> None:
         """Nothing to do."""
 
-    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+    def failed(self, request_id: RequestId, error: McplumbError) -> None:
         raise AssertionError(f"{request_id!r} failed: {error}")
 
     def broke(self, error: OSError) -> None:

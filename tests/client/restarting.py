@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from mcpipe.client.client import Client
-from mcpipe.client.connecting import Connecting
-from mcpipe.client.eras import EraMemory
-from mcpipe.client.inputs import Inputs
-from mcpipe.client.keeping import Keeper
-from mcpipe.client.links import MemoryLink
-from mcpipe.client.settings import Settings
-from mcpipe.limits import DEFAULT_LIMITS
-from mcpipe.protocol.restart import RestartPolicy
-from mcpipe.protocol.stopping import StopLadder
+from mcplumb.client.client import Client
+from mcplumb.client.connecting import Connecting
+from mcplumb.client.eras import EraMemory
+from mcplumb.client.inputs import Inputs
+from mcplumb.client.keeping import Keeper
+from mcplumb.client.links import MemoryLink
+from mcplumb.client.settings import Settings
+from mcplumb.limits import DEFAULT_LIMITS
+from mcplumb.protocol.restart import RestartPolicy
+from mcplumb.protocol.stopping import StopLadder
 from tests.client.peers import Peer, Play, run
 
 T = TypeVar("T")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mcpipe.client.client import Client
-from mcpipe.errors import RequestError
-from mcpipe.limits import Limits
-from mcpipe.types.elicitation import ElicitResult
-from mcpipe.wire.messages import Notification, Request
+from mcplumb.client.client import Client
+from mcplumb.errors import RequestError
+from mcplumb.limits import Limits
+from mcplumb.types.elicitation import ElicitResult
+from mcplumb.wire.messages import Notification, Request
 from tests.client.peers import LOOPS, TEXT, Peer, talk_legacy, turns
 
 QUESTION = {"message": "Name?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
@@ -114,7 +114,7 @@ def test_what_a_handler_raises_is_told_without_its_details(caplog: pytest.LogCap
 
     talk_legacy(play, call, on_elicit=on_elicit)
     (record,) = caplog.records
-    assert (record.name, record.levelno) == ("mcpipe.client", logging.ERROR)
+    assert (record.name, record.levelno) == ("mcplumb.client", logging.ERROR)
     assert record.exc_info is not None
 
 

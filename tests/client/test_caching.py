@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.client.caching import Cache
-from mcpipe.protocol.listening import Change, Missed
-from mcpipe.protocol.topics import Topic
-from mcpipe.types.base import CacheableResult
-from mcpipe.types.resources import ReadResourceResult, ResourceContents
-from mcpipe.types.tools import ListToolsResult, Tool
+from mcplumb.client.caching import Cache
+from mcplumb.protocol.listening import Change, Missed
+from mcplumb.protocol.topics import Topic
+from mcplumb.types.base import CacheableResult
+from mcplumb.types.resources import ReadResourceResult, ResourceContents
+from mcplumb.types.tools import ListToolsResult, Tool
 
 DAY = 24 * 60 * 60
 LISTS = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"]

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.client.client import Client
-from mcpipe.errors import (
+from mcplumb.client.client import Client
+from mcplumb.errors import (
     Closed,
     EncodeError,
     ProtocolError,
@@ -19,10 +19,10 @@ from mcpipe.errors import (
     RequestLost,
     RequestTimeout,
 )
-from mcpipe.limits import Limits
-from mcpipe.protocol.stopping import StopLadder
-from mcpipe.types.tools import CallToolResult
-from mcpipe.wire.messages import Result
+from mcplumb.limits import Limits
+from mcplumb.protocol.stopping import StopLadder
+from mcplumb.types.tools import CallToolResult
+from mcplumb.wire.messages import Result
 from tests.client.peers import COMPLETE, TEXT, Peer, modern, nothing, skip, talk, talk_legacy, turns, until
 
 #: More than a connection queues before it is clogged.

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from mcpipe.client.changes import Changes
-from mcpipe.errors import Closed, McpipeError, UsageError
-from mcpipe.protocol.listening import Change, Missed
-from mcpipe.types.subscriptions import SubscriptionFilter
+from mcplumb.client.changes import Changes
+from mcplumb.errors import Closed, McplumbError, UsageError
+from mcplumb.protocol.listening import Change, Missed
+from mcplumb.types.subscriptions import SubscriptionFilter
 from tests.client.peers import run, turns
 
 TOOLS = Change("tools")
@@ -20,7 +20,7 @@ class Source:
     def __init__(self) -> None:
         self.opened: list[Changes] = []
         self.closed: list[Changes] = []
-        self.reopened: list[tuple[Changes, McpipeError]] = []
+        self.reopened: list[tuple[Changes, McplumbError]] = []
 
     async def open(self, changes: Changes) -> None:
         self.opened.append(changes)
@@ -28,7 +28,7 @@ class Source:
     async def close(self, changes: Changes) -> None:
         self.closed.append(changes)
 
-    def reopen(self, changes: Changes, cause: McpipeError) -> None:
+    def reopen(self, changes: Changes, cause: McplumbError) -> None:
         self.reopened.append((changes, cause))
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe.client.checking import OutputChecker
-from mcpipe.errors import ProtocolError, UsageError
-from mcpipe.types.tools import CallToolResult
+from mcplumb.client.checking import OutputChecker
+from mcplumb.errors import ProtocolError, UsageError
+from mcplumb.types.tools import CallToolResult
 
 OBJECT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -122,7 +122,7 @@ def test_on_if_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_on_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
-    with pytest.raises(UsageError, match=r"needs jsonschema-rs: pip install 'mcpipe\[schema\]'"):
+    with pytest.raises(UsageError, match=r"needs jsonschema-rs: pip install 'mcplumb\[schema\]'"):
         OutputChecker(True)
 
 

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.client.client import Client
-from mcpipe.client.rounds import MAX_ROUNDS
-from mcpipe.errors import ProtocolError, RemoteError, UsageError
-from mcpipe.revisions import LATEST
-from mcpipe.types.base import Implementation
-from mcpipe.types.completion import Completion, PromptReference, ResourceTemplateReference
-from mcpipe.types.content import TextContent
-from mcpipe.types.meta import LOG_LEVEL
-from mcpipe.types.resources import ResourceContents
+from mcplumb.client.client import Client
+from mcplumb.client.rounds import MAX_ROUNDS
+from mcplumb.errors import ProtocolError, RemoteError, UsageError
+from mcplumb.revisions import LATEST
+from mcplumb.types.base import Implementation
+from mcplumb.types.completion import Completion, PromptReference, ResourceTemplateReference
+from mcplumb.types.content import TextContent
+from mcplumb.types.meta import LOG_LEVEL
+from mcplumb.types.resources import ResourceContents
 from tests.client.peers import TEXT, Peer, modern, nothing, talk, talk_in, talk_legacy
 
 ERAS = ["modern", "legacy"]
@@ -120,7 +120,7 @@ def test_a_list_without_an_end_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ProtocolError, match="The pages of tools/list have no end"):
             await client.list_tools()
 
-    monkeypatch.setattr("mcpipe.client.requests._MAX_PAGES", 5)
+    monkeypatch.setattr("mcplumb.client.requests._MAX_PAGES", 5)
     talk(modern(play), body)
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-import mcpipe
-from mcpipe.client.client import Client
-from mcpipe.client.connecting import connect
-from mcpipe.errors import UsageError
-from mcpipe.revisions import LATEST
-from mcpipe.types.base import Implementation
-from mcpipe.types.meta import CLIENT_INFO
+import mcplumb
+from mcplumb.client.client import Client
+from mcplumb.client.connecting import connect
+from mcplumb.errors import UsageError
+from mcplumb.revisions import LATEST
+from mcplumb.types.base import Implementation
+from mcplumb.types.meta import CLIENT_INFO
 from tests.client.peers import Peer, modern, nothing, run, talk
 
 
@@ -100,7 +100,7 @@ def test_it_connects_once() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, {"name": "mcpipe", "version": mcpipe.__version__}),
+        ({}, {"name": "mcplumb", "version": mcplumb.__version__}),
         (
             {"client_info": Implementation("host", "3", title="A host")},
             {"name": "host", "version": "3", "title": "A host"},
@@ -120,7 +120,7 @@ def test_the_client_says_who_it_is_unless_told_not_to(options: dict[str, Any], s
 def test_a_legacy_server_is_always_told_a_name(options: dict[str, Any]) -> None:
     async def play(peer: Peer) -> None:
         request = await peer.initialize("2024-11-05")
-        assert request["params"]["clientInfo"]["name"] == ("client" if options else "mcpipe")
+        assert request["params"]["clientInfo"]["name"] == ("client" if options else "mcplumb")
 
     talk(Peer(play), stay, revisions=["2024-11-05"], **options)
 
@@ -202,6 +202,6 @@ def test_an_entry_of_a_config_file_says_what_its_caller_does_not() -> None:
 
 PROGRAM = """
 import os
-from mcpipe import Server
+from mcplumb import Server
 Server("x", instructions=f"{os.environ['ONE']} {os.environ['TWO']} {os.getcwd()}").run()
 """

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe.client.costing import ENDLESS, Cost, SchemaRefused, size_of
+from mcplumb.client.costing import ENDLESS, Cost, SchemaRefused, size_of
 
 MOST = 10**9
 

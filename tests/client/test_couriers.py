@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe.client.couriers import Courier, ProgressCourier
-from mcpipe.types.progress import ProgressParams
+from mcplumb.client.couriers import Courier, ProgressCourier
+from mcplumb.types.progress import ProgressParams
 from tests.client.peers import LOOPS, PATIENCE, run, skip, turns
 
 
@@ -68,7 +68,7 @@ def test_what_a_function_raises_is_logged_and_the_next_news_is_brought(
 
     run(main())
     assert seen == [2]
-    assert [(record.name, record.levelno) for record in caplog.records] == [("mcpipe.client", logging.ERROR)]
+    assert [(record.name, record.levelno) for record in caplog.records] == [("mcplumb.client", logging.ERROR)]
     assert caplog.messages == ["The function on_something raised an exception."]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe.client import eras
-from mcpipe.client.eras import EraMemory
-from mcpipe.errors import UsageError
+from mcplumb.client import eras
+from mcplumb.client.eras import EraMemory
+from mcplumb.errors import UsageError
 
 DAY = 24 * 3600.0
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from mcpipe import connect
-from mcpipe.client import Missed, listening
-from mcpipe.client.client import Client
-from mcpipe.errors import Closed, ConnectError, ConnectTimeout, HttpError, McpipeError, ProtocolError, RequestLost
-from mcpipe.server.server import Server
-from mcpipe.transports.connection import Connection, Receiver
-from mcpipe.transports.memory import memory_pair
-from mcpipe.types.tools import ToolAnnotations
-from mcpipe.wire.messages import Message, Request, RequestId
+from mcplumb import connect
+from mcplumb.client import Missed, listening
+from mcplumb.client.client import Client
+from mcplumb.errors import Closed, ConnectError, ConnectTimeout, HttpError, McplumbError, ProtocolError, RequestLost
+from mcplumb.server.server import Server
+from mcplumb.transports.connection import Connection, Receiver
+from mcplumb.transports.memory import memory_pair
+from mcplumb.types.tools import ToolAnnotations
+from mcplumb.wire.messages import Message, Request, RequestId
 from tests.client.peers import run, skip
 
 BROKE_OFF = RequestLost("The answer broke off.")
@@ -25,7 +25,7 @@ BROKE_OFF = RequestLost("The answer broke off.")
 class Fallible:
     """A connection on which the next requests of some methods fail, each with the error that is next for its method."""
 
-    def __init__(self, connection: Connection, failures: dict[str, list[McpipeError]]) -> None:
+    def __init__(self, connection: Connection, failures: dict[str, list[McplumbError]]) -> None:
         self._connection = connection
         self._failures = failures
         self._receiver: Receiver | None = None
@@ -49,7 +49,7 @@ class Fallible:
         else:
             self._connection.send(message, about)
 
-    def cut(self, method: str, error: McpipeError) -> None:
+    def cut(self, method: str, error: McplumbError) -> None:
         """The latest request of this method fails now, although it was sent."""
         assert self._receiver is not None
         self._receiver.failed(self.sent[method][-1], error)
@@ -70,7 +70,7 @@ def shop() -> Server:
 
 
 def visit(
-    failures: dict[str, list[McpipeError]],
+    failures: dict[str, list[McplumbError]],
     body: Callable[[Client], Awaitable[object]],
     ways: list[Fallible] | None = None,
     **options: Any,
@@ -124,7 +124,7 @@ def test_what_cannot_have_arrived_is_sent_once_more_and_no_oftener() -> None:
             await client.call_tool("buy")
         assert failures["tools/call"] == [closed]
 
-    failures: dict[str, list[McpipeError]] = {"tools/call": [closed]}
+    failures: dict[str, list[McplumbError]] = {"tools/call": [closed]}
     visit(failures, body)
 
 
@@ -152,7 +152,7 @@ def test_a_question_that_is_refused_without_a_word_means_legacy(status: int) -> 
 @pytest.mark.parametrize(
     "error", [HttpError(401, "Who are you?"), HttpError(403, "Not you."), BROKE_OFF, Closed("Gone.")]
 )
-def test_a_server_that_lets_nobody_in_is_not_asked_any_further(error: McpipeError) -> None:
+def test_a_server_that_lets_nobody_in_is_not_asked_any_further(error: McplumbError) -> None:
     async def body(client: Client) -> None:
         raise AssertionError
 
@@ -165,7 +165,7 @@ def test_a_server_that_refuses_both_questions_says_why() -> None:
     async def body(client: Client) -> None:
         raise AssertionError
 
-    failures: dict[str, list[McpipeError]] = {"server/discover": [HttpError(404, "HTTP 404.")]}
+    failures: dict[str, list[McplumbError]] = {"server/discover": [HttpError(404, "HTTP 404.")]}
     with pytest.raises(ConnectError, match=r"HTTP 405\."):
         visit({**failures, "initialize": [HttpError(405, "HTTP 405.")]}, body)
 
@@ -211,7 +211,7 @@ def test_a_subscription_whose_stream_breaks_off_is_opened_again(monkeypatch: pyt
                 assert isinstance(await anext(changes), Missed)
         assert len(ways[0].sent[LISTEN]) == 6
 
-    failures: dict[str, list[McpipeError]] = {}
+    failures: dict[str, list[McplumbError]] = {}
     assert len(visit(failures, body, ways)) == 1
 
 
@@ -259,7 +259,7 @@ def test_a_subscription_is_not_opened_again_if_that_is_not_wanted_or_the_server_
             with pytest.raises(HttpError, match="Not you"):
                 await anext(changes)
 
-    failures: dict[str, list[McpipeError]] = {}
+    failures: dict[str, list[McplumbError]] = {}
     visit(failures, refused, ways)
 
 

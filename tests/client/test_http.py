@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Client, ConnectError, Context, HttpError, RequestLost, Server, UsageError, connect
-from mcpipe.client.http import HttpLink
-from mcpipe.client.toolbox import Toolbox
-from mcpipe.limits import DEFAULT_LIMITS
-from mcpipe.protocol.listening import Change, Missed
-from mcpipe.protocol.restart import RestartPolicy
-from mcpipe.transports.addresses import HttpAddress
-from mcpipe.types.tools import Tool, ToolAnnotations
-from mcpipe.wire.messages import Request
+from mcplumb import Client, ConnectError, Context, HttpError, RequestLost, Server, UsageError, connect
+from mcplumb.client.http import HttpLink
+from mcplumb.client.toolbox import Toolbox
+from mcplumb.limits import DEFAULT_LIMITS
+from mcplumb.protocol.listening import Change, Missed
+from mcplumb.protocol.restart import RestartPolicy
+from mcplumb.transports.addresses import HttpAddress
+from mcplumb.types.tools import Tool, ToolAnnotations
+from mcplumb.wire.messages import Request
 from tests.transports.http_client.raw import LEGACY, MODERN, Asked, RawServer, Reply, event, note, run_clean
 
 #: Tried again at once, and as often as it takes.
@@ -68,15 +68,15 @@ def test_what_cannot_be_sent_is_refused_without_repeating_it(options: dict[str, 
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("mcpipe.transports.http_client")]:
+    for name in [name for name in sys.modules if name.startswith("mcplumb.transports.http_client")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(UsageError, match=r"pip install 'mcpipe\[http\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'mcplumb\[http\]'"):
         connect("http://127.0.0.1:1/mcp")
     monkeypatch.undo()
-    monkeypatch.delitem(sys.modules, "mcpipe.transports.http_client.pool", raising=False)
-    monkeypatch.setitem(sys.modules, "mcpipe.version", None)
-    with pytest.raises(ModuleNotFoundError, match=r"mcpipe.version"):
+    monkeypatch.delitem(sys.modules, "mcplumb.transports.http_client.pool", raising=False)
+    monkeypatch.setitem(sys.modules, "mcplumb.version", None)
+    with pytest.raises(ModuleNotFoundError, match=r"mcplumb.version"):
         link()
 
 
@@ -215,8 +215,8 @@ def test_a_call_that_is_given_up_is_cancelled_on_the_server(revision: str) -> No
 
 PROGRAM = """
 import sys
-from mcpipe import Server
-from mcpipe.types.tools import ToolAnnotations
+from mcplumb import Server
+from mcplumb.types.tools import ToolAnnotations
 
 server = Server("worker")
 

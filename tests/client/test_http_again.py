@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe import HttpError, RemoteError, RequestTimeout, connect
-from mcpipe.protocol.restart import RestartPolicy
-from mcpipe.wire.messages import HEADER_MISMATCH
+from mcplumb import HttpError, RemoteError, RequestTimeout, connect
+from mcplumb.protocol.restart import RestartPolicy
+from mcplumb.wire.messages import HEADER_MISMATCH
 from tests.client.peers import run, skip
 from tests.transports.ends import nothing_left
 from tests.transports.http_client.raw import LEGACY, MODERN, Asked, RawServer, Reply, Script, event, run_clean
@@ -238,7 +238,7 @@ def test_a_tool_that_cannot_be_used_is_left_out_and_told_of_once(caplog: pytest.
             await client.list_tools(meta={"x": 1})
             assert server.order.count("tools/list") == 2
 
-    with caplog.at_level(logging.DEBUG, "mcpipe.client"):
+    with caplog.at_level(logging.DEBUG, "mcplumb.client"):
         run_clean(main)
     said = [record for record in caplog.records if "is left out" in record.getMessage()]
     assert [record.levelno for record in said if "'wrong'" in record.getMessage()] == [logging.WARNING]

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from mcpipe.client.inputs import Elicitation, Inputs
-from mcpipe.errors import NotInRevision, ProtocolError, UsageError
-from mcpipe.revisions import LATEST, get_revision
-from mcpipe.types.capabilities import (
+from mcplumb.client.inputs import Elicitation, Inputs
+from mcplumb.errors import NotInRevision, ProtocolError, UsageError
+from mcplumb.revisions import LATEST, get_revision
+from mcplumb.types.capabilities import (
     ClientCapabilities,
     ElicitationCapability,
     RootsCapability,
     SamplingCapability,
 )
-from mcpipe.types.content import TextContent
-from mcpipe.types.elicitation import ElicitParams, ElicitResult
-from mcpipe.types.input import CreateMessageRequest, ElicitRequest, InputRequest, InputResponse, ListRootsRequest
-from mcpipe.types.roots import ListRootsResult, Root
-from mcpipe.types.sampling import CreateMessageParams, CreateMessageResult
+from mcplumb.types.content import TextContent
+from mcplumb.types.elicitation import ElicitParams, ElicitResult
+from mcplumb.types.input import CreateMessageRequest, ElicitRequest, InputRequest, InputResponse, ListRootsRequest
+from mcplumb.types.roots import ListRootsResult, Root
+from mcplumb.types.sampling import CreateMessageParams, CreateMessageResult
 from tests.client.peers import run
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}}

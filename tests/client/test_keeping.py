@@ -4,20 +4,20 @@ import asyncio
 
 import pytest
 
-from mcpipe.client.client import Client
-from mcpipe.client.connecting import Connecting, connect
-from mcpipe.client.eras import EraMemory
-from mcpipe.client.inputs import Inputs
-from mcpipe.client.keeping import Keeper
-from mcpipe.client.links import MemoryLink
-from mcpipe.client.settings import Settings
-from mcpipe.errors import Closed, ConnectError, UsageError
-from mcpipe.limits import DEFAULT_LIMITS
-from mcpipe.protocol.stopping import StopLadder
-from mcpipe.revisions import allowed_revisions
-from mcpipe.transports.connection import Connection
-from mcpipe.types.meta import LOG_LEVEL
-from mcpipe.wire.messages import METHOD_NOT_FOUND
+from mcplumb.client.client import Client
+from mcplumb.client.connecting import Connecting, connect
+from mcplumb.client.eras import EraMemory
+from mcplumb.client.inputs import Inputs
+from mcplumb.client.keeping import Keeper
+from mcplumb.client.links import MemoryLink
+from mcplumb.client.settings import Settings
+from mcplumb.errors import Closed, ConnectError, UsageError
+from mcplumb.limits import DEFAULT_LIMITS
+from mcplumb.protocol.stopping import StopLadder
+from mcplumb.revisions import allowed_revisions
+from mcplumb.transports.connection import Connection
+from mcplumb.types.meta import LOG_LEVEL
+from mcplumb.wire.messages import METHOD_NOT_FOUND
 from tests.client.peers import TEXT, Peer, modern, nothing, run, skip, talk, talk_legacy, turns, until
 from tests.client.restarting import PATIENT, RestartingLink, after_discovery, after_handshake, talk_through
 
@@ -282,7 +282,7 @@ def test_what_happens_to_the_connection_is_logged(caplog: pytest.LogCaptureFixtu
             skip(1)
 
     peer = Peer(after_discovery(first), after_discovery(nothing))
-    with caplog.at_level("INFO", logger="mcpipe.client"):
+    with caplog.at_level("INFO", logger="mcplumb.client"):
         talk_through(peer, body)
     first_time, lost, second_time, end = (record.getMessage() for record in caplog.records)
     assert first_time.startswith("Connected to ")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe.client.client import Client
-from mcpipe.errors import ProtocolError, RemoteError
-from mcpipe.types.meta import SUBSCRIPTION_ID
+from mcplumb.client.client import Client
+from mcplumb.errors import ProtocolError, RemoteError
+from mcplumb.types.meta import SUBSCRIPTION_ID
 from tests.client.peers import COMPLETE, Peer, legacy, modern, skip, talk, turns
 from tests.client.restarting import after_discovery, talk_through
 

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from mcpipe.client.client import Client
-from mcpipe.client.connecting import connect
-from mcpipe.client.links import MemoryLink
-from mcpipe.errors import Closed, RequestLost
-from mcpipe.limits import DEFAULT_LIMITS
-from mcpipe.protocol.stopping import StopLadder
-from mcpipe.transports.connection import Connection
+from mcplumb.client.client import Client
+from mcplumb.client.connecting import connect
+from mcplumb.client.links import MemoryLink
+from mcplumb.errors import Closed, RequestLost
+from mcplumb.limits import DEFAULT_LIMITS
+from mcplumb.protocol.stopping import StopLadder
+from mcplumb.transports.connection import Connection
 from tests.client.peers import Peer, modern, nothing, run, skip, talk, turns
 
 STOP = StopLadder()
@@ -66,7 +66,7 @@ def test_a_server_that_does_not_finish_is_stopped(cancels: int, caplog: pytest.L
 
     run(main())
     expected = ["The server does not stop, although its connection is closed."]
-    said = [record.getMessage() for record in caplog.records if record.name == "mcpipe.client"]
+    said = [record.getMessage() for record in caplog.records if record.name == "mcplumb.client"]
     assert said == (expected if cancels == 2 else [])
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mcpipe.client.client import Client
-from mcpipe.errors import Closed, RemoteError, RequestTimeout
-from mcpipe.protocol.listening import Change, Missed
-from mcpipe.protocol.restart import RestartPolicy
-from mcpipe.revisions import allowed_revisions
+from mcplumb.client.client import Client
+from mcplumb.errors import Closed, RemoteError, RequestTimeout
+from mcplumb.protocol.listening import Change, Missed
+from mcplumb.protocol.restart import RestartPolicy
+from mcplumb.revisions import allowed_revisions
 from tests.client.peers import Peer, Play, nothing, skip, turns, until
 from tests.client.restarting import after_discovery, after_handshake, talk_through
 

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.client.client import Client
-from mcpipe.client.connecting import connect
-from mcpipe.errors import ConnectError, ConnectTimeout, NoCommonRevision
-from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY
-from mcpipe.types.capabilities import ListCapability, ServerCapabilities
-from mcpipe.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from mcpipe.wire.messages import METHOD_NOT_FOUND, UNSUPPORTED_VERSION, Notification
+from mcplumb.client.client import Client
+from mcplumb.client.connecting import connect
+from mcplumb.errors import ConnectError, ConnectTimeout, NoCommonRevision
+from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY
+from mcplumb.types.capabilities import ListCapability, ServerCapabilities
+from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from mcplumb.wire.messages import METHOD_NOT_FOUND, UNSUPPORTED_VERSION, Notification
 from tests.client.peers import Peer, discovered, initialized, nothing, run, skip, talk, turns, until
 
 NAMES = [revision.name for revision in LEGACY]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe.client.client import Client
-from mcpipe.errors import Closed, RequestLost, RequestTimeout, ServerDown
-from mcpipe.protocol.restart import MAX_SENDS, RestartPolicy
+from mcplumb.client.client import Client
+from mcplumb.errors import Closed, RequestLost, RequestTimeout, ServerDown
+from mcplumb.protocol.restart import MAX_SENDS, RestartPolicy
 from tests.client.peers import COMPLETE, TEXT, Peer, Play, nothing, skip, turns, until
 from tests.client.restarting import PATIENT, after_discovery, after_handshake, talk_through
 
@@ -61,7 +61,7 @@ _OPENING = {"server/discover", "initialize"}
 
 
 def _revisions(*names: str) -> Any:
-    from mcpipe.revisions import allowed_revisions
+    from mcplumb.revisions import allowed_revisions
 
     return allowed_revisions(names)
 

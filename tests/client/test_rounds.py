@@ -5,14 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.client.client import Client
-from mcpipe.client.rounds import MAX_ROUNDS, read_result
-from mcpipe.errors import DecodeError, ProtocolError
-from mcpipe.revisions import LATEST, LATEST_LEGACY
-from mcpipe.types.capabilities import ClientCapabilities
-from mcpipe.types.input import InputRequiredResult
-from mcpipe.types.meta import CLIENT_CAPABILITIES
-from mcpipe.types.tools import CallToolResult, ListToolsResult
+from mcplumb.client.client import Client
+from mcplumb.client.rounds import MAX_ROUNDS, read_result
+from mcplumb.errors import DecodeError, ProtocolError
+from mcplumb.revisions import LATEST, LATEST_LEGACY
+from mcplumb.types.capabilities import ClientCapabilities
+from mcplumb.types.input import InputRequiredResult
+from mcplumb.types.meta import CLIENT_CAPABILITIES
+from mcplumb.types.tools import CallToolResult, ListToolsResult
 from tests.client.peers import TEXT, Peer, modern, talk
 
 ELICIT = {

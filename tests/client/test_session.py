@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.client.client import Client
-from mcpipe.errors import Closed, ProtocolError, RemoteError, RequestLost
-from mcpipe.limits import Limits
-from mcpipe.protocol.listening import Change
-from mcpipe.types.log import LogMessageParams
-from mcpipe.types.meta import LOG_LEVEL, TRACEPARENT
-from mcpipe.wire.messages import Error, ErrorDetail, Notification, Request
+from mcplumb.client.client import Client
+from mcplumb.errors import Closed, ProtocolError, RemoteError, RequestLost
+from mcplumb.limits import Limits
+from mcplumb.protocol.listening import Change
+from mcplumb.types.log import LogMessageParams
+from mcplumb.types.meta import LOG_LEVEL, TRACEPARENT
+from mcplumb.wire.messages import Error, ErrorDetail, Notification, Request
 from tests.client.peers import TEXT, Peer, modern, skip, talk, talk_in, talk_legacy, turns
 
 
@@ -96,9 +96,9 @@ def test_a_server_that_is_always_wrong_fills_no_log(caplog: pytest.LogCaptureFix
         await call(client)
         assert client.stats.violations == 100
 
-    with caplog.at_level(logging.DEBUG, "mcpipe.client"):
+    with caplog.at_level(logging.DEBUG, "mcplumb.client"):
         talk(modern(play), body)
-    levels = [record.levelno for record in caplog.records if record.name == "mcpipe.client"]
+    levels = [record.levelno for record in caplog.records if record.name == "mcplumb.client"]
     # The first and the last tell of the connection.
     assert levels[1:-1] == [logging.WARNING] * 20 + [logging.DEBUG] * 80
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mcpipe.client.inputs import Inputs
-from mcpipe.client.settings import ClientStats, Settings
-from mcpipe.errors import UsageError
-from mcpipe.transports.connection import Stats
+from mcplumb.client.inputs import Inputs
+from mcplumb.client.settings import ClientStats, Settings
+from mcplumb.errors import UsageError
+from mcplumb.transports.connection import Stats
 
 
 def test_the_defaults_bound_every_wait() -> None:

@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Client, Server, connect
-from mcpipe.client.sockets import SocketLink
-from mcpipe.errors import Closed, ConnectError, RequestLost, ServerDown
-from mcpipe.limits import DEFAULT_LIMITS
-from mcpipe.protocol.listening import Change, Missed
-from mcpipe.protocol.restart import RestartPolicy
-from mcpipe.transports.addresses import TcpAddress, UnixAddress
-from mcpipe.transports.listeners import Listener
-from mcpipe.types import CallToolResult, TextContent
+from mcplumb import Client, Server, connect
+from mcplumb.client.sockets import SocketLink
+from mcplumb.errors import Closed, ConnectError, RequestLost, ServerDown
+from mcplumb.limits import DEFAULT_LIMITS
+from mcplumb.protocol.listening import Change, Missed
+from mcplumb.protocol.restart import RestartPolicy
+from mcplumb.transports.addresses import TcpAddress, UnixAddress
+from mcplumb.transports.listeners import Listener
+from mcplumb.types import CallToolResult, TextContent
 from tests.client.peers import run, turns
 from tests.transports.ends import Recorder
 from tests.transports.socket_ends import CERTIFICATES, LOCAL, WAYS, echo, short_folder, tls_of_client, tls_of_server
@@ -35,9 +35,9 @@ PATIENT = RestartPolicy(first_wait=0.05, max_wait=0.2, jitter=0, breaker_after=1
 # A server that notes each call in a file, and does not come back from the first one of "stuck" and "once".
 SERVER = """
 import asyncio, sys
-from mcpipe import Server
-from mcpipe.types import ToolAnnotations
-from mcpipe.transports.tls import server_tls
+from mcplumb import Server
+from mcplumb.types import ToolAnnotations
+from mcplumb.transports.tls import server_tls
 
 address, notes, *certificate = sys.argv[1:]
 server = Server("remote")
@@ -298,11 +298,11 @@ def test_a_server_that_refuses_the_clients_certificate_says_so() -> None:
                 with pytest.raises(ConnectError, match=r"Reading failed: .*(CERTIFICATE_REQUIRED|UNKNOWN_CA|reset)"):
                     await connect(at, tls=tls_of_client(identity))
 
-    logging.getLogger("mcpipe.server").setLevel(logging.CRITICAL)
+    logging.getLogger("mcplumb.server").setLevel(logging.CRITICAL)
     try:
         run(main())
     finally:
-        logging.getLogger("mcpipe.server").setLevel(logging.NOTSET)
+        logging.getLogger("mcplumb.server").setLevel(logging.NOTSET)
 
 
 def test_a_port_with_tls_that_is_used_without() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.client.client import Client
-from mcpipe.errors import Closed, ProtocolError, RemoteError, RequestTimeout
-from mcpipe.protocol.listening import Change
-from mcpipe.types.meta import SUBSCRIPTION_ID
-from mcpipe.types.subscriptions import SubscriptionFilter
-from mcpipe.wire.messages import Notification
+from mcplumb.client.client import Client
+from mcplumb.errors import Closed, ProtocolError, RemoteError, RequestTimeout
+from mcplumb.protocol.listening import Change
+from mcplumb.types.meta import SUBSCRIPTION_ID
+from mcplumb.types.subscriptions import SubscriptionFilter
+from mcplumb.wire.messages import Notification
 from tests.client.peers import COMPLETE, Peer, modern, talk, talk_legacy, turns, until
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"

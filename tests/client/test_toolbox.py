@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe.client import toolbox
-from mcpipe.client.toolbox import Toolbox
-from mcpipe.types.tools import Tool
+from mcplumb.client import toolbox
+from mcplumb.client.toolbox import Toolbox
+from mcplumb.types.tools import Tool
 
 
 def test_it_knows_what_was_listed_last() -> None:

@@ -7,10 +7,10 @@ from contextvars import ContextVar
 
 import pytest
 
-from mcpipe.client.turns import Turns
-from mcpipe.transports.framed import HIGH_WATER
-from mcpipe.transports.memory import memory_pair
-from mcpipe.wire.messages import Notification
+from mcplumb.client.turns import Turns
+from mcplumb.transports.framed import HIGH_WATER
+from mcplumb.transports.memory import memory_pair
+from mcplumb.wire.messages import Notification
 from tests.client.peers import run, turns
 from tests.transports.ends import Recorder
 

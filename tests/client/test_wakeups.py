@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe.client.wakeups import give, give_now
+from mcplumb.client.wakeups import give, give_now
 from tests.client.peers import turns
 from tests.transports.ends import in_callback
 

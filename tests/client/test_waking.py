@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from mcpipe.client.calls import Calls
-from mcpipe.client.client import Client
-from mcpipe.errors import Closed, RequestLost
-from mcpipe.limits import DEFAULT_LIMITS
-from mcpipe.transports.connection import Connection
-from mcpipe.wire.messages import Error, Request, Result
+from mcplumb.client.calls import Calls
+from mcplumb.client.client import Client
+from mcplumb.errors import Closed, RequestLost
+from mcplumb.limits import DEFAULT_LIMITS
+from mcplumb.transports.connection import Connection
+from mcplumb.wire.messages import Error, Request, Result
 from tests.client.peers import TEXT, Peer, modern, talk, turns
 from tests.transports.ends import PAIRS, PATIENCE, Item, Maker, Recorder, nothing_left
 

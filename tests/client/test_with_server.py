@@ -11,15 +11,15 @@ from typing import Any, TypedDict
 import msgspec
 import pytest
 
-from mcpipe import Client, Context, Server, ToolError, connect
-from mcpipe.errors import ConnectError, NoCommonRevision, RemoteError, RequestTimeout
-from mcpipe.protocol.listening import Change
-from mcpipe.protocol.stopping import StopLadder
-from mcpipe.revisions import REVISIONS, get_revision
-from mcpipe.types.completion import PromptReference, ResourceTemplateReference
-from mcpipe.types.content import TextContent
-from mcpipe.types.sampling import CreateMessageParams
-from mcpipe.types.tools import CallToolResult
+from mcplumb import Client, Context, Server, ToolError, connect
+from mcplumb.errors import ConnectError, NoCommonRevision, RemoteError, RequestTimeout
+from mcplumb.protocol.listening import Change
+from mcplumb.protocol.stopping import StopLadder
+from mcplumb.revisions import REVISIONS, get_revision
+from mcplumb.types.completion import PromptReference, ResourceTemplateReference
+from mcplumb.types.content import TextContent
+from mcplumb.types.sampling import CreateMessageParams
+from mcplumb.types.tools import CallToolResult
 from tests.client.peers import run, turns
 
 pytestmark = pytest.mark.parametrize("name", [revision.name for revision in REVISIONS])

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import mcpipe
-from mcpipe import connect
-from mcpipe.config import ConfigError, ServerEntry, UnknownServer, discover_config, load_config
-from mcpipe.config.dialects import CLAUDE_DESKTOP, COMMON, GEMINI, VSCODE
-from mcpipe.config.places import Place
-from mcpipe.config.reading import read_entries
-from mcpipe.errors import UsageError
+import mcplumb
+from mcplumb import connect
+from mcplumb.config import ConfigError, ServerEntry, UnknownServer, discover_config, load_config
+from mcplumb.config.dialects import CLAUDE_DESKTOP, COMMON, GEMINI, VSCODE
+from mcplumb.config.places import Place
+from mcplumb.config.reading import read_entries
+from mcplumb.errors import UsageError
 from tests.config.writing import write
 from tests.repo.source import ROOT
 
@@ -86,7 +86,7 @@ def test_all_dialects_are_found(home: Path, project: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "platform", "linux")
     common = "mcpServers"
     documents: dict[Path, Any] = {
-        home / ".config/mcpipe/servers.json": {common: {"own": X}},
+        home / ".config/mcplumb/servers.json": {common: {"own": X}},
         project / ".mcp.json": {common: {"code": X}},
         project / ".vscode/mcp.json": '{"servers": {"vs": {"command": "x"},}, /* yes */}',
         project / ".cursor/mcp.json": {common: {"cursor": X}},
@@ -104,7 +104,7 @@ def test_all_dialects_are_found(home: Path, project: Path, monkeypatch: pytest.M
     config = discover_config()
     assert config.faults == []
     assert {name: (one.dialect.label, one.scope) for name, one in config.items()} == {
-        "own": ("mcpipe", "user"),
+        "own": ("mcplumb", "user"),
         "local": ("Claude Code", "user"),
         "code": ("Claude Code", "project"),
         "vs": ("VS Code", "project"),
@@ -129,9 +129,9 @@ def test_the_first_has_the_name(home: Path, project: Path) -> None:
     write(home / ".cursor/mcp.json", {"mcpServers": {"a": X, "b": X, "bad": X}})
     write(home / ".gemini/settings.json", {"mcpServers": {"a": {}}})
     write(project / ".mcp.json", {"mcpServers": {"a": X, "b": X, "bad": {}}})
-    write(home / ".config/mcpipe/servers.json", {"mcpServers": {"a": X}})
+    write(home / ".config/mcplumb/servers.json", {"mcpServers": {"a": X}})
     config = discover_config()
-    assert [config[name].dialect.label for name in "ab"] == ["mcpipe", "Claude Code"]
+    assert [config[name].dialect.label for name in "ab"] == ["mcplumb", "Claude Code"]
     assert [(one.name, one.dialect.label) for one in config.hidden] == [
         ("a", "Claude Code"),
         ("a", "Cursor"),
@@ -209,7 +209,7 @@ def test_whatever_is_in_a_file_is_used_or_told(servers: Any, inputs: Any) -> Non
 def test_a_client_takes_an_entry(project: Path) -> None:
     shutil.copy(ROOT / "examples" / "weather.py", project)
     servers = {"weather": {"command": sys.executable, "args": ["weather.py"], "env": {"A": "1"}}}
-    config = mcpipe.load_config(write(project / ".mcp.json", {"mcpServers": servers}))
+    config = mcplumb.load_config(write(project / ".mcp.json", {"mcpServers": servers}))
 
     async def main() -> str:
         async with connect(config["weather"]) as client:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe.config.dialects import (
+from mcplumb.config.dialects import (
     CLAUDE_CODE,
     CLAUDE_DESKTOP,
     COMMON,
@@ -20,7 +20,7 @@ from mcpipe.config.dialects import (
     project_folder,
     server_tables,
 )
-from mcpipe.config.errors import ConfigError
+from mcplumb.config.errors import ConfigError
 
 
 @pytest.mark.parametrize(

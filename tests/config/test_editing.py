@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mcpipe.config import ConfigError, UnknownServer, discover_config
-from mcpipe.config.editing import add_server, remove_server
-from mcpipe.config.places import own_file
-from mcpipe.errors import UsageError
+from mcplumb.config import ConfigError, UnknownServer, discover_config
+from mcplumb.config.editing import add_server, remove_server
+from mcplumb.config.places import own_file
+from mcplumb.errors import UsageError
 from tests.config.writing import write
 
 X = {"command": "x", "args": ["a"]}
@@ -49,7 +49,7 @@ def test_a_name_that_is_taken_is_replaced_on_demand_only() -> None:
     assert list(discover_config()) == ["it", "other"]
 
 
-def test_what_mcpipe_does_not_know_stays_to_the_digit() -> None:
+def test_what_mcplumb_does_not_know_stays_to_the_digit() -> None:
     file = write(Path(own_file()), ODD)
     add_server("new", X)
     remove_server("new")
@@ -114,7 +114,7 @@ def test_servers_that_are_wrong(raw: dict[str, Any]) -> None:
 def test_a_server_that_is_not_there() -> None:
     add_server("it", X)
     with pytest.raises(
-        UnknownServer, match=r"There is no server 'other' in ~/.config/mcpipe/servers.json\. There are: it\."
+        UnknownServer, match=r"There is no server 'other' in ~/.config/mcplumb/servers.json\. There are: it\."
     ):
         remove_server("other")
 

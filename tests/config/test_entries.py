@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe import connect
-from mcpipe.config import ConfigError, Input, NotTrusted, ServerEntry, discover_config
-from mcpipe.config.trust import remember
+from mcplumb import connect
+from mcplumb.config import ConfigError, Input, NotTrusted, ServerEntry, discover_config
+from mcplumb.config.trust import remember
 from tests.config.writing import entry, write
 
 COMMAND = {"command": "x", "args": ["a"]}
@@ -84,11 +84,11 @@ def test_gemini_has_names_without_braces(project: Path, monkeypatch: pytest.Monk
         ),
         (
             {"command": "x", "env": {"A": "${config:b}"}},
-            ", key 'env.A': mcpipe does not know what ${config:b} means. To have it as it is, write $${config:b}.",
+            ", key 'env.A': mcplumb does not know what ${config:b} means. To have it as it is, write $${config:b}.",
         ),
         (
             {"command": "x", "env": {"A": "${input:my-key}"}},
-            ": it needs the input 'my-key'. Use it in a terminal, where you are asked, or set MCPIPE_INPUT_MY_KEY.",
+            ": it needs the input 'my-key'. Use it in a terminal, where you are asked, or set MCPLUMB_INPUT_MY_KEY.",
         ),
         ({"command": "x", "envFile": "gone.env"}, ", key 'envFile': there is no file {project}/gone.env."),
         ({"url": "x"}, ", key 'url': it is no address: it must begin with http:// or https://."),
@@ -113,7 +113,7 @@ def test_what_cannot_be_used_is_told(project: Path, raw: Any, said: str) -> None
 
 
 def test_vs_code_means_http_by_a_unix_address(project: Path) -> None:
-    with pytest.raises(ConfigError, match="mcpipe does not speak HTTP over Unix sockets"):
+    with pytest.raises(ConfigError, match="mcplumb does not speak HTTP over Unix sockets"):
         entry(project, {"url": "unix:///x"}, file=".vscode/mcp.json").connect_arguments()
 
 
@@ -137,7 +137,7 @@ def test_inputs_are_answered_or_in_the_environment(project: Path, monkeypatch: p
     one = entry(project, raw, inputs=[{"id": "my-key", "description": "The key"}])
     with pytest.raises(ConfigError, match=r"it needs the input 'my-key' \(The key\)"):
         one.usable()
-    monkeypatch.setenv("MCPIPE_INPUT_MY_KEY", "1")
+    monkeypatch.setenv("MCPLUMB_INPUT_MY_KEY", "1")
     answered = one.answered({"b": "2"})
     assert answered.usable().env == {"A": "1", "B": "2"}
     assert answered.questions() == []
@@ -157,8 +157,8 @@ def test_a_projects_server_needs_consent(project: Path) -> None:
         one.connect_arguments()
     assert str(caught.value) == (
         f"In {project}/.mcp.json, server 'it': a project's file wants to start a command, and you have not agreed to "
-        "that. Use it once in a terminal, where you are asked: mcpipe probe -s it. Or allow it with --yes, or name the "
-        "file: --config on the command line, load_config(path) in Python."
+        "that. Use it once in a terminal, where you are asked: mcplumb probe -s it. Or allow it with --yes, or name "
+        "the file: --config on the command line, load_config(path) in Python."
     )
     with pytest.raises(NotTrusted, match="wants to use an address"):
         found(project, {"url": "http://x"}).connect_arguments()
@@ -212,7 +212,7 @@ def test_a_file_with_variables_that_changes_at_the_last_moment(project: Path, mo
 
 def test_what_to_type_is_quoted(project: Path) -> None:
     write(project / ".mcp.json", {"mcpServers": {"a; rm x": COMMAND}})
-    with pytest.raises(NotTrusted, match="mcpipe probe -s 'a; rm x'"):
+    with pytest.raises(NotTrusted, match="mcplumb probe -s 'a; rm x'"):
         discover_config()["a; rm x"].connect_arguments()
 
 

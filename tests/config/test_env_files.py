@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe.config.env_files import read_variables
-from mcpipe.config.errors import ConfigError
+from mcplumb.config.env_files import read_variables
+from mcplumb.config.errors import ConfigError
 
 
 @pytest.mark.parametrize(

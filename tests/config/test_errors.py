@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from mcpipe.config.errors import ConfigError, NotTrusted, UnknownServer
-from mcpipe.errors import UsageError
+from mcplumb.config.errors import ConfigError, NotTrusted, UnknownServer
+from mcplumb.errors import UsageError
 
 
 def test_a_fault_names_file_server_and_key() -> None:
@@ -23,7 +23,7 @@ def test_a_fault_names_file_server_and_key() -> None:
 def test_a_name_that_is_not_there() -> None:
     assert str(UnknownServer("wether", ["docs", "weather"])).endswith("The name that is most like it is 'weather'.")
     assert str(UnknownServer("x", ["docs", "weather"])).endswith("There are: docs, weather.")
-    assert str(UnknownServer("x", [])).endswith("add one with 'mcpipe add NAME -- COMMAND'.")
+    assert str(UnknownServer("x", [])).endswith("add one with 'mcplumb add NAME -- COMMAND'.")
     fault = ConfigError("it is wrong.", file="/f")
     assert str(UnknownServer("x", [], [fault])).endswith("It may be in a file that was not read. In /f: it is wrong.")
     with pytest.raises(KeyError):

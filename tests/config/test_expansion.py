@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpipe.config.expansion import Expander, UnknownVariable
+from mcplumb.config.expansion import Expander, UnknownVariable
 
 ENVIRON = {"A": "1", "LONG_name2": "two", "EMPTY": "", "ODD": "${A}"}
 

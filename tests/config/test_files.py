@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.config import files
-from mcpipe.config.errors import ConfigError
-from mcpipe.config.files import locked, read_file, replace_file
+from mcplumb.config import files
+from mcplumb.config.errors import ConfigError
+from mcplumb.config.files import locked, read_file, replace_file
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:

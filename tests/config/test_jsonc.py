@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpipe.config.errors import ConfigError
-from mcpipe.config.jsonc import decode_json, decode_strictly
+from mcplumb.config.errors import ConfigError
+from mcplumb.config.jsonc import decode_json, decode_strictly
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe.config.masking import looks_secret, shown_arguments, shown_url, shown_values
+from mcplumb.config.masking import looks_secret, shown_arguments, shown_url, shown_values
 
 KEY = "aB3dE5gH7jK9mN1pQ3sT"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.config.places import own_file, places, shortened, trust_file
+from mcplumb.config.places import own_file, places, shortened, trust_file
 
 
 def project_of(folder: Path) -> Path:
@@ -15,16 +15,16 @@ def project_of(folder: Path) -> Path:
 
 
 def test_our_own_files_follow_the_xdg_rules(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert own_file() == f"{home}/.config/mcpipe/servers.json"
-    assert trust_file() == f"{home}/.local/state/mcpipe/trusted.json"
+    assert own_file() == f"{home}/.config/mcplumb/servers.json"
+    assert trust_file() == f"{home}/.local/state/mcplumb/trusted.json"
     monkeypatch.setenv("XDG_CONFIG_HOME", "/c")
     monkeypatch.setenv("XDG_STATE_HOME", "/s")
-    assert own_file() == "/c/mcpipe/servers.json"
-    assert trust_file() == "/s/mcpipe/trusted.json"
+    assert own_file() == "/c/mcplumb/servers.json"
+    assert trust_file() == "/s/mcplumb/trusted.json"
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("XDG_STATE_HOME", "")
-    assert own_file() == f"{home}/.config/mcpipe/servers.json"
-    assert trust_file() == f"{home}/.local/state/mcpipe/trusted.json"
+    assert own_file() == f"{home}/.config/mcplumb/servers.json"
+    assert trust_file() == f"{home}/.local/state/mcplumb/trusted.json"
 
 
 def test_paths_are_shown_as_people_write_them(home: Path) -> None:
@@ -38,7 +38,7 @@ def test_all_places_in_their_order(home: Path, project: Path, monkeypatch: pytes
     (project / ".git").mkdir()
     found = [(place.path, place.dialect.label, place.scope) for place in places(str(project))]
     assert found == [
-        (f"{home}/.config/mcpipe/servers.json", "mcpipe", "user"),
+        (f"{home}/.config/mcplumb/servers.json", "mcplumb", "user"),
         (f"{home}/.claude.json", "Claude Code", "user"),
         (f"{project}/.mcp.json", "Claude Code", "project"),
         (f"{project}/.vscode/mcp.json", "VS Code", "project"),

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mcpipe.config.dialects import COMMON
-from mcpipe.config.entries import Input, ServerEntry
-from mcpipe.config.errors import ConfigError
-from mcpipe.config.places import Place
-from mcpipe.config.reading import read_entries
+from mcplumb.config.dialects import COMMON
+from mcplumb.config.entries import Input, ServerEntry
+from mcplumb.config.errors import ConfigError
+from mcplumb.config.places import Place
+from mcplumb.config.reading import read_entries
 
 PLACE = Place("/p/f.json", COMMON, "named", "/p")
 
@@ -89,7 +89,10 @@ def test_everything_else() -> None:
             {"command": "x", "url": "y"},
             ': it has a command and a url: say which counts, with "type": "stdio" or "http".',
         ),
-        ({"type": "ws", "url": "y"}, ", key 'type': mcpipe does not know the type 'ws': it knows stdio, http and sse."),
+        (
+            {"type": "ws", "url": "y"},
+            ", key 'type': mcplumb does not know the type 'ws': it knows stdio, http and sse.",
+        ),
         ({"transport": {"type": "http"}, "url": "y"}, ", key 'transport': it must be a string, and not an object."),
         ({"type": "stdio", "url": "y"}, ': a server of the type stdio needs a "command" that starts it.'),
         ({"type": "sse", "command": "y"}, ': a server of the type sse needs the "url" where it is.'),

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mcpipe.config import trust
-from mcpipe.config.errors import ConfigError
-from mcpipe.config.places import trust_file
-from mcpipe.config.trust import is_trusted, remember
+from mcplumb.config import trust
+from mcplumb.config.errors import ConfigError
+from mcplumb.config.places import trust_file
+from mcplumb.config.trust import is_trusted, remember
 
 
 def test_an_agreement_is_remembered(home: Path) -> None:
@@ -21,7 +21,7 @@ def test_an_agreement_is_remembered(home: Path) -> None:
     assert is_trusted("d1")
     assert is_trusted("d2")
     assert not is_trusted("d3")
-    file = home / ".local" / "state" / "mcpipe" / "trusted.json"
+    file = home / ".local" / "state" / "mcplumb" / "trusted.json"
     assert trust_file() == str(file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert msgspec.json.decode(file.read_bytes())["trusted"]["d1"] == {"name": "it", "file": "/p/.mcp.json"}

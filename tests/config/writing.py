@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mcpipe.config import ServerEntry, load_config
+from mcplumb.config import ServerEntry, load_config
 
 
 def write(path: Path, document: Any) -> Path:

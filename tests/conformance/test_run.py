@@ -179,9 +179,9 @@ def test_everything_that_npm_installs_is_pinned() -> None:
 def test_the_programs_use_the_public_interface_only(program: str) -> None:
     tree = ast.parse((HERE / program).read_text())
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {module for module in modules if module is not None and module.startswith("mcpipe")} <= {
-        "mcpipe",
-        "mcpipe.client",
+    assert {module for module in modules if module is not None and module.startswith("mcplumb")} <= {
+        "mcplumb",
+        "mcplumb.client",
     }
 
 

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from mcpipe import Client, RemoteError, connect
-from mcpipe.client import Change, Elicitation
-from mcpipe.types import CallToolResult, EmbeddedResource, ImageContent, TextContent
+from mcplumb import Client, RemoteError, connect
+from mcplumb.client import Change, Elicitation
+from mcplumb.types import CallToolResult, EmbeddedResource, ImageContent, TextContent
 from tests.conformance.conftest import WAYS
 from tests.conformance.ways import LEGACY, MODERN, SERVER
 

@@ -96,10 +96,10 @@ TABLE: dict[str, dict[str, float | tuple[float, ...]]] = {
     "idle connection": {"bytes": (8052, 7917, 7908)},
     "idle HTTP session": {"bytes": (10745, 10577, 10586)},
     # What is loaded, beyond what a Python that does nothing has loaded.
-    "import mcpipe": {"modules": (31, 31, 19), "our modules": (3, 3, 3)},
+    "import mcplumb": {"modules": (31, 31, 19), "our modules": (3, 3, 3)},
     "server at its first answer": {"modules": (230, 231, 229), "our modules": (94, 94, 94)},
     "client at its first result": {"modules": (231, 233, 229), "our modules": (87, 87, 87)},
-    "mcpipe --help": {"modules": (36, 36, 25), "our modules": (7, 7, 7)},
+    "mcplumb --help": {"modules": (36, 36, 25), "our modules": (7, 7, 7)},
 }
 
 

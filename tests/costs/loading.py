@@ -13,7 +13,7 @@ from tests.costs.messages import call
 
 __all__ = ["LOADED", "figures_of", "loaded"]
 
-_HELP = "from mcpipe.cli.main import main; sys.argv = ['mcpipe', '--help']; main()"
+_HELP = "from mcplumb.cli.main import main; sys.argv = ['mcplumb', '--help']; main()"
 
 
 def loaded(code: str) -> set[str]:
@@ -35,14 +35,14 @@ def _by_a_client() -> set[str]:
 
 #: What loads them, by its name in the table.
 LOADED: Mapping[str, Callable[[], set[str]]] = {
-    "import mcpipe": lambda: loaded("import mcpipe"),
+    "import mcplumb": lambda: loaded("import mcplumb"),
     "server at its first answer": _by_a_server,
     "client at its first result": _by_a_client,
-    "mcpipe --help": lambda: loaded(_HELP),
+    "mcplumb --help": lambda: loaded(_HELP),
 }
 
 
 def figures_of(names: set[str]) -> Figures:
     """How many there are, and how many of the package."""
     names = names - loaded("pass")
-    return {"modules": len(names), "our modules": sum(name.partition(".")[0] == "mcpipe" for name in names)}
+    return {"modules": len(names), "our modules": sum(name.partition(".")[0] == "mcplumb" for name in names)}

@@ -18,16 +18,18 @@ NEEDLESS = {
     "aiohttp", "attr", "click", "httptools", "jsonschema_rs", "pydantic", "rich", "starlette", "uvicorn", "uvloop",
 }  # fmt: skip
 OTHERS = {
-    "import mcpipe": ("mcpipe.client", "mcpipe.server", "mcpipe.transports", "mcpipe.cli"),
+    "import mcplumb": ("mcplumb.client", "mcplumb.server", "mcplumb.transports", "mcplumb.cli"),
     "server at its first answer": (
-        "mcpipe.client", "mcpipe.cli.", "mcpipe.config", "mcpipe.sync", "mcpipe.testing", "mcpipe.protocol.sealing",
-        "mcpipe.transports.child", "mcpipe.transports.http", "mcpipe.transports.sockets", "mcpipe.transports.tls",
+        "mcplumb.client", "mcplumb.cli.", "mcplumb.config", "mcplumb.sync", "mcplumb.testing",
+        "mcplumb.protocol.sealing",
+        "mcplumb.transports.child", "mcplumb.transports.http", "mcplumb.transports.sockets", "mcplumb.transports.tls",
     ),
     "client at its first result": (
-        "mcpipe.server", "mcpipe.cli.", "mcpipe.config", "mcpipe.sync", "mcpipe.testing", "mcpipe.protocol.sealing",
-        "mcpipe.transports.stdio", "mcpipe.transports.http", "mcpipe.transports.sockets", "mcpipe.transports.tls",
+        "mcplumb.server", "mcplumb.cli.", "mcplumb.config", "mcplumb.sync", "mcplumb.testing",
+        "mcplumb.protocol.sealing",
+        "mcplumb.transports.stdio", "mcplumb.transports.http", "mcplumb.transports.sockets", "mcplumb.transports.tls",
     ),
-    "mcpipe --help": ("mcpipe.client", "mcpipe.server", "mcpipe.transports", "mcpipe.cli.app"),
+    "mcplumb --help": ("mcplumb.client", "mcplumb.server", "mcplumb.transports", "mcplumb.cli.app"),
 }  # fmt: skip
 
 

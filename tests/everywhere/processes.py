@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Client, connect
-from mcpipe.client import Connecting
+from mcplumb import Client, connect
+from mcplumb.client import Connecting
 from tests.everywhere.ways import LEGACY, MODERN, OLDEST
 from tests.repo.source import ROOT
 

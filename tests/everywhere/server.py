@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from mcpipe import Context, Image, RequestError, Server, ToolError
+from mcplumb import Context, Image, RequestError, Server, ToolError
 
 __all__ = ["make_server"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Client
-from mcpipe.client import Elicitation
-from mcpipe.errors import RemoteError
-from mcpipe.types import CreateMessageParams, TextContent
+from mcplumb import Client
+from mcplumb.client import Elicitation
+from mcplumb.errors import RemoteError
+from mcplumb.types import CreateMessageParams, TextContent
 from tests.everywhere.ways import everywhere, meet
 from tests.everywhere.words import text
 

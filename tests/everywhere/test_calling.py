@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Client
-from mcpipe.errors import RemoteError, RequestTimeout
-from mcpipe.types import ImageContent, TextContent
+from mcplumb import Client
+from mcplumb.errors import RemoteError, RequestTimeout
+from mcplumb.types import ImageContent, TextContent
 from tests.everywhere.ways import everywhere, meet
 from tests.everywhere.words import structured, text
 

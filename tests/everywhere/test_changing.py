@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe import Client
-from mcpipe.client import Change
+from mcplumb import Client
+from mcplumb.client import Change
 from tests.everywhere.ways import everywhere, meet
 from tests.everywhere.words import text
 

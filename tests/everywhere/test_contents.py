@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe import Client
-from mcpipe.errors import RemoteError
-from mcpipe.types import PromptReference, ResourceTemplateReference, TextContent
+from mcplumb import Client
+from mcplumb.errors import RemoteError
+from mcplumb.types import PromptReference, ResourceTemplateReference, TextContent
 from tests.everywhere.ways import everywhere, meet
 
 pytestmark = everywhere

@@ -8,9 +8,9 @@ from queue import SimpleQueue
 
 import pytest
 
-from mcpipe.client import Change, Missed
-from mcpipe.errors import RequestLost
-from mcpipe.sync import connect
+from mcplumb.client import Change, Missed
+from mcplumb.errors import RequestLost
+from mcplumb.sync import connect
 from tests.everywhere.processes import Process, everywhere, running
 from tests.everywhere.ways import PATIENCE, run
 from tests.everywhere.words import text

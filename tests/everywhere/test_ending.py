@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pytest
 
-from mcpipe import Client
-from mcpipe.client import Change, Missed
-from mcpipe.errors import Closed, RemoteError, RequestCancelled, RequestLost
+from mcplumb import Client
+from mcplumb.client import Change, Missed
+from mcplumb.errors import Closed, RemoteError, RequestCancelled, RequestLost
 from tests.everywhere.ways import WAYS, everywhere, meet, run
 from tests.everywhere.words import text
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe import Client
-from mcpipe.errors import RemoteError
-from mcpipe.types import Implementation
+from mcplumb import Client
+from mcplumb.errors import RemoteError
+from mcplumb.types import Implementation
 from tests.everywhere.ways import MODERN, everywhere, meet
 from tests.everywhere.words import structured, text
 

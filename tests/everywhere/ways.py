@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeAlias
 
 import pytest
 
-from mcpipe import Client, connect
-from mcpipe.client import Connecting
+from mcplumb import Client, connect
+from mcplumb.client import Connecting
 from tests.everywhere.server import make_server
 from tests.repo.source import ROOT
 from tests.transports.socket_ends import tls_of_client, tls_of_server

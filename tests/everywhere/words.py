@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from mcpipe.types import CallToolResult, TextContent
+from mcplumb.types import CallToolResult, TextContent
 
 
 def text(result: CallToolResult) -> str:

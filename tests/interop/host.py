@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from mcpipe import connect
+from mcplumb import connect
 
 
 async def main() -> None:

@@ -9,11 +9,11 @@ import asyncio
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from mcpipe import Client, RemoteError
-from mcpipe.client.inputs import Elicitation
-from mcpipe.types.content import TextContent
-from mcpipe.types.log import LogMessageParams
-from mcpipe.types.prompts import GetPromptResult
+from mcplumb import Client, RemoteError
+from mcplumb.client.inputs import Elicitation
+from mcplumb.types.content import TextContent
+from mcplumb.types.log import LogMessageParams
+from mcplumb.types.prompts import GetPromptResult
 from tests.interop.environments import (
     FASTMCP_3,
     FASTMCP_4,

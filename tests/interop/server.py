@@ -6,7 +6,7 @@ import asyncio
 import sys
 from dataclasses import dataclass
 
-from mcpipe import Context, Server, ToolError
+from mcplumb import Context, Server, ToolError
 
 server = Server("interop", version="1.0.0", instructions="A small inn, for trying clients.")
 

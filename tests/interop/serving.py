@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from mcpipe import Client, connect
+from mcplumb import Client, connect
 from tests.interop.visiting import MARK, VISIT_SECONDS, processes_with
 
 #: What a server says when it can be connected to.

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe import RequestLost, ServerExited, connect
-from mcpipe.protocol.listening import Change, Missed
-from mcpipe.sync import connect as connect_in_sync
+from mcplumb import RequestLost, ServerExited, connect
+from mcplumb.protocol.listening import Change, Missed
+from mcplumb.sync import connect as connect_in_sync
 from tests.interop.environments import PYTHON_V2, TYPESCRIPT_V1, UV, Environment
 from tests.interop.visiting import MARK, POLITE, pid_of, processes_with, said, visiting
 

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from mcpipe import Client, RemoteError, RequestTimeout
-from mcpipe.client.inputs import Elicitation
-from mcpipe.protocol.listening import Change
-from mcpipe.types.content import EmbeddedResource, ImageContent, ResourceLink, TextContent
-from mcpipe.types.log import LogMessageParams
-from mcpipe.types.sampling import CreateMessageParams
+from mcplumb import Client, RemoteError, RequestTimeout
+from mcplumb.client.inputs import Elicitation
+from mcplumb.protocol.listening import Change
+from mcplumb.types.content import EmbeddedResource, ImageContent, ResourceLink, TextContent
+from mcplumb.types.log import LogMessageParams
+from mcplumb.types.sampling import CreateMessageParams
 from tests.interop.environments import TYPESCRIPT_V1
 from tests.interop.serving import calling, serving
 from tests.interop.visiting import IMPATIENT, LEGACY, complain_not, read, said, visiting

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mcpipe import Client, RequestCancelled
+from mcplumb import Client, RequestCancelled
 from tests.interop.environments import FASTMCP_3, PYTHON_V2, TYPESCRIPT_V1, TYPESCRIPT_V2, UV
 from tests.interop.visiting import IMPATIENT, LEGACY, MODERN, pid_of, read, said, visiting
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mcpipe import Client, Context, RemoteError, Server, connect
-from mcpipe.types import TextContent
+from mcplumb import Client, Context, RemoteError, Server, connect
+from mcplumb.types import TextContent
 from tests.interop.environments import FASTMCP_4, PYTHON_V1, PYTHON_V2, ROOT, Environment
 from tools.doc_examples import PYTHON
 

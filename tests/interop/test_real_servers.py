@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe import Client, RemoteError
-from mcpipe.protocol.listening import Change
+from mcplumb import Client, RemoteError
+from mcplumb.protocol.listening import Change
 from tests.interop.environments import PYTHON_V2, TYPESCRIPT_V1, run
 from tests.interop.visiting import LEGACY, MODERN, complain_not, read, said, visiting
 

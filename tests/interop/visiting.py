@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from mcpipe import Client, connect
-from mcpipe.protocol.stopping import StopLadder
-from mcpipe.types.content import TextContent
-from mcpipe.types.tools import CallToolResult
+from mcplumb import Client, connect
+from mcplumb.protocol.stopping import StopLadder
+from mcplumb.types.content import TextContent
+from mcplumb.types.tools import CallToolResult
 from tests.interop.environments import run
 
 LEGACY = "2025-11-25"

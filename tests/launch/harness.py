@@ -18,14 +18,14 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from mcpipe.protocol.era import EraWaits
-from mcpipe.protocol.restart import RestartPolicy
-from mcpipe.protocol.stopping import StopLadder
-from mcpipe.types import CallToolResult
+from mcplumb.protocol.era import EraWaits
+from mcplumb.protocol.restart import RestartPolicy
+from mcplumb.protocol.stopping import StopLadder
+from mcplumb.types import CallToolResult
 from tests.launch.remains import living
 
 if TYPE_CHECKING:
-    from mcpipe import Client
+    from mcplumb import Client
 
 T = TypeVar("T")
 Message: TypeAlias = dict[str, Any]

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from mcpipe import Client, ConnectError, RequestLost, connect
+from mcplumb import Client, ConnectError, RequestLost, connect
 from tests.launch.harness import HASTY_STOP, HASTY_WAITS, PATIENT_STOP
 
 

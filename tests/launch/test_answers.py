@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe import ProtocolError, connect
-from mcpipe.client import Client, Missed
+from mcplumb import ProtocolError, connect
+from mcplumb.client import Client, Missed
 from tests.launch.harness import EAGER, ERAS, HASTY_WAITS, LEGACY, Message, Stage, run, say, until
 
 BOTH = pytest.mark.parametrize("revision", ERAS)

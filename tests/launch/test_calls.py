@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe import ProtocolError, RemoteError, RequestCancelled, RequestTimeout, connect
-from mcpipe.client import Elicitation
+from mcplumb import ProtocolError, RemoteError, RequestCancelled, RequestTimeout, connect
+from mcplumb.client import Elicitation
 from tests.launch.harness import ERAS, HASTY_WAITS, LEGACY, MODERN, Message, Stage, run, say, until
 
 CANCELLED = "notifications/cancelled"

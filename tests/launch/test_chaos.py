@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Client, McpipeError, RemoteError, RequestLost, RequestTimeout, connect
-from mcpipe.client import Missed
-from mcpipe.client.process import ServerProcess
-from mcpipe.types import CallToolResult
+from mcplumb import Client, McplumbError, RemoteError, RequestLost, RequestTimeout, connect
+from mcplumb.client import Missed
+from mcplumb.client.process import ServerProcess
+from mcplumb.types import CallToolResult
 from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, Stage, run, say, until
 from tests.launch.remains import memory
 
@@ -130,7 +130,7 @@ def test_a_random_walk_through_everything(stage: Stage, revision: str, seed: int
             await asyncio.sleep(0)
             closing[0].cancel()
         for outcome in await asyncio.gather(*open_ones, *closing, return_exceptions=True):
-            assert outcome is None or isinstance(outcome, CallToolResult | McpipeError | asyncio.CancelledError), (
+            assert outcome is None or isinstance(outcome, CallToolResult | McplumbError | asyncio.CancelledError), (
                 outcome
             )
         await client.close()
@@ -188,7 +188,7 @@ def test_a_menagerie_leaves_nothing(stage: Stage, seed: int) -> None:
         for task in chance.sample(visits, len(visits) // 4):
             task.cancel()
         for outcome in await asyncio.gather(*visits, return_exceptions=True):
-            assert isinstance(outcome, McpipeError | TimeoutError | asyncio.CancelledError), outcome
+            assert isinstance(outcome, McplumbError | TimeoutError | asyncio.CancelledError), outcome
         await stage.nothing_lives()  # a visitor that was cancelled while it left does not wait for the end of that
 
     run(main(), debug=True)

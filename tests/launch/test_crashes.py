@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Closed, McpipeError, RequestLost, ServerExited, connect
+from mcplumb import Closed, McplumbError, RequestLost, ServerExited, connect
 from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, MODERN, Message, Stage, run, say, until
 
 BOTH = pytest.mark.parametrize("revision", ERAS)
@@ -182,7 +182,7 @@ def test_an_exit_while_a_large_message_is_written(stage: Stage) -> None:
             await asyncio.sleep(0)
             os.kill(client.process.pid, signal.SIGKILL)
             for call in calls:
-                with pytest.raises(McpipeError, match="SIGKILL"):
+                with pytest.raises(McplumbError, match="SIGKILL"):
                     await call
 
     run(main())

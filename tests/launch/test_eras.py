@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe import ConnectError, McpipeError, NoCommonRevision, ServerExited, connect
-from mcpipe.protocol.era import EraWaits
+from mcplumb import ConnectError, McplumbError, NoCommonRevision, ServerExited, connect
+from mcplumb.protocol.era import EraWaits
 from tests.launch.harness import EAGER, HASTY_STOP, HASTY_WAITS, LEGACY, MODERN, Message, Stage, run, say, until
 
 PROBE, INITIALIZE = "server/discover", "initialize"
@@ -26,8 +26,8 @@ async def meet(command: list[str], **options: Any) -> str:
         return str(client.revision)
 
 
-async def failure(command: list[str], **options: Any) -> McpipeError:
-    with pytest.raises(McpipeError) as caught:
+async def failure(command: list[str], **options: Any) -> McplumbError:
+    with pytest.raises(McplumbError) as caught:
         await meet(command, **options)
     return caught.value
 
@@ -275,7 +275,7 @@ def test_a_server_that_comes_back_in_another_era(stage: Stage, before: str, afte
         command = stage.command("eras", each=[{"revisions": [before]}, {"revisions": [after]}])
         async with connect(command, waits=HASTY_WAITS, restart=EAGER) as client:
             assert str(client.revision) == before
-            with pytest.raises(McpipeError):
+            with pytest.raises(McplumbError):
                 await client.call_tool("crash")
             assert await say(client, "echo", text="again") == "again"
             assert str(client.revision) == after

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe import McpipeError, ProtocolError, RemoteError, RequestTimeout, connect
-from mcpipe.limits import Limits
+from mcplumb import McplumbError, ProtocolError, RemoteError, RequestTimeout, connect
+from mcplumb.limits import Limits
 from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, LEGACY, MODERN, Stage, run, say
 
 META = "io.modelcontextprotocol/"
@@ -103,7 +103,7 @@ def test_only_messages_reach_the_server(stage: Stage, revision: str) -> None:
             await client.request("tools/list", {"x": {"y": [None, 1.5, True]}})
             await client.notify("notifications/own", {"é": "\n"})
             for bad in (float("nan"), float("inf"), "\ud800", object()):
-                with pytest.raises((McpipeError, TypeError, ValueError)):
+                with pytest.raises((McplumbError, TypeError, ValueError)):
                     await client.call_tool("echo", {"text": bad})
             with pytest.raises(RemoteError):
                 await client.call_tool("no such tool")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe import connect
+from mcplumb import connect
 from tests.launch.harness import HASTY_WAITS, LEGACY, MODERN, ROOT, Stage, run, say
 
 PROBE, INITIALIZE = "server/discover", "initialize"
@@ -19,7 +19,7 @@ PROBE, INITIALIZE = "server/discover", "initialize"
 #: A program of its own, which remembers nothing but what the file says.
 MEET = """
 import asyncio, json, sys
-from mcpipe import connect
+from mcplumb import connect
 
 async def main():
     async with connect(json.loads(sys.argv[1]), era_memory=sys.argv[2]) as client:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe import McpipeError, RequestTimeout, connect
-from mcpipe.limits import Limits
+from mcplumb import McplumbError, RequestTimeout, connect
+from mcplumb.limits import Limits
 from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, LEGACY, MODERN, Stage, run, say
 from tests.launch.remains import memory
 
@@ -103,7 +103,7 @@ def test_a_server_that_does_not_read(stage: Stage, revision: str) -> None:
                 async with client.listen(resources=["test://one"]):
                     pass
             for _ in range(3):
-                with contextlib.suppress(McpipeError):
+                with contextlib.suppress(McplumbError):
                     await client.notify("notifications/own", {"text": text})
 
     run(main())

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Closed, McpipeError, RequestLost, RequestTimeout, ServerDown, connect
-from mcpipe.protocol.restart import MAX_SENDS, RestartPolicy
+from mcplumb import Closed, McplumbError, RequestLost, RequestTimeout, ServerDown, connect
+from mcplumb.protocol.restart import MAX_SENDS, RestartPolicy
 from tests.launch.harness import (
     EAGER,
     ERAS,
@@ -393,7 +393,7 @@ def test_restarts_can_be_switched_off(stage: Stage, revision: str) -> None:
                 call = asyncio.create_task(client.call_tool("hold"))
                 await stage.log.wait_for_calls("hold")
                 os.kill(client.process.pid, signal.SIGKILL)
-                with pytest.raises(McpipeError, match="SIGKILL"):
+                with pytest.raises(McplumbError, match="SIGKILL"):
                     await call
                 with pytest.raises(Closed, match="SIGKILL"):
                     await client.list_tools()

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe import ConnectError, ConnectTimeout, McpipeError, ServerExited, UsageError, connect
-from mcpipe.protocol.era import EraWaits
-from mcpipe.revisions import LATEST, LATEST_LEGACY
+from mcplumb import ConnectError, ConnectTimeout, McplumbError, ServerExited, UsageError, connect
+from mcplumb.protocol.era import EraWaits
+from mcplumb.revisions import LATEST, LATEST_LEGACY
 from tests.launch.harness import ERAS, HASTY_WAITS, MODERN, ROOT, Stage, run, say
 
 #: What a shell would make something else of.
@@ -154,8 +154,8 @@ def test_a_path_with_a_slash_is_not_searched_for(stage: Stage, tmp_path: Path) -
 # What is said if it fails
 
 
-async def failure(command: Any, **options: Any) -> McpipeError:
-    with pytest.raises(McpipeError) as caught:
+async def failure(command: Any, **options: Any) -> McplumbError:
+    with pytest.raises(McplumbError) as caught:
         async with connect(command, **options):
             pass
     return caught.value

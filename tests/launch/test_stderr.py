@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe import RequestLost, UsageError, connect
+from mcplumb import RequestLost, UsageError, connect
 from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, PATIENCE, Stage, run, say, until
 
 FLOOD = 16 << 20

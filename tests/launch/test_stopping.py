@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Closed, McpipeError, RequestLost, RequestTimeout, ServerExited, connect
+from mcplumb import Closed, McplumbError, RequestLost, RequestTimeout, ServerExited, connect
 from tests.launch.harness import (
     ERAS,
     HASTY_STOP,
@@ -154,7 +154,7 @@ def test_one_that_goes_into_the_background_is_not_left_there(stage: Stage) -> No
         try:
             client = await connect(stage.command("parent", daemon=True), restart=False, **IMPATIENT)
         except ServerExited as error:
-            seen: McpipeError = error
+            seen: McplumbError = error
         else:  # the daemon was faster with its answer than its parent with its exit
             with pytest.raises((RequestLost, Closed)) as caught:
                 await client.call_tool("hold")

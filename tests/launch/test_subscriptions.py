@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe import McpipeError, connect
-from mcpipe.client import Change, Changes, Client, Missed
-from mcpipe.protocol.restart import RestartPolicy
+from mcplumb import McplumbError, connect
+from mcplumb.client import Change, Changes, Client, Missed
+from mcplumb.protocol.restart import RestartPolicy
 from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, MODERN, PATIENCE, Stage, run, say, until
 
 BOTH = pytest.mark.parametrize("revision", ERAS)
@@ -154,7 +154,7 @@ def test_without_a_restart_the_consumer_is_told_why_it_ended(stage: Stage, revis
             await announce(client, TOOLS)
             os.kill(client.process.pid, signal.SIGKILL)
             assert await take(changes) == Change("tools")
-            with pytest.raises(McpipeError, match="SIGKILL"):
+            with pytest.raises(McplumbError, match="SIGKILL"):
                 await take(changes)
 
     run(main())
@@ -169,7 +169,7 @@ def test_closing_the_client_ends_them(stage: Stage, revision: str) -> None:
             waiting = asyncio.create_task(take(changes))
             await asyncio.sleep(0)
             await client.close()
-            with pytest.raises(McpipeError, match="closed"):
+            with pytest.raises(McplumbError, match="closed"):
                 await waiting
 
     run(main())
@@ -215,7 +215,7 @@ def test_those_that_are_opened_while_the_client_closes_end(stage: Stage, revisio
                 await asyncio.sleep(0)
             await client.close()
             for listener in listeners:
-                with pytest.raises(McpipeError):
+                with pytest.raises(McplumbError):
                     await listener
 
     run(main())
@@ -232,7 +232,7 @@ def test_one_that_waits_for_another_while_the_client_closes_ends(stage: Stage) -
             await asyncio.sleep(0.01)
             await client.close()
             for listener in (slow, same):
-                with pytest.raises(McpipeError, match="closed"):
+                with pytest.raises(McplumbError, match="closed"):
                     await listener
 
     run(main())

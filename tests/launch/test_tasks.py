@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Client, Closed, McpipeError, UsageError, connect
+from mcplumb import Client, Closed, McplumbError, UsageError, connect
 from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, Stage, run, say
 
 BOTH = pytest.mark.parametrize("revision", ERAS)
@@ -170,7 +170,7 @@ def test_closed_while_it_connects(stage: Stage) -> None:
         task = asyncio.create_task(opened(connecting))
         await stage.log.wait_for("server/discover")
         await connecting.__aexit__(None, None, None)
-        with pytest.raises(McpipeError, match="closed"):
+        with pytest.raises(McplumbError, match="closed"):
             await task
 
     run(main(), debug=True)

@@ -58,11 +58,11 @@ class NewcomersPath:
     def install(self) -> None:
         say("install, from a wheel")
         self.pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", "wheels", str(ROOT))
-        (wheel,) = (self.folder / "wheels").glob("mcpipe-*.whl")
+        (wheel,) = (self.folder / "wheels").glob("mcplumb-*.whl")
         self.run(sys.executable, "-m", "venv", "venv", env=os.environ)
         self.pip(str(self.bin / "python"), "install", f"{wheel}[cli,http]")
-        self.run("mcpipe", "--version", expect="mcpipe ")
-        self.run("mcpipe", "--help", expect="Look at a server:")
+        self.run("mcplumb", "--version", expect="mcplumb ")
+        self.run("mcplumb", "--help", expect="Look at a server:")
 
     def write_a_server(self) -> None:
         say("write the server of the README")
@@ -76,28 +76,35 @@ class NewcomersPath:
     def call_it(self) -> None:
         say("call it")
         command = ("--", "python", "weather.py")
-        self.run("mcpipe", "tools", *command, expect="forecast(city, days=3)")
-        self.run("mcpipe", "call", "forecast", "city=Oslo", *command, expect="Oslo: sun, for 3 days.\n")
+        self.run("mcplumb", "tools", *command, expect="forecast(city, days=3)")
+        self.run("mcplumb", "call", "forecast", "city=Oslo", *command, expect="Oslo: sun, for 3 days.\n")
 
     def call_it_over_http(self) -> None:
         say("start it over HTTP, and call it there")
         with self.serving() as address:
             expected = "Rome: sun, for 1 days.\n"
-            self.run("mcpipe", "call", "forecast", "city=Rome", "days=1", "-s", address, expect=expected)
-        self.run("mcpipe", "tools", "-s", address, code=3, expect="cannot be reached")
+            self.run("mcplumb", "call", "forecast", "city=Rome", "days=1", "-s", address, expect=expected)
+        self.run("mcplumb", "tools", "-s", address, code=3, expect="cannot be reached")
 
     def break_it(self) -> None:
         say("break it, and read the errors")
         command = ("--", "python", "weather.py")
-        self.run("mcpipe", "call", "forecast", "town=Oslo", *command, code=2, expect="There is no argument 'town'")
+        self.run("mcplumb", "call", "forecast", "town=Oslo", *command, code=2, expect="There is no argument 'town'")
         self.run(
-            "mcpipe", "call", "forecast", "city=Oslo", "days=many", *command, code=2, expect="days has to be an integer"
+            "mcplumb",
+            "call",
+            "forecast",
+            "city=Oslo",
+            "days=many",
+            *command,
+            code=2,
+            expect="days has to be an integer",
         )
-        self.run("mcpipe", "tools", "--", "pyhton", "weather.py", code=3, expect="there is no 'pyhton' in the PATH")
+        self.run("mcplumb", "tools", "--", "pyhton", "weather.py", code=3, expect="there is no 'pyhton' in the PATH")
         (self.folder / "weather.py").write_text(self.server.replace("import Server", "import Sever"), encoding="utf-8")
-        expected = "ImportError: cannot import name 'Sever' from 'mcpipe'"
-        self.run("mcpipe", "probe", *command, code=3, expect=expected)
-        self.run("mcpipe", "serve", "weather.py", code=None, expect="cannot import name 'Sever'")
+        expected = "ImportError: cannot import name 'Sever' from 'mcplumb'"
+        self.run("mcplumb", "probe", *command, code=3, expect=expected)
+        self.run("mcplumb", "serve", "weather.py", code=None, expect="cannot import name 'Sever'")
 
     def ship_it(self) -> None:
         say("ship it, as the tutorial does")
@@ -108,14 +115,14 @@ class NewcomersPath:
         (package / "src" / "weather_server").mkdir(parents=True)
         (package / "pyproject.toml").write_text(settings, encoding="utf-8")
         (package / "src" / "weather_server" / "__init__.py").write_text(program, encoding="utf-8")
-        (mcpipe,) = (self.folder / "wheels").glob("mcpipe-*.whl")
+        (mcplumb,) = (self.folder / "wheels").glob("mcplumb-*.whl")
         self.pip(str(self.bin / "python"), "wheel", "--no-deps", "--wheel-dir", "dist", "./weather-server")
         self.run("python", "-m", "venv", "try")
         wheel = "dist/weather_server-1.0.0-py3-none-any.whl"
-        self.pip(str(self.folder / "try" / "bin" / "python"), "install", str(mcpipe), wheel)
+        self.pip(str(self.folder / "try" / "bin" / "python"), "install", str(mcplumb), wheel)
         program = "try/bin/weather-server"
-        self.run("mcpipe", "probe", "--quick", "--", program, expect="weather 1.0.0")
-        self.run("mcpipe", "call", "forecast", "city=Oslo", "--", program, expect='["snow","sun","snow"]\n')
+        self.run("mcplumb", "probe", "--quick", "--", program, expect="weather 1.0.0")
+        self.run("mcplumb", "call", "forecast", "city=Oslo", "--", program, expect='["snow","sun","snow"]\n')
 
     def pip(self, python: str, *words: str) -> None:
         """With the settings of the machine: where packages come from is its own affair."""
@@ -138,14 +145,14 @@ class NewcomersPath:
             check=False,
         )
         ended_well = done.returncode != 0 if code is None else done.returncode == code
-        if not ended_well or expect not in done.stdout or (code != 0 and "mcpipe/cli" in done.stdout):
+        if not ended_well or expect not in done.stdout or (code != 0 and "mcplumb/cli" in done.stdout):
             fail(f"{shown}\nended with {done.returncode}; expected were {code} and {expect!r}. It said:\n{done.stdout}")
         print(f"  {shown}  ({time.monotonic() - started:.1f} s)", flush=True)
 
     @contextmanager
     def serving(self) -> Iterator[str]:
         """The server over HTTP, at any port that is free; gives its address. It has to end well when it is told to."""
-        command = [str(self.bin / "mcpipe"), "serve", "weather.py", "--http", "127.0.0.1:0"]
+        command = [str(self.bin / "mcplumb"), "serve", "weather.py", "--http", "127.0.0.1:0"]
         process = subprocess.Popen(
             command, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
@@ -157,15 +164,15 @@ class NewcomersPath:
             for line in process.stderr:
                 said += line
                 if "Serving at " in line:
-                    print("  mcpipe serve weather.py --http 127.0.0.1:0")
+                    print("  mcplumb serve weather.py --http 127.0.0.1:0")
                     yield line.partition("Serving at ")[2].strip()
                     break
             else:
-                fail(f"mcpipe serve did not say where it serves, but:\n{said}")
+                fail(f"mcplumb serve did not say where it serves, but:\n{said}")
             process.send_signal(signal.SIGTERM)
             _, rest = process.communicate(timeout=STARTING)
             if process.returncode != 0:
-                fail(f"mcpipe serve ended with {process.returncode} after SIGTERM, and said:\n{rest}")
+                fail(f"mcplumb serve ended with {process.returncode} after SIGTERM, and said:\n{rest}")
         finally:
             timer.cancel()
             process.kill()

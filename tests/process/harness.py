@@ -30,7 +30,7 @@ LEGACY = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 
 _CHUNK = 1 << 20
 #: Variables that change what a server writes, and when.
-_UNWANTED = ("PYTHONUNBUFFERED", "PYTHONDEVMODE", "PYTHONASYNCIODEBUG", "MCPIPE_LOG", "MCPIPE_TRACE")
+_UNWANTED = ("PYTHONUNBUFFERED", "PYTHONDEVMODE", "PYTHONASYNCIODEBUG", "MCPLUMB_LOG", "MCPLUMB_TRACE")
 #: What a server in good order never writes to stderr.
 _ALARMS = ("Traceback", "never awaited", "was destroyed", "never retrieved", "Exception ignored", "Fatal Python error")
 

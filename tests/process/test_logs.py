@@ -47,7 +47,7 @@ def test_logs_for_people_have_a_time_and_a_level() -> None:
 
 @pytest.mark.req("LIF-16")
 def test_the_plain_format_marks_errors_and_traces() -> None:
-    with ServerProcess("workshop", env={"MCPIPE_LOG": "plain", "MCPIPE_TRACE": "1"}, may_fail=True) as server:
+    with ServerProcess("workshop", env={"MCPLUMB_LOG": "plain", "MCPLUMB_TRACE": "1"}, may_fail=True) as server:
         client = Client(server, LEGACY[0])
         server.write("garbage é🦭 \x1b[31m\n".encode())
         assert client.call("fail", how="value")["isError"]
@@ -69,14 +69,14 @@ def test_the_plain_format_marks_errors_and_traces() -> None:
 
 @pytest.mark.req("LIF-16")
 def test_an_unknown_format_is_refused_at_the_start() -> None:
-    with ServerProcess("workshop", env={"MCPIPE_LOG": "fancy"}, may_fail=True) as server:
+    with ServerProcess("workshop", env={"MCPLUMB_LOG": "fancy"}, may_fail=True) as server:
         assert server.exit_code() == 1
         server.wait_for_error_text("human and plain")
 
 
 @pytest.mark.req("LIF-16")
 def test_a_stderr_that_nobody_reads_holds_up_nothing() -> None:
-    with ServerProcess("workshop", env={"MCPIPE_TRACE": "1"}) as server:
+    with ServerProcess("workshop", env={"MCPLUMB_TRACE": "1"}) as server:
         server.reads_errors = False
         client = Client(server)
         assert client.say("grumble", lines=5000) == "grumbled"
@@ -88,7 +88,7 @@ def test_a_stderr_that_nobody_reads_holds_up_nothing() -> None:
 
 @pytest.mark.req("LIF-16")
 def test_a_stderr_that_is_closed_holds_up_nothing() -> None:
-    with ServerProcess("workshop", env={"MCPIPE_TRACE": "1"}) as server:
+    with ServerProcess("workshop", env={"MCPLUMB_TRACE": "1"}) as server:
         client = Client(server)
         server.close_errors()
         assert client.say("grumble", lines=100) == "grumbled"

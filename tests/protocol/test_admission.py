@@ -5,8 +5,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.protocol.admission import (
+from mcplumb.errors import UsageError
+from mcplumb.protocol.admission import (
     SESSION,
     Admission,
     Admitted,
@@ -17,12 +17,12 @@ from mcpipe.protocol.admission import (
     has_capability,
     missing_capability,
 )
-from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Revision
-from mcpipe.types import ClientCapabilities, Implementation
-from mcpipe.types.error_data import UnsupportedVersionData
-from mcpipe.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
-from mcpipe.types.reading import read
-from mcpipe.wire.messages import (
+from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Revision
+from mcplumb.types import ClientCapabilities, Implementation
+from mcplumb.types.error_data import UnsupportedVersionData
+from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from mcplumb.types.reading import read
+from mcplumb.wire.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     MISSING_CAPABILITY,

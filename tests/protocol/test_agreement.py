@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpipe.errors import NoCommonRevision
-from mcpipe.protocol.admission import Admission, Admitted, Handshake, Refused
-from mcpipe.protocol.era import Action, Agreed, EraFinder, Failed, SendInitialize, SendProbe, StartAgain
-from mcpipe.revisions import LATEST, LEGACY, MODERN, REVISIONS, Era, Revision
-from mcpipe.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from mcpipe.wire.messages import METHOD_NOT_FOUND, UNSUPPORTED_VERSION, ErrorDetail, Request
+from mcplumb.errors import NoCommonRevision
+from mcplumb.protocol.admission import Admission, Admitted, Handshake, Refused
+from mcplumb.protocol.era import Action, Agreed, EraFinder, Failed, SendInitialize, SendProbe, StartAgain
+from mcplumb.revisions import LATEST, LEGACY, MODERN, REVISIONS, Era, Revision
+from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from mcplumb.wire.messages import METHOD_NOT_FOUND, UNSUPPORTED_VERSION, ErrorDetail, Request
 
 SUBSETS = list(chain.from_iterable(combinations(REVISIONS, size) for size in range(1, len(REVISIONS) + 1)))
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe.protocol.batches import BatchAnswers, Batches
-from mcpipe.wire.messages import Result
+from mcplumb.protocol.batches import BatchAnswers, Batches
+from mcplumb.wire.messages import Result
 
 
 @pytest.mark.req("FRM-10")

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import ConnectError, ConnectTimeout, NoCommonRevision, UsageError
-from mcpipe.protocol.era import (
+from mcplumb.errors import ConnectError, ConnectTimeout, NoCommonRevision, UsageError
+from mcplumb.protocol.era import (
     ERA,
     Action,
     Agreed,
@@ -18,8 +18,8 @@ from mcpipe.protocol.era import (
     SendProbe,
     StartAgain,
 )
-from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Era, Revision
-from mcpipe.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION, ErrorDetail
+from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Era, Revision
+from mcplumb.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION, ErrorDetail
 from tests.protocol.walks import rows_taken
 
 WAITS = EraWaits(quiet=1, quiet_modern=15, settle=0.1, ask=1, patience=60)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe.protocol.incoming import WORK, Incoming, Work
-from mcpipe.wire.messages import INVALID_REQUEST, Error, Notification, Request, RequestId
+from mcplumb.protocol.incoming import WORK, Incoming, Work
+from mcplumb.wire.messages import INVALID_REQUEST, Error, Notification, Request, RequestId
 from tests.protocol.walks import rows_taken
 
 NOTE = Notification("notifications/message", {})

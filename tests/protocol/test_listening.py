@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe.protocol.listening import SUBSCRIPTION, Change, Listener, Subscription
-from mcpipe.types.subscriptions import SubscriptionFilter
+from mcplumb.protocol.listening import SUBSCRIPTION, Change, Listener, Subscription
+from mcplumb.types.subscriptions import SubscriptionFilter
 from tests.protocol.walks import rows_taken
 
 TOOLS = SubscriptionFilter(tools_list_changed=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpipe.protocol.mirroring import (
+from mcplumb.protocol.mirroring import (
     BadAnnotation,
     ParamHeader,
     ParamHeaders,
@@ -17,9 +17,9 @@ from mcpipe.protocol.mirroring import (
     param_headers,
     status_of,
 )
-from mcpipe.revisions import LATEST
-from mcpipe.types.meta import PROTOCOL_VERSION
-from mcpipe.wire.messages import (
+from mcplumb.revisions import LATEST
+from mcplumb.types.meta import PROTOCOL_VERSION
+from mcplumb.wire.messages import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,
     INVALID_PARAMS,

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import Closed, RequestLost, ServerExited, UsageError
-from mcpipe.protocol.outgoing import CALL, Call, Outgoing, check_seconds
-from mcpipe.wire.messages import Error, ErrorDetail, Notification, Result
+from mcplumb.errors import Closed, RequestLost, ServerExited, UsageError
+from mcplumb.protocol.outgoing import CALL, Call, Outgoing, check_seconds
+from mcplumb.wire.messages import Error, ErrorDetail, Notification, Result
 from tests.protocol.walks import rows_taken
 
 

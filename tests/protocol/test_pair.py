@@ -14,18 +14,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mcpipe.errors import Closed
-from mcpipe.protocol.incoming import Incoming, Work
-from mcpipe.protocol.listening import Change, Listener, Subscription
-from mcpipe.protocol.outgoing import CALL, Call, Outgoing
-from mcpipe.protocol.progress import ProgressMeter
-from mcpipe.protocol.publishing import Publisher
-from mcpipe.protocol.topics import LIST_CHANGED, TOPICS, ListTopic, topics_of
-from mcpipe.types.meta import SUBSCRIPTION_ID
-from mcpipe.types.progress import ProgressParams
-from mcpipe.types.subscriptions import SubscriptionFilter
-from mcpipe.wire.decoding import decode_line
-from mcpipe.wire.messages import Error, Message, Notification, Request, RequestId, Result, encode_line
+from mcplumb.errors import Closed
+from mcplumb.protocol.incoming import Incoming, Work
+from mcplumb.protocol.listening import Change, Listener, Subscription
+from mcplumb.protocol.outgoing import CALL, Call, Outgoing
+from mcplumb.protocol.progress import ProgressMeter
+from mcplumb.protocol.publishing import Publisher
+from mcplumb.protocol.topics import LIST_CHANGED, TOPICS, ListTopic, topics_of
+from mcplumb.types.meta import SUBSCRIPTION_ID
+from mcplumb.types.progress import ProgressParams
+from mcplumb.types.subscriptions import SubscriptionFilter
+from mcplumb.wire.decoding import decode_line
+from mcplumb.wire.messages import Error, Message, Notification, Request, RequestId, Result, encode_line
 
 URIS = ["a:1", "a:2"]
 GONE = Closed("The server died.")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpipe.errors import UsageError
-from mcpipe.protocol.progress import ProgressMeter
-from mcpipe.types.progress import ProgressParams
+from mcplumb.errors import UsageError
+from mcplumb.protocol.progress import ProgressMeter
+from mcplumb.types.progress import ProgressParams
 
 
 def at(progress: float) -> ProgressParams:

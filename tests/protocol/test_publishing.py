@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.limits import Limits
-from mcpipe.protocol.publishing import PUBLICATION, Publisher
-from mcpipe.protocol.topics import TOPICS, Topic
-from mcpipe.types.meta import SUBSCRIPTION_ID
-from mcpipe.types.subscriptions import ListenResult, SubscriptionFilter
-from mcpipe.wire.messages import Error, Notification, RequestId, Result
+from mcplumb.errors import UsageError
+from mcplumb.limits import Limits
+from mcplumb.protocol.publishing import PUBLICATION, Publisher
+from mcplumb.protocol.topics import TOPICS, Topic
+from mcplumb.types.meta import SUBSCRIPTION_ID
+from mcplumb.types.subscriptions import ListenResult, SubscriptionFilter
+from mcplumb.wire.messages import Error, Notification, RequestId, Result
 from tests.protocol.walks import rows_taken
 
 ALL = SubscriptionFilter(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpipe.errors import UsageError
-from mcpipe.protocol.restart import (
+from mcplumb.errors import UsageError
+from mcplumb.protocol.restart import (
     MAX_SENDS,
     RESTART,
     BreakerOpen,

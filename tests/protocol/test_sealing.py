@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mcpipe.errors import StateRefused, UsageError
-from mcpipe.protocol.sealing import Params, Sealer
+from mcplumb.errors import StateRefused, UsageError
+from mcplumb.protocol.sealing import Params, Sealer
 
 KEY = bytes(range(32))
 OTHER_KEY = bytes(range(1, 33))
@@ -64,7 +64,7 @@ def test_a_token_is_safe_to_put_anywhere() -> None:
 
 
 def test_the_format_is_pinned() -> None:
-    # A new version of mcpipe behind the same clients has to open what the old one sealed.
+    # A new version of mcplumb behind the same clients has to open what the old one sealed.
     assert seal(SEALER) == "AQAAAaMYZXfAcm91bmQgMfVtiFjvHi2geCePJtj_fOOTvpODwtCiBlGbMaw53c25"
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpipe.errors import UsageError
-from mcpipe.protocol.stopping import STOP, Action, Step, StopLadder, Stopper
+from mcplumb.errors import UsageError
+from mcplumb.protocol.stopping import STOP, Action, Step, StopLadder, Stopper
 
 LADDER = StopLadder(close_wait=1.0, term_wait=2.0, kill_wait=4.0)
 

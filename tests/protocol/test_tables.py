@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import pytest
 
-import mcpipe.protocol
-from mcpipe.errors import UsageError
-from mcpipe.protocol.tables import Table
+import mcplumb.protocol
+from mcplumb.errors import UsageError
+from mcplumb.protocol.tables import Table
 
 State = Literal["shut", "open", "broken"]
 Event = Literal["push", "pull", "kick"]
@@ -114,7 +114,7 @@ def test_faults_are_found(rows: Any, final: Any, faults: list[str]) -> None:
 
 def tables_of_the_package() -> dict[str, Table[str, str]]:
     found: dict[str, Table[str, str]] = {}
-    for info in pkgutil.iter_modules(mcpipe.protocol.__path__, "mcpipe.protocol."):
+    for info in pkgutil.iter_modules(mcplumb.protocol.__path__, "mcplumb.protocol."):
         module = importlib.import_module(info.name)
         found |= {f"{info.name}.{name}": value for name, value in vars(module).items() if isinstance(value, Table)}
     return found

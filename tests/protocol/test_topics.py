@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe.protocol.topics import TOPICS, Topic, topics_of
-from mcpipe.types.subscriptions import SubscriptionFilter
+from mcplumb.protocol.topics import TOPICS, Topic, topics_of
+from mcplumb.types.subscriptions import SubscriptionFilter
 
 
 @pytest.mark.parametrize(

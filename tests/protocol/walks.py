@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe.protocol.tables import Table
+from mcplumb.protocol.tables import Table
 
 
 def rows_taken(

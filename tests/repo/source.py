@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SRC = ROOT / "src" / "mcpipe"
+SRC = ROOT / "src" / "mcplumb"
 
 
 def modules(package: Path = SRC) -> Iterator[tuple[str, Path]]:

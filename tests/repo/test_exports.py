@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import mcpipe
+import mcplumb
 from tests.repo.source import ROOT, SRC, modules, parsed
 
 
@@ -43,7 +43,7 @@ def public_names(tree: ast.Module, *, is_package: bool) -> set[str]:
                 pass  # for the type checker only
             case ast.Assign(targets=targets):
                 names |= {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
-            case ast.ImportFrom(module=module) if is_package and (module or "").split(".")[0] == "mcpipe":
+            case ast.ImportFrom(module=module) if is_package and (module or "").split(".")[0] == "mcplumb":
                 names |= {alias.asname or alias.name for alias in node.names}
     return {name for name in names if not name.startswith("_")}
 
@@ -67,13 +67,13 @@ def test_every_module_offers_exactly_what_it_defines() -> None:
 
 def test_everything_that_is_offered_can_be_had() -> None:
     for name, path in modules():
-        module = importlib.import_module(f"mcpipe.{name}".rstrip("."))
+        module = importlib.import_module(f"mcplumb.{name}".rstrip("."))
         for public in offered(parsed(path)) or []:
             assert hasattr(module, public), f"{name}.{public}"
 
 
 def test_the_top_of_the_package_is_pinned() -> None:
-    assert mcpipe.__all__ == [
+    assert mcplumb.__all__ == [
         "Audio",
         "Client",
         "Closed",
@@ -87,7 +87,7 @@ def test_the_top_of_the_package_is_pinned() -> None:
         "HttpError",
         "HttpOptions",
         "Image",
-        "McpipeError",
+        "McplumbError",
         "NoCommonRevision",
         "NotInRevision",
         "ProtocolError",
@@ -112,7 +112,7 @@ def test_the_top_of_the_package_is_pinned() -> None:
 
 def test_the_version_is_that_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert mcpipe.__version__ == project["project"]["version"]
+    assert mcplumb.__version__ == project["project"]["version"]
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_the_version_is_that_of_the_project() -> None:
         ("a.py", "__all__ = []\nA, (B, _C) = 1, (2, 3)\n", [f"defines {x} and does not offer it" for x in "AB"]),
         ("a.py", "__all__ = []\nA: int = 1\n", ["defines A and does not offer it"]),
         ("a.py", "__all__ = ['f']\n", ["offers f and does not define it"]),
-        ("a.py", "__all__ = ['f']\nfrom mcpipe.b import f\n", ["offers f and does not define it"]),
+        ("a.py", "__all__ = ['f']\nfrom mcplumb.b import f\n", ["offers f and does not define it"]),
         ("a.py", "__all__ = ['f', 'f']\ndef f(): pass\n", ["offers a name twice"]),
-        ("__init__.py", "__all__ = []\nfrom mcpipe.b import f\n", ["defines f and does not offer it"]),
-        ("__init__.py", "__all__ = ['f']\nfrom mcpipe.b import f\nfrom typing import Any\n", []),
-        ("__init__.py", "__all__ = ['f']\nif TYPE_CHECKING:\n    from mcpipe.b import f\n", []),
+        ("__init__.py", "__all__ = []\nfrom mcplumb.b import f\n", ["defines f and does not offer it"]),
+        ("__init__.py", "__all__ = ['f']\nfrom mcplumb.b import f\nfrom typing import Any\n", []),
+        ("__init__.py", "__all__ = ['f']\nif TYPE_CHECKING:\n    from mcplumb.b import f\n", []),
         ("__init__.py", '"""Nothing."""\n', []),
         ("a.py", "T = TypeVar('T')\n", []),
         ("a.py", "__all__ = ['__version__', 'f']\n__version__ = ''\ndef f(): pass\ndef _g(): pass\n", []),

@@ -1,4 +1,4 @@
-"""What an import of mcpipe loads. Not a timing: a list, which is the same on every machine."""
+"""What an import of mcplumb loads. Not a timing: a list, which is the same on every machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from tests.repo.source import modules
 from tests.repo.test_layers import LAYERS, PURE
 
-# Everything below may be loaded by ``import mcpipe``, and nothing else of the package.
-OWN = {"mcpipe", "mcpipe.errors", "mcpipe.version"}
+# Everything below may be loaded by ``import mcplumb``, and nothing else of the package.
+OWN = {"mcplumb", "mcplumb.errors", "mcplumb.version"}
 # The one dependency of the core, and what it brings: its typing helpers use typing_extensions where there is one.
 THIRD_PARTY = {"msgspec", "typing_extensions"}
 
@@ -37,53 +37,53 @@ def tops(names: set[str]) -> set[str]:
 
 
 def foreign(names: set[str]) -> set[str]:
-    return {top for top in tops(names) if top not in sys.stdlib_module_names} - {"mcpipe"}
+    return {top for top in tops(names) if top not in sys.stdlib_module_names} - {"mcplumb"}
 
 
 def test_importing_the_package_loads_these_modules_only() -> None:
-    names = loaded("import mcpipe")
-    assert {name for name in names if name.partition(".")[0] == "mcpipe"} == OWN
+    names = loaded("import mcplumb")
+    assert {name for name in names if name.partition(".")[0] == "mcplumb"} == OWN
     assert foreign(names) <= THIRD_PARTY
     assert tops(names) & HEAVY == set()
 
 
 # A server with a tool of each kind, and what it needs to run on stdio.
 SERVER = """
-import mcpipe
-server = mcpipe.Server("x")
+import mcplumb
+server = mcplumb.Server("x")
 @server.tool
 async def one(number: int) -> str: ...
 @server.tool
-def other(ctx: mcpipe.Context, names: list[str] = []) -> dict[str, int]: ...
-import mcpipe.server.running, mcpipe.transports.stdio
+def other(ctx: mcplumb.Context, names: list[str] = []) -> dict[str, int]: ...
+import mcplumb.server.running, mcplumb.transports.stdio
 """
 
 
 def test_a_server_on_stdio_loads_asyncio_and_msgspec_and_hardly_anything_else() -> None:
     names = loaded(SERVER)
-    own = {name for name in names if name.startswith("mcpipe.")}
-    assert {"mcpipe.server.session", "mcpipe.transports.stream"} <= own
-    assert not {name for name in own if name.startswith(("mcpipe.client", "mcpipe.cli", "mcpipe.protocol.sealing"))}
+    own = {name for name in names if name.startswith("mcplumb.")}
+    assert {"mcplumb.server.session", "mcplumb.transports.stream"} <= own
+    assert not {name for name in own if name.startswith(("mcplumb.client", "mcplumb.cli", "mcplumb.protocol.sealing"))}
     assert names - own - loaded("import asyncio, msgspec") <= {
-        "mcpipe", "bisect", "_bisect", "gc", "importlib.util", "importlib._abc",
+        "mcplumb", "bisect", "_bisect", "gc", "importlib.util", "importlib._abc",
     }  # fmt: skip
 
 
 def test_no_module_of_the_lower_layers_loads_anything_heavy() -> None:
     light = [name for name, _ in modules() if name and name not in HEAVY_MODULES and LAYERS[name.split(".")[0]] <= PURE]
-    names = loaded("\n".join(f"import mcpipe.{name}" for name in light))
-    assert {f"mcpipe.{name}" for name in light} <= names
+    names = loaded("\n".join(f"import mcplumb.{name}" for name in light))
+    assert {f"mcplumb.{name}" for name in light} <= names
     assert foreign(names) <= THIRD_PARTY
     assert tops(names) & HEAVY == set()
 
 
 def test_the_exceptions_are_what_they_say() -> None:
     for name, heavy in HEAVY_MODULES.items():
-        assert tops(loaded(f"import mcpipe.{name}")) & HEAVY == heavy
+        assert tops(loaded(f"import mcplumb.{name}")) & HEAVY == heavy
 
 
 def test_the_guard_sees_what_is_loaded() -> None:
-    names = loaded("import json.decoder, mcpipe.protocol.tables")
-    assert {"json.decoder", "mcpipe.protocol.tables", "msgspec"} <= names
+    names = loaded("import json.decoder, mcplumb.protocol.tables")
+    assert {"json.decoder", "mcplumb.protocol.tables", "msgspec"} <= names
     assert "sys" not in names
     assert "msgspec" in foreign(names)

@@ -47,7 +47,7 @@ DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 
 def imported(tree: ast.Module, module: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
     """Line and full name of everything that is imported anywhere in the module, functions included."""
-    here = ["mcpipe", *(module.split(".") if module else [])]
+    here = ["mcplumb", *(module.split(".") if module else [])]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -68,7 +68,7 @@ def import_faults(package: Path, module: str, path: Path) -> Iterator[tuple[int,
     layer = LAYERS[top]
     for line, name in imported(parsed(path), module, is_package=path.name == "__init__.py"):
         first, _, rest = name.partition(".")
-        if first != "mcpipe":
+        if first != "mcplumb":
             if layer <= PURE and first in DENIED:
                 yield line, f"imports {first}, which layer {layer} has no use for"
             continue
@@ -96,7 +96,7 @@ def date_faults(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
             for date in DATE.findall(node.value):
-                yield node.lineno, f"names the revision {date}: ask a record of mcpipe.revisions instead"
+                yield node.lineno, f"names the revision {date}: ask a record of mcplumb.revisions instead"
 
 
 def faults(package: Path) -> list[str]:
@@ -123,19 +123,19 @@ def test_the_layers_hold() -> None:
 
 
 PLANTED = {
-    "an upward import": ("wire/lines.py", "from mcpipe.protocol import era\n", "layer 2 from layer 1"),
+    "an upward import": ("wire/lines.py", "from mcplumb.protocol import era\n", "layer 2 from layer 1"),
     "an upward import inside a function": (
         "protocol/era.py",
-        "def f():\n    import mcpipe.client.api\n",
-        ":2 imports mcpipe.client.api: layer 4 from layer 2",
+        "def f():\n    import mcplumb.client.api\n",
+        ":2 imports mcplumb.client.api: layer 4 from layer 2",
     ),
     "a relative upward import": ("wire/lines.py", "from ..protocol.era import Era\n", "layer 2 from layer 1"),
     "a relative upward import of a package": ("wire/__init__.py", "from .. import protocol\n", "layer 2 from layer 1"),
-    "a module of the package's top": ("protocol/era.py", "from mcpipe import Server\n", "which is for users"),
-    "the package itself": ("protocol/era.py", "import mcpipe\n", "which is for users"),
-    "wire that knows types": ("wire/lines.py", "from mcpipe.types import Tool\n", "do not know each other"),
-    "a client that knows servers": ("client/api.py", "from mcpipe.server import api\n", "do not know each other"),
-    "types that know wire": ("types/tools.py", "from mcpipe import wire\n", "do not know each other"),
+    "a module of the package's top": ("protocol/era.py", "from mcplumb import Server\n", "which is for users"),
+    "the package itself": ("protocol/era.py", "import mcplumb\n", "which is for users"),
+    "wire that knows types": ("wire/lines.py", "from mcplumb.types import Tool\n", "do not know each other"),
+    "a client that knows servers": ("client/api.py", "from mcplumb.server import api\n", "do not know each other"),
+    "types that know wire": ("types/tools.py", "from mcplumb import wire\n", "do not know each other"),
     "a clock": ("protocol/era.py", "import time\n", "imports time"),
     "a part of a denied package": ("errors.py", "from concurrent.futures import Future\n", "imports concurrent"),
     "a coroutine": ("protocol/era.py", "async def f(): pass\n", "is asynchronous"),
@@ -162,13 +162,13 @@ def test_the_guard_finds(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "code"),
     [
-        ("protocol/era.py", "from mcpipe.wire.lines import Splitter\nfrom mcpipe import errors\n"),
+        ("protocol/era.py", "from mcplumb.wire.lines import Splitter\nfrom mcplumb import errors\n"),
         ("protocol/era.py", '"""Since 2025-06-18."""\nx = 1\n"""2025-06-18 too."""  # 2025-06-18\n'),
         ("revisions.py", 'x = "2025-06-18"\n'),
         ("wire/lines.py", "from .messages import Request\nfrom . import messages\n"),
         ("transports/child.py", "import asyncio, os\nasync def f(): print(await g())\n"),
-        ("__init__.py", "from mcpipe.client import connect\n"),
-        ("cli/main.py", "from mcpipe import Server\n"),
+        ("__init__.py", "from mcplumb.client import connect\n"),
+        ("cli/main.py", "from mcplumb import Server\n"),
     ],
 )
 def test_the_guard_lets_pass(where: str, code: str, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ SHOWN = [shown for page in PAGES for shown in sessions(page)]
 def folder(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "examples" / "weather.py", tmp_path)
     (tmp_path / "bin").mkdir()
-    for name, words in (("python", ""), ("mcpipe", "-m mcpipe")):
+    for name, words in (("python", ""), ("mcplumb", "-m mcplumb")):
         program = tmp_path / "bin" / name
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n', encoding="utf-8")
         program.chmod(0o755)

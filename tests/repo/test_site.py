@@ -14,7 +14,7 @@ from tests.repo.source import ROOT
 DOCS = ROOT / "docs"
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGE = DOCS / "topics" / "wire.md"
-OTHERS = "[c](../../src/mcpipe/limits.py) [d](../../README.md#how)"
+OTHERS = "[c](../../src/mcplumb/limits.py) [d](../../README.md#how)"
 TEXT = f"[a](wire.md) [b](../README.md#x) {OTHERS}\n```\n[e](../../x)\n```\n"
 
 
@@ -35,14 +35,14 @@ def test_every_page_is_in_the_index() -> None:
 
 
 def test_links_to_other_files_become_text_where_there_is_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MCPIPE_REPOSITORY", raising=False)
+    monkeypatch.delenv("MCPLUMB_REPOSITORY", raising=False)
     assert settings().inside(PAGE, TEXT) == "[a](wire.md) [b](../README.md#x) c d\n```\n[e](../../x)\n```\n"
 
 
 def test_links_to_other_files_go_to_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MCPIPE_REPOSITORY", "https://example.com/blob/main/")
+    monkeypatch.setenv("MCPLUMB_REPOSITORY", "https://example.com/blob/main/")
     changed: str = settings().inside(PAGE, TEXT)
-    assert "[c](https://example.com/blob/main/src/mcpipe/limits.py)" in changed
+    assert "[c](https://example.com/blob/main/src/mcplumb/limits.py)" in changed
     assert "[d](https://example.com/blob/main/README.md#how)" in changed
 
 

@@ -16,18 +16,18 @@ from typing import Any, TypeAlias, TypeVar, cast
 import msgspec
 import pytest
 
-from mcpipe.errors import McpipeError
-from mcpipe.limits import DEFAULT_LIMITS, Limits
-from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, REVISIONS, Revision
-from mcpipe.server.server import Server
-from mcpipe.transports import stdio
-from mcpipe.transports.connection import Connection
-from mcpipe.transports.memory import memory_pair
-from mcpipe.transports.stdio import Stdio
-from mcpipe.transports.stream import StreamConnection
-from mcpipe.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
-from mcpipe.wire.decoding import BadMessage, Batch
-from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
+from mcplumb.errors import McplumbError
+from mcplumb.limits import DEFAULT_LIMITS, Limits
+from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, REVISIONS, Revision
+from mcplumb.server.server import Server
+from mcplumb.transports import stdio
+from mcplumb.transports.connection import Connection
+from mcplumb.transports.memory import memory_pair
+from mcplumb.transports.stdio import Stdio
+from mcplumb.transports.stream import StreamConnection
+from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
+from mcplumb.wire.decoding import BadMessage, Batch
+from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 
 T = TypeVar("T")
 
@@ -140,7 +140,7 @@ class Peer:
     def hung_up(self) -> None:
         """Nothing to do."""
 
-    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+    def failed(self, request_id: RequestId, error: McplumbError) -> None:
         raise AssertionError(f"{request_id!r} failed: {error}")
 
     def broke(self, error: OSError) -> None:

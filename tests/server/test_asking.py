@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import ToolError
-from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
-from mcpipe.server.context import Context
-from mcpipe.server.server import Server
-from mcpipe.types.tools import Tool
+from mcplumb.errors import ToolError
+from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
+from mcplumb.server.context import Context
+from mcplumb.server.server import Server
+from mcplumb.types.tools import Tool
 from tests.server.harness import ABLE, ALL_REVISIONS, Peer, Plain, make_server, methods_in, raw_client, run, text_of
 
 every_revision = pytest.mark.parametrize("revision", ALL_REVISIONS, ids=str)

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import RequestCancelled, UsageError
-from mcpipe.revisions import LATEST, LATEST_LEGACY, Revision
-from mcpipe.server.context import Context
-from mcpipe.server.server import Server
-from mcpipe.types.log import LOGGING_LEVELS, LoggingLevel
-from mcpipe.types.meta import LOG_LEVEL
-from mcpipe.wire.messages import Notification
+from mcplumb.errors import RequestCancelled, UsageError
+from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
+from mcplumb.server.context import Context
+from mcplumb.server.server import Server
+from mcplumb.types.log import LOGGING_LEVELS, LoggingLevel
+from mcplumb.types.meta import LOG_LEVEL
+from mcplumb.wire.messages import Notification
 from tests.server.harness import (
     ABLE,
     ALL_REVISIONS,

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.protocol.mirroring import ParamHeader, ParamHeaders
-from mcpipe.server.catalog import Catalog, Registry
-from mcpipe.server.entries import Described, Entry, HandlerEntry, PromptEntry, ResourceEntry, ToolEntry
-from mcpipe.server.headers import Header
-from mcpipe.server.pages import BadCursor
-from mcpipe.server.signatures import inspect_function
+from mcplumb.errors import UsageError
+from mcplumb.protocol.mirroring import ParamHeader, ParamHeaders
+from mcplumb.server.catalog import Catalog, Registry
+from mcplumb.server.entries import Described, Entry, HandlerEntry, PromptEntry, ResourceEntry, ToolEntry
+from mcplumb.server.headers import Header
+from mcplumb.server.pages import BadCursor
+from mcplumb.server.signatures import inspect_function
 from tests.server.harness import PATIENCE
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from mcpipe.limits import Limits
-from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
-from mcpipe.server.context import Context
-from mcpipe.server.server import Server
-from mcpipe.types.meta import SERVER_INFO, SUBSCRIPTION_ID
+from mcplumb.limits import Limits
+from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
+from mcplumb.server.context import Context
+from mcplumb.server.server import Server
+from mcplumb.types.meta import SERVER_INFO, SUBSCRIPTION_ID
 from tests.server.harness import (
     ONE_OF_EACH_ERA,
     PATIENCE,

@@ -12,15 +12,15 @@ from typing import Any, Literal, TypedDict
 import msgspec
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.revisions import LATEST, LATEST_LEGACY, Revision
-from mcpipe.server.context import Answer, Context, Roots, Sampled, Told
-from mcpipe.server.server import Server
-from mcpipe.types.content import AudioContent, ImageContent, TextContent
-from mcpipe.types.meta import LOG_LEVEL
-from mcpipe.types.roots import Root
-from mcpipe.types.sampling import ModelHint, ModelPreferences, SamplingMessage, ToolChoice
-from mcpipe.types.tools import Tool
+from mcplumb.errors import UsageError
+from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
+from mcplumb.server.context import Answer, Context, Roots, Sampled, Told
+from mcplumb.server.server import Server
+from mcplumb.types.content import AudioContent, ImageContent, TextContent
+from mcplumb.types.meta import LOG_LEVEL
+from mcplumb.types.roots import Root
+from mcplumb.types.sampling import ModelHint, ModelPreferences, SamplingMessage, ToolChoice
+from mcplumb.types.tools import Tool
 from tests.server.harness import (
     ABLE,
     ALL_REVISIONS,

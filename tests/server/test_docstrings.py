@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe.server.docstrings import Docstring, read_docstring
+from mcplumb.server.docstrings import Docstring, read_docstring
 
 GOOGLE = """
     Say what the weather will be.

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe.server.ending import Ending
-from mcpipe.transports.memory import memory_pair
-from mcpipe.wire.messages import Notification
+from mcplumb.server.ending import Ending
+from mcplumb.transports.memory import memory_pair
+from mcplumb.wire.messages import Notification
 from tests.server.harness import run, turns
 from tests.transports.ends import Recorder
 

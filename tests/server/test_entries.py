@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.server.context import Context
-from mcpipe.server.entries import CompletionEntry, Described, HandlerEntry, PromptEntry, ResourceEntry, ToolEntry
-from mcpipe.types.base import Annotations, Icon
-from mcpipe.types.tools import ToolAnnotations
+from mcplumb.errors import UsageError
+from mcplumb.server.context import Context
+from mcplumb.server.entries import CompletionEntry, Described, HandlerEntry, PromptEntry, ResourceEntry, ToolEntry
+from mcplumb.types.base import Annotations, Icon
+from mcplumb.types.tools import ToolAnnotations
 
 ICON = Icon("https://example.com/icon.png")
 

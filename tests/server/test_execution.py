@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import DecodeError, RemoteError, RequestError, StateRefused, ToolError
-from mcpipe.limits import Limits
-from mcpipe.revisions import LATEST, Revision
-from mcpipe.server.context import Context
-from mcpipe.server.questions import InputNeeded
-from mcpipe.server.server import Server
-from mcpipe.types.input import ListRootsRequest
-from mcpipe.types.meta import LOG_LEVEL
+from mcplumb.errors import DecodeError, RemoteError, RequestError, StateRefused, ToolError
+from mcplumb.limits import Limits
+from mcplumb.revisions import LATEST, Revision
+from mcplumb.server.context import Context
+from mcplumb.server.questions import InputNeeded
+from mcplumb.server.server import Server
+from mcplumb.types.input import ListRootsRequest
+from mcplumb.types.meta import LOG_LEVEL
 from tests.server.harness import (
     ABLE,
     ONE_OF_EACH_ERA,
@@ -92,7 +92,7 @@ def test_async_functions_run_on_the_loop_and_plain_ones_in_threads() -> None:
     async def main() -> None:
         async with raw_client(server) as peer:
             assert await peer.text("of_async") == threading.current_thread().name
-            assert (await peer.text("of_plain")).startswith("mcpipe-worker")
+            assert (await peer.text("of_plain")).startswith("mcplumb-worker")
 
     run(main())
 

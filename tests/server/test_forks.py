@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.server import forks
+from mcplumb.server import forks
 from tests.server.harness import lines
 
 FORKING = """
 import os
-from mcpipe import Server
+from mcplumb import Server
 
 server = Server("forking")
 

@@ -13,10 +13,10 @@ import pydantic
 import pytest
 from annotated_types import Gt, Lt
 
-from mcpipe.errors import UsageError
-from mcpipe.server.forms import form_schema, read_form
-from mcpipe.server.kinds import BadValue
-from mcpipe.types.elicitation import BooleanSchema, FormSchema, StringSchema
+from mcplumb.errors import UsageError
+from mcplumb.server.forms import form_schema, read_form
+from mcplumb.server.kinds import BadValue
+from mcplumb.types.elicitation import BooleanSchema, FormSchema, StringSchema
 from tests.server.types_in_use import Box, Colour, Level, Mood, Odd, Pair, Point
 from tests.spec import validator
 

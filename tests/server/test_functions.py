@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.server.functions import is_async, names_around, parameters_of, source_of
+from mcplumb.errors import UsageError
+from mcplumb.server.functions import is_async, names_around, parameters_of, source_of
 
 
 def plain(a: int, b: int = 2) -> int:

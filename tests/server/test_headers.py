@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-import mcpipe
-from mcpipe.errors import UsageError
-from mcpipe.protocol.mirroring import ParamHeader, ParamHeaders
-from mcpipe.server.entries import Described, ToolEntry
-from mcpipe.server.headers import Header
+import mcplumb
+from mcplumb.errors import UsageError
+from mcplumb.protocol.mirroring import ParamHeader, ParamHeaders
+from mcplumb.server.entries import Described, ToolEntry
+from mcplumb.server.headers import Header
 from tests.server.harness import make_server, raw_client, run
 
 
@@ -28,7 +28,7 @@ def tool(function: Callable[..., Any], input_schema: dict[str, Any] | None = Non
 
 
 def test_it_is_at_the_top_of_the_package() -> None:
-    assert mcpipe.Header is Header
+    assert mcplumb.Header is Header
 
 
 @pytest.mark.req("HTP-2")

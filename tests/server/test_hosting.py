@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Context, HttpOptions, Server, connect
-from mcpipe.errors import ConnectError, RemoteError, RequestLost, UsageError
-from mcpipe.server.hosting import AddressHost
+from mcplumb import Context, HttpOptions, Server, connect
+from mcplumb.errors import ConnectError, RemoteError, RequestLost, UsageError
+from mcplumb.server.hosting import AddressHost
 from tests.server.harness import standard_streams
 
 PATIENCE = 30.0
@@ -251,7 +251,7 @@ def test_stdio_beside_an_address_ends_with_its_input() -> None:
 
 
 def test_addresses_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "mcpipe.server")
+    caplog.set_level(logging.INFO, "mcplumb.server")
 
     async def body(addresses: list[str]) -> None:
         assert f"Serving at {addresses[0]}" in caplog.messages

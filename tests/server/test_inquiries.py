@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import Closed, EncodeError, McpipeError, ProtocolError, RemoteError, UsageError
-from mcpipe.server.inquiries import Inquiries
-from mcpipe.server.outbox import Outbox
-from mcpipe.transports.memory import memory_pair
-from mcpipe.types.base import PageParams
-from mcpipe.wire.decoding import BadMessage
-from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
+from mcplumb.errors import Closed, EncodeError, McplumbError, ProtocolError, RemoteError, UsageError
+from mcplumb.server.inquiries import Inquiries
+from mcplumb.server.outbox import Outbox
+from mcplumb.transports.memory import memory_pair
+from mcplumb.types.base import PageParams
+from mcplumb.wire.decoding import BadMessage
+from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 from tests.server.harness import run, turns
 from tests.transports.ends import Recorder
 
@@ -43,7 +43,7 @@ class Ends:
     def hung_up(self) -> None:
         """Nothing to do."""
 
-    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+    def failed(self, request_id: RequestId, error: McplumbError) -> None:
         raise AssertionError(f"{request_id!r} failed: {error}")
 
     def broke(self, error: OSError) -> None:
@@ -147,7 +147,7 @@ def test_an_answer_that_is_none_ends_the_question() -> None:
 
 @pytest.mark.req("CAN-4")
 def test_answers_that_nobody_waits_for_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "mcpipe")
+    caplog.set_level(logging.DEBUG, "mcplumb")
 
     async def main() -> None:
         ends = Ends()

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import ToolError
-from mcpipe.revisions import LATEST, LATEST_LEGACY, Revision
-from mcpipe.server.context import Context
-from mcpipe.server.server import Server
+from mcplumb.errors import ToolError
+from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
+from mcplumb.server.context import Context
+from mcplumb.server.server import Server
 from tests.server.harness import ABLE, ONE_OF_EACH_ERA, Peer, Plain, make_server, raw_client, run, text_of
 
 both_eras = pytest.mark.parametrize("revision", ONE_OF_EACH_ERA, ids=str)

@@ -20,8 +20,8 @@ import pydantic
 import pytest
 from hypothesis import given, settings
 
-from mcpipe.errors import EncodeError, UsageError
-from mcpipe.server.kinds import BadValue, reader_of, schema_of, write
+from mcplumb.errors import EncodeError, UsageError
+from mcplumb.server.kinds import BadValue, reader_of, schema_of, write
 from tests.server.types_in_use import (
     JSON,
     NATIVE,
@@ -253,7 +253,7 @@ def test_what_cannot_be_written_is_said() -> None:
 @pytest.mark.parametrize("library", ["pydantic", "attrs", "attr", "dataclasses", "pathlib", "json", "difflib"])
 def test_no_library_is_loaded_that_the_types_do_not_need(library: str) -> None:
     program = (
-        "import sys; from mcpipe.server.kinds import *; from mcpipe.server.signatures import *; "
+        "import sys; from mcplumb.server.kinds import *; from mcplumb.server.signatures import *; "
         "schema_of(dict[str, int | None]); reader_of(list[int])([1]); "
         "inspect_function(lambda x: x, context=type(sys)); "
         f"sys.exit({library!r} in sys.modules)"

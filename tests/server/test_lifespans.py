@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe.server.lifespans import Lifespans
+from mcplumb.server.lifespans import Lifespans
 from tests.server.harness import run, turns
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.server.logs import LOG_FORMATS, LogFormat, StderrHandler, set_up_logs, trace_line
+from mcplumb.errors import UsageError
+from mcplumb.server.logs import LOG_FORMATS, LogFormat, StderrHandler, set_up_logs, trace_line
 
 
 class Pipe:
@@ -51,11 +51,11 @@ def stderr_pipe() -> Iterator[Pipe]:
 @contextmanager
 def fresh_program(**environment: str) -> Iterator[Pipe]:
     """A program that has set up nothing. (No fixture: pytest puts its own handlers there for each phase of a test.)"""
-    root, ours, tracer = (logging.getLogger(name) for name in (None, "mcpipe", "mcpipe.trace"))
+    root, ours, tracer = (logging.getLogger(name) for name in (None, "mcplumb", "mcplumb.trace"))
     levels = [(logger, logger.level) for logger in (ours, tracer)]
     with stderr_pipe() as pipe, pytest.MonkeyPatch.context() as patch:
         patch.setattr(root, "handlers", [])
-        for name in ("MCPIPE_LOG", "MCPIPE_TRACE"):
+        for name in ("MCPLUMB_LOG", "MCPLUMB_TRACE"):
             patch.delenv(name, raising=False)
         for name, value in environment.items():
             patch.setenv(name, value)
@@ -91,12 +91,12 @@ def test_people_see_the_time_the_level_and_the_text() -> None:
 @pytest.mark.parametrize(
     ("level", "name", "line"),
     [
-        (logging.DEBUG, "mcpipe.server", "Hello.\n"),
-        (logging.INFO, "mcpipe.server", "Hello.\n"),
-        (logging.WARNING, "mcpipe.server", "Hello.\n"),
-        (logging.ERROR, "mcpipe.server", "Error: Hello.\n"),
+        (logging.DEBUG, "mcplumb.server", "Hello.\n"),
+        (logging.INFO, "mcplumb.server", "Hello.\n"),
+        (logging.WARNING, "mcplumb.server", "Hello.\n"),
+        (logging.ERROR, "mcplumb.server", "Error: Hello.\n"),
         (logging.CRITICAL, "some.other", "Error: Hello.\n"),
-        (logging.DEBUG, "mcpipe.trace", "[TRACE] Hello.\n"),
+        (logging.DEBUG, "mcplumb.trace", "[TRACE] Hello.\n"),
     ],
 )
 def test_the_plain_format_marks_errors_and_traces(level: int, name: str, line: str) -> None:
@@ -193,7 +193,7 @@ def test_a_stderr_without_a_reader_is_no_reason_to_fail() -> None:
 
 # Setting up
 
-log = logging.getLogger("mcpipe.server")
+log = logging.getLogger("mcplumb.server")
 
 
 @pytest.mark.parametrize("log_format", [None, *LOG_FORMATS])
@@ -211,7 +211,7 @@ def test_logs_become_visible(log_format: LogFormat | None) -> None:
 
 
 def test_the_environment_says_what_is_not_given() -> None:
-    with fresh_program(MCPIPE_LOG="plain", MCPIPE_TRACE="1") as pipe:
+    with fresh_program(MCPLUMB_LOG="plain", MCPLUMB_TRACE="1") as pipe:
         assert set_up_logs(None, trace=None) is True
         log.error("Oh.")
         trace_line("in", b'{"a":1}')
@@ -219,7 +219,7 @@ def test_the_environment_says_what_is_not_given() -> None:
 
 
 def test_what_is_given_counts_more_than_the_environment() -> None:
-    with fresh_program(MCPIPE_LOG="human", MCPIPE_TRACE="1") as pipe:
+    with fresh_program(MCPLUMB_LOG="human", MCPLUMB_TRACE="1") as pipe:
         assert set_up_logs("plain", trace=False) is False
         log.info("Hello.")
         assert pipe.read() == "Hello.\n"
@@ -227,14 +227,14 @@ def test_what_is_given_counts_more_than_the_environment() -> None:
 
 @pytest.mark.parametrize(("value", "expected"), [("", False), ("0", False), ("1", True), ("yes", True)])
 def test_values_that_switch_the_trace_on(value: str, expected: bool) -> None:
-    with fresh_program(MCPIPE_TRACE=value):
+    with fresh_program(MCPLUMB_TRACE=value):
         assert set_up_logs(None, trace=None) is expected
 
 
 @pytest.mark.parametrize("where", ["argument", "environment"])
 def test_an_unknown_format_is_refused(where: str) -> None:
     given: Any = "fancy" if where == "argument" else None
-    with fresh_program(MCPIPE_LOG="fancy" if where == "environment" else ""):
+    with fresh_program(MCPLUMB_LOG="fancy" if where == "environment" else ""):
         with pytest.raises(UsageError, match=r"There is no log format 'fancy'\. The formats are human and plain\."):
             set_up_logs(given, trace=None)
         assert logging.getLogger().handlers == []

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpipe.errors import UsageError
-from mcpipe.server.media import (
+from mcplumb.errors import UsageError
+from mcplumb.server.media import (
     OCTET_STREAM,
     Audio,
     File,
@@ -23,7 +23,7 @@ from mcpipe.server.media import (
     mime_type_of,
     to_base64,
 )
-from mcpipe.types import AudioContent, EmbeddedResource, ImageContent, ResourceContents
+from mcplumb.types import AudioContent, EmbeddedResource, ImageContent, ResourceContents
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
 WAV = b"RIFF\x24\0\0\0WAVEfmt "
@@ -230,7 +230,7 @@ def test_mistakes() -> None:
 
 def test_nothing_is_loaded_before_it_is_needed() -> None:
     code = (
-        "import sys; from mcpipe.server.media import File, Image; Image(b'').block(); File(b'', name=None).block(); "
+        "import sys; from mcplumb.server.media import File, Image; Image(b'').block(); File(b'', name=None).block(); "
         "print(*{'base64', 'mimetypes', 'pathlib', 'urllib'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)

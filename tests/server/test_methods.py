@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import RequestError, ToolError
-from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
-from mcpipe.server.context import Context
-from mcpipe.server.server import Server
-from mcpipe.types.base import Icon
-from mcpipe.types.completion import CompleteResult, Completion
-from mcpipe.types.content import TextContent
-from mcpipe.types.meta import SERVER_INFO
-from mcpipe.types.resources import ReadResourceResult, ResourceContents
-from mcpipe.types.tools import CallToolResult
+from mcplumb.errors import RequestError, ToolError
+from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
+from mcplumb.server.context import Context
+from mcplumb.server.server import Server
+from mcplumb.types.base import Icon
+from mcplumb.types.completion import CompleteResult, Completion
+from mcplumb.types.content import TextContent
+from mcplumb.types.meta import SERVER_INFO
+from mcplumb.types.resources import ReadResourceResult, ResourceContents
+from mcplumb.types.tools import CallToolResult
 from tests.server.harness import (
     ABLE,
     ALL_REVISIONS,

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import EncodeError
-from mcpipe.protocol.batches import BatchAnswers
-from mcpipe.server.outbox import Outbox
-from mcpipe.transports.connection import Connection
-from mcpipe.transports.memory import memory_pair
-from mcpipe.wire.messages import Error, ErrorDetail, Notification, Request, Result
+from mcplumb.errors import EncodeError
+from mcplumb.protocol.batches import BatchAnswers
+from mcplumb.server.outbox import Outbox
+from mcplumb.transports.connection import Connection
+from mcplumb.transports.memory import memory_pair
+from mcplumb.wire.messages import Error, ErrorDetail, Notification, Request, Result
 from tests.server.harness import run, turns
 from tests.transports.ends import Recorder
 
@@ -236,4 +236,4 @@ def test_it_can_be_used_on_any_connection() -> None:
 
 @pytest.fixture(autouse=True)
 def _quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "mcpipe")
+    caplog.set_level(logging.INFO, "mcplumb")

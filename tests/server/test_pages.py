@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import Raw
 
-from mcpipe.errors import UsageError
-from mcpipe.server.pages import BadCursor, WrittenPages, page_of
+from mcplumb.errors import UsageError
+from mcplumb.server.pages import BadCursor, WrittenPages, page_of
 
 BAD = "^The cursor is not one that this list of tools gave. Start again without a cursor.$"
 

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import DecodeError, EncodeError, StateRefused, UsageError
-from mcpipe.protocol.sealing import Sealer
-from mcpipe.server.questions import Answers, InputNeeded, as_result
-from mcpipe.types.elicitation import ElicitParams
-from mcpipe.types.input import ElicitRequest, InputRequest, ListRootsRequest
+from mcplumb.errors import DecodeError, EncodeError, StateRefused, UsageError
+from mcplumb.protocol.sealing import Sealer
+from mcplumb.server.questions import Answers, InputNeeded, as_result
+from mcplumb.types.elicitation import ElicitParams
+from mcplumb.types.input import ElicitRequest, InputRequest, ListRootsRequest
 
 SEALER = Sealer(b"k" * 32)
 CALL: dict[str, Any] = {"method": "tools/call", "params": {"name": "t"}, "principal": "ada", "now": 1000.0}

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.revisions import LATEST, LATEST_LEGACY, Revision
-from mcpipe.server.context import Context
-from mcpipe.server.server import Server
-from mcpipe.transports import connection as transport
-from mcpipe.transports.memory import memory_pair
-from mcpipe.wire.messages import Message, RequestId
+from mcplumb.errors import UsageError
+from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
+from mcplumb.server.context import Context
+from mcplumb.server.server import Server
+from mcplumb.transports import connection as transport
+from mcplumb.transports.memory import memory_pair
+from mcplumb.wire.messages import Message, RequestId
 from tests.server.harness import ABLE, ONE_OF_EACH_ERA, Peer, make_server, raw_client, run, text_of
 
 both_eras = pytest.mark.parametrize("revision", ONE_OF_EACH_ERA, ids=str)

@@ -22,18 +22,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import TypeAliasType
 
-from mcpipe import types as t
-from mcpipe.errors import EncodeError, UsageError
-from mcpipe.revisions import REVISIONS
-from mcpipe.server.media import OCTET_STREAM, Audio, File, Image
-from mcpipe.server.results import (
+from mcplumb import types as t
+from mcplumb.errors import EncodeError, UsageError
+from mcplumb.revisions import REVISIONS
+from mcplumb.server.media import OCTET_STREAM, Audio, File, Image
+from mcplumb.server.results import (
     TextResult,
     contents_of,
     messages_of,
     output_of,
     prompt_result_of,
 )
-from mcpipe.server.signatures import MISSING
+from mcplumb.server.signatures import MISSING
 from tests import spec
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
@@ -358,7 +358,7 @@ def test_paths_are_the_files_that_they_lead_to(tmp_path: Path) -> None:
 
 
 def test_content_cannot_be_structured() -> None:
-    for returns, name in [(Image, "Image"), (list[Image], "list[mcpipe.server.media.Image]"), (bytes, "bytes")]:
+    for returns, name in [(Image, "Image"), (list[Image], "list[mcplumb.server.media.Image]"), (bytes, "bytes")]:
         said = f"A tool that returns {name} cannot have structured=True: this is content."
         with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
             output_of(returns, structured=True)

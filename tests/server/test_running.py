@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from mcpipe.server import running
-from mcpipe.server.running import run_on_stdio
-from mcpipe.server.server import Server
-from mcpipe.transports.stdio import Stdio
+from mcplumb.server import running
+from mcplumb.server.running import run_on_stdio
+from mcplumb.server.server import Server
+from mcplumb.transports.stdio import Stdio
 from tests.server.harness import PATIENCE, Plain, lines, make_server, standard_streams, text_of
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -97,7 +97,7 @@ def test_it_runs_until_the_input_ends(ends: Ends) -> None:
 
 
 def test_at_a_terminal_it_says_what_it_waits_for(tmp_path: Path) -> None:
-    (tmp_path / "town.py").write_text("from mcpipe import Server\nServer('town').run()\n")
+    (tmp_path / "town.py").write_text("from mcplumb import Server\nServer('town').run()\n")
     typed, terminal = pty.openpty()
     command = [sys.executable, "town.py", "a b"]
     os.write(typed, b"\x04")
@@ -108,7 +108,7 @@ def test_at_a_terminal_it_says_what_it_waits_for(tmp_path: Path) -> None:
     os.close(terminal)
     os.close(typed)
     assert (process.returncode, out) == (0, "")
-    said = f"from a client that has started it: mcpipe tools -- {shlex.join(command)}. To let clients come to it"
+    said = f"from a client that has started it: mcplumb tools -- {shlex.join(command)}. To let clients come to it"
     assert said in err
     assert err.count("\n") == 1
     done = subprocess.run(command, cwd=tmp_path, input="", capture_output=True, text=True, timeout=PATIENCE, check=True)
@@ -121,9 +121,9 @@ def test_it_may_run_in_any_thread(ends: Ends) -> None:
 
 
 def test_every_message_may_be_traced(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "mcpipe.trace")
+    caplog.set_level(logging.DEBUG, "mcplumb.trace")
     serve(make_server(), {"method": "tools/list"}, trace=True)
-    directions = [record.getMessage()[:3] for record in caplog.records if record.name == "mcpipe.trace"]
+    directions = [record.getMessage()[:3] for record in caplog.records if record.name == "mcplumb.trace"]
     assert directions == ["<--", "-->"]
     caplog.clear()
     serve(make_server(), {"method": "tools/list"})
@@ -136,7 +136,7 @@ def test_every_message_may_be_traced(ends: Ends, caplog: pytest.LogCaptureFixtur
 @pytest.mark.req("LIF-14")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_stops_the_server(ends: Ends, number: signal.Signals, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "mcpipe")
+    caplog.set_level(logging.INFO, "mcplumb")
     server = make_server(stop_within=PATIENCE)
 
     @server.tool

@@ -9,13 +9,13 @@ from typing import Any, TypedDict
 import msgspec
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.server.context import Context
-from mcpipe.server.entries import Described, ToolEntry
-from mcpipe.server.server import Server
-from mcpipe.server.signatures import BadArguments
-from mcpipe.types.content import TextContent
-from mcpipe.types.tools import CallToolResult
+from mcplumb.errors import UsageError
+from mcplumb.server.context import Context
+from mcplumb.server.entries import Described, ToolEntry
+from mcplumb.server.server import Server
+from mcplumb.server.signatures import BadArguments
+from mcplumb.types.content import TextContent
+from mcplumb.types.tools import CallToolResult
 from tests.server.harness import ALL_REVISIONS, Plain, make_server, raw_client, run, text_of
 
 #: With everything in it that a schema of ours would never have.

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.limits import Limits
-from mcpipe.revisions import LATEST, LATEST_LEGACY, Revision
-from mcpipe.server.context import Context
-from mcpipe.server.server import Server
-from mcpipe.types.tools import ToolAnnotations
+from mcplumb.errors import UsageError
+from mcplumb.limits import Limits
+from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
+from mcplumb.server.context import Context
+from mcplumb.server.server import Server
+from mcplumb.types.tools import ToolAnnotations
 from tests.server.harness import (
     ONE_OF_EACH_ERA,
     PATIENCE,

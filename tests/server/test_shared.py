@@ -9,20 +9,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import EncodeError, StateRefused, UsageError
-from mcpipe.limits import DEFAULT_LIMITS
-from mcpipe.revisions import LATEST, LATEST_LEGACY, REVISIONS, Revision
-from mcpipe.server.catalog import Catalog
-from mcpipe.server.entries import CompletionEntry, Described, ResourceEntry
-from mcpipe.server.results import TextResult
-from mcpipe.server.shared import Shared
-from mcpipe.server.workers import Workers
-from mcpipe.types.base import Annotations, Icon, Implementation, Result
-from mcpipe.types.content import TextContent
-from mcpipe.types.input import InputRequiredResult
-from mcpipe.types.meta import SERVER_INFO
-from mcpipe.types.tools import CallToolResult
-from mcpipe.types.writing import for_revision
+from mcplumb.errors import EncodeError, StateRefused, UsageError
+from mcplumb.limits import DEFAULT_LIMITS
+from mcplumb.revisions import LATEST, LATEST_LEGACY, REVISIONS, Revision
+from mcplumb.server.catalog import Catalog
+from mcplumb.server.entries import CompletionEntry, Described, ResourceEntry
+from mcplumb.server.results import TextResult
+from mcplumb.server.shared import Shared
+from mcplumb.server.workers import Workers
+from mcplumb.types.base import Annotations, Icon, Implementation, Result
+from mcplumb.types.content import TextContent
+from mcplumb.types.input import InputRequiredResult
+from mcplumb.types.meta import SERVER_INFO
+from mcplumb.types.tools import CallToolResult
+from mcplumb.types.writing import for_revision
 
 IDENTITY = Implementation("clock", "1", title="A clock", icons=[Icon("https://example.com/clock.png")])
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpipe.errors import UsageError
-from mcpipe.server.signatures import MISSING, BadArguments, Signature, inspect_function
+from mcplumb.errors import UsageError
+from mcplumb.server.signatures import MISSING, BadArguments, Signature, inspect_function
 from tests.server.types_in_use import JSON, Author, Box, Colour, Options, Point, Size, validator
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe.server.tasks import TaskStarter
+from mcplumb.server.tasks import TaskStarter
 from tests.server.harness import run, turns
 from tests.transports.ends import in_callback
 

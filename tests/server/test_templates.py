@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpipe.errors import UsageError
-from mcpipe.server import templates
-from mcpipe.server.templates import UriTemplate, folded
+from mcplumb.errors import UsageError
+from mcplumb.server import templates
+from mcplumb.server.templates import UriTemplate, folded
 
 MATCHES: list[tuple[str, str, dict[str, str] | None]] = [
     # One URI

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe.protocol.batches import BatchAnswers
-from mcpipe.server.waiting import Asked, Waiting
-from mcpipe.wire.messages import Request
+from mcplumb.protocol.batches import BatchAnswers
+from mcplumb.server.waiting import Asked, Waiting
+from mcplumb.wire.messages import Request
 
 
 class Reading:

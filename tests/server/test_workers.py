@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.server.workers import Job, Workers
+from mcplumb.errors import UsageError
+from mcplumb.server.workers import Job, Workers
 from tests.server.harness import PATIENCE
 
 color: ContextVar[str] = ContextVar("color", default="none")
@@ -72,7 +72,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def own_threads(before: set[threading.Thread]) -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name.startswith("mcpipe-worker")} - before
+    return {thread for thread in threading.enumerate() if thread.name.startswith("mcplumb-worker")} - before
 
 
 def test_a_job_runs_in_a_thread_and_tells_what_came_of_it(before: set[threading.Thread]) -> None:

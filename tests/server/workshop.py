@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import Closed
-from mcpipe.limits import Limits
-from mcpipe.revisions import LEGACY
-from mcpipe.server.context import Context
-from mcpipe.server.server import Server
+from mcplumb.errors import Closed
+from mcplumb.limits import Limits
+from mcplumb.revisions import LEGACY
+from mcplumb.server.context import Context
+from mcplumb.server.server import Server
 from tests.server.harness import (
     ALL_REVISIONS,
     ONE_OF_EACH_ERA,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.sync import callbacks
-from mcpipe.sync.callbacks import LineCarrier, carried
+from mcplumb.errors import UsageError
+from mcplumb.sync import callbacks
+from mcplumb.sync.callbacks import LineCarrier, carried
 from tests.sync.world import PATIENCE
 
 

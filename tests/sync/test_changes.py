@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from mcpipe.errors import Closed, UsageError
-from mcpipe.protocol.listening import Change
-from mcpipe.revisions import REVISIONS
-from mcpipe.sync.changes import Changes
-from mcpipe.sync.client import Client
-from mcpipe.sync.connecting import connect
-from mcpipe.types.subscriptions import SubscriptionFilter
+from mcplumb.errors import Closed, UsageError
+from mcplumb.protocol.listening import Change
+from mcplumb.revisions import REVISIONS
+from mcplumb.sync.changes import Changes
+from mcplumb.sync.client import Client
+from mcplumb.sync.connecting import connect
+from mcplumb.types.subscriptions import SubscriptionFilter
 from tests.sync.test_engine import interrupt
 from tests.sync.world import PATIENCE, World, in_threads, own_threads, wait_until
 

@@ -8,14 +8,14 @@ from typing import Any, assert_type
 
 import pytest
 
-from mcpipe import ToolError, client
-from mcpipe.errors import Closed, McpipeError, RemoteError, RequestTimeout, UsageError
-from mcpipe.revisions import LATEST
-from mcpipe.sync.changes import Changes
-from mcpipe.sync.client import Client
-from mcpipe.sync.connecting import connect
-from mcpipe.types.resources import ReadResourceResult
-from mcpipe.types.tools import CallToolResult, ListToolsResult, Tool
+from mcplumb import ToolError, client
+from mcplumb.errors import Closed, McplumbError, RemoteError, RequestTimeout, UsageError
+from mcplumb.revisions import LATEST
+from mcplumb.sync.changes import Changes
+from mcplumb.sync.client import Client
+from mcplumb.sync.connecting import connect
+from mcplumb.types.resources import ReadResourceResult
+from mcplumb.types.tools import CallToolResult, ListToolsResult, Tool
 from tests.sync.test_engine import interrupt
 from tests.sync.world import PATIENCE, World, in_threads, own_threads, text, wait_until
 
@@ -148,7 +148,7 @@ def test_ctrl_c_cancels_the_request_on_the_server(world: World, connected: Clien
 @pytest.mark.req("LIF-11")
 def test_closing_in_one_thread_ends_what_others_wait_for(world: World, connected: Client) -> None:
     def wait() -> None:
-        with pytest.raises(McpipeError):
+        with pytest.raises(McplumbError):
             connected.call_tool("hang")
 
     def close() -> None:

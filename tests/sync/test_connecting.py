@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Server
-from mcpipe.client import connecting as async_connecting
-from mcpipe.client.inputs import Elicitation
-from mcpipe.errors import Closed, ConnectError, NoCommonRevision, RequestCancelled, UsageError
-from mcpipe.protocol.stopping import StopLadder
-from mcpipe.revisions import REVISIONS
-from mcpipe.sync import connecting
-from mcpipe.sync.client import Client
-from mcpipe.sync.connecting import Connecting, connect
-from mcpipe.types.log import LogMessageParams
-from mcpipe.types.sampling import CreateMessageParams
+from mcplumb import Server
+from mcplumb.client import connecting as async_connecting
+from mcplumb.client.inputs import Elicitation
+from mcplumb.errors import Closed, ConnectError, NoCommonRevision, RequestCancelled, UsageError
+from mcplumb.protocol.stopping import StopLadder
+from mcplumb.revisions import REVISIONS
+from mcplumb.sync import connecting
+from mcplumb.sync.client import Client
+from mcplumb.sync.connecting import Connecting, connect
+from mcplumb.types.log import LogMessageParams
+from mcplumb.types.sampling import CreateMessageParams
 from tests.sync.world import PATIENCE, ROOT, World, command, in_threads, own_threads, text, wait_until
 
 OLDEST, LATEST = REVISIONS[-1].name, REVISIONS[0].name
@@ -38,7 +38,7 @@ def test_a_client_comes_out_of_a_context() -> None:
     assert own_threads() == []
     with connection as client:
         assert isinstance(client, Client)
-        assert own_threads() == ["mcpipe-sync"]
+        assert own_threads() == ["mcplumb-sync"]
         assert text(client.call_tool("echo", {"text": "hi"})) == "hi"
     assert own_threads() == []
 
@@ -105,7 +105,7 @@ def annotated_as_functions() -> set[str]:
 
 
 def stderr_module() -> Any:
-    from mcpipe.transports import stderr
+    from mcplumb.transports import stderr
 
     return stderr
 
@@ -178,7 +178,7 @@ def test_questions_are_answered_in_threads_that_may_use_the_client(name: str, tm
         assert text(client.call_tool("introduce")) == "{'name': 'Who are you?'}"
         assert text(client.call_tool("think", {"question": "?"})) == "42"
         assert text(client.call_tool("look")) == tmp_path.as_uri()
-    assert threads == ["mcpipe-sync-worker"] * 3
+    assert threads == ["mcplumb-sync-worker"] * 3
 
 
 def test_roots_may_just_be_given(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_logs_come_in_order(name: str) -> None:
         client.call_tool("count", {"n": 20})
         wait_until(lambda: len(logs) == 20)
     assert logs == [f"log {step}" for step in range(1, 21)]
-    assert set(threads) == {"mcpipe-sync-worker"}
+    assert set(threads) == {"mcplumb-sync-worker"}
 
 
 def test_a_function_may_close_its_client() -> None:
@@ -256,7 +256,7 @@ def test_lines_of_stderr_come_in_order_and_to_the_last(capfd: pytest.CaptureFixt
             client.call_tool("mutter", {"text": f"line {number}"})
         wait_until(lambda: len(lines) == 20)
     assert lines == [f"line {number}" for number in range(20)]
-    assert threads == {"mcpipe-sync-worker"}
+    assert threads == {"mcplumb-sync-worker"}
     assert capfd.readouterr().err == ""
 
 

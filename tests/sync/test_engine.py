@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import Closed, UsageError
-from mcpipe.sync import engine as engines
-from mcpipe.sync.engine import DrivenEngine, Engine, ThreadEngine, start_engine
+from mcplumb.errors import Closed, UsageError
+from mcplumb.sync import engine as engines
+from mcplumb.sync.engine import DrivenEngine, Engine, ThreadEngine, start_engine
 from tests.sync.test_jobs import no_thread
 from tests.sync.world import PATIENCE, in_threads, own_threads, wait_until
 
@@ -344,7 +344,7 @@ def test_a_loop_that_is_blocked_is_left_behind(
 
 
 def test_a_task_that_wants_to_end_everything_ends_only_itself(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "mcpipe.sync")
+    caplog.set_level(logging.DEBUG, "mcplumb.sync")
     engine = ThreadEngine(asyncio.new_event_loop())
     with pytest.raises(SystemExit):
         engine.errand().run(fail(SystemExit(3)))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.sync import jobs
-from mcpipe.sync.jobs import Job, Workers
+from mcplumb.errors import UsageError
+from mcplumb.sync import jobs
+from mcplumb.sync.jobs import Job, Workers
 from tests.sync.world import PATIENCE, wait_until
 
 variable: ContextVar[str] = ContextVar("variable", default="unset")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import Closed, UsageError
-from mcpipe.sync import engine as engines
-from mcpipe.sync import leases
-from mcpipe.sync.leases import Lease, _Landlord
+from mcplumb.errors import Closed, UsageError
+from mcplumb.sync import engine as engines
+from mcplumb.sync import leases
+from mcplumb.sync.leases import Lease, _Landlord
 from tests.sync.world import PATIENCE, in_threads, own_threads, wait_until
 
 
@@ -47,9 +47,9 @@ async def give(value: Any) -> Any:
 def test_the_engine_runs_from_the_first_to_the_last() -> None:
     first, second = leased(), leased()
     assert first.engine is second.engine
-    assert own_threads() == ["mcpipe-sync"]
+    assert own_threads() == ["mcplumb-sync"]
     first.close()
-    assert own_threads() == ["mcpipe-sync"]
+    assert own_threads() == ["mcplumb-sync"]
     assert second.errand().run(give(5)) == 5
     second.close()
     assert own_threads() == []
@@ -158,7 +158,7 @@ def test_a_close_in_the_loop_itself_changes_nothing() -> None:
 
 def test_functions_are_called_in_another_thread() -> None:
     lease = leased()
-    assert lease.errand().run(lease.have_done(lambda: threading.current_thread().name)) == "mcpipe-sync-worker"
+    assert lease.errand().run(lease.have_done(lambda: threading.current_thread().name)) == "mcplumb-sync-worker"
     lease.close()
     wait_until(lambda: not own_threads())
 

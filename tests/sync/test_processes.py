@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.errors import ConnectError, ServerExited
-from mcpipe.protocol.stopping import StopLadder
-from mcpipe.sync.connecting import connect
+from mcplumb.errors import ConnectError, ServerExited
+from mcplumb.protocol.stopping import StopLadder
+from mcplumb.sync.connecting import connect
 from tests.sync.test_engine import interrupt
 from tests.sync.world import PATIENCE, ROOT, command, in_threads, is_gone, own_threads, text, wait_until
 

@@ -26,7 +26,7 @@ faulthandler.dump_traceback_later(PATIENCE, exit=True)
 logging.getLogger("asyncio").setLevel(logging.ERROR)
 
 def connect(**options):
-    from mcpipe.sync import connect
+    from mcplumb.sync import connect
     if sys.argv[1] == "process":
         return connect(sys.argv[2:], **options)
     from tests.sync.world import World
@@ -111,7 +111,7 @@ def test_what_is_lost_is_closed_at_exit(target: Target) -> None:
 
 
 def test_what_was_left_open_can_be_used_at_exit(target: Target) -> None:
-    program = "import mcpipe.sync; client = talkative(); atexit.register(use, client)"
+    program = "import mcplumb.sync; client = talkative(); atexit.register(use, client)"
     assert target.run(program) == USED
     target.check_farewell()
 
@@ -133,7 +133,7 @@ report(client)
 
 
 @pytest.mark.parametrize("end", ["client.close()", ""])
-@pytest.mark.parametrize("known", ["import mcpipe.sync", ""])
+@pytest.mark.parametrize("known", ["import mcplumb.sync", ""])
 def test_a_client_can_connect_at_exit(target: Target, end: str, known: str) -> None:
     program = f"""
 @atexit.register
@@ -202,9 +202,9 @@ asked.wait()
 
 def test_a_loop_that_is_stuck_does_not_keep_the_program(tmp_path: Path) -> None:
     program = """
-from mcpipe import Server
-from mcpipe.protocol.stopping import StopLadder
-from mcpipe.sync import connect
+from mcplumb import Server
+from mcplumb.protocol.stopping import StopLadder
+from mcplumb.sync import connect
 
 server = Server("x")
 stuck = threading.Event()

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mcpipe import Context, Server
-from mcpipe.types.content import TextContent
-from mcpipe.types.tools import CallToolResult
+from mcplumb import Context, Server
+from mcplumb.types.content import TextContent
+from mcplumb.types.tools import CallToolResult
 
 ROOT = Path(__file__).parents[2]
 #: How long anything may take. A test that passes never waits that long.
@@ -96,7 +96,7 @@ def text(result: CallToolResult) -> str:
 
 def own_threads() -> list[str]:
     """The names of the threads that blocking clients have started."""
-    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("mcpipe-sync"))
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("mcplumb-sync"))
 
 
 def wait_until(condition: Callable[[], Any]) -> None:

@@ -10,12 +10,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 
 import msgspec
 
-from mcpipe.errors import EncodeError, McpipeError
-from mcpipe.testing import Pair, memory_pair
-from mcpipe.transports.connection import Connection, Receiver, Stats
-from mcpipe.transports.framed import LineConnection
-from mcpipe.wire.decoding import BadMessage
-from mcpipe.wire.messages import Message, Notification, RequestId
+from mcplumb.errors import EncodeError, McplumbError
+from mcplumb.testing import Pair, memory_pair
+from mcplumb.transports.connection import Connection, Receiver, Stats
+from mcplumb.transports.framed import LineConnection
+from mcplumb.wire.decoding import BadMessage
+from mcplumb.wire.messages import Message, Notification, RequestId
 from tests.transports.ends import Item
 
 
@@ -74,7 +74,7 @@ class Sound:
     def broke(self, error: OSError) -> None:
         self.receiver.broke(error)
 
-    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+    def failed(self, request_id: RequestId, error: McplumbError) -> None:
         self.receiver.failed(request_id, error)
 
 

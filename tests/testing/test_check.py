@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mcpipe.testing import End, Pair, checks, memory_pair
-from mcpipe.testing.check import each_way, once
+from mcplumb.testing import End, Pair, checks, memory_pair
+from mcplumb.testing.check import each_way, once
 
 
 async def example(one: End, other: End) -> None:

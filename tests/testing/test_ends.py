@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from mcpipe.errors import Closed
-from mcpipe.testing import End, memory_pair
-from mcpipe.wire.messages import Notification
+from mcplumb.errors import Closed
+from mcplumb.testing import End, memory_pair
+from mcplumb.wire.messages import Notification
 from tests.transports.ends import run
 
 

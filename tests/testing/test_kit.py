@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from mcpipe.testing import Check, check_transport, checks
+from mcplumb.testing import Check, check_transport, checks
 from tests.testing import faulty
 from tests.testing.faulty import Sound, faulty_pair
 

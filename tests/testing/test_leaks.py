@@ -8,8 +8,8 @@ import warnings
 
 import pytest
 
-from mcpipe.testing import leaks
-from mcpipe.testing.leaks import nothing_left
+from mcplumb.testing import leaks
+from mcplumb.testing.leaks import nothing_left
 
 
 def test_what_ends_by_itself_is_no_leak() -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.protocol.stopping import StopLadder
-from mcpipe.transports.child import Child
-from mcpipe.transports.commands import Command, read_command
-from mcpipe.wire.messages import Notification
+from mcplumb.protocol.stopping import StopLadder
+from mcplumb.transports.child import Child
+from mcplumb.transports.commands import Command, read_command
+from mcplumb.wire.messages import Notification
 from tests.transports.ends import Recorder, nothing_left
 from tests.transports.families import patient_guardians
 

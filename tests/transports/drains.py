@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from mcpipe.transports.stderr import StderrDrain, StderrMode
+from mcplumb.transports.stderr import StderrDrain, StderrMode
 from tests.transports.ends import turns
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from mcpipe.errors import McpipeError
-from mcpipe.transports.stdio import Stdio, take_stdio
-from mcpipe.transports.stream import StreamConnection
-from mcpipe.wire.decoding import BadMessage, Batch
-from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
+from mcplumb.errors import McplumbError
+from mcplumb.transports.stdio import Stdio, take_stdio
+from mcplumb.transports.stream import StreamConnection
+from mcplumb.wire.decoding import BadMessage, Batch
+from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 
 
 class Echo:
@@ -38,7 +38,7 @@ class Echo:
     def hung_up(self) -> None:
         """Nothing to do."""
 
-    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+    def failed(self, request_id: RequestId, error: McplumbError) -> None:
         raise AssertionError(f"{request_id!r} failed: {error}")
 
     def broke(self, error: OSError) -> None:

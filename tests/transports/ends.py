@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from mcpipe.errors import McpipeError
-from mcpipe.limits import DEFAULT_LIMITS, Limits
-from mcpipe.transports.connection import Connection
-from mcpipe.transports.descriptors import open_sink
-from mcpipe.transports.framed import LineConnection, Trace
-from mcpipe.transports.memory import memory_pair
-from mcpipe.transports.stream import StreamConnection, ThreadSource
-from mcpipe.wire.decoding import BadMessage, Batch
-from mcpipe.wire.messages import Message, Notification, Request, RequestId
+from mcplumb.errors import McplumbError
+from mcplumb.limits import DEFAULT_LIMITS, Limits
+from mcplumb.transports.connection import Connection
+from mcplumb.transports.descriptors import open_sink
+from mcplumb.transports.framed import LineConnection, Trace
+from mcplumb.transports.memory import memory_pair
+from mcplumb.transports.stream import StreamConnection, ThreadSource
+from mcplumb.wire.decoding import BadMessage, Batch
+from mcplumb.wire.messages import Message, Notification, Request, RequestId
 
 Item: TypeAlias = Message | BadMessage | Batch
 
@@ -55,7 +55,7 @@ class Recorder:
         self.hang_ups += 1
         self._changed.set()
 
-    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+    def failed(self, request_id: RequestId, error: McplumbError) -> None:
         raise AssertionError(f"{request_id!r} failed: {error}")
 
     def broke(self, error: OSError) -> None:
@@ -107,7 +107,7 @@ def open_descriptors() -> dict[str, str]:
 
 
 def readers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "mcpipe-reader"]
+    return [thread for thread in threading.enumerate() if thread.name == "mcplumb-reader"]
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from typing import Self
 
 import pytest
 
-from mcpipe.transports import guards
-from mcpipe.transports.trees import MARK, Tree
+from mcplumb.transports import guards
+from mcplumb.transports.trees import MARK, Tree
 
 #: How long anything may take. A test that passes never waits that long.
 PATIENCE = 60.0

@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 
-from mcpipe.errors import McpipeError
-from mcpipe.limits import DEFAULT_LIMITS
-from mcpipe.revisions import LATEST, LATEST_LEGACY, REVISIONS
-from mcpipe.testing import Pair
-from mcpipe.transports.addresses import HttpAddress
-from mcpipe.transports.connection import Connection, Peer, Receiver, Stats
-from mcpipe.transports.http_client.connection import HttpConnection
-from mcpipe.transports.http_client.pool import ClientPool
-from mcpipe.transports.http_server.app import HttpApp
-from mcpipe.transports.http_server.options import HttpOptions
-from mcpipe.transports.http_server.running import HttpListener
-from mcpipe.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from mcpipe.wire.messages import Message, Notification, Request, RequestId, Result
+from mcplumb.errors import McplumbError
+from mcplumb.limits import DEFAULT_LIMITS
+from mcplumb.revisions import LATEST, LATEST_LEGACY, REVISIONS
+from mcplumb.testing import Pair
+from mcplumb.transports.addresses import HttpAddress
+from mcplumb.transports.connection import Connection, Peer, Receiver, Stats
+from mcplumb.transports.http_client.connection import HttpConnection
+from mcplumb.transports.http_client.pool import ClientPool
+from mcplumb.transports.http_server.app import HttpApp
+from mcplumb.transports.http_server.options import HttpOptions
+from mcplumb.transports.http_server.running import HttpListener
+from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from mcplumb.wire.messages import Message, Notification, Request, RequestId, Result
 from tests.transports.ends import Item
 
 OPENING = "the opening"
@@ -62,7 +62,7 @@ class Relay:
         if self._receiver is not None:
             self._receiver.broke(error)
 
-    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+    def failed(self, request_id: RequestId, error: McplumbError) -> None:
         if self._receiver is not None and request_id == OPENING:
             self._receiver.ended(clean=True)
 

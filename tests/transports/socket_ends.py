@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.limits import DEFAULT_LIMITS, Limits
-from mcpipe.transports.addresses import SocketAddress, TcpAddress, UnixAddress
-from mcpipe.transports.connection import Connection, Peer
-from mcpipe.transports.listeners import Listener
-from mcpipe.transports.tls import client_tls, server_tls
-from mcpipe.wire.messages import Request, Result
+from mcplumb.limits import DEFAULT_LIMITS, Limits
+from mcplumb.transports.addresses import SocketAddress, TcpAddress, UnixAddress
+from mcplumb.transports.connection import Connection, Peer
+from mcplumb.transports.listeners import Listener
+from mcplumb.transports.tls import client_tls, server_tls
+from mcplumb.wire.messages import Request, Result
 from tests.transports.ends import Item, Recorder
 
 CERTIFICATES = Path(__file__).parent.parent / "data" / "tls"
@@ -159,7 +159,7 @@ def tcp_sockets() -> tuple[socket.socket, socket.socket]:
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What servers have logged."""
-    return [record.getMessage() for record in caplog.records if record.name == "mcpipe.server"]
+    return [record.getMessage() for record in caplog.records if record.name == "mcplumb.server"]
 
 
 async def turn_until(condition: Any) -> None:

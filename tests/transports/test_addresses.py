@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.transports.addresses import Address, HttpAddress, TcpAddress, UnixAddress, read_address
+from mcplumb.errors import UsageError
+from mcplumb.transports.addresses import Address, HttpAddress, TcpAddress, UnixAddress, read_address
 
 GOOD: list[tuple[str, Address, str]] = [
     ("unix:/run/a.sock", UnixAddress("/run/a.sock"), "unix:/run/a.sock"),
@@ -66,7 +66,7 @@ def test_what_is_no_address(text: str) -> None:
         ("http://ho st/", "it has a space or a control character in it"),
         ("http://host/\n", "it has a space or a control character in it"),
         ("https://host/#part", "what stands after # is never sent"),
-        ("ws://host", r"mcpipe knows unix:/path, tcp://host:port"),
+        ("ws://host", r"mcplumb knows unix:/path, tcp://host:port"),
     ],
 )
 def test_a_wrong_address(text: str, said: str) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mcpipe.transports.begun import Begun
+from mcplumb.transports.begun import Begun
 
 
 async def at_once() -> int:

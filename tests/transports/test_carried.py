@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mcpipe import Server, connect
-from mcpipe.errors import ConnectError
-from mcpipe.limits import Limits
-from mcpipe.testing import Check, Pair, checks
-from mcpipe.transports import CarrierConnection, Connection
-from mcpipe.wire.decoding import BadMessage
-from mcpipe.wire.messages import Notification
+from mcplumb import Server, connect
+from mcplumb.errors import ConnectError
+from mcplumb.limits import Limits
+from mcplumb.testing import Check, Pair, checks
+from mcplumb.transports import CarrierConnection, Connection
+from mcplumb.wire.decoding import BadMessage
+from mcplumb.wire.messages import Notification
 from tests.transports.ends import Recorder, run, turns
 
 #: Messages that fit between two carriers.
@@ -296,7 +296,7 @@ def test_a_carrier_that_cannot_be_closed_counts_as_closed(error: Exception, capl
         connection.abort()
         assert carrier.log == ["closing"]
 
-    with caplog.at_level(logging.DEBUG, "mcpipe"):
+    with caplog.at_level(logging.DEBUG, "mcplumb"):
         run(main)
     assert str(error) in caplog.text
 

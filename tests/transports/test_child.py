@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import ConnectError, UsageError
-from mcpipe.limits import Limits
-from mcpipe.transports import guards
-from mcpipe.transports.child import Child
-from mcpipe.transports.commands import read_command
-from mcpipe.transports.descriptors import is_open, kind_of
-from mcpipe.transports.exits import Exit, has_exited, reap
-from mcpipe.transports.trees import MARK
-from mcpipe.wire.decoding import BadMessage
-from mcpipe.wire.messages import Request, Result
+from mcplumb.errors import ConnectError, UsageError
+from mcplumb.limits import Limits
+from mcplumb.transports import guards
+from mcplumb.transports.child import Child
+from mcplumb.transports.commands import read_command
+from mcplumb.transports.descriptors import is_open, kind_of
+from mcplumb.transports.exits import Exit, has_exited, reap
+from mcplumb.transports.trees import MARK
+from mcplumb.wire.decoding import BadMessage
+from mcplumb.wire.messages import Request, Result
 from tests.transports.children import PATIENT, Running, is_alive, no_process_left, running, server
 from tests.transports.ends import Recorder, run, turns
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from mcpipe.protocol.stopping import StopLadder
-from mcpipe.transports.child import Child
-from mcpipe.transports.exits import Exit, has_exited
-from mcpipe.transports.trees import Tree
-from mcpipe.wire.messages import Request
+from mcplumb.protocol.stopping import StopLadder
+from mcplumb.transports.child import Child
+from mcplumb.transports.exits import Exit, has_exited
+from mcplumb.transports.trees import Tree
+from mcplumb.wire.messages import Request
 from tests.transports.children import NEVER, PATIENT, Running, is_alive, no_process_left, own_children, running, server
 from tests.transports.ends import PATIENCE, run, turns
 
@@ -178,7 +178,7 @@ def test_what_outlives_everything(monkeypatch: pytest.MonkeyPatch, caplog: pytes
                 patch.setattr(Tree, "signal", lambda *_: None)
                 assert await there.child.stop() == Exit()
             assert there.child.exited.done()
-            (thread,) = [thread for thread in threading.enumerate() if thread.name == "mcpipe-reaper"]
+            (thread,) = [thread for thread in threading.enumerate() if thread.name == "mcplumb-reaper"]
             assert thread.daemon
             # In the end it does not become a zombie, either.
             os.kill(there.child.pid, signal.SIGKILL)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import ConnectError, UsageError
-from mcpipe.transports.commands import SAFE_VARIABLES, Command, find_program, read_command, start_failure
+from mcplumb.errors import ConnectError, UsageError
+from mcplumb.transports.commands import SAFE_VARIABLES, Command, find_program, read_command, start_failure
 
 
 def program(path: Path, text: str = "#!/bin/sh\n", *, mode: int = 0o755) -> Path:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-SERVER = "import sys, mcpipe; mcpipe.Server; "
+SERVER = "import sys, mcplumb; mcplumb.Server; "
 
 
 def run(program: str) -> list[str]:
@@ -20,7 +20,7 @@ def run(program: str) -> list[str]:
 
 @pytest.mark.parametrize("name", ["Server", "connect", "Context"])
 def test_openssl_is_not_loaded(name: str) -> None:
-    assert run(f"import sys, mcpipe; mcpipe.{name}; print('_ssl' in sys.modules, 'asyncio' in sys.modules)") == [
+    assert run(f"import sys, mcplumb; mcplumb.{name}; print('_ssl' in sys.modules, 'asyncio' in sys.modules)") == [
         "False",
         "True",
     ]
@@ -38,7 +38,7 @@ def test_openssl_is_not_loaded(name: str) -> None:
         "import ssl; assert ssl.__doc__.startswith('This module provides')",
         "import http.client; http.client.HTTPSConnection('127.0.0.1')",
         "import importlib, ssl; assert importlib.reload(ssl).SSLContext",
-        "mcpipe.client_tls()",
+        "mcplumb.client_tls()",
     ],
 )
 def test_it_is_loaded_when_it_is_used(use: str) -> None:
@@ -64,8 +64,8 @@ def test_what_is_taken_out_of_it_is_gone() -> None:
 
 def test_all_threads_see_it_whole() -> None:
     program = """
-import sys, threading, mcpipe
-mcpipe.Server
+import sys, threading, mcplumb
+mcplumb.Server
 assert "_ssl" not in sys.modules
 sys.setswitchinterval(1e-6)
 start, seen = threading.Barrier(16), []
@@ -101,9 +101,9 @@ def test_a_python_without_openssl_is_left_alone() -> None:
 def test_a_python_of_another_make_is_left_alone() -> None:
     hide = "from importlib.machinery import PathFinder as P; find = P.find_spec; P.find_spec = lambda name, path=None, "
     hide += (
-        "target=None: None if name == 'asyncio.sslproto' and 'mcpipe' in sys.modules else find(name, path, target); "
+        "target=None: None if name == 'asyncio.sslproto' and 'mcplumb' in sys.modules else find(name, path, target); "
     )
     show = "print(type(sys.modules.get('ssl')).__name__)"
-    assert run(f"import sys; {hide}from mcpipe.transports.deferring import load_asyncio; load_asyncio(); {show}") == [
+    assert run(f"import sys; {hide}from mcplumb.transports.deferring import load_asyncio; load_asyncio(); {show}") == [
         "NoneType"
     ]

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.transports import descriptors
-from mcpipe.transports.descriptors import (
+from mcplumb.transports import descriptors
+from mcplumb.transports.descriptors import (
     BlockingSink,
     PipeSink,
     SocketSink,
@@ -122,7 +122,7 @@ def test_a_program_does_not_get_what_is_private() -> None:
 
 FORKING = """
 import os
-from mcpipe.transports.descriptors import keep_private
+from mcplumb.transports.descriptors import keep_private
 read_end, write_end = map(keep_private, os.pipe())
 others = os.pipe()
 os.write(write_end, b"for the parent")

@@ -17,8 +17,8 @@ from typing import Any, Self
 
 import pytest
 
-from mcpipe.transports import exits
-from mcpipe.transports.exits import Exit, has_exited, peek, reap, watch_exit
+from mcplumb.transports import exits
+from mcplumb.transports.exits import Exit, has_exited, peek, reap, watch_exit
 from tests.transports.families import PATIENCE
 
 #: The system's own, for tests that take it away from the module.
@@ -77,7 +77,7 @@ def count_descriptors() -> int:
 async def join_watchers() -> None:
     """Wait for the threads that watch; what they have told the loop has then been dealt with."""
     for thread in threading.enumerate():
-        if thread.name.startswith("mcpipe-exit"):
+        if thread.name.startswith("mcplumb-exit"):
             await asyncio.to_thread(thread.join, PATIENCE)
     await asyncio.sleep(0)
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from mcpipe.transports.descriptors import bytes_waiting
-from mcpipe.transports.stream import StreamConnection
+from mcplumb.transports.descriptors import bytes_waiting
+from mcplumb.transports.stream import StreamConnection
 from tests.transports.ends import Recorder, nothing_left, run, turns
 
 NOTE = b'{"jsonrpc":"2.0","method":"a"}\n'

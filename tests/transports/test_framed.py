@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcpipe.errors import EncodeError
-from mcpipe.limits import Limits
-from mcpipe.transports.connection import Connection, Stats
-from mcpipe.transports.framed import HIGH_WATER, LOW_WATER
-from mcpipe.wire.decoding import BadMessage, Batch
-from mcpipe.wire.messages import (
+from mcplumb.errors import EncodeError
+from mcplumb.limits import Limits
+from mcplumb.transports.connection import Connection, Stats
+from mcplumb.transports.framed import HIGH_WATER, LOW_WATER
+from mcplumb.wire.decoding import BadMessage, Batch
+from mcplumb.wire.messages import (
     INVALID_REQUEST,
     Error,
     ErrorDetail,

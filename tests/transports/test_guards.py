@@ -18,10 +18,10 @@ from typing import Self
 
 import pytest
 
-from mcpipe.protocol.stopping import StopLadder
-from mcpipe.transports import guards
-from mcpipe.transports.exits import has_exited
-from mcpipe.transports.guards import let_go, let_go_nowait, prepare, watch_over
+from mcplumb.protocol.stopping import StopLadder
+from mcplumb.transports import guards
+from mcplumb.transports.exits import has_exited
+from mcplumb.transports.guards import let_go, let_go_nowait, prepare, watch_over
 from tests.transports import families
 from tests.transports.families import (
     PATIENCE,
@@ -294,8 +294,8 @@ def test_a_frozen_program_is_not_started_as_its_own_guardian(monkeypatch: pytest
 
 HOST = f"""
 import asyncio, os, signal, subprocess, sys, time
-from mcpipe.protocol.stopping import StopLadder
-from mcpipe.transports import guards
+from mcplumb.protocol.stopping import StopLadder
+from mcplumb.transports import guards
 
 PROGRAM = {families.PROGRAM!r}
 LADDER = StopLadder(close_wait=0, term_wait=0, kill_wait={PATIENCE})

@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
-from mcpipe import connect
+from mcplumb import connect
 
 #: Echoes large texts, and says how many pages the last of them took.
 SERVER = """
 import resource
-from mcpipe import Server
+from mcplumb import Server
 
 server, pages = Server("large"), []
 
@@ -32,7 +32,7 @@ server.run()
 """
 PROGRAM = """
 import resource
-from mcpipe.transports.heaps import keep_memory
+from mcplumb.transports.heaps import keep_memory
 
 def pages():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -89,7 +89,7 @@ def test_who_has_said_how_much_is_kept_is_obeyed() -> None:
 def test_without_room_for_the_lesson_nothing_happens() -> None:
     program = """
 import resource
-from mcpipe.transports.heaps import keep_memory
+from mcplumb.transports.heaps import keep_memory
 resource.setrlimit(resource.RLIMIT_AS, (1, resource.getrlimit(resource.RLIMIT_AS)[1]))
 keep_memory()
 """

@@ -9,11 +9,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
-from mcpipe.testing import Check, Pair, checks, memory_pair
-from mcpipe.transports.connection import Connection, Peer
-from mcpipe.transports.framed import LineConnection
-from mcpipe.transports.sockets import open_connection
-from mcpipe.transports.stream import StreamConnection
+from mcplumb.testing import Check, Pair, checks, memory_pair
+from mcplumb.transports.connection import Connection, Peer
+from mcplumb.transports.framed import LineConnection
+from mcplumb.transports.sockets import open_connection
+from mcplumb.transports.stream import StreamConnection
 from tests.transports.socket_ends import listening
 
 

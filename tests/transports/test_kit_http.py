@@ -12,7 +12,7 @@ import asyncio
 
 import pytest
 
-from mcpipe.testing import Check, MakePair, Trait, checks
+from mcplumb.testing import Check, MakePair, Trait, checks
 from tests.transports.http_pairs import exchange_pair, legacy_pair, sse_pair
 
 pytestmark = pytest.mark.thorough

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from mcpipe.limits import DEFAULT_LIMITS, Limits
-from mcpipe.transports.addresses import TcpAddress, UnixAddress
-from mcpipe.transports.connection import Connection, Peer
-from mcpipe.transports.listeners import Listener
-from mcpipe.wire.messages import Request, Result
+from mcplumb.limits import DEFAULT_LIMITS, Limits
+from mcplumb.transports.addresses import TcpAddress, UnixAddress
+from mcplumb.transports.connection import Connection, Peer
+from mcplumb.transports.listeners import Listener
+from mcplumb.wire.messages import Request, Result
 from tests.client.peers import skip
 from tests.transports.ends import Recorder, nothing_left, run, turns
 from tests.transports.socket_ends import (

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import ConnectError, UsageError
-from mcpipe.transports.addresses import TcpAddress, UnixAddress
-from mcpipe.transports.listeners import Listener
+from mcplumb.errors import ConnectError, UsageError
+from mcplumb.transports.addresses import TcpAddress, UnixAddress
+from mcplumb.transports.listeners import Listener
 from tests.transports.ends import nothing_left, run
 from tests.transports.socket_ends import LOCAL, Place, echo, said, tls_of_client, tls_of_server
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mcpipe.transports.lulls import Lull, lull_of
-from mcpipe.transports.stream import WatchedSource
+from mcplumb.transports.lulls import Lull, lull_of
+from mcplumb.transports.stream import WatchedSource
 from tests.transports.ends import PATIENCE, nothing_left, run, turns
 
 pytestmark = pytest.mark.skipif(not hasattr(selectors, "EpollSelector"), reason="There is no epoll here.")

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from mcpipe.errors import EncodeError
-from mcpipe.limits import Limits
-from mcpipe.transports.framed import HIGH_WATER
-from mcpipe.transports.memory import memory_pair
-from mcpipe.wire.decoding import BadMessage
-from mcpipe.wire.messages import Notification, Request, Result
+from mcplumb.errors import EncodeError
+from mcplumb.limits import Limits
+from mcplumb.transports.framed import HIGH_WATER
+from mcplumb.transports.memory import memory_pair
+from mcplumb.wire.decoding import BadMessage
+from mcplumb.wire.messages import Notification, Request, Result
 from tests.transports.ends import Recorder, run, turns
 
 

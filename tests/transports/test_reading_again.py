@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mcpipe.errors import McpipeError
-from mcpipe.transports.stream import StreamConnection, WatchedSource
-from mcpipe.wire.messages import Notification, RequestId
+from mcplumb.errors import McplumbError
+from mcplumb.transports.stream import StreamConnection, WatchedSource
+from mcplumb.wire.messages import Notification, RequestId
 from tests.transports.ends import Item, nothing_left, run, turns
 
 #: More messages than are read before the loop turns.
@@ -103,7 +103,7 @@ class Pair:
     def hung_up(self) -> None:
         """Nothing to do."""
 
-    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+    def failed(self, request_id: RequestId, error: McplumbError) -> None:
         raise AssertionError(f"{request_id!r} failed: {error}")
 
     def broke(self, error: OSError) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.errors import ConnectError
-from mcpipe.transports.socket_files import SocketFile, peer_process, peer_user
+from mcplumb.errors import ConnectError
+from mcplumb.transports.socket_files import SocketFile, peer_process, peer_user
 from tests.client.peers import skip
 from tests.transports.ends import nothing_left, run, turns
 from tests.transports.socket_ends import short_folder
@@ -26,8 +26,8 @@ from tests.transports.socket_ends import short_folder
 # Claims the path that it is given, says what came of it, and holds it until its input ends.
 CLAIM = """
 import asyncio, sys
-from mcpipe.transports.socket_files import SocketFile
-from mcpipe.errors import ConnectError
+from mcplumb.transports.socket_files import SocketFile
+from mcplumb.errors import ConnectError
 
 async def main():
     try:

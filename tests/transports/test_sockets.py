@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.errors import ConnectError, ConnectTimeout, UsageError
-from mcpipe.limits import DEFAULT_LIMITS
-from mcpipe.transports.addresses import TcpAddress, UnixAddress
-from mcpipe.transports.sockets import SocketConnection, check_tls, find_host, open_connection, prepare
-from mcpipe.wire.messages import Notification, Request, Result
+from mcplumb.errors import ConnectError, ConnectTimeout, UsageError
+from mcplumb.limits import DEFAULT_LIMITS
+from mcplumb.transports.addresses import TcpAddress, UnixAddress
+from mcplumb.transports.sockets import SocketConnection, check_tls, find_host, open_connection, prepare
+from mcplumb.wire.messages import Notification, Request, Result
 from tests.transports.ends import Recorder, nothing_left, run, turns
 from tests.transports.socket_ends import (
     WAYS,

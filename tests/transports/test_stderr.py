@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.transports.stderr import StderrDrain, StderrMode, check_stderr_mode
+from mcplumb.errors import UsageError
+from mcplumb.transports.stderr import StderrDrain, StderrMode, check_stderr_mode
 from tests.transports.drains import Server, served, until
 from tests.transports.ends import nothing_left, run, turns
 

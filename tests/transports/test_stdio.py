@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mcpipe.errors import ConnectError, UsageError
-from mcpipe.limits import Limits
-from mcpipe.transports.stdio import take_stdio
-from mcpipe.wire.messages import Notification
+from mcplumb.errors import ConnectError, UsageError
+from mcplumb.limits import Limits
+from mcplumb.transports.stdio import take_stdio
+from mcplumb.wire.messages import Notification
 from tests.repo.source import ROOT
 from tests.transports.echo import echo
 from tests.transports.ends import PATIENCE, Recorder, nothing_left, run
 
 IMPORTS = """
 import asyncio, ctypes, io, multiprocessing, os, subprocess, sys, threading
-from mcpipe.errors import McpipeError
-from mcpipe.transports.stdio import take_stdio
+from mcplumb.errors import McplumbError
+from mcplumb.transports.stdio import take_stdio
 from tests.transports.echo import echo, serve
 """
 
@@ -374,7 +374,7 @@ def test_a_closed_stream_is_said_and_not_a_crash(closing: str, name: str, code: 
 def take():
     try:
         take_stdio()
-    except McpipeError as error:
+    except McplumbError as error:
         if {name!r}:
             sys.stderr.write(f"{{type(error).__name__}}: {{error}}\\n")
         os._exit(0)
@@ -404,7 +404,7 @@ def test_a_stream_that_the_program_closed_is_closed(closing: str) -> None:
 {closing}
 try:
     take_stdio()
-except McpipeError as error:
+except McplumbError as error:
     print(error)
 """
     out, _ = child(code, b"")

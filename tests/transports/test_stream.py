@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.transports.stream import StreamConnection, ThreadSource
-from mcpipe.wire.decoding import BadMessage
-from mcpipe.wire.messages import Notification, Request, Result
+from mcplumb.transports.stream import StreamConnection, ThreadSource
+from mcplumb.wire.decoding import BadMessage
+from mcplumb.wire.messages import Notification, Request, Result
 from tests.transports.ends import PATIENCE, Item, Recorder, nothing_left, readers, run, turns
 
 NULL = os.devnull

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from mcpipe.errors import ConnectError, UsageError
-from mcpipe.limits import DEFAULT_LIMITS
-from mcpipe.transports.addresses import TcpAddress
-from mcpipe.transports.sockets import SocketConnection, open_connection, prepare
-from mcpipe.transports.tls import Tls, client_tls, secure, server_tls
-from mcpipe.wire.messages import Notification, Request, Result
+from mcplumb.errors import ConnectError, UsageError
+from mcplumb.limits import DEFAULT_LIMITS
+from mcplumb.transports.addresses import TcpAddress
+from mcplumb.transports.sockets import SocketConnection, open_connection, prepare
+from mcplumb.transports.tls import Tls, client_tls, secure, server_tls
+from mcplumb.wire.messages import Notification, Request, Result
 from tests.transports.ends import Recorder, nothing_left, run, turns
 from tests.transports.socket_ends import (
     CERTIFICATES,

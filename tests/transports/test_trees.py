@@ -13,9 +13,9 @@ from typing import Self
 
 import pytest
 
-from mcpipe.transports import trees
-from mcpipe.transports.exits import Exit, has_exited, peek, reap
-from mcpipe.transports.trees import Tree, file_name, start_time
+from mcplumb.transports import trees
+from mcplumb.transports.exits import Exit, has_exited, peek, reap
+from mcplumb.transports.trees import Tree, file_name, start_time
 from tests.transports.families import PATIENCE, Family, is_gone, members, signal_tree, wait_until
 
 KINDS = ("plain", "own-group", "own-session", "own-session-of-two", "orphan", "headless")

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from mcpipe.transports.waiters import Waiters
+from mcplumb.transports.waiters import Waiters
 
 
 def test_they_look_again_one_after_the_other() -> None:

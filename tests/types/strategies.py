@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 from hypothesis import strategies as st
 
-from mcpipe import types as t
-from mcpipe.types.meta import CLIENT_CAPABILITIES, PROGRESS_TOKEN, PROTOCOL_VERSION, SUBSCRIPTION_ID
+from mcplumb import types as t
+from mcplumb.types.meta import CLIENT_CAPABILITIES, PROGRESS_TOKEN, PROTOCOL_VERSION, SUBSCRIPTION_ID
 
 P = TypeVar("P", bound=t.Payload)
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe import types as t
-from mcpipe.errors import EncodeError, NotInRevision
-from mcpipe.revisions import LATEST, REVISIONS, Revision
-from mcpipe.types.adapting import ADAPTED
+from mcplumb import types as t
+from mcplumb.errors import EncodeError, NotInRevision
+from mcplumb.revisions import LATEST, REVISIONS, Revision
+from mcplumb.types.adapting import ADAPTED
 
 _2026_07_28, _2025_11_25, _2025_06_18, _2025_03_26, _2024_11_05 = REVISIONS
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mcpipe import types as t
+from mcplumb import types as t
 
 
 def test_attributes_are_in_snake_case_and_the_json_in_camel_case() -> None:

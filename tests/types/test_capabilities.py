@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe import types as t
+from mcplumb import types as t
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mcpipe import types as t
+from mcplumb import types as t
 
 
 @pytest.mark.parametrize(

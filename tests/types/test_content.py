@@ -5,7 +5,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from mcpipe import types as t
+from mcplumb import types as t
 
 BLOCKS: list[t.ContentBlock] = [
     t.TextContent("hi"),

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe.types.decoders import DECODERS, UNREADABLE
-from mcpipe.types.progress import ProgressParams
+from mcplumb.types.decoders import DECODERS, UNREADABLE
+from mcplumb.types.progress import ProgressParams
 
 
 def test_each_type_has_one_decoder() -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mcpipe import types as t
-from mcpipe.revisions import LATEST, REVISIONS, Revision
-from mcpipe.types.differences import FIELDS, FILLED, PAYLOADS
+from mcplumb import types as t
+from mcplumb.revisions import LATEST, REVISIONS, Revision
+from mcplumb.types.differences import FIELDS, FILLED, PAYLOADS
 
 FLAGS = {name for name in Revision.__struct_fields__ if name.startswith("has_")}
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mcpipe import types as t
-from mcpipe.revisions import LATEST, LATEST_LEGACY
+from mcplumb import types as t
+from mcplumb.revisions import LATEST, LATEST_LEGACY
 from tests import spec
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe import types as t
-from mcpipe.revisions import LATEST
-from mcpipe.types.methods import METHODS
+from mcplumb import types as t
+from mcplumb.revisions import LATEST
+from mcplumb.types.methods import METHODS
 from tests import spec
 
 EXAMPLES = spec.examples(str(LATEST))

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mcpipe import types as t
-from mcpipe.errors import DecodeError
+from mcplumb import types as t
+from mcplumb.errors import DecodeError
 
 SAMPLE = t.CreateMessageRequest(t.CreateMessageParams(messages=[], max_tokens=1))
 ELICIT = t.ElicitRequest(t.ElicitParams.for_url("m", "a:b"))

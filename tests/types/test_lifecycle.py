@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mcpipe import types as t
+from mcplumb import types as t
 
 
 def test_handshake() -> None:

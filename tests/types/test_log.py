@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe import types as t
-from mcpipe.errors import DecodeError
+from mcplumb import types as t
+from mcplumb.errors import DecodeError
 
 
 def test_levels_are_in_order() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mcpipe import types as t
-from mcpipe.errors import DecodeError
+from mcplumb import types as t
+from mcplumb.errors import DecodeError
 from tests import spec
 
 FULL: dict[str, Any] = {

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe import types as t
-from mcpipe.revisions import LATEST, LEGACY, REVISIONS, Revision
+from mcplumb import types as t
+from mcplumb.revisions import LATEST, LEGACY, REVISIONS, Revision
 from tests import spec
 
 #: Experimental in one revision, and not implemented.

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
-from mcpipe import types as t
-from mcpipe.types.methods import METHODS
+from mcplumb import types as t
+from mcplumb.types.methods import METHODS
 from tests.types.strategies import payloads
 
 #: Every type that can be made and sent: the public ones, without those that only others are made from.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe import types as t
+from mcplumb import types as t
 
 
 @pytest.mark.parametrize("token", [0, 1, "1", ""])

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcpipe import types as t
-from mcpipe.errors import DecodeError, ProtocolError
-from mcpipe.types import reading
+from mcplumb import types as t
+from mcplumb.errors import DecodeError, ProtocolError
+from mcplumb.types import reading
 from tests.types.strategies import json_values
 
 VIDEO = {"type": "video", "url": "a:b", "content": [{"type": "text"}]}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mcpipe import types as t
+from mcplumb import types as t
 
 
 def test_roots() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mcpipe import types as t
+from mcplumb import types as t
 
 
 def test_content_is_a_block_or_a_list_of_blocks() -> None:

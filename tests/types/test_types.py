@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from mcpipe import types
+from mcplumb import types
 
 #: Modules that serve ``for_revision`` and have nothing for others.
 INNER = {"adapting", "decoders", "differences"}
@@ -13,7 +13,7 @@ INNER = {"adapting", "decoders", "differences"}
 
 def test_all_is_what_the_modules_have() -> None:
     modules = {module.name for module in pkgutil.iter_modules(types.__path__)}
-    names = [name for module in modules - INNER for name in importlib.import_module(f"mcpipe.types.{module}").__all__]
+    names = [name for module in modules - INNER for name in importlib.import_module(f"mcplumb.types.{module}").__all__]
     assert sorted(names) == sorted(types.__all__)
     assert len(set(names)) == len(names)
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcpipe import types as t
-from mcpipe.errors import NotInRevision
-from mcpipe.revisions import LATEST, LEGACY, REVISIONS, Revision
-from mcpipe.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from mcpipe.types.methods import METHODS, Method
+from mcplumb import types as t
+from mcplumb.errors import NotInRevision
+from mcplumb.revisions import LATEST, LEGACY, REVISIONS, Revision
+from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from mcplumb.types.methods import METHODS, Method
 from tests import spec
 from tests.types.strategies import payloads
 

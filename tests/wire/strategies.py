@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
+from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 
 texts = st.text(max_size=20)
 ids: st.SearchStrategy[RequestId] = st.one_of(

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw, UnsetType
 
 from fuzz.oracle import agrees, judge
-from mcpipe.limits import MAX_DEPTH, MAX_FOREIGN
-from mcpipe.wire.decoding import BadMessage, Batch, Expected, decode_line, too_long
-from mcpipe.wire.events import EventTooLong
-from mcpipe.wire.lines import LineTooLong
-from mcpipe.wire.messages import (
+from mcplumb.limits import MAX_DEPTH, MAX_FOREIGN
+from mcplumb.wire.decoding import BadMessage, Batch, Expected, decode_line, too_long
+from mcplumb.wire.events import EventTooLong
+from mcplumb.wire.lines import LineTooLong
+from mcplumb.wire.messages import (
     Error,
     ErrorDetail,
     Message,

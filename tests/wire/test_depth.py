@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcpipe.wire.depth import is_too_deep
+from mcplumb.wire.depth import is_too_deep
 
 
 def depth_of(value: Any) -> int:
@@ -70,8 +70,8 @@ def test_it_takes_little_memory(data: bytes) -> None:
 
 PROGRAM = """
 import threading
-from mcpipe.types import CallToolParams, read
-from mcpipe.wire.decoding import BadMessage, decode_line
+from mcplumb.types import CallToolParams, read
+from mcplumb.wire.decoding import BadMessage, decode_line
 
 def nested(depth):
     start = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"a":'

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcpipe.errors import EncodeError, UsageError
-from mcpipe.wire.events import Event, EventDecoder, EventTooLong, encode_comment, encode_event
-from mcpipe.wire.lines import HEAD_BYTES
+from mcplumb.errors import EncodeError, UsageError
+from mcplumb.wire.events import Event, EventDecoder, EventTooLong, encode_comment, encode_event
+from mcplumb.wire.lines import HEAD_BYTES
 from tests.wire.strategies import chunked
 
 BOM = b"\xef\xbb\xbf"

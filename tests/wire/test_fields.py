@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpipe.errors import DecodeError, EncodeError
-from mcpipe.wire.fields import decode_field, encode_field, is_token
+from mcplumb.errors import DecodeError, EncodeError
+from mcplumb.wire.fields import decode_field, encode_field, is_token
 
 
 @pytest.mark.req("HTP-2")

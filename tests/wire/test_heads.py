@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, UnsetType
 
-from mcpipe.wire.decoding import BadMessage, decode_line
-from mcpipe.wire.heads import end_of_text, look_at
-from mcpipe.wire.messages import Error, Request, RequestId, Result, encode_line
+from mcplumb.wire.decoding import BadMessage, decode_line
+from mcplumb.wire.heads import end_of_text, look_at
+from mcplumb.wire.messages import Error, Request, RequestId, Result, encode_line
 from tests.wire.strategies import messages
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcpipe.errors import UsageError
-from mcpipe.wire.lines import HEAD_BYTES, End, LineSplitter, LineTooLong
+from mcplumb.errors import UsageError
+from mcplumb.wire.lines import HEAD_BYTES, End, LineSplitter, LineTooLong
 from tests.wire.strategies import chunked
 
 if TYPE_CHECKING:

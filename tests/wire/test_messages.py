@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from msgspec import UNSET, Raw
 
-from mcpipe.errors import EncodeError
-from mcpipe.wire.messages import (
+from mcplumb.errors import EncodeError
+from mcplumb.wire.messages import (
     Error,
     ErrorDetail,
     Message,
@@ -129,7 +129,7 @@ def test_a_message_that_memory_has_no_room_for_is_refused(monkeypatch: pytest.Mo
     def no_room(_: object) -> bytes:
         raise MemoryError
 
-    monkeypatch.setattr("mcpipe.wire.messages._encode", no_room)
+    monkeypatch.setattr("mcplumb.wire.messages._encode", no_room)
     with pytest.raises(
         EncodeError, match="The result for the request 1 cannot be written as JSON: there is not enough"
     ):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from mcpipe import Server
+from mcplumb import Server
 
 ENDED = Path(sys.argv[1]) if len(sys.argv) > 1 else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from mcpipe import Server
+from mcplumb import Server
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[red]x[/red]"
 

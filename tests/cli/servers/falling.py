@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from mcpipe import Server
+from mcplumb import Server
 
 server = Server("falling")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mcpipe import Audio, Context, File, Image, Server, ToolError
-from mcpipe.types.content import ResourceLink, TextContent
-from mcpipe.types.prompts import PromptMessage
+from mcplumb import Audio, Context, File, Image, Server, ToolError
+from mcplumb.types.content import ResourceLink, TextContent
+from mcplumb.types.prompts import PromptMessage
 
 server = Server("kitchen", version="1.0")
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 
-from mcpipe import Client, connect
+from mcplumb import Client, connect
 from tests.costs.kernel import seen
 from tests.costs.measuring import raw_server, tell
 

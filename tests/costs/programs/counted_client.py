@@ -16,7 +16,7 @@ from tests.costs.measuring import Case, Counted, measured, raw_server, tell
 from tests.costs.messages import LEGACY
 
 if TYPE_CHECKING:
-    from mcpipe import Client
+    from mcplumb import Client
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 async def visit(case: Case, listener: socket.socket, rest: RestingPoll) -> Counted:
-    from mcpipe import connect
+    from mcplumb import connect
 
     counted = Counted()
     command = [*raw_server(case.tools), listener.getsockname()]

@@ -39,7 +39,7 @@ def visit(case: Case, counted: Counted, rest: RestingPoll, visitor: Visitor) -> 
 
 
 def serve(case: Case) -> None:
-    from mcpipe import Server
+    from mcplumb import Server
 
     server = Server("counted")
 

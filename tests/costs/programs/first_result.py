@@ -1,7 +1,7 @@
 import asyncio
 import sys
 
-from mcpipe import connect
+from mcplumb import connect
 
 
 async def main() -> None:

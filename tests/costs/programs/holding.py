@@ -57,7 +57,7 @@ def held_by_a_server(one_more: Callable[[Visitor], Iterator[None]]) -> float:
 
 
 def requests_of_a_client() -> float:
-    from mcpipe import connect
+    from mcplumb import connect
 
     async def held() -> float:
         async with connect(raw_server()) as client:
@@ -145,7 +145,7 @@ def http_sessions() -> float:
 
 
 def server() -> Any:
-    from mcpipe import Server
+    from mcplumb import Server
 
     made = Server("holding")
 

@@ -1,6 +1,6 @@
 import sys
 
-from mcpipe import Server
+from mcplumb import Server
 
 server = Server("ten lines")
 

@@ -1,4 +1,4 @@
-"""A server that is also a client, with mcpipe: it launches another server before it serves.
+"""A server that is also a client, with mcplumb: it launches another server before it serves.
 
 * ``command``: the other server.
 * ``ignores``: as for ``stubborn``.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from mcpipe import connect
+from mcplumb import connect
 from tests.launch.servers.hand import main
 from tests.launch.servers.stubborn import Stubborn
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from mcpipe import Context
+from mcplumb import Context
 from tests.process.servers.options import OPTIONS, make_server
 
 # A test that makes request state of its own gives the key.

@@ -6,8 +6,8 @@ import asyncio
 import threading
 from dataclasses import dataclass
 
-from mcpipe import Image, ToolError
-from mcpipe.types import Icon, ResourceLink, ToolAnnotations
+from mcplumb import Image, ToolError
+from mcplumb.types import Icon, ResourceLink, ToolAnnotations
 from tests.process.servers.options import make_server
 
 server = make_server(

@@ -6,8 +6,8 @@ import json
 import sys
 from typing import Any
 
-from mcpipe import Server
-from mcpipe.limits import Limits
+from mcplumb import Server
+from mcplumb.limits import Limits
 
 #: Everything that the test has given.
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1])

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from typing import Any, Literal
 
-from mcpipe import Context, RequestError, ToolError
+from mcplumb import Context, RequestError, ToolError
 from tests.process.servers.options import make_server
 
 server = make_server("workshop", instructions="Handle with care.")

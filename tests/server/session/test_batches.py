@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe.limits import Limits
-from mcpipe.revisions import LATEST, Revision
-from mcpipe.wire.messages import Notification, Result
+from mcplumb.limits import Limits
+from mcplumb.revisions import LATEST, Revision
+from mcplumb.wire.messages import Notification, Result
 from tests.server.harness import (
     ABLE,
     WITH_BATCHES,

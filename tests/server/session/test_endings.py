@@ -6,10 +6,10 @@ import logging
 import msgspec
 import pytest
 
-from mcpipe.errors import Closed
-from mcpipe.limits import Limits
-from mcpipe.revisions import LATEST_LEGACY, Revision
-from mcpipe.server.context import Context
+from mcplumb.errors import Closed
+from mcplumb.limits import Limits
+from mcplumb.revisions import LATEST_LEGACY, Revision
+from mcplumb.server.context import Context
 from tests.server.harness import (
     ABLE,
     PATIENCE,
@@ -151,7 +151,7 @@ def test_questions_end_with_the_input() -> None:
 @pytest.mark.req("FRM-6")
 @pytest.mark.parametrize("is_torn", [False, True])
 def test_the_end_in_the_middle_of_a_line_is_noted(is_torn: bool, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "mcpipe")
+    caplog.set_level(logging.INFO, "mcplumb")
 
     async def main() -> None:
         async with piped_client(make_server()) as (peer, hang_up):
@@ -401,7 +401,7 @@ def test_stopping_between_messages() -> None:
 def test_a_client_that_is_gone_ends_everything_quietly(
     revision: Revision, tool: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "mcpipe")
+    caplog.set_level(logging.INFO, "mcplumb")
     shop = Workshop(finish_within=PATIENCE, limits=limited(2))
 
     async def main() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
-from mcpipe.server.context import Context
-from mcpipe.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
-from mcpipe.wire.messages import Request
+from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
+from mcplumb.server.context import Context
+from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
+from mcplumb.wire.messages import Request
 from tests.server.harness import (
     ABLE,
     Id,

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from mcpipe.limits import Limits
-from mcpipe.revisions import LATEST, LATEST_LEGACY, Revision
-from mcpipe.server.context import Context
-from mcpipe.types.meta import LOG_LEVEL
-from mcpipe.wire.messages import Request
+from mcplumb.limits import Limits
+from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
+from mcplumb.server.context import Context
+from mcplumb.types.meta import LOG_LEVEL
+from mcplumb.wire.messages import Request
 from tests.server.harness import (
     ABLE,
     WITH_BATCHES,

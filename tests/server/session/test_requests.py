@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe.revisions import LATEST_LEGACY, Revision
-from mcpipe.server.context import Context
-from mcpipe.wire.messages import Notification, Result
+from mcplumb.revisions import LATEST_LEGACY, Revision
+from mcplumb.server.context import Context
+from mcplumb.wire.messages import Notification, Result
 from tests.server.harness import (
     ABLE,
     Id,
@@ -178,7 +178,7 @@ def test_a_cancelled_request_is_stopped_and_not_answered(revision: Revision, too
 @pytest.mark.req("CAN-4")
 @every_revision
 def test_other_cancellations_are_harmless(revision: Revision, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "mcpipe")
+    caplog.set_level(logging.WARNING, "mcplumb")
     shop = Workshop()
 
     async def main() -> None:

@@ -10,10 +10,10 @@ import attrs
 import msgspec
 import pytest
 
-from mcpipe import Server, connect
-from mcpipe.server.kinds import reader_of, write
-from mcpipe.server.shapes.completing import completer_of
-from mcpipe.server.shapes.looking import look
+from mcplumb import Server, connect
+from mcplumb.server.kinds import reader_of, write
+from mcplumb.server.shapes.completing import completer_of
+from mcplumb.server.shapes.looking import look
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import msgspec
 import pydantic
 import pytest
 
-from mcpipe.server.shapes.customs import is_path, read_custom, write_custom
+from mcplumb.server.shapes.customs import is_path, read_custom, write_custom
 from tests.server.types_in_use import Author
 
 

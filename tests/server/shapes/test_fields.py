@@ -12,10 +12,10 @@ import msgspec
 import pytest
 import typing_extensions
 
-from mcpipe.errors import UsageError
-from mcpipe.server.kinds import reader_of, schema_of, write
-from mcpipe.server.shapes.fields import Declared, declared_fields, is_named_tuple, is_record, is_typed_dict
-from mcpipe.server.shapes.nodes import NO_DEFAULT
+from mcplumb.errors import UsageError
+from mcplumb.server.kinds import reader_of, schema_of, write
+from mcplumb.server.shapes.fields import Declared, declared_fields, is_named_tuple, is_record, is_typed_dict
+from mcplumb.server.shapes.nodes import NO_DEFAULT
 from tests.server.types_in_use import (
     INTEGER,
     STRING,

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from annotated_types import Ge, MinLen
 
-from mcpipe.errors import UsageError
-from mcpipe.server.kinds import reader_of, schema_of
-from mcpipe.server.shapes.limiting import limited, unfit_limits
-from mcpipe.server.shapes.nodes import Leaf
+from mcplumb.errors import UsageError
+from mcplumb.server.kinds import reader_of, schema_of
+from mcplumb.server.shapes.limiting import limited, unfit_limits
+from mcplumb.server.shapes.nodes import Leaf
 from tests.server.types_in_use import (
     INTEGER,
     Short,

@@ -15,10 +15,10 @@ import pytest
 from annotated_types import Ge, MinLen
 from typing_extensions import TypeAliasType
 
-from mcpipe.errors import UsageError
-from mcpipe.server.kinds import reader_of, schema_of
-from mcpipe.server.shapes.looking import look, resolved
-from mcpipe.server.shapes.nodes import Model
+from mcplumb.errors import UsageError
+from mcplumb.server.kinds import reader_of, schema_of
+from mcplumb.server.shapes.looking import look, resolved
+from mcplumb.server.shapes.nodes import Model
 from tests.server.types_in_use import (
     INTEGER,
     NATIVE,

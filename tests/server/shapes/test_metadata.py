@@ -10,7 +10,7 @@ import pytest
 from annotated_types import Ge, Interval, Le, MultipleOf
 from typing_extensions import Doc
 
-from mcpipe.server.kinds import schema_of
+from mcplumb.server.kinds import schema_of
 
 
 class Other:

@@ -12,8 +12,8 @@ import msgspec
 import pydantic
 import pytest
 
-from mcpipe.errors import UsageError
-from mcpipe.server.kinds import reader_of, schema_of, write
+from mcplumb.errors import UsageError
+from mcplumb.server.kinds import reader_of, schema_of, write
 from tests.server.types_in_use import (
     Author,
     Book,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpipe.server.shapes.nodes import Field, Leaf, Record
+from mcplumb.server.shapes.nodes import Field, Leaf, Record
 
 
 def test_the_keys_of_a_record() -> None:

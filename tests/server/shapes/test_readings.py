@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcpipe.server.kinds import reader_of
-from mcpipe.server.shapes.customs import read_custom
-from mcpipe.server.shapes.looking import Looked, look
-from mcpipe.server.shapes.readings import Reading, expected
+from mcplumb.server.kinds import reader_of
+from mcplumb.server.shapes.customs import read_custom
+from mcplumb.server.shapes.looking import Looked, look
+from mcplumb.server.shapes.readings import Reading, expected
 from tests.server.types_in_use import (
     JSON,
     NATIVE,

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from typing_extensions import TypeAliasType
 
-from mcpipe.server.kinds import reader_of, schema_of, write
+from mcplumb.server.kinds import reader_of, schema_of, write
 from tests.server.types_in_use import (
     INTEGER,
     STRING,

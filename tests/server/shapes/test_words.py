@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe.server.shapes.words import as_text, closest, counted, cut, in_words, listed, located, shown
+from mcplumb.server.shapes.words import as_text, closest, counted, cut, in_words, listed, located, shown
 
 
 @pytest.mark.parametrize(

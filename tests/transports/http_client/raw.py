@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from mcpipe.errors import McpipeError
-from mcpipe.limits import DEFAULT_LIMITS, Limits
-from mcpipe.transports.framed import Trace
-from mcpipe.transports.http_client.connection import HttpConnection
-from mcpipe.transports.http_client.modern import ParamsOf
-from mcpipe.transports.http_client.pool import ClientPool
-from mcpipe.wire.messages import Error, Notification, Request, RequestId, Result
+from mcplumb.errors import McplumbError
+from mcplumb.limits import DEFAULT_LIMITS, Limits
+from mcplumb.transports.framed import Trace
+from mcplumb.transports.http_client.connection import HttpConnection
+from mcplumb.transports.http_client.modern import ParamsOf
+from mcplumb.transports.http_client.pool import ClientPool
+from mcplumb.wire.messages import Error, Notification, Request, RequestId, Result
 from tests.transports.ends import Recorder, nothing_left, run
 
 LEGACY = "2025-11-25"
@@ -208,7 +208,7 @@ class Heard(Recorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.failures: dict[RequestId, McpipeError] = {}
+        self.failures: dict[RequestId, McplumbError] = {}
         #: The names of what was called, in order.
         self.order: list[str] = []
 
@@ -220,7 +220,7 @@ class Heard(Recorder):
     def refusals(self) -> dict[Any, int]:
         return {item.id: item.error.code for item in self.items if isinstance(item, Error)}
 
-    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+    def failed(self, request_id: RequestId, error: McplumbError) -> None:
         self.order.append("failed")
         self.failures[request_id] = error
         self._changed.set()
@@ -237,7 +237,7 @@ class Heard(Recorder):
         await self.until(lambda: request_id in self.results)
         return self.results[request_id]
 
-    async def until_failure(self, request_id: RequestId) -> McpipeError:
+    async def until_failure(self, request_id: RequestId) -> McplumbError:
         await self.until(lambda: request_id in self.failures)
         return self.failures[request_id]
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mcpipe.transports.http_client.bodies import Body
+from mcplumb.transports.http_client.bodies import Body
 from tests.transports.ends import run, turns
 from tests.transports.http_client.raw import Asked, Reply, ask, cancel, run_clean, world
 

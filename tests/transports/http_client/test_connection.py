@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from mcpipe.errors import Closed, ConnectError, ConnectTimeout, EncodeError, HttpError, RequestLost
-from mcpipe.transports.http_client import connection as module
-from mcpipe.transports.http_client import pool
-from mcpipe.transports.http_client.connection import HttpConnection
-from mcpipe.transports.http_client.modern import ModernBinding
-from mcpipe.transports.http_client.pool import ClientPool
-from mcpipe.transports.http_client.posts import Post
-from mcpipe.wire.messages import Notification, Request, Result
+from mcplumb.errors import Closed, ConnectError, ConnectTimeout, EncodeError, HttpError, RequestLost
+from mcplumb.transports.http_client import connection as module
+from mcplumb.transports.http_client import pool
+from mcplumb.transports.http_client.connection import HttpConnection
+from mcplumb.transports.http_client.modern import ModernBinding
+from mcplumb.transports.http_client.pool import ClientPool
+from mcplumb.transports.http_client.posts import Post
+from mcplumb.wire.messages import Notification, Request, Result
 from tests.transports.ends import turns
 from tests.transports.http_client.raw import (
     LEGACY,
@@ -290,7 +290,7 @@ def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogC
             w.connection.send(Notification("notifications/x"))
             await w.connection.close()
 
-    with caplog.at_level(logging.DEBUG, "mcpipe.client"):
+    with caplog.at_level(logging.DEBUG, "mcplumb.client"):
         run_clean(main)
     assert "did not take the last messages in time" in caplog.text
 

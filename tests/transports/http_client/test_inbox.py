@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import asyncio
 
-from mcpipe.errors import Closed
-from mcpipe.limits import Limits
-from mcpipe.transports.http_client.inbox import Inbox
-from mcpipe.wire.decoding import BadMessage, Batch
-from mcpipe.wire.events import EventTooLong
+from mcplumb.errors import Closed
+from mcplumb.limits import Limits
+from mcplumb.transports.http_client.inbox import Inbox
+from mcplumb.wire.decoding import BadMessage, Batch
+from mcplumb.wire.events import EventTooLong
 from tests.transports.ends import run, turns
 from tests.transports.http_client.raw import Heard, answer
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.errors import Closed, HttpError, ProtocolError, RemoteError
-from mcpipe.transports.http_client import connection
-from mcpipe.wire.messages import Notification, Request, Result
+from mcplumb.errors import Closed, HttpError, ProtocolError, RemoteError
+from mcplumb.transports.http_client import connection
+from mcplumb.wire.messages import Notification, Request, Result
 from tests.transports.ends import turns
 from tests.transports.http_client.raw import (
     LEGACY,
@@ -327,7 +327,7 @@ def test_a_notification_that_is_refused_is_only_logged(caplog: pytest.LogCapture
             await w.connection.close()
             assert w.heard.failures == {}
 
-    with caplog.at_level(logging.DEBUG, "mcpipe.client"):
+    with caplog.at_level(logging.DEBUG, "mcplumb.client"):
         run_clean(main)
     said = [record for record in caplog.records if "did not reach the server" in record.getMessage()]
     assert [record.levelno for record in said] == [logging.WARNING] * 20 + [logging.DEBUG] * 10
@@ -364,6 +364,6 @@ def test_the_end_of_a_session_is_not_waited_for_at_any_price(caplog: pytest.LogC
             await w.connection.close()
             await w.connection.close()
 
-    with caplog.at_level(logging.DEBUG, "mcpipe.client"):
+    with caplog.at_level(logging.DEBUG, "mcplumb.client"):
         run_clean(main)
     assert "could not be ended" in caplog.text

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from mcpipe.errors import HttpError, ProtocolError, RequestLost
-from mcpipe.protocol.mirroring import ParamHeaders, param_headers
-from mcpipe.transports.http_client.connection import HttpConnection
-from mcpipe.transports.http_client.pool import ClientPool
-from mcpipe.wire.messages import Notification, Request
+from mcplumb.errors import HttpError, ProtocolError, RequestLost
+from mcplumb.protocol.mirroring import ParamHeaders, param_headers
+from mcplumb.transports.http_client.connection import HttpConnection
+from mcplumb.transports.http_client.pool import ClientPool
+from mcplumb.wire.messages import Notification, Request
 from tests.transports.ends import turns
 from tests.transports.http_client.raw import (
     MODERN,

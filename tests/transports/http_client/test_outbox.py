@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import asyncio
 
-from mcpipe.transports.http_client.outbox import Outbox
-from mcpipe.transports.http_client.posts import Post
-from mcpipe.wire.messages import Message, Notification, Request, RequestId
+from mcplumb.transports.http_client.outbox import Outbox
+from mcplumb.transports.http_client.posts import Post
+from mcplumb.wire.messages import Message, Notification, Request, RequestId
 from tests.transports.ends import run, turns
 
 

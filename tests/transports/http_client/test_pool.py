@@ -9,17 +9,17 @@ import sys
 
 import pytest
 
-from mcpipe.errors import ConnectError, ConnectTimeout, HttpError, McpipeError, ProtocolError, RequestLost, UsageError
-from mcpipe.transports.http_client import pool as module
-from mcpipe.transports.http_client.bodies import Body
-from mcpipe.transports.http_client.pool import ClientPool
+from mcplumb.errors import ConnectError, ConnectTimeout, HttpError, McplumbError, ProtocolError, RequestLost, UsageError
+from mcplumb.transports.http_client import pool as module
+from mcplumb.transports.http_client.bodies import Body
+from mcplumb.transports.http_client.pool import ClientPool
 from tests.transports.ends import nothing_left, run, turns
 from tests.transports.http_client.raw import Asked, RawServer, Reply, Script, crowded, run_clean
 from tests.transports.socket_ends import CERTIFICATES
 
 
-async def fails(pool: ClientPool, method: str = "POST") -> McpipeError:
-    with pytest.raises(McpipeError) as caught:
+async def fails(pool: ClientPool, method: str = "POST") -> McplumbError:
+    with pytest.raises(McplumbError) as caught:
         async with pool.request(method, pool.url, {}, Body(b"{}")):
             raise AssertionError("it should not get here")
     await pool.close()
@@ -394,7 +394,7 @@ def test_or_when_its_loop_was_dropped_with_everything_in_it() -> None:
     # In a program of its own, because asyncio complains about that.
     program = """
 import asyncio, os
-from mcpipe.transports.http_client.pool import ClientPool
+from mcplumb.transports.http_client.pool import ClientPool
 
 kept = []
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from mcpipe.transports.http_client.posts import Post
-from mcpipe.wire.decoding import BadMessage, Batch
-from mcpipe.wire.messages import Error, ErrorDetail, Notification, Request, Result
+from mcplumb.transports.http_client.posts import Post
+from mcplumb.wire.decoding import BadMessage, Batch
+from mcplumb.wire.messages import Error, ErrorDetail, Notification, Request, Result
 from tests.transports.ends import run
 
 

@@ -6,10 +6,10 @@ import gzip
 import pytest
 from msgspec import UNSET
 
-from mcpipe.errors import HttpError, ProtocolError, RequestLost
-from mcpipe.limits import Limits
-from mcpipe.transports.http_client import responses, streams
-from mcpipe.wire.messages import Error, ErrorDetail, Notification, encode_line
+from mcplumb.errors import HttpError, ProtocolError, RequestLost
+from mcplumb.limits import Limits
+from mcplumb.transports.http_client import responses, streams
+from mcplumb.wire.messages import Error, ErrorDetail, Notification, encode_line
 from tests.transports.http_client.raw import Asked, Reply, answer, ask, event, note, run_clean, world
 
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from mcpipe.errors import RequestLost
-from mcpipe.transports.http_client import streams
-from mcpipe.wire.messages import Request
+from mcplumb.errors import RequestLost
+from mcplumb.transports.http_client import streams
+from mcplumb.wire.messages import Request
 from tests.transports.ends import turns
 from tests.transports.http_client.raw import (
     Asked,

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from mcpipe.errors import Closed, ConnectError, ConnectTimeout, HttpError, McpipeError
-from mcpipe.limits import Limits
-from mcpipe.transports.http_client import sse
-from mcpipe.wire.messages import Notification, Request
+from mcplumb.errors import Closed, ConnectError, ConnectTimeout, HttpError, McplumbError
+from mcplumb.limits import Limits
+from mcplumb.transports.http_client import sse
+from mcplumb.wire.messages import Notification, Request
 from tests.transports.http_client.raw import (
     LEGACY,
     Asked,
@@ -162,7 +162,7 @@ async def silent(reply: Reply) -> None:
     ("stream", "kind", "sentence"),
     [
         (ended, ConnectError, "ended it before it named an endpoint"),
-        (torn, McpipeError, "broke off"),
+        (torn, McplumbError, "broke off"),
         (absent, HttpError, "HTTP 404"),
         (page, HttpError, "of the type 'text/html'"),
         (silent, ConnectTimeout, "named no endpoint in it within"),
@@ -170,7 +170,7 @@ async def silent(reply: Reply) -> None:
 )
 def test_a_server_without_an_endpoint_is_no_such_server(
     stream: Callable[[Reply], Awaitable[None]],
-    kind: type[McpipeError],
+    kind: type[McplumbError],
     sentence: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

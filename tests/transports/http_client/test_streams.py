@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from mcpipe.errors import ProtocolError
-from mcpipe.limits import Limits
-from mcpipe.transports.http_client import streams
-from mcpipe.transports.http_client.inbox import Inbox
-from mcpipe.transports.http_client.streams import Stream
-from mcpipe.wire.decoding import BadMessage
+from mcplumb.errors import ProtocolError
+from mcplumb.limits import Limits
+from mcplumb.transports.http_client import streams
+from mcplumb.transports.http_client.inbox import Inbox
+from mcplumb.transports.http_client.streams import Stream
+from mcplumb.wire.decoding import BadMessage
 from tests.transports.http_client.raw import Asked, Reply, answer, ask, event, note, run_clean, session, world
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from mcpipe.revisions import LATEST
+from mcplumb.revisions import LATEST
 from tests.transports.http_server.visits import Answer, Site
 
 VERSION = "io.modelcontextprotocol/protocolVersion"

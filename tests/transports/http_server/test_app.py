@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe import HttpOptions, Server, UsageError
-from mcpipe.limits import Limits
-from mcpipe.revisions import LATEST, LATEST_LEGACY, LEGACY
-from mcpipe.transports.connection import Connection, Peer
-from mcpipe.wire.messages import Result
+from mcplumb import HttpOptions, Server, UsageError
+from mcplumb.limits import Limits
+from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY
+from mcplumb.transports.connection import Connection, Peer
+from mcplumb.wire.messages import Result
 from tests.transports.ends import Recorder
 from tests.transports.http_server.callers import CAPABILITIES, META, VERSION, Caller, error_of
 from tests.transports.http_server.visits import Visitor, serving

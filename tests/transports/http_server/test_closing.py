@@ -7,9 +7,9 @@ import asyncio
 import msgspec
 import pytest
 
-from mcpipe import Server
-from mcpipe.revisions import LATEST
-from mcpipe.transports.http_server.app import HttpApp
+from mcplumb import Server
+from mcplumb.revisions import LATEST
+from mcplumb.transports.http_server.app import HttpApp
 from tests.transports.http_server.asgi import Asgi, part, turn
 from tests.transports.http_server.callers import META, Caller
 from tests.transports.http_server.visits import PATIENCE, serving

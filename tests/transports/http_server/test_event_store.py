@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcpipe.transports.http_server.event_store import EventStore, Replay
-from mcpipe.wire.events import Event, EventDecoder
+from mcplumb.transports.http_server.event_store import EventStore, Replay
+from mcplumb.wire.events import Event, EventDecoder
 
 pytestmark = pytest.mark.req("HTP-6")
 

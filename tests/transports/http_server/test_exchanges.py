@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from mcpipe import Context, RequestError, Server
-from mcpipe.errors import Closed, McpipeError
-from mcpipe.transports.framed import Trace
-from mcpipe.transports.http_server.exchanges import Exchange
-from mcpipe.transports.http_server.options import HttpOptions
-from mcpipe.transports.http_server.streams import HIGH_WATER
-from mcpipe.wire.messages import Notification, Request, RequestId, Result
+from mcplumb import Context, RequestError, Server
+from mcplumb.errors import Closed, McplumbError
+from mcplumb.transports.framed import Trace
+from mcplumb.transports.http_server.exchanges import Exchange
+from mcplumb.transports.http_server.options import HttpOptions
+from mcplumb.transports.http_server.streams import HIGH_WATER
+from mcplumb.wire.messages import Notification, Request, RequestId, Result
 from tests.transports.ends import Recorder
 from tests.transports.http_server.asgi import Asgi, turn
 from tests.transports.http_server.callers import META, Caller, error_of, written_call
@@ -248,9 +248,9 @@ def _exchange(asgi: Asgi, message: Request | Notification | None = None, trace: 
 class _Failures(Recorder):
     def __init__(self) -> None:
         super().__init__()
-        self.failures: list[tuple[RequestId, McpipeError]] = []
+        self.failures: list[tuple[RequestId, McplumbError]] = []
 
-    def failed(self, request_id: RequestId, error: McpipeError) -> None:
+    def failed(self, request_id: RequestId, error: McplumbError) -> None:
         self.failures.append((request_id, error))
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe import HttpOptions
-from mcpipe.transports.http_server.guards import Guards, is_loopback
-from mcpipe.transports.http_server.requests import Refusal
+from mcplumb import HttpOptions
+from mcplumb.transports.http_server.guards import Guards, is_loopback
+from mcplumb.transports.http_server.requests import Refusal
 from tests.transports.http_server.asgi import Asgi
 from tests.transports.http_server.callers import Caller, error_of
 from tests.transports.http_server.visits import serving

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mcpipe.transports.http_server.lifetimes import Lifetime
+from mcplumb.transports.http_server.lifetimes import Lifetime
 
 
 def test_it_begins_and_ends_in_one_task() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcpipe import HttpOptions, UsageError
+from mcplumb import HttpOptions, UsageError
 
 
 def test_they_have_defaults() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mcpipe.transports.http_server.posted import PostedConnection, busy, check_reads_events, session_over
-from mcpipe.transports.http_server.requests import Refusal
-from mcpipe.wire.decoding import BadMessage
-from mcpipe.wire.messages import Message, Notification, Request
+from mcplumb.transports.http_server.posted import PostedConnection, busy, check_reads_events, session_over
+from mcplumb.transports.http_server.requests import Refusal
+from mcplumb.wire.decoding import BadMessage
+from mcplumb.wire.messages import Message, Notification, Request
 from tests.transports.ends import Recorder
 from tests.transports.http_server.staged import PATIENCE, Staged, turns
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mcpipe.transports.http_server.channels import Channels
-from mcpipe.transports.http_server.options import HttpOptions
-from mcpipe.transports.http_server.posts import Post
-from mcpipe.transports.http_server.requests import Refusal
+from mcplumb.transports.http_server.channels import Channels
+from mcplumb.transports.http_server.options import HttpOptions
+from mcplumb.transports.http_server.posts import Post
+from mcplumb.transports.http_server.requests import Refusal
 from tests.transports.http_server.staged import PATIENCE, Staged, turns
 
 pytestmark = pytest.mark.req("HTP-6")

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from mcpipe.transports.http_server.requests import Gone, Refusal
-from mcpipe.wire.messages import ErrorDetail
+from mcplumb.transports.http_server.requests import Gone, Refusal
+from mcplumb.wire.messages import ErrorDetail
 from tests.transports.http_server.asgi import Asgi, part, turn
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from mcpipe.transports.connection import Connection, Peer
-from mcpipe.transports.http_server.posted import PostedConnection
-from mcpipe.transports.http_server.requests import Refusal
-from mcpipe.transports.http_server.roster import Roster
-from mcpipe.wire.messages import Message
+from mcplumb.transports.connection import Connection, Peer
+from mcplumb.transports.http_server.posted import PostedConnection
+from mcplumb.transports.http_server.requests import Refusal
+from mcplumb.transports.http_server.roster import Roster
+from mcplumb.wire.messages import Message
 from tests.transports.http_server.staged import PATIENCE, turns
 from tests.transports.socket_ends import turn_until
 

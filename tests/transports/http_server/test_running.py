@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import pytest
 
-from mcpipe import HttpOptions, Server
-from mcpipe.errors import ConnectError
-from mcpipe.transports.addresses import HttpAddress
-from mcpipe.transports.http_server.running import HttpListener
+from mcplumb import HttpOptions, Server
+from mcplumb.errors import ConnectError
+from mcplumb.transports.addresses import HttpAddress
+from mcplumb.transports.http_server.running import HttpListener
 from tests.transports.ends import nothing_left
 from tests.transports.http_server.callers import Caller, written_call
 from tests.transports.http_server.visits import PATIENCE, Answer, Site, text_of
@@ -239,7 +239,7 @@ def test_what_takes_too_long_is_cut_off(caplog: pytest.LogCaptureFixture) -> Non
         site.leave()
         assert await _tasks() == 0
 
-    with caplog.at_level(logging.WARNING, logger="mcpipe.http"):
+    with caplog.at_level(logging.WARNING, logger="mcplumb.http"):
         asyncio.run(main())
     assert "cut off" in caplog.text
 
@@ -309,21 +309,21 @@ def test_without_uvicorn_one_is_told_what_to_install() -> None:
     program = """
 import sys
 sys.modules["uvicorn"] = None
-from mcpipe import UsageError
+from mcplumb import UsageError
 try:
-    import mcpipe.transports.http_server.running
+    import mcplumb.transports.http_server.running
 except UsageError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert "pip install 'mcpipe[http]'" in done.stdout
+    assert "pip install 'mcplumb[http]'" in done.stdout
 
 
 def test_the_application_itself_needs_no_uvicorn() -> None:
     program = """
 import sys
 sys.modules["uvicorn"] = sys.modules["httptools"] = None
-from mcpipe import Server
+from mcplumb import Server
 Server("s").asgi()
 print("made", "aiohttp" in sys.modules)
 """

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe.transports.http_server.options import HttpOptions
-from mcpipe.transports.http_server.requests import Refusal
-from mcpipe.transports.http_server.session import SessionConnection
-from mcpipe.transports.http_server.streams import HIGH_WATER
-from mcpipe.wire.decoding import decode_line
-from mcpipe.wire.messages import Error, ErrorDetail, Message, Notification, Request, Result
+from mcplumb.transports.http_server.options import HttpOptions
+from mcplumb.transports.http_server.requests import Refusal
+from mcplumb.transports.http_server.session import SessionConnection
+from mcplumb.transports.http_server.streams import HIGH_WATER
+from mcplumb.wire.decoding import decode_line
+from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, Result
 from tests.transports.ends import Recorder
 from tests.transports.http_server.staged import PATIENCE, Staged, turns
 

@@ -7,11 +7,11 @@ import asyncio
 import msgspec
 import pytest
 
-from mcpipe import Context, HttpOptions, Server
-from mcpipe.revisions import LEGACY
-from mcpipe.transports.connection import Connection, Peer
-from mcpipe.transports.http_server.sessions import Sessions
-from mcpipe.wire.messages import Request
+from mcplumb import Context, HttpOptions, Server
+from mcplumb.revisions import LEGACY
+from mcplumb.transports.connection import Connection, Peer
+from mcplumb.transports.http_server.sessions import Sessions
+from mcplumb.wire.messages import Request
 from tests.transports.http_server.staged import Staged, turns
 from tests.transports.http_server.visits import LATEST, PATIENCE, Answer, Visitor, serving, text_of
 from tests.transports.http_server.workshop import Workshop

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpipe import Context, Server
-from mcpipe.limits import DEFAULT_LIMITS
-from mcpipe.transports.connection import Connection, Peer
-from mcpipe.transports.http_server.options import HttpOptions
-from mcpipe.transports.http_server.requests import Refusal
-from mcpipe.transports.http_server.sse import SsePairs
-from mcpipe.transports.http_server.streams import HIGH_WATER
-from mcpipe.wire.messages import Notification
+from mcplumb import Context, Server
+from mcplumb.limits import DEFAULT_LIMITS
+from mcplumb.transports.connection import Connection, Peer
+from mcplumb.transports.http_server.options import HttpOptions
+from mcplumb.transports.http_server.requests import Refusal
+from mcplumb.transports.http_server.sse import SsePairs
+from mcplumb.transports.http_server.streams import HIGH_WATER
+from mcplumb.wire.messages import Notification
 from tests.transports.ends import Recorder
 from tests.transports.http_server.staged import PATIENCE, Staged, turns
 from tests.transports.http_server.visits import Answer, Site, serving, text_of

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mcpipe.transports.http_server.streams import HIGH_WATER, EventStream
+from mcplumb.transports.http_server.streams import HIGH_WATER, EventStream
 from tests.transports.http_server.asgi import Asgi, turn
 
 FOREVER = 1000.0

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mcpipe import HttpOptions
-from mcpipe.transports.connection import Connection, Peer
-from mcpipe.transports.http_server.tokens import Tokens
+from mcplumb import HttpOptions
+from mcplumb.transports.connection import Connection, Peer
+from mcplumb.transports.http_server.tokens import Tokens
 from tests.transports.http_server.asgi import asking
 from tests.transports.http_server.callers import Caller, error_of
 from tests.transports.http_server.visits import serving

@@ -12,8 +12,8 @@ import pytest
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from mcpipe import HttpOptions, Server
-from mcpipe.transports.http_server.wary import WaryProtocol
+from mcplumb import HttpOptions, Server
+from mcplumb.transports.http_server.wary import WaryProtocol
 from tests.transports.http_server.callers import written_call
 from tests.transports.http_server.visits import PATIENCE, Answer, Site, serving, text_of
 from tests.transports.http_server.workshop import Workshop

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from mcpipe import HttpOptions, Server
-from mcpipe.transports.addresses import HttpAddress
-from mcpipe.transports.connection import Serve
-from mcpipe.transports.http_server.app import HttpApp
-from mcpipe.transports.http_server.running import HttpListener
-from mcpipe.wire.events import Event, EventDecoder
+from mcplumb import HttpOptions, Server
+from mcplumb.transports.addresses import HttpAddress
+from mcplumb.transports.connection import Serve
+from mcplumb.transports.http_server.app import HttpApp
+from mcplumb.transports.http_server.running import HttpListener
+from mcplumb.wire.events import Event, EventDecoder
 
 # Long enough for the slowest machine, and only ever waited for if something is broken.
 PATIENCE = 60.0

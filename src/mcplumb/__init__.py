@@ -1,0 +1,115 @@
+"""The Model Context Protocol over pipes, sockets and HTTP: every revision, both ends."""
+
+from typing import TYPE_CHECKING, Any
+
+from mcplumb.errors import (
+    Closed,
+    ConnectError,
+    ConnectTimeout,
+    DecodeError,
+    EncodeError,
+    HttpError,
+    McplumbError,
+    NoCommonRevision,
+    NotInRevision,
+    ProtocolError,
+    RemoteError,
+    RequestCancelled,
+    RequestError,
+    RequestLost,
+    RequestTimeout,
+    ServerDown,
+    ServerExited,
+    StateRefused,
+    ToolError,
+    UsageError,
+)
+from mcplumb.version import __version__
+
+if TYPE_CHECKING:
+    from mcplumb.client.client import Client
+    from mcplumb.client.connecting import connect
+    from mcplumb.config.config import load_config
+    from mcplumb.server.context import Context
+    from mcplumb.server.headers import Header
+    from mcplumb.server.media import Audio, File, Image
+    from mcplumb.server.server import Server
+    from mcplumb.transports.http_server.options import HttpOptions
+    from mcplumb.transports.tls import client_tls, server_tls
+
+__all__ = [
+    "Audio",
+    "Client",
+    "Closed",
+    "ConnectError",
+    "ConnectTimeout",
+    "Context",
+    "DecodeError",
+    "EncodeError",
+    "File",
+    "Header",
+    "HttpError",
+    "HttpOptions",
+    "Image",
+    "McplumbError",
+    "NoCommonRevision",
+    "NotInRevision",
+    "ProtocolError",
+    "RemoteError",
+    "RequestCancelled",
+    "RequestError",
+    "RequestLost",
+    "RequestTimeout",
+    "Server",
+    "ServerDown",
+    "ServerExited",
+    "StateRefused",
+    "ToolError",
+    "UsageError",
+    "__version__",
+    "client_tls",
+    "connect",
+    "load_config",
+    "server_tls",
+]
+
+# What takes more than errors is loaded when it is asked for: a program that is only a server never loads the client.
+_HOMES = {
+    "Audio": "mcplumb.server.media",
+    "Client": "mcplumb.client.client",
+    "Context": "mcplumb.server.context",
+    "File": "mcplumb.server.media",
+    "Header": "mcplumb.server.headers",
+    "client_tls": "mcplumb.transports.tls",
+    "server_tls": "mcplumb.transports.tls",
+    "HttpOptions": "mcplumb.transports.http_server.options",
+    "Image": "mcplumb.server.media",
+    "Server": "mcplumb.server.server",
+    "connect": "mcplumb.client.connecting",
+    "load_config": "mcplumb.config.config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import gc
+    from importlib import import_module
+
+    from mcplumb.transports.deferring import load_asyncio
+
+    load_asyncio()
+    # What an import makes stays, so that looking for what could go, again and again, only takes time.
+    was_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        value = globals()[name] = getattr(import_module(home), name)
+    finally:
+        if was_collecting:
+            gc.enable()
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

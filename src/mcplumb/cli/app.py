@@ -1,0 +1,123 @@
+"""The command ``mcplumb`` itself: its options, and its commands, each loaded when it runs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mcplumb.cli.overview import COMMANDS, OVERVIEW
+from mcplumb.cli.running import GlobalOptions
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+__all__ = ["LazyGroup", "cli", "remember_globals", "versions"]
+
+#: What the package can use, in the order in which it is shown.
+_PACKAGES = ("msgspec", "click", "rich", "uvicorn", "httptools", "aiohttp", "jsonschema-rs", "pydantic", "uvloop")
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name only, and where they are."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one."""
+        home = COMMANDS.get(cmd_name)
+        if home is None:
+            return None
+        module, _, name = home.partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is meant; if there is none, say which one could be."""
+        name = args[0]
+        if name not in COMMANDS and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, COMMANDS, n=1)
+            more = f" Did you mean '{near[0]}'?" if near else " 'mcplumb --help' lists all of them."
+            ctx.fail(f"There is no command {name!r}.{more}")
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What the word may become: options, or names of commands, none of which is loaded for that."""
+        from mcplumb.cli.completing import commands
+
+        return [*commands(incomplete), *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def get_help(self, ctx: click.Context) -> str:
+        """The text that is there already."""
+        return OVERVIEW.rstrip()
+
+
+def versions() -> str:
+    """The versions of everything that takes part, in lines."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    from mcplumb.revisions import REVISIONS
+    from mcplumb.version import __version__
+
+    lines = [
+        f"mcplumb {__version__}",
+        f"revisions: {', '.join(map(str, REVISIONS))}",
+        f"python {platform.python_version()} on {platform.system()} {platform.machine()}",
+    ]
+    for package in _PACKAGES:
+        try:
+            lines.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            lines.append(f"{package} is not installed")
+    return "\n".join(lines)
+
+
+def _show_versions(ctx: click.Context, _: click.Parameter, wanted: Any) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(versions())
+        ctx.exit()
+
+
+def remember_globals(
+    options: GlobalOptions, *, verbose: int, trace: bool, log_file: str | None, config: str | None, no_color: bool
+) -> None:
+    """Add what was said at one of the two places where global options may stand."""
+    from mcplumb.cli.output import set_color
+
+    options.verbose += verbose
+    options.trace = options.trace or trace
+    options.log_file = log_file or options.log_file
+    options.config = config or options.config
+    if no_color:
+        set_color(False)
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-v", "--verbose", count=True, help="Say more: once what happens, twice everything.")
+@click.option("--trace", is_flag=True, help="Show every message, in both directions, with secrets masked.")
+@click.option("--log-file", metavar="FILE", help="Write the log, and the trace, to this file.")
+@click.option("--config", metavar="FILE", help="Look up the names of servers in this file only.")
+@click.option("--no-color", is_flag=True, help="Use no colours.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_versions,
+    help="Show versions: of mcplumb, the protocol and its packages.",
+)
+@click.pass_context
+def cli(
+    ctx: click.Context, *, verbose: int, trace: bool, log_file: str | None, config: str | None, no_color: bool
+) -> None:
+    """The Model Context Protocol on the command line: look at a server, use it, or run one."""
+    options = ctx.ensure_object(GlobalOptions)
+    remember_globals(options, verbose=verbose, trace=trace, log_file=log_file, config=config, no_color=no_color)

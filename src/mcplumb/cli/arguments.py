@@ -1,0 +1,230 @@
+"""Arguments on the command line: ``city=Oslo days=3``, typed by the schema of whoever takes them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from mcplumb.cli.output import clean_line, say
+from mcplumb.cli.schemas import fields_of, signature_of
+from mcplumb.cli.values import BadText, View
+from mcplumb.errors import UsageError
+from mcplumb.server.shapes.words import closest, listed
+
+__all__ = ["PAIRS", "Pair", "fill", "prompt_schema", "read_arguments", "read_object", "read_pair", "signature"]
+
+#: What a pair can be, for messages.
+PAIRS = "key=value, key:=JSON or key@FILE"
+
+_MARKS: tuple[Literal["=", ":=", "@"], ...] = (":=", "=", "@")
+#: Names in which a similar one is looked for, and characters of a line about an argument.
+_MAX_NAMES = 1000
+_MAX_LINE = 300
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """One argument as it was given: its key, how its value is meant, and that: a text, any JSON, or a file's bytes."""
+
+    key: str
+    mark: Literal["=", ":=", "@"]
+    value: Any
+
+
+def read_pair(word: str) -> Pair:
+    """``key=value``, ``key:=JSON`` or ``key@FILE``; UsageError if it is none of them, or cannot be read.
+
+    ``key@-`` is standard input, which is waited for here.
+    """
+    places = [(word.find(mark), mark) for mark in _MARKS if mark in word]
+    # What stands first counts: the rest belongs to the value. Where both begin with a colon, `:=` is meant.
+    at, mark = min(places, key=lambda place: place[0], default=(0, "="))
+    if at < 1:
+        raise UsageError(f"{word!r} is not an argument: write {PAIRS}.")
+    key, value = word[:at], word[at + len(mark) :]
+    if mark == ":=":
+        return Pair(key, mark, _decoded(value, f"The value of {key}:="))
+    return Pair(key, mark, _read_file(value, word) if mark == "@" else value)
+
+
+def read_object(args: str) -> dict[str, Any]:
+    """A JSON object, or one from where it is: ``@FILE``, or ``-`` for standard input. UsageError if there is none."""
+    what = "What --args has"
+    text: str | bytes = args
+    if args == "-" or args.startswith("@"):
+        text = _read_file(args.removeprefix("@"), f"--args {args}")
+    value = _decoded(text, what)
+    if not isinstance(value, dict):
+        raise UsageError(f'{what} is {listed([value])}: write a JSON object, such as \'{{"city": "Oslo"}}\'.')
+    return value
+
+
+def read_arguments(
+    pairs: Iterable[Pair], args: dict[str, Any], schema: Any, *, name: str, checked: bool = True
+) -> dict[str, Any]:
+    """The arguments for the tool or prompt called ``name``: the pairs, on top of ``args``.
+
+    A key may lead into an object: ``place.city=Oslo``; one that is repeated makes a list. UsageError if something is
+    wrong: it names all mistakes, and shows the signature. Unless that is ``checked``, every argument is taken, and
+    nothing is missed.
+    """
+    arguments = dict(args)
+    whole = View(schema if checked else {})
+    mistakes = fill(arguments, pairs, whole)
+    if checked:
+        mistakes += [str(_unknown(name, whole)) for name in arguments if whole.part(name) is None]
+        wrong = {said.partition(" ")[0] for said in mistakes}
+        lacking = [name for name in _lacking(arguments, whole) if name not in wrong]
+        mistakes += [f"It needs {', '.join(lacking)}."] if lacking else []
+    if mistakes:
+        raise UsageError("\n".join([*mistakes, "", signature(name, schema)]))
+    return arguments
+
+
+def fill(arguments: dict[str, Any], pairs: Iterable[Pair], whole: View) -> list[str]:
+    """Put the pairs where they belong, as what they have to be. What cannot be, is said in sentences."""
+    mistakes = []
+    given: dict[tuple[str, ...], tuple[View, list[Pair]]] = {}
+    for pair in pairs:
+        try:
+            path, view = _locate(pair.key, whole)
+        except UsageError as mistake:
+            mistakes.append(str(mistake))
+        else:
+            given.setdefault(path, (view, []))[1].append(pair)
+    for path, (view, group) in given.items():
+        try:
+            _put(arguments, path, _value(group, view))
+        except BadText as mistake:
+            mistakes.append(f"{'.'.join(path)} {mistake}.")
+    return mistakes
+
+
+def signature(name: str, schema: Any) -> str:
+    """What a tool, a prompt or a form takes, in several lines: how to call it, and each of its arguments."""
+    fields = fields_of(schema)
+    width = min(max((len(field.name) for field in fields), default=0), 30)
+    lines = [f"  {clean_line(field.name, 80):{width}}  {clean_line(field.words, _MAX_LINE)}" for field in fields]
+    return "\n".join([clean_line(signature_of(name, schema), _MAX_LINE), *lines])
+
+
+def prompt_schema(arguments: Sequence[Any] | None) -> dict[str, Any]:
+    """The arguments of a prompt as a schema: all of them are texts."""
+    known = arguments or []
+    return {
+        "type": "object",
+        "properties": {one.name: {"type": "string", "description": one.description or one.title} for one in known},
+        "required": [one.name for one in known if one.required],
+        "additionalProperties": False,
+    }
+
+
+# --- Where an argument belongs ---
+
+
+def _unknown(name: str, view: View) -> UsageError:
+    said = f"There is no argument {name!r}{closest(name.rpartition('.')[2], view.names[:_MAX_NAMES])}"
+    return UsageError(said if said.endswith("?") else f"{said}.")
+
+
+def _locate(key: str, whole: View) -> tuple[tuple[str, ...], View]:
+    """The way into the arguments that a key means, and what the value there has to be; UsageError if there is none."""
+    path: list[str] = []
+    view, rest = whole, key
+    while True:
+        name = _longest_name(rest, view)
+        found = view.part(name)
+        if found is None:
+            raise _unknown(".".join([*path, name]), view)
+        path.append(name)
+        rest = rest[len(name) + 1 :]
+        if not rest:
+            return tuple(path), found
+        inner = next((one for one in found.options if one.type in ("object", "any")), None)
+        if inner is None:
+            raise UsageError(f"There is no argument {key!r}: {'.'.join(path)} has to be {found.words}.")
+        view = inner
+
+
+def _longest_name(key: str, view: View) -> str:
+    """The part of the key that is a member of this object: dots may belong to its name."""
+    steps = key.split(".")
+    known = set(view.names)
+    for count in range(len(steps), 0, -1):
+        if (name := ".".join(steps[:count])) in known:
+            return name
+    more = view.part(steps[0])
+    takes_parts = more is None or any(option.type in ("object", "any") for option in more.options)
+    return steps[0] if takes_parts and all(steps) else key
+
+
+def _put(arguments: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    inner: Any = arguments
+    for name in path[:-1]:
+        inner = inner.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise BadText(f"cannot be set, as {name} has a value that has no parts")
+    inner[path[-1]] = value
+
+
+def _lacking(value: dict[str, Any], view: View, place: str = "") -> Iterator[str]:
+    """The names of what has to be there and is not, also in the objects that are."""
+    yield from (f"{place}{name}" for name in view.needed if name not in value)
+    for name, inner in value.items():
+        part = view.part(name)
+        if isinstance(inner, dict) and part is not None and len(part.options) == 1:
+            yield from _lacking(inner, part.options[0], f"{place}{name}.")
+
+
+# --- Values ---
+
+
+def _value(group: list[Pair], view: View) -> Any:
+    items = next((option.items for option in view.options if option.type == "array"), None)
+    if len(group) == 1:
+        try:
+            return _single(group[0], view)
+        except BadText as mistake:
+            if items is None:
+                raise
+            raise BadText(f"{mistake}: give it once for each item, or as JSON") from None
+    if items is None and not any(option.type == "any" for option in view.options):
+        raise BadText(f"is given {len(group)} times, and takes one value: {view.words}")
+    return [_single(pair, items or View({})) for pair in group]
+
+
+def _single(pair: Pair, view: View) -> Any:
+    if pair.mark == "=":
+        return view.read(pair.value)
+    if pair.mark == ":=":
+        return pair.value
+    texts = [option for option in view.options if option.type == "string"]
+    if any(option.schema.get("contentEncoding") == "base64" for option in texts):
+        from base64 import b64encode
+
+        return b64encode(pair.value).decode()
+    try:
+        text = pair.value.decode()
+    except UnicodeDecodeError:
+        raise BadText("has to be a text in UTF-8, and not other bytes") from None
+    return text if texts else view.read(text.strip())
+
+
+def _decoded(text: str | bytes, what: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UsageError(f"{what} is no JSON: {error}.") from None
+
+
+def _read_file(name: str, what: str) -> bytes:
+    """The contents of a file, or of standard input if it is called ``-``."""
+    if name == "-" and sys.stdin.isatty():
+        say(f"Type what {what} is to be, and end it with Ctrl-D:", style="dim")
+    try:
+        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{what} cannot be read: {error.strerror}.") from None

@@ -1,0 +1,39 @@
+"""``mcplumb``: the console script, and ``python -m mcplumb``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line, and exit as it says."""
+    from mcplumb.cli.streams import prepare_streams, written_out
+
+    prepare_streams()
+    sys.exit(written_out(_main))
+
+
+def _main() -> int:
+    """The help that everyone reads first is printed without the libraries that the commands are made with."""
+    from mcplumb.cli.overview import NEEDS_PACKAGES, OVERVIEW, PACKAGES
+
+    is_completing = "_MCPLUMB_COMPLETE" in os.environ
+    if sys.argv[1:] in ([], ["-h"], ["--help"]) and not is_completing:
+        sys.stdout.write(OVERVIEW)
+        return 0
+    try:
+        from mcplumb.cli.app import cli
+        from mcplumb.cli.running import guarded
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in PACKAGES:
+            raise
+        sys.stderr.write(NEEDS_PACKAGES)
+        return 2
+    if is_completing:
+        from mcplumb.cli.completing import answer
+
+        return answer(os.environ["_MCPLUMB_COMPLETE"])
+    return guarded(cli)

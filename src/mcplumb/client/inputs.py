@@ -1,0 +1,155 @@
+"""What a server may ask of its client: the user, a model, the roots. The same handlers serve both eras."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from inspect import isawaitable, iscoroutinefunction
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from mcplumb.errors import ProtocolError, UsageError
+from mcplumb.revisions import Revision
+from mcplumb.types.capabilities import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
+from mcplumb.types.content import TextContent
+from mcplumb.types.elicitation import ElicitParams, ElicitResult
+from mcplumb.types.input import CreateMessageRequest, ElicitRequest, InputRequest, InputResponse, ListRootsRequest
+from mcplumb.types.roots import ListRootsResult, Root
+from mcplumb.types.sampling import CreateMessageParams, CreateMessageResult
+from mcplumb.types.writing import for_revision
+
+__all__ = ["Elicitation", "Inputs", "OnElicit", "OnSample", "RootLike", "Roots"]
+
+
+class Elicitation(msgspec.Struct, frozen=True):
+    """A question to the user, as ``on_elicit`` gets it."""
+
+    message: str
+    #: ``form``: fill in ``schema``. ``url``: open ``url``, and say yes when the user agrees to go there.
+    mode: str
+    #: The JSON schema of the form.
+    schema: dict[str, Any] | None
+    url: str | None
+    #: The request as it came.
+    params: ElicitParams
+
+
+_Answer: TypeAlias = dict[str, Any] | ElicitResult | None
+#: Returns the form's content to accept, None to decline, or an ``ElicitResult`` to say it in full.
+OnElicit: TypeAlias = Callable[[Elicitation], _Answer | Awaitable[_Answer]]
+#: Returns the model's message, or just its text.
+OnSample: TypeAlias = Callable[
+    [CreateMessageParams], CreateMessageResult | str | Awaitable[CreateMessageResult] | Awaitable[str]
+]
+#: A folder: its path, its ``file://`` address, or the whole record.
+RootLike: TypeAlias = str | os.PathLike[str] | Root
+#: The folders that a server may work in, or a function that gives them.
+Roots: TypeAlias = Iterable[RootLike] | Callable[[], Iterable[RootLike] | Awaitable[Iterable[RootLike]]]
+
+
+class Inputs:
+    """The handlers of one client. ``capabilities`` says which there are, and what else the client declares.
+
+    A plain handler runs in a thread, so that it may take its time; an async one runs on the event loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_elicit: OnElicit | None = None,
+        on_sample: OnSample | None = None,
+        roots: Roots | None = None,
+        capabilities: ClientCapabilities | None = None,
+    ) -> None:
+        declared = capabilities or ClientCapabilities()
+        elicitation, sampling, folders = None, None, None
+        self._handlers: dict[type[InputRequest], Callable[[Any], Awaitable[InputResponse]]] = {}
+        if on_elicit is not None:
+            self._handlers[ElicitRequest] = partial(_elicit, on_elicit)
+            elicitation = declared.elicitation or ElicitationCapability(form={}, url={})
+        if on_sample is not None:
+            self._handlers[CreateMessageRequest] = partial(_sample, on_sample)
+            sampling = declared.sampling or SamplingCapability()
+        if roots is not None:
+            self._handlers[ListRootsRequest] = partial(_list_roots, roots if callable(roots) else _as_roots(roots))
+            folders = declared.roots or RootsCapability(list_changed=True)
+        # What has no handler is not declared, whatever the caller says.
+        self.capabilities = replace(declared, elicitation=elicitation, sampling=sampling, roots=folders)
+
+    def can_answer(self, request: InputRequest) -> bool:
+        """Whether there is a handler for this."""
+        return type(request) in self._handlers
+
+    async def answer(self, request: InputRequest, revision: Revision) -> InputResponse:
+        """What the handler says to this, as the revision has it. What it raises goes through."""
+        handler = self._handlers.get(type(request))
+        if handler is None:
+            method = request.__struct_config__.tag
+            raise ProtocolError(f"The server asked for {method}, which this client does not say that it can do.")
+        return for_revision(await handler(request.params), revision)
+
+
+async def _elicit(handler: OnElicit, params: ElicitParams) -> ElicitResult:
+    mode = params.mode or "form"
+    answer = await _run(handler, Elicitation(params.message, mode, params.requested_schema, params.url, params))
+    if isinstance(answer, ElicitResult):
+        return answer
+    if answer is None:
+        return ElicitResult("decline")
+    if isinstance(answer, dict):
+        return ElicitResult("accept", answer if params.is_form else None)
+    raise UsageError(
+        f"on_elicit returned a {type(answer).__name__}: return the content as a dict, None to decline, or an "
+        "ElicitResult."
+    )
+
+
+async def _sample(handler: OnSample, params: CreateMessageParams) -> CreateMessageResult:
+    answer = await _run(handler, params)
+    if isinstance(answer, CreateMessageResult):
+        return answer
+    if isinstance(answer, str):
+        return CreateMessageResult("assistant", TextContent(answer), model="unknown")
+    raise UsageError(
+        f"on_sample returned a {type(answer).__name__}: return the model's text, or a CreateMessageResult."
+    )
+
+
+async def _list_roots(roots: list[Root] | Callable[[], Any], _: Any) -> ListRootsResult:
+    return ListRootsResult(_as_roots(await _run(roots)) if callable(roots) else roots)
+
+
+async def _run(handler: Callable[..., Any], *arguments: Any) -> Any:
+    is_async = iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__)
+    answer = handler(*arguments) if is_async else await asyncio.to_thread(_called, handler, *arguments)
+    # A plain function, such as a lambda, may also return what an async one gave it.
+    return await answer if isawaitable(answer) else answer
+
+
+def _as_roots(roots: Iterable[RootLike]) -> list[Root]:
+    if isinstance(roots, str | os.PathLike | Root):
+        raise UsageError("roots is a single folder: give a list of them, or a function that returns one.")
+    return [_as_root(root) for root in roots]
+
+
+def _as_root(root: RootLike) -> Root:
+    if isinstance(root, Root):
+        return root
+    path = os.fspath(root)
+    if "://" in path:
+        return Root(path)
+    from pathlib import Path  # most clients have no roots
+
+    absolute = Path(path).absolute()
+    return Root(absolute.as_uri(), name=absolute.name or None)
+
+
+def _called(handler: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return handler(*arguments)
+    except StopIteration as error:  # which no future can carry
+        raise RuntimeError("The function raised StopIteration.") from error

@@ -1,0 +1,391 @@
+"""The requests of a client: as many rounds and pages as they need, and sent again after a crash where that is safe."""
+# A timeout here is the protocol's: it cancels the request on the server. That of asyncio could not know.
+# ruff: noqa: ASYNC109
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from mcplumb.client.calls import describe
+from mcplumb.client.couriers import OnProgress
+from mcplumb.client.keeping import Keeper
+from mcplumb.client.rounds import MAX_ROUNDS, next_round, read_result
+from mcplumb.client.session import Session
+from mcplumb.errors import (
+    Closed,
+    HttpError,
+    McplumbError,
+    ProtocolError,
+    RemoteError,
+    RequestLost,
+    RequestTimeout,
+    ServerDown,
+)
+from mcplumb.protocol.outgoing import check_seconds
+from mcplumb.protocol.restart import may_resend
+from mcplumb.types.base import CacheableResult, Result
+from mcplumb.types.input import InputRequiredResult
+from mcplumb.types.prompts import ListPromptsResult
+from mcplumb.types.resources import ListResourcesResult, ListResourceTemplatesResult
+from mcplumb.types.tools import CallToolResult, ListToolsResult, Tool
+from mcplumb.wire.messages import HEADER_MISMATCH
+
+__all__ = ["Meta", "Requests", "Timeout"]
+
+Timeout: TypeAlias = float | UnsetType | None
+Meta: TypeAlias = dict[str, Any] | None
+
+_R = TypeVar("_R", bound=Result | msgspec.Raw)
+_C = TypeVar("_C", bound=CacheableResult)
+_Page = TypeVar("_Page", ListToolsResult, ListResourcesResult, ListResourceTemplatesResult, ListPromptsResult)
+
+#: The kind of a result that is not read.
+_AS_IT_IS: Any = msgspec.Raw
+_NO_RESULT = msgspec.Raw()
+
+_logger = logging.getLogger("mcplumb.client")
+
+#: Half the seconds before a request that was lost alone is sent again; then it is twice as long each time.
+_PAUSE = 0.1
+#: Sessions that one request may end, by what the server answers it with. Then it is not for the want of a session.
+_MOST_SESSIONS = 3
+#: Tools of which it is told that they cannot be used.
+_MOST_WARNINGS = 100
+#: Seconds to find out from a server that has just been lost whether an unlisted tool may be called again.
+_LOOK_UP_WITHIN = 5.0
+#: A list with more pages than this has no end.
+_MAX_PAGES = 1000
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    """A request that was sent, and what was known then."""
+
+    session: Session
+    #: That of the toolbox.
+    generation: int
+    method: str
+    params: dict[str, Any]
+    limits: tuple[float | None, float | None]
+    on_progress: OnProgress | None
+    meta: Meta
+    start: float
+
+
+class Requests:
+    """Asks one server, whichever of its connections is open."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._toolbox = keeper.toolbox
+        #: The tools whose results have to be something. It is the toolbox's, and changes with it.
+        self.promising = keeper.toolbox.promising
+        self._cache = keeper.cache
+        self._checker = keeper.settings.checker
+        self._keeper = keeper
+        self._timeout = keeper.settings.timeout
+        self._max_timeout = keeper.settings.max_timeout
+        self._usual_limits = self.limits(UNSET, UNSET)
+        self._mirrors = keeper.link.mirrors
+        #: By its time, timeouts run.
+        self.loop = asyncio.get_running_loop()
+        self._looking = asyncio.Lock()
+        #: The names of tools that were left out.
+        self._unusable: set[str] = set()
+
+    async def ask(
+        self,
+        method: str,
+        params: dict[str, Any],
+        kind: type[_R],
+        timeout: Timeout,
+        max_timeout: Timeout = UNSET,
+        on_progress: OnProgress | None = None,
+        meta: Meta = None,
+        start: float | None = None,
+        *,
+        keep: Callable[[dict[str, Any], msgspec.Raw, _R], None] | None = None,
+    ) -> _R:
+        """Send a request, answer what the server asks first, and read the result.
+
+        ``kind`` may be ``msgspec.Raw``: then it is as the server has written it, also if that is a question.
+        ``start`` is when the first round began, if somebody has looked. ``keep`` is called with the result, what it was
+        read from, and the params of the last round.
+        """
+        if asyncio.get_running_loop() is not self.loop:
+            self._keeper.check_loop()
+        are_usual = timeout is UNSET and max_timeout is UNSET
+        limits = self._usual_limits if are_usual else self.limits(timeout, max_timeout)
+        for _ in range(MAX_ROUNDS):
+            if start is None:
+                start = self.loop.time()
+            session, generation = self._keeper.session, self._toolbox.generation
+            raw, failed = _NO_RESULT, None
+            try:
+                raw = await session.request(method, params, limits[0], limits[1], on_progress, meta, start)
+            except (Closed, RequestLost, RemoteError) as error:
+                if isinstance(error, RemoteError) and not (self._mirrors and error.code == HEADER_MISMATCH):
+                    raise
+                failed = error
+            if failed is not None:
+                sent = _Sent(session, generation, method, params, limits, on_progress, meta, start)
+                try:
+                    raw = await self._recover(sent, failed)
+                finally:
+                    failed = None  # or the error and this frame would keep each other
+            if kind is _AS_IT_IS:
+                return raw  # type: ignore[return-value]
+            revision = self._keeper.greeting.revision
+            result = read_result(kind, raw, method, revision)  # type: ignore[type-var]
+            if not isinstance(result, InputRequiredResult):
+                if keep is not None:
+                    keep(params, raw, result)
+                return result
+            params = await next_round(result, params, self._keeper.settings.inputs, revision)
+            start = None
+        raise ProtocolError(f"The server asked for input {MAX_ROUNDS} times, and did not come to a result of {method}.")
+
+    async def recall(
+        self,
+        method: str,
+        params: dict[str, Any],
+        kind: type[_C],
+        timeout: Timeout,
+        max_timeout: Timeout = UNSET,
+        on_progress: OnProgress | None = None,
+        meta: Meta = None,
+    ) -> _C:
+        """The same for a result that may be known already, and is kept for as long as the server allows."""
+        cache = self._cache
+        if cache is None or meta is not None:
+            return await self.ask(method, params, kind, timeout, max_timeout, on_progress, meta)
+        known = cache.get(method, params, self.loop.time())
+        if isinstance(known, kind):
+            return known
+        generation = cache.generation(method)
+
+        def keep(params: dict[str, Any], raw: msgspec.Raw, result: _C) -> None:
+            size, now = memoryview(raw).nbytes, self.loop.time()
+            cache.put(method, params, result, size=size, now=now, generation=generation)
+
+        return await self.ask(method, params, kind, timeout, max_timeout, on_progress, keep=keep)
+
+    async def _recover(self, sent: _Sent, failed: Closed | RequestLost | RemoteError) -> msgspec.Raw:
+        """The result of a request that failed like this, sent again if that may help; otherwise the error."""
+        try:
+            if isinstance(failed, RemoteError):
+                raise failed
+            return await self._send_again(sent, failed)
+        except RemoteError as error:
+            name = sent.params.get("name")
+            if not self._mirrors or error.code != HEADER_MISMATCH or sent.method != "tools/call":
+                raise
+            # Some arguments of the tool have to be told in headers as well, and which these are is not known, or not
+            # as it is now. It has not run.
+            end, last = (None if limit is None else sent.start + limit for limit in sent.limits)
+            if not isinstance(name, str) or await self._look_up_again(name, sent.generation, end) is None:
+                raise
+        finally:
+            del failed
+        limits = self._left(end), self._left(last)
+        again = replace(sent, session=self._keeper.session, limits=limits, start=self.loop.time())
+        try:
+            return await again.session.request(again.method, again.params, *limits, again.on_progress, again.meta)
+        except (Closed, RequestLost) as lost:
+            return await self._send_again(again, lost)
+
+    async def _send_again(self, it: _Sent, lost: Closed | RequestLost) -> msgspec.Raw:
+        """Send a request again whose connection was lost, if that is safe, until there is an answer."""
+        used = it.session
+        alone = 0
+        ends, ends_at_last = (None if limit is None else it.start + limit for limit in it.limits)
+        sent: list[RequestLost] = []
+        sessions = 0
+        try:
+            while True:
+                if (refusal := _refusal(lost)) is not None:
+                    sessions += 1
+                    if sessions == _MOST_SESSIONS:
+                        raise _told(refusal, describe(it.method, it.params)) from refusal
+                if isinstance(lost, RequestLost):  # otherwise it was not sent: the connection had been lost before
+                    sent.append(lost)
+                    ends = lost.deadline  # progress may have moved it
+                    if not await self._may_resend(it.method, it.params, len(sent), self._left(ends)):
+                        raise lost
+                try:
+                    session = await self._keeper.ready(describe(it.method, it.params), self._left(ends))
+                except (Closed, ServerDown, RequestTimeout):
+                    if sent:  # and nobody knows what came of it
+                        raise sent[0] from sent[0].__cause__
+                    raise
+                if session is used:
+                    # It is open, and this request was lost alone. Its server may be in the middle of a restart.
+                    alone += 1
+                    if alone > 1 and isinstance(lost, Closed):
+                        raise lost
+                    await asyncio.sleep(_PAUSE * 2**alone)
+                used = session
+                try:
+                    left, left_at_last = self._left(ends), self._left(ends_at_last)
+                    return await session.request(it.method, it.params, left, left_at_last, it.on_progress, it.meta)
+                except (Closed, RequestLost) as error:
+                    lost = error
+        finally:
+            del lost, sent  # or they and this frame would keep each other
+
+    async def check_promise(
+        self, name: str, result: CallToolResult, timeout: Timeout, max_timeout: Timeout, start: float
+    ) -> None:
+        """`ProtocolError` if the result is not what its tool promises, of which the server may have to be asked."""
+        tool = self._toolbox.find(name)
+        is_promised = result.structured_content is not None if tool is None else tool.output_schema is not None
+        if not (is_promised and self._checker.is_active) or result.is_error:
+            return
+        limit = self.limits(timeout, max_timeout)[0]
+        end = None if limit is None else start + limit
+        generation = self._toolbox.generation
+        if tool is None:
+            self._check(await self._look_up(name, end), result)
+            return
+        try:
+            self._check(tool, result)
+        except ProtocolError:
+            # The schema may be an old one, of whose end the server had nobody to tell.
+            again = await self._look_up_again(name, generation, end)
+            if again is None or again.output_schema == tool.output_schema:
+                raise
+            self._check(again, result)
+
+    def _check(self, tool: Tool | None, result: CallToolResult) -> None:
+        if tool is not None and tool.output_schema is not None:
+            self._checker.check(tool.name, tool.output_schema, result)
+
+    async def page(self, method: str, kind: type[_Page], cursor: str | None, timeout: Timeout, meta: Meta) -> _Page:
+        """One page of a list."""
+        params = {} if cursor is None else {"cursor": cursor}
+        try:
+            page = await self.recall(method, params, kind, timeout, meta=meta)
+        except RemoteError:
+            if cursor is not None and self._cache is not None:
+                # The list is not what it was when the cursor was given, and pages that are known do not fit together.
+                self._cache.forget(method)
+            raise
+        if isinstance(page, ListToolsResult):
+            if self._keeper.link.mirrors and self._keeper.greeting.revision.has_mirrored_headers:
+                page = replace(page, tools=[tool for tool in page.tools if self._is_usable(tool)])
+            self._toolbox.learn(page.tools)
+        return page
+
+    async def pages(self, method: str, kind: type[_Page], timeout: Timeout, meta: Meta) -> list[_Page]:
+        """All pages of a list, as one server has it."""
+        generation = self._toolbox.generation
+        pages = [await self.page(method, kind, None, timeout, meta)]
+        session = self._keeper.session
+        seen = set()
+        count = 1
+        while (cursor := pages[-1].next_cursor) is not None:
+            if cursor in seen or count >= _MAX_PAGES:
+                raise ProtocolError(f"The pages of {method} have no end, or are more than {_MAX_PAGES}.")
+            seen.add(cursor)
+            pages.append(await self.page(method, kind, cursor, timeout, meta))
+            count += 1
+            if self._keeper.session is not session:
+                # The server was started again, and its list may be another one: from the beginning.
+                generation, session = self._toolbox.generation, self._keeper.session
+                pages = [await self.page(method, kind, None, timeout, meta)]
+                seen.clear()
+        if method == "tools/list" and generation == self._toolbox.generation:
+            self._toolbox.is_complete = True
+        return pages
+
+    def limits(self, timeout: Timeout, max_timeout: Timeout) -> tuple[float | None, float | None]:
+        """The two timeouts of a request, with the client's own where none are given; `UsageError` if they are none."""
+        for name, limit in (("timeout", timeout), ("max_timeout", max_timeout)):
+            if limit is not UNSET:
+                check_seconds(name, limit)
+        if timeout is UNSET:
+            timeout = self._timeout
+        if max_timeout is UNSET:
+            max_timeout = self._max_timeout
+            if timeout is None:
+                max_timeout = None
+            elif max_timeout is not None:
+                # Who allows a call more than is usual means it.
+                max_timeout = max(timeout, max_timeout)
+        return timeout, max_timeout
+
+    async def _may_resend(self, method: str, params: dict[str, Any], sent: int, timeout: float | None) -> bool:
+        policy = self._keeper.settings.retry
+        if method != "tools/call" or policy != "safe":
+            return may_resend(method, policy=policy, sent=sent)
+        name = params["name"]
+        tool = self._toolbox.find(name)
+        if tool is None:
+            within = _LOOK_UP_WITHIN if timeout is None else min(timeout, _LOOK_UP_WITHIN)
+            tool = await self._look_up(name, self.loop.time() + within)
+        marks = None if tool is None else tool.annotations
+        if marks is None:
+            return False
+        return may_resend(
+            method, policy=policy, read_only=marks.read_only_hint, idempotent=marks.idempotent_hint, sent=sent
+        )
+
+    async def _look_up(self, name: str, end: float | None) -> Tool | None:
+        """What the server says of a tool that it has not listed yet; None if it says nothing until then.
+
+        What this is for has been done already, and is not to fail for that. Those who look at once share one list.
+        """
+        try:
+            async with asyncio.timeout_at(end), self._looking:
+                if not self._toolbox.is_complete:
+                    await self.pages("tools/list", ListToolsResult, self._left(end), None)
+        except RemoteError:
+            self._toolbox.is_complete = True  # it does not tell, and need not be asked again
+        except (McplumbError, TimeoutError) as error:
+            _logger.debug("The tools of the server are not known. %s", error)
+        return self._toolbox.find(name)
+
+    async def _look_up_again(self, name: str, generation: int, end: float | None) -> Tool | None:
+        """The same if what was known in this generation of the toolbox turned out to be wrong, however fresh it is."""
+        if generation == self._toolbox.generation:  # otherwise somebody else has found out, and shares the list
+            self._toolbox.clear()
+            if self._cache is not None:
+                self._cache.forget("tools/list")
+        return await self._look_up(name, end)
+
+    def _is_usable(self, tool: Tool) -> bool:
+        """Whether it can be said which arguments of this tool are told in headers. If not, it must not be called."""
+        from mcplumb.protocol.mirroring import BadAnnotation, param_headers
+
+        try:
+            param_headers(tool.input_schema)
+        except BadAnnotation as error:
+            if tool.name not in self._unusable and len(self._unusable) < _MOST_WARNINGS:
+                self._unusable.add(tool.name)
+                _logger.warning(
+                    "The tool %r of the server cannot be used over HTTP, and is left out. %s", tool.name[:100], error
+                )
+            return False
+        return True
+
+    def _left(self, end: float | None) -> float | None:
+        return None if end is None else max(0.0, end - self.loop.time())
+
+
+def _refusal(lost: BaseException | None) -> HttpError | RemoteError | None:
+    """What the server said to this very request when it ended the session, if that is how it was lost."""
+    while isinstance(lost, Closed):
+        lost = lost.__cause__
+    return lost if isinstance(lost, HttpError | RemoteError) else None
+
+
+def _told(refusal: HttpError | RemoteError, what: str) -> McplumbError:
+    """The same, with what it was said to."""
+    if isinstance(refusal, RemoteError):
+        return RemoteError(refusal.code, refusal.message, request=what)
+    return HttpError(refusal.status, f"{what} was refused, and ended {_MOST_SESSIONS} sessions with that. {refusal}")

@@ -1,0 +1,16 @@
+"""Config files: which servers there are, in the dialects of the programs that people have."""
+
+from mcplumb.config.config import Config, discover_config, load_config
+from mcplumb.config.entries import Input, ServerEntry
+from mcplumb.config.errors import ConfigError, NotTrusted, UnknownServer
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "Input",
+    "NotTrusted",
+    "ServerEntry",
+    "UnknownServer",
+    "discover_config",
+    "load_config",
+]

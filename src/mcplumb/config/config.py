@@ -1,0 +1,126 @@
+"""What is configured: the servers of one file, or of all that count here."""
+
+# Without pathlib, as this is all that it would be used for:
+# ruff: noqa: PTH100, PTH109, PTH111, PTH113
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mcplumb.config.dialects import find_dialect, project_folder
+from mcplumb.config.entries import ServerEntry
+from mcplumb.config.errors import ConfigError, UnknownServer
+from mcplumb.config.files import read_file
+from mcplumb.config.jsonc import decode_json
+from mcplumb.config.places import Place, places
+from mcplumb.config.reading import read_entries
+from mcplumb.errors import UsageError
+
+__all__ = ["Config", "discover_config", "load_config"]
+
+
+class Config(Mapping[str, ServerEntry]):
+    """Servers by their names, in the order in which they were found.
+
+    A name that is not there raises `UnknownServer`, which is a `KeyError`; one whose entry is wrong, `ConfigError`.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, ServerEntry | ConfigError] = {}
+        #: The files that were read.
+        self.files: list[str] = []
+        #: What is wrong: with files, which were passed over, and with entries, which cannot be used.
+        self.faults: list[ConfigError] = []
+        #: Entries whose name is taken by one of a file that comes first.
+        self.hidden: list[ServerEntry] = []
+
+    def __getitem__(self, name: str) -> ServerEntry:
+        found = self._found.get(name)
+        if found is None:
+            raise UnknownServer(name, self, [fault for fault in self.faults if fault.entry is None])
+        if isinstance(found, ConfigError):
+            raise found.with_traceback(None)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(self._found.get(name), ServerEntry) if isinstance(name, str) else False
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, found in self._found.items() if isinstance(found, ServerEntry))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"<Config with {', '.join(self) or 'no servers'}>"
+
+    def _add(self, place: Place, document: Any, *, is_named: bool = False) -> None:
+        entries = read_entries(document, place)
+        if entries is None:
+            if is_named:
+                raise ConfigError('there is neither "mcpServers" nor "servers" in it.', file=place.path)
+            return
+        if place.path not in self.files:
+            self.files.append(place.path)
+        for name, found in entries.items():
+            if isinstance(found, ConfigError):
+                self.faults.append(found)
+            if name not in self._found:
+                self._found[name] = found
+            elif isinstance(found, ServerEntry):
+                self.hidden.append(found)
+
+
+def load_config(path: str | os.PathLike[str] | None = None) -> Config:
+    """The servers that a config file names, of whatever program it is; without a path, `discover_config`.
+
+    `ConfigError` if it cannot be read. One entry that is wrong does no harm to the others: it is told on use.
+    """
+    if path is None:
+        return discover_config()
+    file = os.path.abspath(os.path.expanduser(path))
+    data = read_file(file)
+    if data is None:
+        raise ConfigError("there is no such file.", file=file)
+    document = decode_json(data, file)
+    dialect = find_dialect(file, document if isinstance(document, dict) else {})
+    named = Place(file, dialect, "named", project_folder(file))
+    # One of the user's own files means the same, named or found.
+    mine = (place for place in places(_here()) if place.path == file and place.scope == "user" and not place.inside)
+    config = Config()
+    config._add(next(mine, named), document, is_named=True)
+    return config
+
+
+def discover_config(folder: str | os.PathLike[str] | None = None) -> Config:
+    """The servers of all config files that count for who works in a folder, which is the current one by default.
+
+    That is our own file, those of the project, and those of programs that people have. Where several name a server the
+    same, that is also the order of precedence. Files that cannot be read are passed over, and listed in ``faults``.
+    """
+    config = Config()
+    documents: dict[str, Any] = {}
+    for place in places(_here() if folder is None else os.path.abspath(folder)):
+        try:
+            if place.path not in documents:
+                # A pipe in a project would keep us waiting.
+                data = read_file(place.path) if os.path.isfile(place.path) else None
+                documents[place.path] = None if data is None else decode_json(data, place.path)
+            document = documents[place.path]
+            for key in place.inside:
+                document = document.get(key) if isinstance(document, dict) else None
+            if document is not None:
+                config._add(place, document)
+        except ConfigError as error:
+            documents[place.path] = None
+            config.faults.append(error)
+    return config
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        raise UsageError("The current directory does not exist any more: go to another one.") from None

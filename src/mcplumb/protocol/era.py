@@ -1,0 +1,499 @@
+"""Finding out which era a server belongs to, on the client's side.
+
+A server is asked with ``server/discover`` first. A modern one answers it; a legacy one answers with any error, with
+nothing, or by exiting. Silence is the hard case: a modern server may just be slow to start, and a legacy one may never
+answer. So after a short quiet time ``initialize`` is sent as well, while the question stays open: whichever is answered
+decides, and a late answer to ``server/discover`` still counts until the server has answered ``initialize``. But some
+servers of both eras, once they have read ``initialize``, refuse everything modern. So a late answer is followed by the
+same question again: if it is refused now, another process is started, which is sent nothing else.
+
+The machine sends nothing. Each method takes what happened and the time, and returns what to do, in order; between
+calls, ``deadline`` says when to call ``due``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from mcplumb.errors import ConnectError, ConnectTimeout, DecodeError, NoCommonRevision, UsageError
+from mcplumb.protocol.tables import Table
+from mcplumb.revisions import LATEST, LATEST_LEGACY, Era, Revision, choose_revision, newest_first
+from mcplumb.types.error_data import UnsupportedVersionData
+from mcplumb.types.reading import read
+from mcplumb.wire.messages import UNSUPPORTED_VERSION, ErrorDetail
+
+__all__ = [
+    "DEFAULT_WAITS",
+    "ERA",
+    "Action",
+    "Agreed",
+    "EraFinder",
+    "EraWaits",
+    "Failed",
+    "SendInitialize",
+    "SendInitialized",
+    "SendProbe",
+    "StartAgain",
+]
+
+_State: TypeAlias = Literal[
+    "idle",
+    "probing",
+    "hedging",
+    "settling",
+    "confirming",
+    "waiting",
+    "initializing",
+    "restarting",
+    "asking",
+    "modern",
+    "legacy",
+    "failed",
+]
+_Event: TypeAlias = Literal[
+    "probe",
+    "retry",
+    "discovered",
+    "doubt",
+    "turned",
+    "refused",
+    "quiet",
+    "initialize",
+    "answered",
+    "settled",
+    "denied",
+    "exited",
+    "ask",
+    "fail",
+]
+
+_Question: TypeAlias = Literal["probe", "initialize"]
+
+ERA: Table[_State, _Event] = Table(
+    "era",
+    "idle",
+    {
+        ("idle", "probe"): "probing",
+        ("idle", "initialize"): "initializing",
+        ("probing", "discovered"): "modern",
+        ("probing", "retry"): "probing",
+        ("probing", "refused"): "initializing",
+        ("probing", "quiet"): "hedging",
+        ("probing", "exited"): "restarting",
+        ("probing", "ask"): "asking",
+        ("probing", "fail"): "failed",
+        ("hedging", "doubt"): "confirming",
+        ("hedging", "retry"): "hedging",
+        ("hedging", "refused"): "initializing",
+        ("hedging", "answered"): "settling",
+        ("hedging", "denied"): "waiting",
+        ("hedging", "exited"): "restarting",
+        ("hedging", "fail"): "failed",
+        ("settling", "doubt"): "confirming",
+        ("settling", "retry"): "settling",
+        ("settling", "refused"): "legacy",
+        ("settling", "settled"): "legacy",
+        ("settling", "exited"): "restarting",
+        ("confirming", "discovered"): "modern",
+        ("confirming", "turned"): "restarting",
+        ("confirming", "fail"): "failed",
+        ("waiting", "discovered"): "modern",
+        ("waiting", "retry"): "waiting",
+        ("waiting", "fail"): "failed",
+        ("initializing", "answered"): "legacy",
+        ("initializing", "probe"): "probing",
+        ("initializing", "exited"): "restarting",
+        ("initializing", "ask"): "asking",
+        ("initializing", "fail"): "failed",
+        ("restarting", "probe"): "probing",
+        ("restarting", "initialize"): "initializing",
+        ("restarting", "fail"): "failed",
+        ("asking", "fail"): "failed",
+    },
+    final=("modern", "legacy", "failed"),
+    doc=(
+        "How a client finds a server's era. In *probing* the question `server/discover` is open; in *hedging* "
+        "`initialize` is open beside it; in *settling* `initialize` was answered first and the other answer gets a "
+        "moment more; in *confirming* the question was answered after `initialize` was sent, and is asked again; in "
+        "*waiting* `initialize` was denied, so the server is modern and slow; in *asking* the two "
+        "sides cannot agree, and one more question finds out which revisions to name in the error."
+    ),
+)
+
+
+class EraWaits(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the client waits for what, in seconds."""
+
+    #: For an answer to the probe, before ``initialize`` is sent beside it.
+    quiet: float = 1.0
+    #: The same for a server that was modern when it was last seen.
+    quiet_modern: float = 15.0
+    #: For the probe's answer, once ``initialize`` was answered first.
+    settle: float = 0.1
+    #: For the answer that only serves to name the server's revisions in an error.
+    ask: float = 1.0
+    #: For everything together, the server's start included.
+    patience: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            wait = getattr(self, name)
+            if not 0 < wait < float("inf"):
+                raise UsageError(f"The wait {name} is {wait}: it must be a number of seconds, more than 0.")
+
+
+DEFAULT_WAITS = EraWaits()
+
+#: The states in which an answer to each question counts; in *asking* it is the one that was asked last.
+_OPEN: dict[_Question, frozenset[_State]] = {
+    "probe": frozenset(("probing", "hedging", "settling", "confirming", "waiting")),
+    "initialize": frozenset(("hedging", "initializing")),
+}
+
+
+class SendProbe(msgspec.Struct, frozen=True):
+    """Send ``server/discover`` with this revision in its metadata."""
+
+    revision: Revision
+
+
+class SendInitialize(msgspec.Struct, frozen=True):
+    """Send ``initialize`` and offer this revision."""
+
+    revision: Revision
+
+
+class SendInitialized(msgspec.Struct, frozen=True):
+    """Send ``notifications/initialized``: the session is open."""
+
+
+class StartAgain(msgspec.Struct, frozen=True):
+    """The process is gone because of what it was asked: start another one, then call ``started``."""
+
+
+class Agreed(msgspec.Struct, frozen=True):
+    """Both sides speak this revision from now on."""
+
+    revision: Revision
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """There is no agreement; the error says why."""
+
+    error: ConnectError
+
+
+Action: TypeAlias = SendProbe | SendInitialize | SendInitialized | StartAgain | Agreed | Failed
+
+
+class EraFinder:
+    """Finds the era of one server. Use one finder for each connect or restart.
+
+    ``allowed`` are the revisions that the user lets us speak. ``remembered`` is the era found earlier: after ``legacy``
+    the probe is skipped, after ``modern`` a silent server is given longer; a wrong memory is noticed and the
+    question asked after all. An answer to a question that is not open, or not any more, is counted as ``late`` and
+    changes nothing.
+    """
+
+    def __init__(
+        self,
+        allowed: Sequence[Revision],
+        *,
+        waits: EraWaits = DEFAULT_WAITS,
+        remembered: Era | None = None,
+    ) -> None:
+        if not allowed:
+            raise UsageError("No protocol revision is allowed, so no server can be spoken to.")
+        self.state: _State = ERA.initial
+        self.late = 0
+        self._allowed = newest_first(allowed)
+        self._modern = [revision for revision in self._allowed if revision.is_modern]
+        self._legacy = [revision for revision in self._allowed if not revision.is_modern]
+        self._waits = waits
+        self._remembered = remembered
+        self._give_up_at = 0.0
+        self._timer: float | None = None
+        #: The modern revisions that the probe was sent with.
+        self._probed: list[Revision] = []
+        #: Whether this process, and not one before it, was sent a probe.
+        self._probed_here = False
+        #: Whether the server said that it is modern, by the error that names its versions.
+        self._is_modern = False
+        #: What to do once the wait in *settling* is over.
+        self._held: tuple[Action, ...] = ()
+        self._refusal: ErrorDetail | None = None
+        self._denial: ErrorDetail | None = None
+        #: The revisions that the server named.
+        self._theirs: list[str] = []
+        #: How often the server was started again.
+        self._restarts = 0
+        self._after_restart: _Question = "initialize"
+        self._asked: _Question | None = None
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call ``due``; None once the machine has ended or before it has begun."""
+        if self.state == "idle" or self.ended:
+            return None
+        return self._give_up_at if self._timer is None else min(self._timer, self._give_up_at)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the era is known, or known to be out of reach."""
+        return self.state in ERA.final
+
+    def started(self, now: float) -> tuple[Action, ...]:
+        """The server's process runs, for the first time or again."""
+        self._probed_here = False
+        if self.state == "restarting":
+            return self._probe(now) if self._after_restart == "probe" else self._initialize("initialize")
+        self._give_up_at = now + self._waits.patience
+        knows_legacy = self._remembered == "legacy" and self._legacy
+        return self._initialize("initialize") if knows_legacy or not self._modern else self._probe(now)
+
+    def probe_result(self, supported: Any, now: float) -> tuple[Action, ...]:
+        """``server/discover`` was answered; ``supported`` is the ``supportedVersions`` of that result."""
+        if self._is_late("probe"):
+            return ()
+        if not isinstance(supported, list | tuple) or not supported:
+            return self._refused(ErrorDetail(0, "a result that names no versions"), now)
+        self._hear(supported)
+        revision = None if self.state == "asking" else choose_revision(self._allowed, supported)
+        if revision is None:
+            return self._no_common()
+        if not revision.is_modern:
+            return self._chosen_legacy(revision, now)
+        if self.state in ("hedging", "settling"):
+            self._move("doubt")
+            self._timer = None
+            return (SendProbe(revision),)
+        self._move("discovered")
+        return (Agreed(revision),)
+
+    def probe_error(self, error: ErrorDetail, now: float) -> tuple[Action, ...]:
+        """``server/discover`` was answered with an error."""
+        if self._is_late("probe"):
+            return ()
+        if self.state == "confirming":
+            return self._turned()
+        supported = _supported_versions(error)
+        if supported is None:
+            return self._refused(error, now)
+        self._hear(supported)
+        if self.state == "asking":
+            return self._no_common()
+        revision = self._next_probe(supported)
+        if revision is not None:
+            self._move("retry")
+            self._probed.append(revision)
+            self._is_modern = True
+            self._timer = None
+            return (SendProbe(revision),)
+        legacy = choose_revision(self._legacy, supported)
+        if legacy is not None:
+            return self._chosen_legacy(legacy, now)
+        self._refusal = error
+        return self._no_common()
+
+    def init_result(self, version: Any, now: float) -> tuple[Action, ...]:
+        """``initialize`` was answered; ``version`` is the ``protocolVersion`` of that result."""
+        if self._is_late("initialize"):
+            return ()
+        self._hear([version])
+        revision = None if self.state == "asking" else choose_revision(self._legacy, [version])
+        if revision is None:
+            return self._denied(ErrorDetail(0, f"a result in revision {_cut(version)}"), now)
+        agreement = (SendInitialized(), Agreed(revision))
+        self._move("answered")
+        if self.ended:
+            return agreement
+        self._held = agreement
+        self._timer = None if self._is_modern else now + self._waits.settle
+        return ()
+
+    def init_error(self, error: ErrorDetail, now: float) -> tuple[Action, ...]:
+        """``initialize`` was answered with an error."""
+        if self._is_late("initialize"):
+            return ()
+        self._hear(_supported_versions(error) or ())
+        return self._denied(error, now)
+
+    def exited(self, now: float) -> tuple[Action, ...]:
+        """The server's process, or the connection to it, ended before there was an agreement."""
+        if self.ended:
+            return ()
+        if self.state == "confirming":
+            return self._turned()
+        is_settled = self.state in ("waiting", "asking", "restarting")
+        unproven = self.state == "initializing" and bool(self._modern) and not self._probed
+        by_probe = self._probed_here and bool(self._legacy) and not is_settled
+        # One that was modern may have crashed for any reason: it is asked once more before it is taken for legacy.
+        was_modern = self._remembered == "modern" and self._restarts == 0
+        if self._restarts > (self._remembered == "modern") or not (unproven or by_probe):
+            if self.state == "asking":
+                return self._no_common()
+            return self._fail("The connection ended before the two sides had agreed on a revision.")
+        self._move("exited")
+        self._restarts += 1
+        self._after_restart = "probe" if unproven or self._is_modern or was_modern else "initialize"
+        self._timer = None
+        return (StartAgain(),)
+
+    def due(self, now: float) -> tuple[Action, ...]:
+        """The time of ``deadline`` has come."""
+        if self.ended or self.state == "idle":
+            return ()
+        if now >= self._give_up_at:
+            if self._theirs and self.state != "confirming":  # It has answered something, if not what we can go on with.
+                return self._no_common()
+            names = ", ".join(revision.name for revision in self._allowed)
+            return self._fail(
+                f"The server did not answer within {self._waits.patience:g} s. If it needs longer to start, allow "
+                "more (EraWaits.patience); if it waits for something, its stderr may say for what; it may also know "
+                f"none of the revisions that this client allows ({names}).",
+                ConnectTimeout,
+            )
+        if self._timer is None or now < self._timer:
+            return ()
+        self._timer = None
+        if self.state == "asking":
+            return self._no_common()
+        if self.state == "settling":
+            return self._settle("settled")
+        self._move("quiet")
+        return (SendInitialize(self._legacy[0]),)
+
+    def _probe(self, now: float) -> tuple[Action, ...]:
+        self._move("probe")
+        quiet = self._waits.quiet_modern if self._remembered == "modern" else self._waits.quiet
+        may_hedge = self._legacy and self._denial is None and not self._is_modern
+        self._timer = now + quiet if may_hedge else None
+        self._probed = [self._modern[0]]
+        self._probed_here = True
+        return (SendProbe(self._modern[0]),)
+
+    def _next_probe(self, supported: Sequence[str]) -> Revision | None:
+        """The revision to ask with next: an untried one or, as other processes may differ, one once more."""
+        untried = [revision for revision in self._modern if revision not in self._probed]
+        tried_once = [revision for revision in self._modern if self._probed.count(revision) == 1]
+        return choose_revision(untried, supported) or choose_revision(tried_once, supported)
+
+    def _initialize(self, event: Literal["initialize", "refused"]) -> tuple[Action, ...]:
+        self._move(event)
+        self._timer = None
+        return (SendInitialize(self._legacy[0]),)
+
+    def _turned(self) -> tuple[Action, ...]:
+        """The server is modern, but this process of it, since it has read ``initialize``, is so no more."""
+        self._move("turned")
+        self._restarts += 1
+        self._is_modern = True
+        self._after_restart = "probe"
+        return (StartAgain(),)
+
+    def _refused(self, error: ErrorDetail, now: float) -> tuple[Action, ...]:
+        """The answer to the probe is not one that a modern server gives."""
+        self._refusal = error
+        if self.state in ("asking", "settling") or self._is_modern:
+            return self._no_common()
+        if self.state == "hedging":
+            self._move("refused")
+            return ()
+        if self._denial is not None:
+            return self._no_common() if self._theirs else self._refused_both(error, self._denial)
+        if self._legacy:
+            return self._initialize("refused")
+        self._ask("initialize", now)
+        return (SendInitialize(LATEST_LEGACY),)
+
+    def _denied(self, error: ErrorDetail, now: float) -> tuple[Action, ...]:
+        """The answer to ``initialize`` is not one to go on with."""
+        self._denial = error
+        if self.state == "asking":
+            return self._no_common()
+        if self.state == "hedging":
+            self._move("denied")
+            return ()
+        if self._modern and self._refusal is None:
+            return self._probe(now)
+        if self._theirs:
+            return self._no_common()
+        if self._refusal is not None:
+            return self._refused_both(self._refusal, error)
+        self._ask("probe", now)
+        return (SendProbe(LATEST),)
+
+    def _chosen_legacy(self, revision: Revision, now: float) -> tuple[Action, ...]:
+        """The server named its revisions, and the best common one is a legacy one."""
+        self._legacy = [revision, *(other for other in self._legacy if other != revision)]
+        self._is_modern = False
+        return self._refused(ErrorDetail(0, f"the names of older revisions, {revision} the best of them"), now)
+
+    def _ask(self, question: _Question, now: float) -> None:
+        self._move("ask")
+        self._asked = question
+        self._timer = now + self._waits.ask
+
+    def _settle(self, event: Literal["settled", "refused"]) -> tuple[Action, ...]:
+        self._move(event)
+        return self._held
+
+    def _no_common(self) -> tuple[Action, ...]:
+        if self.state == "settling":
+            return self._settle("refused")
+        self._move("fail")
+        detail = ""
+        if choose_revision(self._probed, self._theirs) is not None:
+            detail = "It refused a revision that it names itself."
+        elif self._refusal is not None:
+            detail = f"It answered server/discover with {_said(self._refusal)}."
+        elif self._denial is not None:
+            detail = f"It answered initialize with {_said(self._denial)}."
+        return (Failed(NoCommonRevision([revision.name for revision in self._allowed], self._theirs, detail)),)
+
+    def _hear(self, versions: Sequence[Any]) -> None:
+        """Keep what the server names, for an error: some names, and not at any length."""
+        names = [_cut(name) for name in versions[:_NAMES_KEPT] if isinstance(name, str)]
+        self._theirs = list(dict.fromkeys([*self._theirs, *names]))[:_NAMES_KEPT]
+
+    def _refused_both(self, probe: ErrorDetail, init: ErrorDetail) -> tuple[Action, ...]:
+        return self._fail(f"The server refused both server/discover ({_said(probe)}) and initialize ({_said(init)}).")
+
+    def _fail(self, sentence: str, kind: type[ConnectError] = ConnectError) -> tuple[Action, ...]:
+        self._move("fail")
+        return (Failed(kind(sentence)),)
+
+    def _move(self, event: _Event) -> None:
+        self.state = ERA.after(self.state, event)
+
+    def _is_late(self, question: _Question) -> bool:
+        """Whether the answer to this question changes nothing any more."""
+        is_open = self._asked == question if self.state == "asking" else self.state in _OPEN[question]
+        self.late += not is_open
+        return not is_open
+
+
+def _supported_versions(error: ErrorDetail) -> list[str] | None:
+    """The versions named by a well-formed "unsupported version" error, else None."""
+    if error.code != UNSUPPORTED_VERSION:
+        return None
+    try:
+        return read(UnsupportedVersionData, error.data).supported or None
+    except DecodeError:
+        return None
+
+
+def _said(error: ErrorDetail) -> str:
+    return f"error {error.code} ({_cut(error.message)})" if error.code else error.message
+
+
+def _cut(text: Any) -> str:
+    """What a peer said, at a length that fits into a sentence."""
+    return text[:_LONGEST_QUOTE] if isinstance(text, str) else f"a {type(text).__name__}"
+
+
+_LONGEST_QUOTE = 100
+_NAMES_KEPT = 20

@@ -1,0 +1,46 @@
+"""The only I/O: own stdio, child processes, memory, sockets and HTTP. And what a transport of one's own is made of."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mcplumb.transports.carried import Carrier, CarrierConnection
+    from mcplumb.transports.connection import Connection, Peer, Receiver, Stats
+    from mcplumb.transports.memory import memory_pair
+    from mcplumb.transports.stream import StreamConnection
+
+__all__ = [
+    "Carrier",
+    "CarrierConnection",
+    "Connection",
+    "Peer",
+    "Receiver",
+    "Stats",
+    "StreamConnection",
+    "memory_pair",
+]
+
+# Loaded when it is asked for: a server on stdio needs no more than that.
+_HOMES = {
+    "Carrier": "carried",
+    "CarrierConnection": "carried",
+    "Connection": "connection",
+    "Peer": "connection",
+    "Receiver": "connection",
+    "Stats": "connection",
+    "StreamConnection": "stream",
+    "memory_pair": "memory",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,288 @@
+"""The command that starts a server: what its user wrote, what it is given, and which program that means.
+
+No shell is involved at any time. What goes wrong is told before anything is started, where that is possible.
+"""
+
+# Without pathlib, which a start-up would load for nothing but this:
+# ruff: noqa: PTH109, PTH110, PTH112, PTH113, PTH114, PTH115, PTH116, PTH117, PTH118, PTH123
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from mcplumb.errors import ConnectError, UsageError
+
+__all__ = ["SAFE_VARIABLES", "Command", "find_program", "is_safe", "read_command", "start_failure"]
+
+#: The variables that every server gets, if they are set. None of them is a secret or opens a door to one: no agents
+#: and buses, no addresses of proxies and registries, which often have a password in them. ``LC_*`` belongs here, too.
+SAFE_VARIABLES = frozenset({
+    # What every login has, and the official SDKs pass on.
+    "HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER",
+    # How to write text and times: a server that guesses writes question marks.
+    "LANG", "LANGUAGE", "TZ",
+    # Where files go: macOS has such a folder for each user, and npx and uvx unpack there.
+    "TMPDIR",
+    # Where uvx, npx and podman keep their files, if that is not below HOME.
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
+    # Whom to trust, where a company has authorities of its own: without it nothing can be downloaded.
+    "NODE_EXTRA_CA_CERTS", "SSL_CERT_DIR", "SSL_CERT_FILE",
+    # Which Docker to talk to, and how: a part of it alone could reach another one, or the same without encryption.
+    "DOCKER_CERT_PATH", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_HOST", "DOCKER_TLS_VERIFY",
+})  # fmt: skip
+#: How bash hands down functions. Shells have run what stands behind them.
+_FUNCTION = "()"
+#: Characters of a command that are shown.
+_SHOWN = 200
+#: Bytes of a script that can name its interpreter (the limit of Linux).
+_FIRST_LINE = 256
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What is to be started. As a string it is what a user could type, cut short if it is long."""
+
+    argv: tuple[str, ...]
+    #: The whole environment of the server.
+    env: dict[str, str]
+    #: An absolute path, or None for the host's own directory.
+    cwd: str | None = None
+
+    def __str__(self) -> str:
+        import shlex
+
+        text = shlex.join(self.argv)
+        return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+    def __repr__(self) -> str:
+        # Without the values of variables: they are where credentials are.
+        return f"Command(argv={self.argv!r}, env=<{len(self.env)} variables>, cwd={self.cwd!r})"
+
+
+def read_command(
+    target: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    env: Mapping[str, str] | None = None,
+    inherit_env: bool | Iterable[str] = False,
+    cwd: str | os.PathLike[str] | None = None,
+) -> Command:
+    """Understand a command as users give it; `UsageError` if that cannot be.
+
+    A list has the program and each argument as an item. A string is split at white space; quotes and backslashes keep
+    things together as in a POSIX shell. Nothing else in it has a meaning: ``|``, ``>``, ``&&``, ``$NAME``, ``*`` and
+    ``~`` reach the server as they are. Who needs a shell names it: ``["sh", "-c", "a | b"]``. A path is a program
+    without arguments.
+
+    The server gets the `SAFE_VARIABLES` of this process, and those that ``inherit_env`` names; with True it gets all.
+    ``env`` goes over that, and replaces nothing that it does not name. A relative ``cwd`` is relative to the current
+    directory at the time of this call.
+    """
+    argv = _read_argv(target)
+    variables = _inherited(inherit_env)
+    if env is not None:
+        if not isinstance(env, Mapping):
+            raise UsageError(f"env is {_kind(env)}: give a mapping of names to values.")
+        for name, value in env.items():
+            variables[_variable(name)] = _text(value, f"The value of {name} in env")
+    return Command(argv, variables, None if cwd is None else _read_cwd(cwd))
+
+
+def find_program(command: Command) -> str:
+    """The absolute path of what the command starts; `ConnectError` says why there is none.
+
+    A name without a slash is searched in the PATH that the server gets. Relative paths are relative to the directory
+    that it will run in.
+    """
+    if command.cwd is not None and not os.path.isdir(command.cwd):
+        fault = "is no directory" if os.path.exists(command.cwd) else "does not exist"
+        raise _failure(command, f"its directory {command.cwd} {fault}.")
+    name = command.argv[0]
+    if "/" in name:
+        path = _from_cwd(command, name)
+        if why := _fault(path):
+            raise _failure(command, f"{path} {why}{_no_shell(name)}")
+        return path
+    folders = command.env.get("PATH", os.defpath).split(os.pathsep)
+    blocked = None
+    for folder in folders:
+        path = _from_cwd(command, os.path.join(folder, name))
+        if os.path.isfile(path):
+            if os.access(path, os.X_OK):
+                return path
+            blocked = blocked or path
+    if blocked is not None:
+        raise _failure(command, f"{blocked} {_fault(blocked)}")
+    searched = ", ".join(folder or "(the current directory)" for folder in folders)
+    raise _failure(command, f"there is no {name!r} in the PATH that it gets: {searched}.{_suggestion(command)}")
+
+
+def start_failure(command: Command, program: str, error: OSError) -> ConnectError:
+    """Why a program that was found could not be started."""
+    number = error.errno
+    if error.filename is not None and error.filename == command.cwd:
+        return _failure(command, f"its directory {command.cwd} cannot be entered: {error.strerror}.")
+    if number == errno.ENOENT:
+        return _failure(command, _missing_part(program))
+    reasons = {
+        errno.EACCES: f"the system does not allow {program} to be executed.",
+        errno.ENOEXEC: f"{program} is neither a program for this machine nor a script that begins with '#!'.",
+        errno.E2BIG: "its arguments and its environment are larger than the system allows.",
+        errno.EAGAIN: "there are as many processes as the system allows.",
+        errno.ENOMEM: "the system is out of memory.",
+        errno.EMFILE: "this process has as many files open as the system allows it.",
+        errno.ENFILE: "there are as many files open as the system allows.",
+    }
+    return _failure(command, reasons.get(number or 0, f"{error.strerror or error}."))
+
+
+# --- What users give ---
+
+
+def _read_argv(target: object) -> tuple[str, ...]:
+    if isinstance(target, str):
+        items: Sequence[object] = _split(target)
+    elif isinstance(target, os.PathLike):
+        items = [target]
+    elif isinstance(target, Sequence) and not isinstance(target, bytes | bytearray | memoryview):
+        items = target
+    else:
+        raise UsageError(
+            f"The command is {_kind(target)}: give a list with the program and its arguments, or a string."
+        )
+    argv = tuple(
+        _text(os.fspath(item) if isinstance(item, os.PathLike) else item, f"Item {number} of the command")
+        for number, item in enumerate(items)
+    )
+    if not argv or not argv[0]:
+        raise UsageError("The command is empty: it must begin with a program.")
+    return argv
+
+
+def _split(text: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        what = "a quote that is not closed" if "quotation" in str(error) else "a backslash at its end"
+        raise UsageError(
+            f"The command {text[:_SHOWN]!r} has {what}: correct it, or give a list of arguments."
+        ) from None
+
+
+def _read_cwd(cwd: object) -> str:
+    path = _text(os.fspath(cwd) if isinstance(cwd, os.PathLike) else cwd, "cwd")
+    if not path:
+        raise UsageError("cwd is empty: give the path of a directory, or None for the current one.")
+    # Not tidied up: with links in it, a path can mean something else than it seems to.
+    return path if os.path.isabs(path) else os.path.join(_here(), path)
+
+
+def is_safe(name: str) -> bool:
+    """Whether a variable of this name is one that every server gets."""
+    return name in SAFE_VARIABLES or name.startswith("LC_")
+
+
+def _inherited(wanted: object) -> dict[str, str]:
+    ours = os.environ
+    if wanted is True:
+        return dict(ours)
+    safe = {name: value for name, value in ours.items() if is_safe(name) and not value.startswith(_FUNCTION)}
+    if wanted is False:
+        return safe
+    if isinstance(wanted, str) or not isinstance(wanted, Iterable):
+        raise UsageError(f"inherit_env is {_kind(wanted)}: give True, False, or a list of names.")
+    return safe | {name: ours[name] for name in map(_variable, wanted) if name in ours}
+
+
+def _variable(name: object) -> str:
+    text = _text(name, "The name of a variable")
+    if not text or "=" in text:
+        raise UsageError(f"A variable cannot have the name {text!r}.")
+    return text
+
+
+def _text(value: object, what: str) -> str:
+    """The value, if it is a string that a program can be given. It is not shown otherwise: it may be a secret."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what} is {_kind(value)}: it must be a string.")
+    if "\0" in value:
+        raise UsageError(f"{what} contains a NUL character, which ends strings for the system.")
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} has a character that {sys.getfilesystemencoding()} cannot write.") from None
+    return value
+
+
+def _kind(value: object) -> str:
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+# --- What the system has ---
+
+
+def _from_cwd(command: Command, path: str) -> str:
+    """The absolute path, for a process that runs in the command's directory."""
+    if os.path.isabs(path):
+        return path
+    return os.path.join(command.cwd or _here(), path)
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        raise ConnectError("The current directory does not exist any more: name another one with cwd=.") from None
+
+
+def _fault(path: str) -> str:
+    """What keeps a file from being executed, or nothing."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        if error.errno == errno.ENOENT and os.path.islink(path):
+            return f"is a link to {os.readlink(path)}, which does not exist."
+        return "does not exist." if error.errno == errno.ENOENT else f"cannot be reached: {error.strerror}."
+    if stat.S_ISDIR(mode):
+        return "is a directory, not a program."
+    if not os.access(path, os.X_OK):
+        return f"is not executable: allow it with 'chmod +x {path}', or start its interpreter with it."
+    return ""
+
+
+def _suggestion(command: Command) -> str:
+    name = command.argv[0]
+    path = _from_cwd(command, name)
+    if os.path.isfile(path):
+        return f" There is the file {path}: to start that, write './{name}'."
+    if len(command.argv) == 1 and " " in name:
+        return " Arguments are items of their own; or give the whole command as a string, not as a list."
+    return _no_shell(name)
+
+
+def _no_shell(name: str) -> str:
+    return f" No shell expands the {name[0]!r} in it." if name.startswith(("~", "$")) else ""
+
+
+def _missing_part(program: str) -> str:
+    """What it means if the system finds no file although the program is one."""
+    try:
+        with open(program, "rb") as file:
+            first = file.read(_FIRST_LINE).partition(b"\n")[0]
+    except OSError:
+        return f"{program} is not there any more."
+    if first.startswith(b"#!"):
+        line = first.decode("utf-8", "backslashreplace")
+        return f"the interpreter of the script {program} does not exist. Its first line is {line!r}."
+    return f"the loader that {program} needs does not exist here: it was made for another system."
+
+
+def _failure(command: Command, why: str) -> ConnectError:
+    return ConnectError(f"The server {str(command)!r} could not be started: {why}")

@@ -1,0 +1,52 @@
+"""Streamable HTTP of the modern era: each request is a POST of its own, and what comes back belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from mcplumb.protocol.mirroring import ParamHeaders, headers_of
+from mcplumb.transports.http_client.inbox import Inbox
+from mcplumb.transports.http_client.pool import ClientPool
+from mcplumb.transports.http_client.posts import Post
+from mcplumb.transports.http_client.responses import JSON_OR_EVENTS, receive
+from mcplumb.transports.http_client.streams import Stream
+from mcplumb.wire.fields import encode_field
+from mcplumb.wire.messages import Request
+
+__all__ = ["ModernBinding", "ParamsOf"]
+
+#: Which arguments in this request are told in headers, too.
+ParamsOf: TypeAlias = Callable[[Request], ParamHeaders | None]
+
+_VERSION = "MCP-Protocol-Version"
+
+
+class ModernBinding:
+    """A `Binding`. To give up a request is to close its response: cancel its exchange."""
+
+    def __init__(self, pool: ClientPool, inbox: Inbox, params_of: ParamsOf) -> None:
+        self._pool = pool
+        self._inbox = inbox
+        self._params_of = params_of
+        #: The revision that the last request has named.
+        self._version: str | None = None
+
+    async def exchange(self, post: Post) -> None:
+        """Post it, and pass on what comes in answer to it."""
+        async with self._pool.request("POST", self._pool.url, self._headers(post), post.body) as response:
+            await receive(response, post, self._inbox, Stream(self._inbox))
+
+    async def leave(self) -> None:
+        """There is nothing to leave."""
+
+    def _headers(self, post: Post) -> dict[str, str]:
+        headers = {"Accept": JSON_OR_EVENTS, "Content-Type": "application/json"}
+        if isinstance(post.first, Request):
+            headers.update(headers_of(post.first, self._params_of(post.first)))
+            self._version = headers.get(_VERSION, self._version)
+        else:
+            headers["Mcp-Method"] = encode_field(post.method)
+            if self._version is not None:
+                headers[_VERSION] = self._version
+        return headers

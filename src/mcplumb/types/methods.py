@@ -1,0 +1,110 @@
+"""Every request and notification: its name, its types, who sends it, and in which revisions."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from mcplumb.revisions import Revision
+from mcplumb.types.base import PageParams, Params, Payload, Result
+from mcplumb.types.completion import CompleteParams, CompleteResult
+from mcplumb.types.elicitation import ElicitationCompleteParams, ElicitParams, ElicitResult
+from mcplumb.types.lifecycle import DiscoverResult, InitializeParams, InitializeResult
+from mcplumb.types.log import LogMessageParams, SetLevelParams
+from mcplumb.types.progress import CancelledParams, ProgressParams
+from mcplumb.types.prompts import GetPromptParams, GetPromptResult, ListPromptsResult
+from mcplumb.types.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceParams,
+    ReadResourceResult,
+    ResourceParams,
+    ResourceUpdatedParams,
+)
+from mcplumb.types.roots import ListRootsResult
+from mcplumb.types.sampling import CreateMessageParams, CreateMessageResult
+from mcplumb.types.subscriptions import AcknowledgedParams, ListenParams, ListenResult
+from mcplumb.types.tools import CallToolParams, CallToolResult, ListToolsResult
+
+__all__ = ["METHODS", "Method", "Side"]
+
+Side: TypeAlias = Literal["client", "server"]
+
+
+class Method(msgspec.Struct, frozen=True):
+    """One kind of request or notification."""
+
+    name: str
+    params: type[Params]
+    #: None for a notification.
+    result: type[Payload] | None
+    #: What a revision must have for the client to send it; None if the client never does.
+    client: tuple[str, ...] | None = None
+    #: The same for the server.
+    server: tuple[str, ...] | None = None
+    #: Whether the answer may be an ``InputRequiredResult`` instead, in revisions that have it.
+    may_need_input: bool = False
+    #: The member of its params that HTTP repeats in the header ``Mcp-Name``.
+    named_by: Literal["name", "uri"] | None = None
+
+    @property
+    def is_notification(self) -> bool:
+        """Whether it wants no answer."""
+        return self.result is None
+
+    def sent_by(self, side: Side, revision: Revision) -> bool:
+        """Whether this side may send it in this revision."""
+        flags = self.client if side == "client" else self.server
+        return flags is not None and all(getattr(revision, flag) for flag in flags)
+
+    def in_revision(self, revision: Revision) -> bool:
+        """Whether any side may send it in this revision."""
+        return self.sent_by("client", revision) or self.sent_by("server", revision)
+
+
+_ALWAYS: tuple[str, ...] = ()
+_SERVER_REQUESTS = ("has_server_requests",)
+
+_ALL = (
+    Method("initialize", InitializeParams, InitializeResult, client=("has_handshake",)),
+    Method("notifications/initialized", Params, None, client=("has_handshake",)),
+    Method("ping", Params, Result, client=("has_ping",), server=("has_ping",)),
+    Method("server/discover", Params, DiscoverResult, client=("has_discover",)),
+    Method("tools/list", PageParams, ListToolsResult, client=_ALWAYS),
+    Method("tools/call", CallToolParams, CallToolResult, client=_ALWAYS, may_need_input=True, named_by="name"),
+    Method("resources/list", PageParams, ListResourcesResult, client=_ALWAYS),
+    Method("resources/templates/list", PageParams, ListResourceTemplatesResult, client=_ALWAYS),
+    Method(
+        "resources/read",
+        ReadResourceParams,
+        ReadResourceResult,
+        client=_ALWAYS,
+        may_need_input=True,
+        named_by="uri",
+    ),
+    Method("resources/subscribe", ResourceParams, Result, client=("has_resource_subscribe",)),
+    Method("resources/unsubscribe", ResourceParams, Result, client=("has_resource_subscribe",)),
+    Method("prompts/list", PageParams, ListPromptsResult, client=_ALWAYS),
+    Method("prompts/get", GetPromptParams, GetPromptResult, client=_ALWAYS, may_need_input=True, named_by="name"),
+    Method("completion/complete", CompleteParams, CompleteResult, client=_ALWAYS),
+    Method("logging/setLevel", SetLevelParams, Result, client=("has_set_level",)),
+    Method("subscriptions/listen", ListenParams, ListenResult, client=("has_listen",)),
+    Method("sampling/createMessage", CreateMessageParams, CreateMessageResult, server=_SERVER_REQUESTS),
+    Method("roots/list", Params, ListRootsResult, server=_SERVER_REQUESTS),
+    Method("elicitation/create", ElicitParams, ElicitResult, server=("has_server_requests", "has_elicitation")),
+    Method("notifications/cancelled", CancelledParams, None, client=_ALWAYS, server=_ALWAYS),
+    # A client reports progress of the requests that a server sent to it.
+    Method("notifications/progress", ProgressParams, None, client=_SERVER_REQUESTS, server=_ALWAYS),
+    Method("notifications/roots/list_changed", Params, None, client=("has_roots_list_changed",)),
+    Method("notifications/message", LogMessageParams, None, server=_ALWAYS),
+    Method("notifications/tools/list_changed", Params, None, server=_ALWAYS),
+    Method("notifications/prompts/list_changed", Params, None, server=_ALWAYS),
+    Method("notifications/resources/list_changed", Params, None, server=_ALWAYS),
+    Method("notifications/resources/updated", ResourceUpdatedParams, None, server=_ALWAYS),
+    Method("notifications/subscriptions/acknowledged", AcknowledgedParams, None, server=("has_listen",)),
+    Method("notifications/elicitation/complete", ElicitationCompleteParams, None, server=("has_elicitation_ids",)),
+)
+
+#: All of them by name. The methods of tasks, experimental in one revision, are not among them.
+METHODS: dict[str, Method] = {method.name: method for method in _ALL}

@@ -1,0 +1,108 @@
+"""Resources: things with an address that a server lets clients read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mcplumb.errors import UsageError
+from mcplumb.types.base import Annotations, CacheableResult, Icon, Number, Params, Payload, RetryParams
+
+__all__ = [
+    "ListResourceTemplatesResult",
+    "ListResourcesResult",
+    "ReadResourceParams",
+    "ReadResourceResult",
+    "Resource",
+    "ResourceContents",
+    "ResourceParams",
+    "ResourceTemplate",
+    "ResourceUpdatedParams",
+]
+
+
+class _ResourceDetails(Payload, frozen=True, kw_only=True):
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    annotations: Annotations | None = None
+    icons: list[Icon] | None = None
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+class Resource(_ResourceDetails, frozen=True):
+    """One resource in a server's list."""
+
+    uri: str
+    name: str
+    #: In bytes, before any encoding.
+    size: Number | None = None
+
+
+class ResourceTemplate(_ResourceDetails, frozen=True):
+    """A family of resources, with an address that has variables (RFC 6570)."""
+
+    uri_template: str
+    name: str
+
+
+class _ContentsDetails(Payload, frozen=True, kw_only=True):
+    mime_type: str | None = None
+    text: str | None = None
+    #: Bytes in base64.
+    blob: str | None = None
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+class ResourceContents(_ContentsDetails, frozen=True):
+    """The contents of a resource: either ``text`` or ``blob``, told apart by which of the two is there."""
+
+    uri: str
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (self.blob is None):
+            raise UsageError("The contents of a resource need either 'text' or 'blob', and not both.")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether this is text; otherwise it is bytes."""
+        return self.text is not None
+
+
+class ListResourcesResult(CacheableResult, frozen=True, kw_only=True):
+    """A page of a server's resources."""
+
+    resources: list[Resource]
+    next_cursor: str | None = None
+
+
+class ListResourceTemplatesResult(CacheableResult, frozen=True, kw_only=True):
+    """A page of a server's resource templates."""
+
+    resource_templates: list[ResourceTemplate]
+    next_cursor: str | None = None
+
+
+class ResourceParams(Params, frozen=True):
+    """Names a resource, to subscribe to it or to end that."""
+
+    uri: str
+
+
+class ReadResourceParams(RetryParams, frozen=True):
+    """Asks for the contents of a resource."""
+
+    uri: str
+
+
+class ReadResourceResult(CacheableResult, frozen=True):
+    """The contents of a resource, in one or more parts."""
+
+    contents: list[ResourceContents]
+
+
+class ResourceUpdatedParams(Params, frozen=True):
+    """Tells that a resource changed."""
+
+    uri: str
