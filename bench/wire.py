@@ -11,7 +11,7 @@ from bench.contenders.orders import META
 from bench.lineup import Lineup
 from bench.measure import Row, best_of, show
 from bench.results import Part
-from mcplumb.wire.decoding import decode_line
+from mcplumb.wire.decode import decode_line
 from mcplumb.wire.lines import LineSplitter
 from mcplumb.wire.messages import Error, Message, Notification, Request, Result, encode_line
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mcplumb.wire.events import Event, EventTooLong
 from mcplumb.wire.lines import End, LineTooLong
+from mcplumb.wire.server_sent_events import Event, EventTooLong
 
 __all__ = ["Events", "Lines", "plain_events", "plain_lines"]
 

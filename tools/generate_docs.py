@@ -23,19 +23,19 @@ import mcplumb.limits
 import mcplumb.protocol
 from mcplumb import Audio, Client, Context, File, Header, HttpOptions, Image, Server, connect, errors
 from mcplumb.cli.app import cli
-from mcplumb.cli.overview import COMMANDS, OVERVIEW
-from mcplumb.cli.running import EXIT_CODES
+from mcplumb.cli.command_runner import EXIT_CODES
+from mcplumb.cli.help_text import COMMANDS, OVERVIEW
 from mcplumb.cli.target import ServerCommand
 from mcplumb.client import Change, Changes, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder
-from mcplumb.client.process import ProcessExit, ServerProcess
+from mcplumb.client.links.process_link import ProcessExit, ServerProcess
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.protocol.tables import Table
+from mcplumb.protocol.state_table import Table
 from mcplumb.revisions import REVISIONS, Revision
 from mcplumb.testing import check_transport, checks, memory_pair
-from mcplumb.transports.carried import Carrier, CarrierConnection
 from mcplumb.transports.connection import Connection, Peer, Receiver, Stats
-from mcplumb.transports.framed import LineConnection, Sink, Source
-from mcplumb.transports.stream import StreamConnection
+from mcplumb.transports.fd_connection import StreamConnection
+from mcplumb.transports.line_connection import LineConnection, Sink, Source
+from mcplumb.transports.message_connection import Carrier, CarrierConnection
 from mcplumb.transports.tls import client_tls, server_tls
 
 ROOT = Path(__file__).parents[1]

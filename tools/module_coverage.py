@@ -1,7 +1,8 @@
 """Shows that each module is fully covered, branches too, by its own test file alone.
 
 ``python tools/module_coverage.py`` looks at all modules of layers 0 to 2, ``… wire/lines.py protocol`` at some.
-src/mcplumb/a/b.py belongs to tests/a/test_b.py, and a package's __init__.py, if it has code, to tests/a/test_init.py.
+The tests of src/mcplumb/a/b.py are in tests/a/test_b.py or, if there are several files, in the folder tests/a/b. Those
+of a package's __init__.py, if it has code, are in tests/a/test_init.py.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ class Report(NamedTuple):
 
 
 def test_file(module: Path) -> Path:
-    """Where the tests of a module are."""
+    """Return the file or the folder that holds the tests of a module."""
     name = "init" if module.stem == "__init__" else module.stem
-    return TESTS / module.relative_to(SRC).parent / f"test_{name}.py"
+    home = TESTS / module.relative_to(SRC).parent
+    return home / name if (home / name).is_dir() else home / f"test_{name}.py"
 
 
 def has_code(module: Path) -> bool:

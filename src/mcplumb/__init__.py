@@ -28,11 +28,11 @@ from mcplumb.version import __version__
 
 if TYPE_CHECKING:
     from mcplumb.client.client import Client
-    from mcplumb.client.connecting import connect
+    from mcplumb.client.connector import connect
     from mcplumb.config.config import load_config
     from mcplumb.server.context import Context
-    from mcplumb.server.headers import Header
     from mcplumb.server.media import Audio, File, Image
+    from mcplumb.server.schema.signature import Header
     from mcplumb.server.server import Server
     from mcplumb.transports.http_server.options import HttpOptions
     from mcplumb.transports.tls import client_tls, server_tls
@@ -79,13 +79,13 @@ _HOMES = {
     "Client": "mcplumb.client.client",
     "Context": "mcplumb.server.context",
     "File": "mcplumb.server.media",
-    "Header": "mcplumb.server.headers",
+    "Header": "mcplumb.server.schema.signature",
     "client_tls": "mcplumb.transports.tls",
     "server_tls": "mcplumb.transports.tls",
     "HttpOptions": "mcplumb.transports.http_server.options",
     "Image": "mcplumb.server.media",
     "Server": "mcplumb.server.server",
-    "connect": "mcplumb.client.connecting",
+    "connect": "mcplumb.client.connector",
     "load_config": "mcplumb.config.config",
 }
 
@@ -97,7 +97,7 @@ def __getattr__(name: str) -> Any:
     import gc
     from importlib import import_module
 
-    from mcplumb.transports.deferring import load_asyncio
+    from mcplumb._fast.lazy_ssl import load_asyncio
 
     load_asyncio()
     # What an import makes stays, so that looking for what could go, again and again, only takes time.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from mcplumb.cli import output
+from mcplumb.cli.render import output
 from tests.repo.source import ROOT
 
 __all__ = ["LEGACY", "PATIENCE", "PYTHON", "SERVERS", "WEATHER", "Done", "here", "mcplumb", "on_terminal", "serving"]
@@ -125,7 +125,7 @@ def on_terminal(
 def here(*words: str, cwd: Path | None = None) -> Done:
     """``mcplumb`` in this process: what it changes in the process is put back."""
     from mcplumb.cli.main import main
-    from mcplumb.client.eras import process_memory
+    from mcplumb.client.handshake import process_memory
 
     process_memory._eras.clear()  # as in a new process
     # Commands also write bytes.

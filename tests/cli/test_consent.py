@@ -11,7 +11,7 @@ import click
 import msgspec
 import pytest
 
-from mcplumb.cli import asking, consent
+from mcplumb.cli import consent, input_prompts
 from mcplumb.cli.consent import settle
 from mcplumb.config import NotTrusted, discover_config
 from mcplumb.errors import UsageError
@@ -65,7 +65,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(consent, "is_terminal", lambda: True)
     monkeypatch.setattr(click, "confirm", lambda *_, **__: given.pop(0))
     monkeypatch.setattr(click, "prompt", lambda *_, **__: given.pop(0))
-    monkeypatch.setattr(asking, "forget_typed", lambda: None)
+    monkeypatch.setattr(input_prompts, "forget_typed", lambda: None)
     return given
 
 
@@ -174,7 +174,7 @@ def test_what_changes_while_somebody_reads_is_not_agreed_to(project: Path, monke
 
     monkeypatch.setattr(consent, "is_terminal", lambda: True)
     monkeypatch.setattr(click, "confirm", confirm)
-    monkeypatch.setattr(asking, "forget_typed", lambda: None)
+    monkeypatch.setattr(input_prompts, "forget_typed", lambda: None)
     with pytest.raises(NotTrusted):
         settle(entry).connect_arguments()
     (project / ".env").write_text("A=1")

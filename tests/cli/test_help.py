@@ -14,7 +14,7 @@ import click
 import pytest
 
 from mcplumb.cli.app import cli
-from mcplumb.cli.overview import COMMANDS, OVERVIEW
+from mcplumb.cli.help_text import COMMANDS, OVERVIEW
 from tests.cli.kit import here, mcplumb, serving
 from tests.repo.source import ROOT
 

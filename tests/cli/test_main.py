@@ -11,7 +11,7 @@ import click
 import pytest
 
 from mcplumb.cli import app
-from mcplumb.cli.overview import NEEDS_PACKAGES, OVERVIEW
+from mcplumb.cli.help_text import NEEDS_PACKAGES, OVERVIEW
 from mcplumb.errors import UsageError
 from mcplumb.version import __version__
 from tests.cli.kit import PYTHON, here, mcplumb, on_terminal
@@ -93,6 +93,6 @@ def test_a_library_that_is_missing_is_named_by_the_import(monkeypatch: pytest.Mo
 
 
 def test_another_module_that_is_missing_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "mcplumb.cli.running", None)
+    monkeypatch.setitem(sys.modules, "mcplumb.cli.command_runner", None)
     with pytest.raises(ModuleNotFoundError):
         here("tools")

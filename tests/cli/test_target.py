@@ -14,7 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mcplumb.cli.running import GlobalOptions
+from mcplumb.cli.command_runner import GlobalOptions
 from mcplumb.cli.target import ServerCommand, Target, server_command
 from mcplumb.errors import UsageError
 from tests.cli.kit import LEGACY, PYTHON, WEATHER, here, serving

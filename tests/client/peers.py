@@ -14,12 +14,12 @@ import msgspec
 from msgspec import UNSET
 
 from mcplumb.client.client import Client
-from mcplumb.client.connecting import connect
+from mcplumb.client.connector import connect
 from mcplumb.errors import McplumbError
 from mcplumb.revisions import LATEST
 from mcplumb.transports.connection import Connection
 from mcplumb.types.meta import SERVER_INFO, SUBSCRIPTION_ID
-from mcplumb.wire.decoding import BadMessage, Batch
+from mcplumb.wire.decode import BadMessage, Batch
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 
 T = TypeVar("T")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from mcplumb.client.callbacks import Inputs
 from mcplumb.client.client import Client
-from mcplumb.client.connecting import Connecting
-from mcplumb.client.eras import EraMemory
-from mcplumb.client.inputs import Inputs
-from mcplumb.client.keeping import Keeper
-from mcplumb.client.links import MemoryLink
-from mcplumb.client.settings import Settings
+from mcplumb.client.connector import Connecting
+from mcplumb.client.handshake import EraMemory
+from mcplumb.client.links.link import MemoryLink
+from mcplumb.client.options import Settings
+from mcplumb.client.supervisor import Keeper
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.restart import RestartPolicy
-from mcplumb.protocol.stopping import StopLadder
+from mcplumb.protocol.stop_ladder import StopLadder
 from tests.client.peers import Peer, Play, run
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import pytest
 from mcplumb.client.client import Client
 from mcplumb.errors import RequestError
 from mcplumb.limits import Limits
-from mcplumb.types.elicitation import ElicitResult
+from mcplumb.types.client_features import ElicitResult
 from mcplumb.wire.messages import Notification, Request
 from tests.client.peers import LOOPS, TEXT, Peer, talk_legacy, turns
 

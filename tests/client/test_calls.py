@@ -20,7 +20,7 @@ from mcplumb.errors import (
     RequestTimeout,
 )
 from mcplumb.limits import Limits
-from mcplumb.protocol.stopping import StopLadder
+from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.types.tools import CallToolResult
 from mcplumb.wire.messages import Result
 from tests.client.peers import COMPLETE, TEXT, Peer, modern, nothing, skip, talk, talk_legacy, turns, until

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from mcplumb.client.client import Client
-from mcplumb.client.rounds import MAX_ROUNDS
+from mcplumb.client.requests import MAX_ROUNDS
 from mcplumb.errors import ProtocolError, RemoteError, UsageError
 from mcplumb.revisions import LATEST
 from mcplumb.types.base import Implementation
-from mcplumb.types.completion import Completion, PromptReference, ResourceTemplateReference
 from mcplumb.types.content import TextContent
 from mcplumb.types.meta import LOG_LEVEL
+from mcplumb.types.prompts import Completion, PromptReference, ResourceTemplateReference
 from mcplumb.types.resources import ResourceContents
 from tests.client.peers import TEXT, Peer, modern, nothing, talk, talk_in, talk_legacy
 

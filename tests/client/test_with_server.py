@@ -13,12 +13,12 @@ import pytest
 
 from mcplumb import Client, Context, Server, ToolError, connect
 from mcplumb.errors import ConnectError, NoCommonRevision, RemoteError, RequestTimeout
-from mcplumb.protocol.listening import Change
-from mcplumb.protocol.stopping import StopLadder
+from mcplumb.protocol.stop_ladder import StopLadder
+from mcplumb.protocol.subscriptions import Change
 from mcplumb.revisions import REVISIONS, get_revision
-from mcplumb.types.completion import PromptReference, ResourceTemplateReference
+from mcplumb.types.client_features import CreateMessageParams
 from mcplumb.types.content import TextContent
-from mcplumb.types.sampling import CreateMessageParams
+from mcplumb.types.prompts import PromptReference, ResourceTemplateReference
 from mcplumb.types.tools import CallToolResult
 from tests.client.peers import run, turns
 

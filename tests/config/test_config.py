@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 import mcplumb
 from mcplumb import connect
 from mcplumb.config import ConfigError, ServerEntry, UnknownServer, discover_config, load_config
-from mcplumb.config.dialects import CLAUDE_DESKTOP, COMMON, GEMINI, VSCODE
-from mcplumb.config.places import Place
-from mcplumb.config.reading import read_entries
+from mcplumb.config.locations import CLAUDE_DESKTOP, COMMON, GEMINI, VSCODE, Place
+from mcplumb.config.parse import read_entries
 from mcplumb.errors import UsageError
 from tests.config.writing import write
 from tests.repo.source import ROOT

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from mcplumb.config import trust
-from mcplumb.config.errors import ConfigError
-from mcplumb.config.places import trust_file
+from mcplumb.config.files import ConfigError
+from mcplumb.config.locations import trust_file
 from mcplumb.config.trust import is_trusted, remember
 
 

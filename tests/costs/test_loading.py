@@ -21,13 +21,15 @@ OTHERS = {
     "import mcplumb": ("mcplumb.client", "mcplumb.server", "mcplumb.transports", "mcplumb.cli"),
     "server at its first answer": (
         "mcplumb.client", "mcplumb.cli.", "mcplumb.config", "mcplumb.sync", "mcplumb.testing",
-        "mcplumb.protocol.sealing",
-        "mcplumb.transports.child", "mcplumb.transports.http", "mcplumb.transports.sockets", "mcplumb.transports.tls",
+        "mcplumb.protocol.request_state",
+        "mcplumb.transports.process.child", "mcplumb.transports.http",
+        "mcplumb.transports.socket_connection", "mcplumb.transports.tls",
     ),
     "client at its first result": (
         "mcplumb.server", "mcplumb.cli.", "mcplumb.config", "mcplumb.sync", "mcplumb.testing",
-        "mcplumb.protocol.sealing",
-        "mcplumb.transports.stdio", "mcplumb.transports.http", "mcplumb.transports.sockets", "mcplumb.transports.tls",
+        "mcplumb.protocol.request_state",
+        "mcplumb.transports.stdio", "mcplumb.transports.http",
+        "mcplumb.transports.socket_connection", "mcplumb.transports.tls",
     ),
     "mcplumb --help": ("mcplumb.client", "mcplumb.server", "mcplumb.transports", "mcplumb.cli.app"),
 }  # fmt: skip

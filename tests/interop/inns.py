@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from mcplumb import Client, RemoteError
-from mcplumb.client.inputs import Elicitation
+from mcplumb.client.callbacks import Elicitation
 from mcplumb.types.content import TextContent
-from mcplumb.types.log import LogMessageParams
+from mcplumb.types.notifications import LogMessageParams
 from mcplumb.types.prompts import GetPromptResult
 from tests.interop.environments import (
     FASTMCP_3,

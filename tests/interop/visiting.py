@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mcplumb import Client, connect
-from mcplumb.protocol.stopping import StopLadder
+from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.types.content import TextContent
 from mcplumb.types.tools import CallToolResult
 from tests.interop.environments import run

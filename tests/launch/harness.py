@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from mcplumb.protocol.era import EraWaits
 from mcplumb.protocol.restart import RestartPolicy
-from mcplumb.protocol.stopping import StopLadder
+from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.types import CallToolResult
 from tests.launch.remains import living
 

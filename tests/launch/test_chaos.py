@@ -14,7 +14,7 @@ import pytest
 
 from mcplumb import Client, McplumbError, RemoteError, RequestLost, RequestTimeout, connect
 from mcplumb.client import Missed
-from mcplumb.client.process import ServerProcess
+from mcplumb.client.links.process_link import ServerProcess
 from mcplumb.types import CallToolResult
 from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, Stage, run, say, until
 from tests.launch.remains import memory

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.protocol.sealing import Sealer
+from mcplumb.protocol.request_state import Sealer
 from tests.process.harness import Client, Message, ServerProcess, text_of
 from tests.process.orders import EVERYTHING, OTHER_QUESTIONS, accept, order
 

@@ -19,9 +19,8 @@ from mcplumb.protocol.admission import (
 )
 from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Revision
 from mcplumb.types import ClientCapabilities, Implementation
-from mcplumb.types.error_data import UnsupportedVersionData
-from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
-from mcplumb.types.reading import read
+from mcplumb.types.decode import read
+from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, UnsupportedVersionData
 from mcplumb.wire.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,

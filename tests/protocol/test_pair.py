@@ -15,16 +15,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mcplumb.errors import Closed
-from mcplumb.protocol.incoming import Incoming, Work
-from mcplumb.protocol.listening import Change, Listener, Subscription
-from mcplumb.protocol.outgoing import CALL, Call, Outgoing
-from mcplumb.protocol.progress import ProgressMeter
-from mcplumb.protocol.publishing import Publisher
-from mcplumb.protocol.topics import LIST_CHANGED, TOPICS, ListTopic, topics_of
+from mcplumb.protocol.in_flight import CALL, Call, Incoming, Outgoing, ProgressMeter, Work
+from mcplumb.protocol.subscriptions import (
+    LIST_CHANGED,
+    TOPICS,
+    Change,
+    Listener,
+    ListTopic,
+    Publisher,
+    Subscription,
+    topics_of,
+)
 from mcplumb.types.meta import SUBSCRIPTION_ID
-from mcplumb.types.progress import ProgressParams
-from mcplumb.types.subscriptions import SubscriptionFilter
-from mcplumb.wire.decoding import decode_line
+from mcplumb.types.notifications import ProgressParams, SubscriptionFilter
+from mcplumb.wire.decode import decode_line
 from mcplumb.wire.messages import Error, Message, Notification, Request, RequestId, Result, encode_line
 
 URIS = ["a:1", "a:2"]

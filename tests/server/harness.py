@@ -22,11 +22,11 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, REVISIONS, Revision
 from mcplumb.server.server import Server
 from mcplumb.transports import stdio
 from mcplumb.transports.connection import Connection
+from mcplumb.transports.fd_connection import StreamConnection
 from mcplumb.transports.memory import memory_pair
 from mcplumb.transports.stdio import Stdio
-from mcplumb.transports.stream import StreamConnection
 from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
-from mcplumb.wire.decoding import BadMessage, Batch
+from mcplumb.wire.decode import BadMessage, Batch
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 
 T = TypeVar("T")

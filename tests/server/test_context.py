@@ -16,10 +16,9 @@ from mcplumb.errors import UsageError
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.server.context import Answer, Context, Roots, Sampled, Told
 from mcplumb.server.server import Server
+from mcplumb.types.client_features import ModelHint, ModelPreferences, Root, SamplingMessage, ToolChoice
 from mcplumb.types.content import AudioContent, ImageContent, TextContent
 from mcplumb.types.meta import LOG_LEVEL
-from mcplumb.types.roots import Root
-from mcplumb.types.sampling import ModelHint, ModelPreferences, SamplingMessage, ToolChoice
 from mcplumb.types.tools import Tool
 from tests.server.harness import (
     ABLE,

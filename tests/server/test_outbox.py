@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from mcplumb.errors import EncodeError
-from mcplumb.protocol.batches import BatchAnswers
+from mcplumb.protocol.in_flight import BatchAnswers
 from mcplumb.server.outbox import Outbox
 from mcplumb.transports.connection import Connection
 from mcplumb.transports.memory import memory_pair

@@ -33,7 +33,7 @@ from mcplumb.server.results import (
     output_of,
     prompt_result_of,
 )
-from mcplumb.server.signatures import MISSING
+from mcplumb.server.schema.signature import MISSING
 from tests import spec
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)

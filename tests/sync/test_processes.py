@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from mcplumb.errors import ConnectError, ServerExited
-from mcplumb.protocol.stopping import StopLadder
-from mcplumb.sync.connecting import connect
-from tests.sync.test_engine import interrupt
+from mcplumb.protocol.stop_ladder import StopLadder
+from mcplumb.sync.blocking_client import connect
+from tests.sync.loop_thread.test_engine import interrupt
 from tests.sync.world import PATIENCE, ROOT, command, in_threads, is_gone, own_threads, text, wait_until
 
 

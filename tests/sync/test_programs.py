@@ -203,7 +203,7 @@ asked.wait()
 def test_a_loop_that_is_stuck_does_not_keep_the_program(tmp_path: Path) -> None:
     program = """
 from mcplumb import Server
-from mcplumb.protocol.stopping import StopLadder
+from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.sync import connect
 
 server = Server("x")

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcplumb.protocol.stopping import StopLadder
-from mcplumb.transports.child import Child
-from mcplumb.transports.commands import Command, read_command
+from mcplumb.protocol.stop_ladder import StopLadder
+from mcplumb.transports.process.child import Child
+from mcplumb.transports.process.command import Command, read_command
 from mcplumb.wire.messages import Notification
 from tests.transports.ends import Recorder, nothing_left
 from tests.transports.families import patient_guardians

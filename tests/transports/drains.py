@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from mcplumb.transports.stderr import StderrDrain, StderrMode
+from mcplumb.transports.process.stderr import StderrDrain, StderrMode
 from tests.transports.ends import turns
 
 

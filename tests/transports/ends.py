@@ -16,10 +16,10 @@ from mcplumb.errors import McplumbError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.transports.connection import Connection
 from mcplumb.transports.descriptors import open_sink
-from mcplumb.transports.framed import LineConnection, Trace
+from mcplumb.transports.fd_connection import StreamConnection, ThreadSource
+from mcplumb.transports.line_connection import LineConnection, Trace
 from mcplumb.transports.memory import memory_pair
-from mcplumb.transports.stream import StreamConnection, ThreadSource
-from mcplumb.wire.decoding import BadMessage, Batch
+from mcplumb.wire.decode import BadMessage, Batch
 from mcplumb.wire.messages import Message, Notification, Request, RequestId
 
 Item: TypeAlias = Message | BadMessage | Batch

@@ -18,8 +18,8 @@ from typing import Self
 
 import pytest
 
-from mcplumb.transports import guards
-from mcplumb.transports.trees import MARK, Tree
+from mcplumb.transports.process import watchdog
+from mcplumb.transports.process.tree import MARK, Tree
 
 #: How long anything may take. A test that passes never waits that long.
 PATIENCE = 60.0
@@ -160,5 +160,5 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def patient_guardians(patch: pytest.MonkeyPatch) -> None:
     """Wait for guardians until they have ended: where there is much to do, that takes longer than a host would wait."""
-    patch.setattr(guards, "_PATIENCE", PATIENCE)
-    patch.setattr(guards, "_SHORT_PATIENCE", PATIENCE)
+    patch.setattr(watchdog, "_PATIENCE", PATIENCE)
+    patch.setattr(watchdog, "_SHORT_PATIENCE", PATIENCE)

@@ -10,13 +10,13 @@ from mcplumb.errors import McplumbError
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.revisions import LATEST, LATEST_LEGACY, REVISIONS
 from mcplumb.testing import Pair
-from mcplumb.transports.addresses import HttpAddress
+from mcplumb.transports.address import HttpAddress
 from mcplumb.transports.connection import Connection, Peer, Receiver, Stats
-from mcplumb.transports.http_client.connection import HttpConnection
-from mcplumb.transports.http_client.pool import ClientPool
+from mcplumb.transports.http_client.http_connection import HttpConnection
+from mcplumb.transports.http_client.session_pool import ClientPool
 from mcplumb.transports.http_server.app import HttpApp
 from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.running import HttpListener
+from mcplumb.transports.http_server.uvicorn_server import HttpListener
 from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from mcplumb.wire.messages import Message, Notification, Request, RequestId, Result
 from tests.transports.ends import Item

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.transports.addresses import SocketAddress, TcpAddress, UnixAddress
+from mcplumb.transports.address import SocketAddress, TcpAddress, UnixAddress
 from mcplumb.transports.connection import Connection, Peer
-from mcplumb.transports.listeners import Listener
+from mcplumb.transports.socket_listener import Listener
 from mcplumb.transports.tls import client_tls, server_tls
 from mcplumb.wire.messages import Request, Result
 from tests.transports.ends import Item, Recorder

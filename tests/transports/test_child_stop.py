@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from mcplumb.protocol.stopping import StopLadder
-from mcplumb.transports.child import Child
-from mcplumb.transports.exits import Exit, has_exited
-from mcplumb.transports.trees import Tree
+from mcplumb.protocol.stop_ladder import StopLadder
+from mcplumb.transports.process.child import Child
+from mcplumb.transports.process.exit_watch import Exit, has_exited
+from mcplumb.transports.process.tree import Tree
 from mcplumb.wire.messages import Request
 from tests.transports.children import NEVER, PATIENT, Running, is_alive, no_process_left, own_children, running, server
 from tests.transports.ends import PATIENCE, run, turns

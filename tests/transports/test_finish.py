@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from mcplumb.transports.descriptors import bytes_waiting
-from mcplumb.transports.stream import StreamConnection
+from mcplumb.transports.fd_connection import StreamConnection
 from tests.transports.ends import Recorder, nothing_left, run, turns
 
 NOTE = b'{"jsonrpc":"2.0","method":"a"}\n'

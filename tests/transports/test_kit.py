@@ -11,9 +11,9 @@ import pytest
 
 from mcplumb.testing import Check, Pair, checks, memory_pair
 from mcplumb.transports.connection import Connection, Peer
-from mcplumb.transports.framed import LineConnection
-from mcplumb.transports.sockets import open_connection
-from mcplumb.transports.stream import StreamConnection
+from mcplumb.transports.fd_connection import StreamConnection
+from mcplumb.transports.line_connection import LineConnection
+from mcplumb.transports.socket_connection import open_connection
 from tests.transports.socket_ends import listening
 
 

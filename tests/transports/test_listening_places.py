@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mcplumb.errors import ConnectError, UsageError
-from mcplumb.transports.addresses import TcpAddress, UnixAddress
-from mcplumb.transports.listeners import Listener
+from mcplumb.transports.address import TcpAddress, UnixAddress
+from mcplumb.transports.socket_listener import Listener
 from tests.transports.ends import nothing_left, run
 from tests.transports.socket_ends import LOCAL, Place, echo, said, tls_of_client, tls_of_server
 

@@ -8,9 +8,9 @@ import pytest
 
 from mcplumb.errors import EncodeError
 from mcplumb.limits import Limits
-from mcplumb.transports.framed import HIGH_WATER
+from mcplumb.transports.line_connection import HIGH_WATER
 from mcplumb.transports.memory import memory_pair
-from mcplumb.wire.decoding import BadMessage
+from mcplumb.wire.decode import BadMessage
 from mcplumb.wire.messages import Notification, Request, Result
 from tests.transports.ends import Recorder, run, turns
 

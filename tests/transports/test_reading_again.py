@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from mcplumb.errors import McplumbError
-from mcplumb.transports.stream import StreamConnection, WatchedSource
+from mcplumb.transports.fd_connection import StreamConnection, WatchedSource
 from mcplumb.wire.messages import Notification, RequestId
 from tests.transports.ends import Item, nothing_left, run, turns
 

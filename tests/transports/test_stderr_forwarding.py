@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.transports.stderr import StderrDrain, StderrMode
+from mcplumb.transports.process.stderr import StderrDrain, StderrMode
 from tests.transports.drains import Server, served, until
 from tests.transports.ends import PATIENCE, nothing_left, run, turns
 
@@ -281,7 +281,7 @@ def test_an_odd_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
             server.drain.finish()
             assert server.drain.dropped == 5
 
-    monkeypatch.setattr("mcplumb.transports.stderr.open_sink", refuse)
+    monkeypatch.setattr("mcplumb.transports.process.stderr.open_sink", refuse)
     run(main)
 
 

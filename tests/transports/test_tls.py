@@ -12,8 +12,8 @@ import pytest
 
 from mcplumb.errors import ConnectError, UsageError
 from mcplumb.limits import DEFAULT_LIMITS
-from mcplumb.transports.addresses import TcpAddress
-from mcplumb.transports.sockets import SocketConnection, open_connection, prepare
+from mcplumb.transports.address import TcpAddress
+from mcplumb.transports.socket_connection import SocketConnection, open_connection, prepare
 from mcplumb.transports.tls import Tls, client_tls, secure, server_tls
 from mcplumb.wire.messages import Notification, Request, Result
 from tests.transports.ends import Recorder, nothing_left, run, turns

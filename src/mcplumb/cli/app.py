@@ -1,19 +1,56 @@
-"""The command ``mcplumb`` itself: its options, and its commands, each loaded when it runs."""
+"""What all commands have in common: the options that may stand before and behind their names."""
 
 from __future__ import annotations
 
+import inspect
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from mcplumb.cli.overview import COMMANDS, OVERVIEW
-from mcplumb.cli.running import GlobalOptions
+from mcplumb.cli.command_runner import GlobalOptions, run
+from mcplumb.cli.help_text import COMMANDS, OVERVIEW
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["LazyGroup", "cli", "remember_globals", "versions"]
+__all__ = ["LazyGroup", "OwnCommand", "cli", "remember_globals", "values_of", "versions"]
+
+
+# What all commands have in common: the options that may stand before and behind their names.
+
+
+class OwnCommand(click.Command):
+    """A command that takes the global options behind its name, too. An async function is run in an event loop."""
+
+    #: Those that it takes: without the file of servers that have names, which not all commands use.
+    global_names: ClassVar[tuple[str, ...]] = ("verbose", "trace", "log_file", "no_color")
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.own_params = list(self.params)
+        self.global_params = [param for param in cli.params if param.name in self.global_names]
+        self.params += self.global_params
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Remember those options, and run."""
+        said = {"config": None, **values_of(self.global_params, ctx)}
+        remember_globals(ctx.ensure_object(GlobalOptions), **said)
+        self.prepare(ctx)
+        result = super().invoke(ctx)
+        return run(result) if inspect.iscoroutine(result) else result
+
+    def prepare(self, ctx: click.Context) -> None:
+        """What else is to be done, once the global options are known."""
+
+
+def values_of(params: list[click.Parameter], ctx: click.Context) -> dict[str, Any]:
+    """Take the values of these parameters, by their names: they are not for the command's function."""
+    return {param.name or "": ctx.params.pop(param.name or "") for param in params}
+
+
+# The command ``mcplumb`` itself: its options, and its commands, each loaded when it runs.
+
 
 #: What the package can use, in the order in which it is shown.
 _PACKAGES = ("msgspec", "click", "rich", "uvicorn", "httptools", "aiohttp", "jsonschema-rs", "pydantic", "uvloop")
@@ -50,7 +87,7 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """What the word may become: options, or names of commands, none of which is loaded for that."""
-        from mcplumb.cli.completing import commands
+        from mcplumb.cli.commands.completion import commands
 
         return [*commands(incomplete), *click.Command.shell_complete(self, ctx, incomplete)]
 
@@ -90,7 +127,7 @@ def remember_globals(
     options: GlobalOptions, *, verbose: int, trace: bool, log_file: str | None, config: str | None, no_color: bool
 ) -> None:
     """Add what was said at one of the two places where global options may stand."""
-    from mcplumb.cli.output import set_color
+    from mcplumb.cli.render.output import set_color
 
     options.verbose += verbose
     options.trace = options.trace or trace

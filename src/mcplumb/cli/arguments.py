@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from mcplumb.cli.output import clean_line, say
-from mcplumb.cli.schemas import fields_of, signature_of
-from mcplumb.cli.values import BadText, View
+from mcplumb.cli.parse_value import BadText, View
+from mcplumb.cli.render.output import clean_line, say
+from mcplumb.cli.render.schema_text import fields_of, signature_of
 from mcplumb.errors import UsageError
-from mcplumb.server.shapes.words import closest, listed
+from mcplumb.server.schema.read_value import closest, listed
 
 __all__ = ["PAIRS", "Pair", "fill", "prompt_schema", "read_arguments", "read_object", "read_pair", "signature"]
 

@@ -10,10 +10,9 @@ import shlex
 
 import click
 
-from mcplumb.cli.output import clean, clean_line, is_terminal, say, stderr
-from mcplumb.config.entries import Input, ServerEntry, Usable
-from mcplumb.config.masking import MASK, looks_secret, shown_url
-from mcplumb.config.places import shortened
+from mcplumb.cli.render.output import clean, clean_line, is_terminal, say, stderr
+from mcplumb.config.entry import MASK, Input, ServerEntry, Usable, looks_secret, shown_url
+from mcplumb.config.locations import shortened
 from mcplumb.config.trust import is_trusted, remember
 from mcplumb.errors import UsageError
 
@@ -40,7 +39,7 @@ def settle(entry: ServerEntry, *, yes: bool = False) -> ServerEntry:
         if not is_trusted(digest):
             if not is_terminal():
                 return entry
-            from mcplumb.cli.asking import forget_typed
+            from mcplumb.cli.input_prompts import forget_typed
 
             _show(entry, meant)
             forget_typed()

@@ -10,7 +10,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line, and exit as it says."""
-    from mcplumb.cli.streams import prepare_streams, written_out
+    from mcplumb.cli.std_streams import prepare_streams, written_out
 
     prepare_streams()
     sys.exit(written_out(_main))
@@ -18,7 +18,7 @@ def main() -> None:
 
 def _main() -> int:
     """The help that everyone reads first is printed without the libraries that the commands are made with."""
-    from mcplumb.cli.overview import NEEDS_PACKAGES, OVERVIEW, PACKAGES
+    from mcplumb.cli.help_text import NEEDS_PACKAGES, OVERVIEW, PACKAGES
 
     is_completing = "_MCPLUMB_COMPLETE" in os.environ
     if sys.argv[1:] in ([], ["-h"], ["--help"]) and not is_completing:
@@ -26,14 +26,14 @@ def _main() -> int:
         return 0
     try:
         from mcplumb.cli.app import cli
-        from mcplumb.cli.running import guarded
+        from mcplumb.cli.command_runner import guarded
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
         sys.stderr.write(NEEDS_PACKAGES)
         return 2
     if is_completing:
-        from mcplumb.cli.completing import answer
+        from mcplumb.cli.commands.completion import answer
 
         return answer(os.environ["_MCPLUMB_COMPLETE"])
     return guarded(cli)

@@ -1,14 +1,14 @@
 """The client: what users program against to talk to a server."""
 
-from mcplumb.client.changes import Changes
+from mcplumb.client.callbacks import Elicitation
 from mcplumb.client.client import Client
-from mcplumb.client.connecting import Connecting, connect
-from mcplumb.client.inputs import Elicitation
-from mcplumb.client.settings import ClientStats
+from mcplumb.client.connector import Connecting, connect
+from mcplumb.client.options import ClientStats
+from mcplumb.client.subscriptions import Changes
 from mcplumb.protocol.era import EraWaits
-from mcplumb.protocol.listening import Change, Missed
 from mcplumb.protocol.restart import RestartPolicy
-from mcplumb.protocol.stopping import StopLadder
+from mcplumb.protocol.stop_ladder import StopLadder
+from mcplumb.protocol.subscriptions import Change, Missed
 
 __all__ = [
     "Change",

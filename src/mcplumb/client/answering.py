@@ -9,18 +9,17 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from mcplumb.client.callbacks import Inputs
 from mcplumb.client.calls import Calls
-from mcplumb.client.inputs import Inputs
 from mcplumb.errors import DecodeError, RequestError
 from mcplumb.limits import Limits
-from mcplumb.protocol.batches import BatchAnswers
-from mcplumb.protocol.incoming import Incoming, Work
+from mcplumb.protocol.in_flight import BatchAnswers, Incoming, Work
 from mcplumb.revisions import Revision
 from mcplumb.transports.connection import Connection
-from mcplumb.types.input import CreateMessageRequest, ElicitRequest, InputRequest, ListRootsRequest
+from mcplumb.types.client_features import CreateMessageRequest, ElicitRequest, InputRequest, ListRootsRequest
+from mcplumb.types.decode import read
 from mcplumb.types.methods import METHODS
-from mcplumb.types.reading import read
-from mcplumb.wire.decoding import BadMessage
+from mcplumb.wire.decode import BadMessage
 from mcplumb.wire.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,

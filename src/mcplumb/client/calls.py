@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from mcplumb.client.couriers import OnProgress, ProgressCourier
-from mcplumb.client.turns import Turns
-from mcplumb.client.wakeups import give, give_now
+from mcplumb._fast.eager_futures import give, give_now
+from mcplumb.client.callbacks import OnProgress, ProgressCourier
+from mcplumb.client.send_slots import Turns
 from mcplumb.errors import (
     Closed,
     DecodeError,
@@ -29,13 +29,13 @@ from mcplumb.errors import (
     RequestTimeout,
 )
 from mcplumb.limits import Limits
-from mcplumb.protocol.outgoing import Call, Outgoing
+from mcplumb.protocol.in_flight import Call, Outgoing
 from mcplumb.transports.connection import Connection
+from mcplumb.types.decode import read
 from mcplumb.types.meta import PROGRESS_TOKEN
 from mcplumb.types.methods import METHODS
-from mcplumb.types.progress import ProgressParams
-from mcplumb.types.reading import read
-from mcplumb.wire.decoding import BadMessage
+from mcplumb.types.notifications import ProgressParams
+from mcplumb.wire.decode import BadMessage
 from mcplumb.wire.messages import Error, Notification, Request, RequestId, Result
 
 __all__ = ["Calls", "Outcome", "describe", "failure"]

@@ -10,28 +10,31 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from mcplumb.client.changes import Changes
-from mcplumb.client.couriers import OnProgress
-from mcplumb.client.keeping import Keeper
+from mcplumb.client.callbacks import OnProgress
+from mcplumb.client.options import ClientStats
 from mcplumb.client.requests import Meta, Requests, Timeout
-from mcplumb.client.settings import ClientStats
+from mcplumb.client.subscriptions import Changes
+from mcplumb.client.supervisor import Keeper
 from mcplumb.errors import UsageError
 from mcplumb.revisions import Revision
 from mcplumb.types.base import Implementation, Result
-from mcplumb.types.capabilities import ServerCapabilities
-from mcplumb.types.completion import (
+from mcplumb.types.decode import read
+from mcplumb.types.encode import for_revision
+from mcplumb.types.lifecycle import ServerCapabilities
+from mcplumb.types.notifications import LOGGING_LEVELS, LoggingLevel, SubscriptionFilter
+from mcplumb.types.prompts import (
     CompleteParams,
     CompleteResult,
     Completion,
     CompletionArgument,
     CompletionContext,
+    GetPromptResult,
+    ListPromptsResult,
+    Prompt,
     PromptReference,
     Reference,
     ResourceTemplateReference,
 )
-from mcplumb.types.log import LOGGING_LEVELS, LoggingLevel
-from mcplumb.types.prompts import GetPromptResult, ListPromptsResult, Prompt
-from mcplumb.types.reading import read
 from mcplumb.types.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -39,12 +42,10 @@ from mcplumb.types.resources import (
     Resource,
     ResourceTemplate,
 )
-from mcplumb.types.subscriptions import SubscriptionFilter
 from mcplumb.types.tools import CallToolResult, ListToolsResult, Tool
-from mcplumb.types.writing import for_revision
 
 if TYPE_CHECKING:
-    from mcplumb.client.process import ServerProcess
+    from mcplumb.client.links.process_link import ServerProcess
 
 __all__ = ["Client"]
 

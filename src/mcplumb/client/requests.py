@@ -1,4 +1,4 @@
-"""The requests of a client: as many rounds and pages as they need, and sent again after a crash where that is safe."""
+"""Reading results, and answering those that ask for something first."""
 # A timeout here is the protocol's: it cancels the request on the server. That of asyncio could not know.
 # ruff: noqa: ASYNC109
 
@@ -13,13 +13,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from mcplumb.client.callbacks import Inputs, OnProgress
 from mcplumb.client.calls import describe
-from mcplumb.client.couriers import OnProgress
-from mcplumb.client.keeping import Keeper
-from mcplumb.client.rounds import MAX_ROUNDS, next_round, read_result
-from mcplumb.client.session import Session
+from mcplumb.client.client_session import Session
+from mcplumb.client.supervisor import Keeper
 from mcplumb.errors import (
     Closed,
+    DecodeError,
     HttpError,
     McplumbError,
     ProtocolError,
@@ -28,16 +28,81 @@ from mcplumb.errors import (
     RequestTimeout,
     ServerDown,
 )
-from mcplumb.protocol.outgoing import check_seconds
+from mcplumb.protocol.in_flight import check_seconds
 from mcplumb.protocol.restart import may_resend
-from mcplumb.types.base import CacheableResult, Result
-from mcplumb.types.input import InputRequiredResult
+from mcplumb.revisions import Revision
+from mcplumb.types.base import COMPLETE, CacheableResult, Result
+from mcplumb.types.client_features import InputRequiredResult
+from mcplumb.types.decode import DECODERS, UNREADABLE, read, read_result_type
+from mcplumb.types.methods import METHODS
 from mcplumb.types.prompts import ListPromptsResult
 from mcplumb.types.resources import ListResourcesResult, ListResourceTemplatesResult
 from mcplumb.types.tools import CallToolResult, ListToolsResult, Tool
 from mcplumb.wire.messages import HEADER_MISMATCH
 
-__all__ = ["Meta", "Requests", "Timeout"]
+__all__ = ["MAX_ROUNDS", "Meta", "Requests", "Timeout", "next_round", "read_result"]
+
+_logger = logging.getLogger("mcplumb.client")
+
+
+# Reading results, and answering those that ask for something first.
+
+
+R = TypeVar("R", bound=Result)
+
+#: The type of a result that needs nothing more; a legacy one says none.
+_COMPLETE = (None, COMPLETE)
+
+#: How often one call is sent, at the most. Each question that a tool asks takes a round.
+MAX_ROUNDS = 32
+
+
+def read_result(kind: type[R], raw: msgspec.Raw, method: str, revision: Revision) -> R | InputRequiredResult:
+    """The result of a request, or what the server wants to know first; ``ProtocolError`` if it is neither."""
+    try:
+        result: R = DECODERS[kind].decode(raw)  # as `read` does if there is nothing in the way
+    except UNREADABLE:
+        try:
+            result = read(kind, raw, what="result of " + method)
+        except DecodeError:
+            # One that asks for input lacks what the other kind must have.
+            if not revision.has_result_types or read_result_type(raw) == COMPLETE:
+                raise
+            return _question(raw, method)
+    if result.result_type in _COMPLETE or not revision.has_result_types:
+        return result
+    return _question(raw, method)
+
+
+def _question(raw: msgspec.Raw, method: str) -> InputRequiredResult:
+    read_result_type(raw)  # raises if it is a type that nobody knows
+    if not METHODS[method].may_need_input:
+        raise ProtocolError(f"The server wants input before it answers {method}, which needs none.")
+    return read(InputRequiredResult, raw, what="result of " + method)
+
+
+async def next_round(
+    asked: InputRequiredResult, params: dict[str, Any], inputs: Inputs, revision: Revision
+) -> dict[str, Any]:
+    """The params of the same request with what the server asked for, and with its state as it came."""
+    if asked.input_requests is None and asked.request_state is None:
+        raise ProtocolError("The server wants input before it answers, and does not say which.")
+    retry = {key: value for key, value in params.items() if key not in _OF_ONE_ROUND}
+    if asked.input_requests is not None:
+        # One after the other, as a person would want to be asked.
+        retry["inputResponses"] = {
+            key: await inputs.answer(request, revision) for key, request in asked.input_requests.items()
+        }
+    if asked.request_state is not None:
+        retry["requestState"] = asked.request_state
+    return retry
+
+
+_OF_ONE_ROUND = frozenset(("_meta", "inputResponses", "requestState"))
+
+
+# The requests of a client: as many rounds and pages as they need, and sent again after a crash where that is safe.
+
 
 Timeout: TypeAlias = float | UnsetType | None
 Meta: TypeAlias = dict[str, Any] | None
@@ -49,8 +114,6 @@ _Page = TypeVar("_Page", ListToolsResult, ListResourcesResult, ListResourceTempl
 #: The kind of a result that is not read.
 _AS_IT_IS: Any = msgspec.Raw
 _NO_RESULT = msgspec.Raw()
-
-_logger = logging.getLogger("mcplumb.client")
 
 #: Half the seconds before a request that was lost alone is sent again; then it is twice as long each time.
 _PAUSE = 0.1
@@ -360,7 +423,7 @@ class Requests:
 
     def _is_usable(self, tool: Tool) -> bool:
         """Whether it can be said which arguments of this tool are told in headers. If not, it must not be called."""
-        from mcplumb.protocol.mirroring import BadAnnotation, param_headers
+        from mcplumb.protocol.http_headers import BadAnnotation, param_headers
 
         try:
             param_headers(tool.input_schema)

@@ -1,8 +1,8 @@
 """Config files: which servers there are, in the dialects of the programs that people have."""
 
 from mcplumb.config.config import Config, discover_config, load_config
-from mcplumb.config.entries import Input, ServerEntry
-from mcplumb.config.errors import ConfigError, NotTrusted, UnknownServer
+from mcplumb.config.entry import Input, ServerEntry
+from mcplumb.config.files import ConfigError, NotTrusted, UnknownServer
 
 __all__ = [
     "Config",

@@ -9,13 +9,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mcplumb.config.dialects import find_dialect, project_folder
-from mcplumb.config.entries import ServerEntry
-from mcplumb.config.errors import ConfigError, UnknownServer
-from mcplumb.config.files import read_file
-from mcplumb.config.jsonc import decode_json
-from mcplumb.config.places import Place, places
-from mcplumb.config.reading import read_entries
+from mcplumb.config.entry import ServerEntry
+from mcplumb.config.files import ConfigError, UnknownServer, decode_json, read_file
+from mcplumb.config.locations import Place, find_dialect, places, project_folder
+from mcplumb.config.parse import read_entries
 from mcplumb.errors import UsageError
 
 __all__ = ["Config", "discover_config", "load_config"]

@@ -15,10 +15,8 @@ from typing import Any
 
 import msgspec
 
-from mcplumb.config.errors import ConfigError
-from mcplumb.config.files import locked, read_file, replace_file
-from mcplumb.config.jsonc import decode_strictly
-from mcplumb.config.places import trust_file
+from mcplumb.config.files import ConfigError, decode_strictly, locked, read_file, replace_file
+from mcplumb.config.locations import trust_file
 
 __all__ = ["MAX_REMEMBERED", "is_trusted", "remember"]
 

@@ -12,14 +12,21 @@ from typing import Any, Literal, TypeAlias, final
 import msgspec
 
 from mcplumb.errors import DecodeError, UsageError
-from mcplumb.protocol.tables import Table
+from mcplumb.protocol.state_table import Table
 from mcplumb.revisions import Revision, choose_revision, newest_first
 from mcplumb.types.base import Implementation, Payload
-from mcplumb.types.capabilities import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
-from mcplumb.types.error_data import MissingCapabilityData, UnsupportedVersionData
-from mcplumb.types.log import LoggingLevel
-from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, RequestMeta
-from mcplumb.types.reading import read
+from mcplumb.types.decode import read
+from mcplumb.types.lifecycle import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
+from mcplumb.types.meta import (
+    CLIENT_CAPABILITIES,
+    CLIENT_INFO,
+    LOG_LEVEL,
+    PROTOCOL_VERSION,
+    MissingCapabilityData,
+    RequestMeta,
+    UnsupportedVersionData,
+)
+from mcplumb.types.notifications import LoggingLevel
 from mcplumb.wire.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,

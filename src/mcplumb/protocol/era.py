@@ -19,10 +19,10 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from mcplumb.errors import ConnectError, ConnectTimeout, DecodeError, NoCommonRevision, UsageError
-from mcplumb.protocol.tables import Table
+from mcplumb.protocol.state_table import Table
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Era, Revision, choose_revision, newest_first
-from mcplumb.types.error_data import UnsupportedVersionData
-from mcplumb.types.reading import read
+from mcplumb.types.decode import read
+from mcplumb.types.meta import UnsupportedVersionData
 from mcplumb.wire.messages import UNSUPPORTED_VERSION, ErrorDetail
 
 __all__ = [

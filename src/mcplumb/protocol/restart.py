@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from mcplumb.errors import UsageError
-from mcplumb.protocol.tables import Table
+from mcplumb.protocol.state_table import Table
 
 __all__ = [
     "MAX_SENDS",

@@ -10,26 +10,30 @@ import msgspec
 
 from mcplumb.errors import RequestCancelled, ToolError, UsageError
 from mcplumb.revisions import Revision
-from mcplumb.server.asking import ask
+from mcplumb.server.dispatch.client_input import ask
 from mcplumb.types.base import Implementation, Number
-from mcplumb.types.capabilities import ClientCapabilities
-from mcplumb.types.content import SamplingContent, TextContent
-from mcplumb.types.elicitation import ElicitParams, ElicitResult
-from mcplumb.types.input import CreateMessageRequest, ElicitRequest, ListRootsRequest
-from mcplumb.types.log import LOGGING_LEVELS, LoggingLevel
-from mcplumb.types.roots import ListRootsResult, Root
-from mcplumb.types.sampling import (
+from mcplumb.types.client_features import (
     CreateMessageParams,
+    CreateMessageRequest,
     CreateMessageResult,
+    ElicitParams,
+    ElicitRequest,
+    ElicitResult,
+    ListRootsRequest,
+    ListRootsResult,
     ModelPreferences,
+    Root,
     SamplingMessage,
     ToolChoice,
 )
+from mcplumb.types.content import SamplingContent, TextContent
+from mcplumb.types.lifecycle import ClientCapabilities
+from mcplumb.types.notifications import LOGGING_LEVELS, LoggingLevel
 from mcplumb.types.tools import Tool
 from mcplumb.wire.messages import RequestId
 
 if TYPE_CHECKING:
-    from mcplumb.server.call import Call
+    from mcplumb.server.dispatch.call import Call
 
 __all__ = ["Answer", "Context", "Roots", "Sampled", "Told"]
 
@@ -206,7 +210,7 @@ class Context:
         It sees the question under its ``key``: a name that no other question of the call has or, if there is none, the
         number of the question. Under a name, an answer is also taken from a client that was not asked yet.
         """
-        from mcplumb.server.forms import form_schema
+        from mcplumb.server.schema.elicitation_form import form_schema
 
         request = ElicitRequest(ElicitParams.for_form(message, form_schema(form)))
         return self._wait(self._elicited(request, form, key))
@@ -272,8 +276,8 @@ class Context:
         result = await ask(self._call, request, ElicitResult, key)
         if form is None or result.action != "accept":
             return Answer(result.action, None)
-        from mcplumb.server.forms import read_form
-        from mcplumb.server.kinds import BadValue
+        from mcplumb.server.schema.codec import BadValue
+        from mcplumb.server.schema.elicitation_form import read_form
 
         try:
             return Answer(result.action, read_form(form, result.content or {}))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from mcplumb.errors import EncodeError
-from mcplumb.protocol.batches import BatchAnswers
+from mcplumb.protocol.in_flight import BatchAnswers
 from mcplumb.transports.connection import Connection
 from mcplumb.wire.messages import INTERNAL_ERROR, Error, ErrorDetail, Message, Request, RequestId, Result, encode_line
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 import msgspec
 
 from mcplumb.errors import EncodeError, UsageError
-from mcplumb.server.kinds import checker_of, schema_of, write
 from mcplumb.server.media import Audio, Data, File, Image, block_of_bytes, mime_type_of, to_base64
-from mcplumb.server.shapes.nodes import Path
-from mcplumb.server.shapes.words import cut, located
-from mcplumb.server.signatures import MISSING
+from mcplumb.server.schema.codec import checker_of, schema_of, write
+from mcplumb.server.schema.read_value import cut, located
+from mcplumb.server.schema.shapes import Path
+from mcplumb.server.schema.signature import MISSING
 from mcplumb.types.base import Role
 from mcplumb.types.content import (
     AudioContent,
@@ -38,7 +38,7 @@ from mcplumb.types.resources import Resource, ResourceContents
 from mcplumb.types.tools import CallToolResult
 
 if TYPE_CHECKING:
-    from mcplumb.server.schemas import RawSchema
+    from mcplumb.server.schema.codec import RawSchema
 
 __all__ = [
     "Output",

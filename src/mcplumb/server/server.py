@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.protocol.topics import ListTopic
+from mcplumb.protocol.subscriptions import ListTopic
 from mcplumb.revisions import allowed_revisions
-from mcplumb.server.catalog import Catalog
-from mcplumb.server.entries import (
+from mcplumb.rpc.thread_pool import Workers
+from mcplumb.server.catalog import (
+    Catalog,
     CompletionEntry,
     Described,
     HandlerEntry,
@@ -19,12 +20,10 @@ from mcplumb.server.entries import (
     ResourceEntry,
     ToolEntry,
 )
-from mcplumb.server.lifespans import Lifespan, Lifespans
-from mcplumb.server.logs import LogFormat
-from mcplumb.server.presence import Presence
-from mcplumb.server.shared import Shared
-from mcplumb.server.templates import folded
-from mcplumb.server.workers import Workers
+from mcplumb.server.hosting.active_sessions import Lifespan, Lifespans, Presence
+from mcplumb.server.hosting.stderr_logs import LogFormat
+from mcplumb.server.shared_state import Shared
+from mcplumb.server.uri_templates import folded
 from mcplumb.transports.connection import ANYONE, Connection, Peer, Serve
 from mcplumb.types.base import Annotations, CacheScope, Icon, Implementation
 from mcplumb.types.tools import ToolAnnotations
@@ -32,10 +31,10 @@ from mcplumb.types.tools import ToolAnnotations
 if TYPE_CHECKING:
     import ssl
 
-    from mcplumb.server.hosting import OnReady
-    from mcplumb.transports.framed import Trace
+    from mcplumb.server.hosting.serve import OnReady
     from mcplumb.transports.http_server.app import HttpApp
     from mcplumb.transports.http_server.options import HttpOptions
+    from mcplumb.transports.line_connection import Trace
 
 __all__ = ["Server"]
 
@@ -373,14 +372,14 @@ class Server:
         is for ``tcp://`` and ``https://``, and ``http`` has the options of HTTP. ``on_ready`` is called with each
         address once all are served, with the port that the system chose in place of 0.
         """
-        from mcplumb.server.running import run_on_stdio, run_process
+        from mcplumb.server.hosting.run import run_on_stdio, run_process
         from mcplumb.transports.stdio import take_stdio
 
         _check_no_loop()
         if _is_stdio_alone(addresses, tls, http):
             run_on_stdio(self, take_stdio(), log_format=log_format, trace=trace)
             return
-        from mcplumb.server.hosting import AddressHost
+        from mcplumb.server.hosting.serve import AddressHost
 
         host = AddressHost(self, addresses, tls=tls, http=http, on_ready=on_ready)
         if "stdio" in addresses:
@@ -404,7 +403,7 @@ class Server:
             with take_stdio() as stdio:
                 await self.serve_connection(stdio.connection(limits=self.limits))
             return
-        from mcplumb.server.hosting import AddressHost
+        from mcplumb.server.hosting.serve import AddressHost
 
         host = AddressHost(self, addresses, tls=tls, http=http, on_ready=on_ready)
         if "stdio" not in addresses:

@@ -4,9 +4,7 @@
 """
 
 from mcplumb.client import Change, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder
-from mcplumb.sync.changes import Changes
-from mcplumb.sync.client import Client
-from mcplumb.sync.connecting import Connecting, connect
+from mcplumb.sync.blocking_client import Changes, Client, Connecting, connect
 
 __all__ = [
     "Change",

@@ -8,8 +8,8 @@ from typing import Literal, NoReturn, TypeAlias
 
 import msgspec
 
-from mcplumb.testing.ends import End, require, settle
 from mcplumb.testing.leaks import nothing_left
+from mcplumb.testing.recording_end import End, require, settle
 from mcplumb.transports.connection import Connection
 
 __all__ = ["PATIENCE", "Check", "MakePair", "Pair", "Trait", "each_way", "once"]

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from mcplumb.testing.ends import require
+from mcplumb.testing.recording_end import require
 
 __all__ = ["nothing_left"]
 

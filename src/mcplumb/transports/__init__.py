@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mcplumb.transports.carried import Carrier, CarrierConnection
     from mcplumb.transports.connection import Connection, Peer, Receiver, Stats
+    from mcplumb.transports.fd_connection import StreamConnection
     from mcplumb.transports.memory import memory_pair
-    from mcplumb.transports.stream import StreamConnection
+    from mcplumb.transports.message_connection import Carrier, CarrierConnection
 
 __all__ = [
     "Carrier",
@@ -21,13 +21,13 @@ __all__ = [
 
 # Loaded when it is asked for: a server on stdio needs no more than that.
 _HOMES = {
-    "Carrier": "carried",
-    "CarrierConnection": "carried",
+    "Carrier": "message_connection",
+    "CarrierConnection": "message_connection",
     "Connection": "connection",
     "Peer": "connection",
     "Receiver": "connection",
     "Stats": "connection",
-    "StreamConnection": "stream",
+    "StreamConnection": "fd_connection",
     "memory_pair": "memory",
 }
 

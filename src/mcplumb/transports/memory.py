@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.transports.connection import Connection
-from mcplumb.transports.framed import LineConnection, Trace
+from mcplumb.transports.line_connection import LineConnection, Trace
 from mcplumb.wire.messages import Request, Result
 
 __all__ = ["memory_pair"]

@@ -15,8 +15,8 @@ from typing import Self, TextIO
 from mcplumb.errors import ConnectError, UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.transports.descriptors import close_private, is_open, private_copy, put_copy, put_null
-from mcplumb.transports.framed import Trace
-from mcplumb.transports.stream import StreamConnection
+from mcplumb.transports.fd_connection import StreamConnection
+from mcplumb.transports.line_connection import Trace
 
 __all__ = ["Stdio", "take_stdio"]
 
@@ -121,7 +121,7 @@ def _is_there(fd: int, stream: TextIO | None) -> bool:
 
 
 def _keep_memory() -> None:
-    from mcplumb.transports.heaps import keep_memory  # most messages are small
+    from mcplumb._fast.keep_memory import keep_memory  # most messages are small
 
     keep_memory()
 

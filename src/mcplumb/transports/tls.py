@@ -16,9 +16,9 @@ from typing import NoReturn
 
 from mcplumb.errors import UsageError
 from mcplumb.limits import Limits
-from mcplumb.transports.framed import Trace
-from mcplumb.transports.sockets import SocketConnection, SocketEnd, SocketSource
-from mcplumb.wire.decoding import Expected
+from mcplumb.transports.line_connection import Trace
+from mcplumb.transports.socket_connection import SocketConnection, SocketEnd, SocketSource
+from mcplumb.wire.decode import Expected
 
 __all__ = ["Tls", "TlsEnd", "TlsSource", "client_tls", "secure", "server_tls", "why_not_secure"]
 

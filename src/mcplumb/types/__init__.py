@@ -24,24 +24,34 @@ from mcplumb.types.base import (
     RetryParams,
     Role,
 )
-from mcplumb.types.capabilities import (
-    ClientCapabilities,
-    ElicitationCapability,
-    ListCapability,
-    ResourcesCapability,
-    RootsCapability,
-    SamplingCapability,
-    ServerCapabilities,
-)
-from mcplumb.types.completion import (
-    CompleteParams,
-    CompleteResult,
-    Completion,
-    CompletionArgument,
-    CompletionContext,
-    PromptReference,
-    Reference,
-    ResourceTemplateReference,
+from mcplumb.types.client_features import (
+    BooleanSchema,
+    Choice,
+    ChoiceItems,
+    CreateMessageParams,
+    CreateMessageRequest,
+    CreateMessageResult,
+    ElicitationCompleteParams,
+    ElicitParams,
+    ElicitRequest,
+    ElicitResult,
+    FieldSchema,
+    FormSchema,
+    InputRequest,
+    InputRequiredResult,
+    InputResponse,
+    IntegerSchema,
+    ListRootsRequest,
+    ListRootsResult,
+    ModelHint,
+    ModelPreferences,
+    MultiSelectSchema,
+    NumberSchema,
+    Root,
+    SamplingMessage,
+    StringSchema,
+    ToolChoice,
+    read_input_response,
 )
 from mcplumb.types.content import (
     AudioContent,
@@ -55,32 +65,20 @@ from mcplumb.types.content import (
     ToolUseContent,
     UnknownContent,
 )
-from mcplumb.types.elicitation import (
-    BooleanSchema,
-    Choice,
-    ChoiceItems,
-    ElicitationCompleteParams,
-    ElicitParams,
-    ElicitResult,
-    FieldSchema,
-    FormSchema,
-    IntegerSchema,
-    MultiSelectSchema,
-    NumberSchema,
-    StringSchema,
+from mcplumb.types.decode import read, read_result_type
+from mcplumb.types.encode import for_revision
+from mcplumb.types.lifecycle import (
+    ClientCapabilities,
+    DiscoverResult,
+    ElicitationCapability,
+    InitializeParams,
+    InitializeResult,
+    ListCapability,
+    ResourcesCapability,
+    RootsCapability,
+    SamplingCapability,
+    ServerCapabilities,
 )
-from mcplumb.types.error_data import MissingCapabilityData, UnsupportedVersionData, UrlElicitationRequiredData
-from mcplumb.types.input import (
-    CreateMessageRequest,
-    ElicitRequest,
-    InputRequest,
-    InputRequiredResult,
-    InputResponse,
-    ListRootsRequest,
-    read_input_response,
-)
-from mcplumb.types.lifecycle import DiscoverResult, InitializeParams, InitializeResult
-from mcplumb.types.log import LOGGING_LEVELS, LoggingLevel, LogMessageParams, SetLevelParams
 from mcplumb.types.meta import (
     BAGGAGE,
     CLIENT_CAPABILITIES,
@@ -92,21 +90,42 @@ from mcplumb.types.meta import (
     SUBSCRIPTION_ID,
     TRACEPARENT,
     TRACESTATE,
+    MissingCapabilityData,
     RequestMeta,
+    UnsupportedVersionData,
+    UrlElicitationRequiredData,
     read_server_info,
     read_subscription_id,
 )
 from mcplumb.types.methods import METHODS, Method, Side
-from mcplumb.types.progress import CancelledParams, ProgressParams
+from mcplumb.types.notifications import (
+    LOGGING_LEVELS,
+    AcknowledgedParams,
+    CancelledParams,
+    ListenParams,
+    ListenResult,
+    LoggingLevel,
+    LogMessageParams,
+    ProgressParams,
+    SetLevelParams,
+    SubscriptionFilter,
+)
 from mcplumb.types.prompts import (
+    CompleteParams,
+    CompleteResult,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
     GetPromptParams,
     GetPromptResult,
     ListPromptsResult,
     Prompt,
     PromptArgument,
     PromptMessage,
+    PromptReference,
+    Reference,
+    ResourceTemplateReference,
 )
-from mcplumb.types.reading import read, read_result_type
 from mcplumb.types.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -118,18 +137,7 @@ from mcplumb.types.resources import (
     ResourceTemplate,
     ResourceUpdatedParams,
 )
-from mcplumb.types.roots import ListRootsResult, Root
-from mcplumb.types.sampling import (
-    CreateMessageParams,
-    CreateMessageResult,
-    ModelHint,
-    ModelPreferences,
-    SamplingMessage,
-    ToolChoice,
-)
-from mcplumb.types.subscriptions import AcknowledgedParams, ListenParams, ListenResult, SubscriptionFilter
 from mcplumb.types.tools import CallToolParams, CallToolResult, ListToolsResult, Tool, ToolAnnotations
-from mcplumb.types.writing import for_revision
 
 __all__ = [
     "BAGGAGE",

@@ -1,4 +1,4 @@
-"""The keys of ``_meta`` that the protocol reserves, and a typed view of a request's ``_meta``.
+"""Reserved ``_meta`` keys, and the ``data`` of protocol errors.
 
 ``_meta`` itself is always the plain dict that came or will be sent: other keys in it belong to someone else and stay
 as they are. Its values are not touched by ``for_revision``.
@@ -11,9 +11,10 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from mcplumb.errors import DecodeError
-from mcplumb.types.base import Implementation, RequestId
-from mcplumb.types.capabilities import ClientCapabilities
-from mcplumb.types.log import LoggingLevel
+from mcplumb.types.base import Implementation, Payload, RequestId
+from mcplumb.types.client_features import ElicitParams
+from mcplumb.types.lifecycle import ClientCapabilities
+from mcplumb.types.notifications import LoggingLevel
 
 __all__ = [
     "BAGGAGE",
@@ -26,10 +27,17 @@ __all__ = [
     "SUBSCRIPTION_ID",
     "TRACEPARENT",
     "TRACESTATE",
+    "MissingCapabilityData",
     "RequestMeta",
+    "UnsupportedVersionData",
+    "UrlElicitationRequiredData",
     "read_server_info",
     "read_subscription_id",
 ]
+
+
+# The keys of ``_meta`` that the protocol reserves, and a typed view of a request's ``_meta``.
+
 
 PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
@@ -126,3 +134,25 @@ def _read(meta: dict[str, Any], key: str, kind: Any) -> Any:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise DecodeError(f"The key {key!r} of _meta has a value that cannot be read: {error}.") from error
+
+
+# What some errors carry as their ``data``.
+
+
+class UnsupportedVersionData(Payload, frozen=True):
+    """Of -32022: the versions that the server takes requests in, and the one that was asked for."""
+
+    supported: list[str]
+    requested: str | None = None
+
+
+class MissingCapabilityData(Payload, frozen=True):
+    """Of -32021: what the client would have to be able to do."""
+
+    required_capabilities: ClientCapabilities
+
+
+class UrlElicitationRequiredData(Payload, frozen=True):
+    """Of -32042, in one revision: the web pages that the user has to see first."""
+
+    elicitations: list[ElicitParams]

@@ -8,12 +8,25 @@ import msgspec
 
 from mcplumb.revisions import Revision
 from mcplumb.types.base import PageParams, Params, Payload, Result
-from mcplumb.types.completion import CompleteParams, CompleteResult
-from mcplumb.types.elicitation import ElicitationCompleteParams, ElicitParams, ElicitResult
+from mcplumb.types.client_features import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitationCompleteParams,
+    ElicitParams,
+    ElicitResult,
+    ListRootsResult,
+)
 from mcplumb.types.lifecycle import DiscoverResult, InitializeParams, InitializeResult
-from mcplumb.types.log import LogMessageParams, SetLevelParams
-from mcplumb.types.progress import CancelledParams, ProgressParams
-from mcplumb.types.prompts import GetPromptParams, GetPromptResult, ListPromptsResult
+from mcplumb.types.notifications import (
+    AcknowledgedParams,
+    CancelledParams,
+    ListenParams,
+    ListenResult,
+    LogMessageParams,
+    ProgressParams,
+    SetLevelParams,
+)
+from mcplumb.types.prompts import CompleteParams, CompleteResult, GetPromptParams, GetPromptResult, ListPromptsResult
 from mcplumb.types.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -22,9 +35,6 @@ from mcplumb.types.resources import (
     ResourceParams,
     ResourceUpdatedParams,
 )
-from mcplumb.types.roots import ListRootsResult
-from mcplumb.types.sampling import CreateMessageParams, CreateMessageResult
-from mcplumb.types.subscriptions import AcknowledgedParams, ListenParams, ListenResult
 from mcplumb.types.tools import CallToolParams, CallToolResult, ListToolsResult
 
 __all__ = ["METHODS", "Method", "Side"]

@@ -1,22 +1,33 @@
-"""Prompts: messages that a server prepares for a user to send to a model."""
+"""Prompts, and the completion of arguments."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from mcplumb.types.base import CacheableResult, Icon, Payload, Result, RetryParams, Role
+from mcplumb.types.base import CacheableResult, Icon, Number, Params, Payload, Result, RetryParams, Role
 from mcplumb.types.content import ContentBlock
 
 __all__ = [
+    "CompleteParams",
+    "CompleteResult",
+    "Completion",
+    "CompletionArgument",
+    "CompletionContext",
     "GetPromptParams",
     "GetPromptResult",
     "ListPromptsResult",
     "Prompt",
     "PromptArgument",
     "PromptMessage",
+    "PromptReference",
+    "Reference",
+    "ResourceTemplateReference",
 ]
+
+
+# Prompts: messages that a server prepares for a user to send to a model.
 
 
 class _ArgumentDetails(Payload, frozen=True, kw_only=True):
@@ -71,3 +82,58 @@ class GetPromptResult(Result, frozen=True):
 
     messages: list[PromptMessage]
     description: str | None = None
+
+
+# Completion: a server proposes values for an argument while it is typed.
+
+
+class PromptReference(Payload, frozen=True, tag_field="type", tag="ref/prompt"):
+    """The argument is one of a prompt's."""
+
+    name: str
+    title: str | None = None
+
+
+class ResourceTemplateReference(Payload, frozen=True, tag_field="type", tag="ref/resource"):
+    """The argument is a variable of a resource template."""
+
+    uri: str
+
+
+Reference: TypeAlias = PromptReference | ResourceTemplateReference
+
+
+class CompletionArgument(Payload, frozen=True):
+    """The argument, and what has been typed so far."""
+
+    name: str
+    value: str
+
+
+class CompletionContext(Payload, frozen=True):
+    """The values that other arguments already have."""
+
+    arguments: dict[str, str] | None = None
+
+
+class CompleteParams(Params, frozen=True):
+    """Asks for proposals."""
+
+    ref: Reference
+    argument: CompletionArgument
+    context: CompletionContext | None = None
+
+
+class Completion(Payload, frozen=True):
+    """At most 100 values, the best first."""
+
+    values: list[str]
+    #: How many there are in all.
+    total: Number | None = None
+    has_more: bool | None = None
+
+
+class CompleteResult(Result, frozen=True):
+    """The proposals."""
+
+    completion: Completion

@@ -13,10 +13,10 @@ import msgspec
 
 from mcplumb.errors import McplumbError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.transports.framed import Trace
-from mcplumb.transports.http_client.connection import HttpConnection
+from mcplumb.transports.http_client.http_connection import HttpConnection
 from mcplumb.transports.http_client.modern import ParamsOf
-from mcplumb.transports.http_client.pool import ClientPool
+from mcplumb.transports.http_client.session_pool import ClientPool
+from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.messages import Error, Notification, Request, RequestId, Result
 from tests.transports.ends import Recorder, nothing_left, run
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mcplumb.errors import Closed, HttpError, ProtocolError, RemoteError
-from mcplumb.transports.http_client import connection
+from mcplumb.transports.http_client import http_connection
 from mcplumb.wire.messages import Notification, Request, Result
 from tests.transports.ends import turns
 from tests.transports.http_client.raw import (
@@ -273,7 +273,7 @@ def test_a_cancellation_follows_its_request_and_then_the_response_is_closed() ->
 
 
 def test_what_is_given_up_is_given_up_even_if_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_NOTE_WITHIN", 0.05)
+    monkeypatch.setattr(http_connection, "_NOTE_WITHIN", 0.05)
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         came.set()

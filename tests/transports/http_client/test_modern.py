@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from mcplumb.errors import HttpError, ProtocolError, RequestLost
-from mcplumb.protocol.mirroring import ParamHeaders, param_headers
-from mcplumb.transports.http_client.connection import HttpConnection
-from mcplumb.transports.http_client.pool import ClientPool
+from mcplumb.protocol.http_headers import ParamHeaders, param_headers
+from mcplumb.transports.http_client.http_connection import HttpConnection
+from mcplumb.transports.http_client.session_pool import ClientPool
 from mcplumb.wire.messages import Notification, Request
 from tests.transports.ends import turns
 from tests.transports.http_client.raw import (

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mcplumb.errors import RequestLost
-from mcplumb.transports.http_client import streams
+from mcplumb.transports.http_client import response
 from mcplumb.wire.messages import Request
 from tests.transports.ends import turns
 from tests.transports.http_client.raw import (
@@ -23,7 +23,7 @@ from tests.transports.http_client.raw import (
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams are opened again at once."""
-    monkeypatch.setattr(streams, "_FIRST_WAIT", 0.001)
+    monkeypatch.setattr(response, "_FIRST_WAIT", 0.001)
 
 
 @pytest.mark.req("HTP-6")

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Any
 
-from mcplumb.transports.http_server.requests import HttpRequest
-from mcplumb.wire.events import Event, EventDecoder
+from mcplumb.transports.http_server.request import HttpRequest
+from mcplumb.wire.server_sent_events import Event, EventDecoder
 
 PATIENCE = 60.0
 # Enough for whatever could still happen to have happened.

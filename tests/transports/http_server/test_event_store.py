@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcplumb.transports.http_server.event_store import EventStore, Replay
-from mcplumb.wire.events import Event, EventDecoder
+from mcplumb.wire.server_sent_events import Event, EventDecoder
 
 pytestmark = pytest.mark.req("HTP-6")
 

@@ -16,7 +16,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.routing import Mount, Route
 
 from mcplumb import HttpOptions, Server
-from mcplumb.transports.addresses import HttpAddress
+from mcplumb.transports.address import HttpAddress
 from tests.transports.http_server.callers import Caller
 from tests.transports.http_server.visits import PATIENCE, Site, Visitor, text_of
 from tests.transports.http_server.workshop import Workshop

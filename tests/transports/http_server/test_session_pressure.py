@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from mcplumb.transports.http_server.event_streams import HIGH_WATER
+from mcplumb.transports.http_server.legacy_session import SessionConnection
 from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.requests import Refusal
-from mcplumb.transports.http_server.session import SessionConnection
-from mcplumb.transports.http_server.streams import HIGH_WATER
-from mcplumb.wire.decoding import decode_line
+from mcplumb.transports.http_server.request import Refusal
+from mcplumb.wire.decode import decode_line
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, Result
 from tests.transports.ends import Recorder
 from tests.transports.http_server.staged import PATIENCE, Staged, turns

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from mcplumb import HttpOptions, Server
-from mcplumb.transports.addresses import HttpAddress
+from mcplumb.transports.address import HttpAddress
 from mcplumb.transports.connection import Serve
 from mcplumb.transports.http_server.app import HttpApp
-from mcplumb.transports.http_server.running import HttpListener
-from mcplumb.wire.events import Event, EventDecoder
+from mcplumb.transports.http_server.uvicorn_server import HttpListener
+from mcplumb.wire.server_sent_events import Event, EventDecoder
 
 # Long enough for the slowest machine, and only ever waited for if something is broken.
 PATIENCE = 60.0

@@ -11,11 +11,10 @@ import aiohttp
 import msgspec
 
 from mcplumb.errors import Closed, ConnectError, HttpError, McplumbError, ProtocolError, RemoteError, RequestLost
-from mcplumb.transports.http_client.inbox import Inbox
-from mcplumb.transports.http_client.pool import ClientPool
-from mcplumb.transports.http_client.posts import Post, Spawn
-from mcplumb.transports.http_client.responses import EVENTS, JSON_OR_EVENTS, is_good, is_stream, receive, refusal
-from mcplumb.transports.http_client.streams import Stream
+from mcplumb.transports.http_client.post_queue import Post, Spawn
+from mcplumb.transports.http_client.receive_queue import Inbox
+from mcplumb.transports.http_client.response import EVENTS, JSON_OR_EVENTS, Stream, is_good, is_stream, receive, refusal
+from mcplumb.transports.http_client.session_pool import ClientPool
 from mcplumb.wire.messages import INVALID_REQUEST, ErrorDetail, Result
 
 __all__ = ["LegacyBinding"]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from mcplumb.protocol.mirroring import ParamHeaders, headers_of
-from mcplumb.transports.http_client.inbox import Inbox
-from mcplumb.transports.http_client.pool import ClientPool
-from mcplumb.transports.http_client.posts import Post
-from mcplumb.transports.http_client.responses import JSON_OR_EVENTS, receive
-from mcplumb.transports.http_client.streams import Stream
-from mcplumb.wire.fields import encode_field
+from mcplumb.protocol.http_headers import ParamHeaders, encode_field, headers_of
+from mcplumb.transports.http_client.post_queue import Post
+from mcplumb.transports.http_client.receive_queue import Inbox
+from mcplumb.transports.http_client.response import JSON_OR_EVENTS, Stream, receive
+from mcplumb.transports.http_client.session_pool import ClientPool
 from mcplumb.wire.messages import Request
 
 __all__ = ["ModernBinding", "ParamsOf"]

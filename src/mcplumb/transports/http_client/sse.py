@@ -7,12 +7,11 @@ import asyncio
 from yarl import URL
 
 from mcplumb.errors import Closed, ConnectError, ConnectTimeout, McplumbError
-from mcplumb.transports.http_client.inbox import Inbox
-from mcplumb.transports.http_client.pool import ClientPool
-from mcplumb.transports.http_client.posts import Post, Spawn
-from mcplumb.transports.http_client.responses import EVENTS, discard, is_good, is_stream, refusal, refuse
-from mcplumb.transports.http_client.streams import Stream
-from mcplumb.wire.events import Event, EventTooLong
+from mcplumb.transports.http_client.post_queue import Post, Spawn
+from mcplumb.transports.http_client.receive_queue import Inbox
+from mcplumb.transports.http_client.response import EVENTS, Stream, discard, is_good, is_stream, refusal, refuse
+from mcplumb.transports.http_client.session_pool import ClientPool
+from mcplumb.wire.server_sent_events import Event, EventTooLong
 
 __all__ = ["SseBinding"]
 

@@ -1,4 +1,4 @@
-"""The ASGI application: where each HTTP request is checked, and brought to those who serve its era."""
+"""What an application keeps open between requests: from its start to its end, or only from the first request on."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ import msgspec
 
 from mcplumb.errors import DecodeError, UsageError
 from mcplumb.limits import Limits
-from mcplumb.protocol.mirroring import ParamHeaders, check_headers
+from mcplumb.protocol.http_headers import ParamHeaders, check_headers, decode_field
 from mcplumb.revisions import Revision, find_revision, newest_first
 from mcplumb.transports.connection import Peer, Serve
-from mcplumb.transports.framed import Trace
-from mcplumb.transports.http_server.exchanges import Exchange
-from mcplumb.transports.http_server.guards import Guards
-from mcplumb.transports.http_server.lifetimes import Lifetime
+from mcplumb.transports.http_server.bearer import WELL_KNOWN, Tokens
+from mcplumb.transports.http_server.modern_post import Exchange
 from mcplumb.transports.http_server.options import MESSAGES_PATH, SSE_PATH, HttpOptions
-from mcplumb.transports.http_server.requests import JSON, Gone, HttpRequest, Receive, Refusal, Scope, Send, stopping
-from mcplumb.transports.http_server.sessions import Sessions
-from mcplumb.transports.http_server.sse import SsePairs
-from mcplumb.transports.http_server.tokens import WELL_KNOWN, Tokens
+from mcplumb.transports.http_server.origin import Guards
+from mcplumb.transports.http_server.request import JSON, Gone, HttpRequest, Receive, Refusal, Scope, Send, stopping
+from mcplumb.transports.http_server.session_table import Sessions
+from mcplumb.transports.http_server.sse_session import SsePairs
+from mcplumb.transports.line_connection import Trace
 from mcplumb.types.base import Payload
-from mcplumb.types.error_data import UnsupportedVersionData
-from mcplumb.types.meta import PROTOCOL_VERSION
-from mcplumb.wire.decoding import BadMessage, Batch, decode_line
-from mcplumb.wire.fields import decode_field
+from mcplumb.types.meta import PROTOCOL_VERSION, UnsupportedVersionData
+from mcplumb.wire.decode import BadMessage, Batch, decode_line
 from mcplumb.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -40,9 +37,59 @@ from mcplumb.wire.messages import (
     Request,
 )
 
-__all__ = ["HttpApp"]
+__all__ = ["HttpApp", "Lifetime"]
 
 _logger = logging.getLogger("mcplumb.http")
+
+
+# What an application keeps open between requests: from its start to its end, or only from the first request on.
+
+
+class Lifetime:
+    """One time of being open, in one event loop. A task of its own enters and leaves what is held,
+    with the context variables of whoever makes it.
+    """
+
+    def __init__(self, held: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        #: Where it is.
+        self.loop = asyncio.get_running_loop()
+        #: Whether it is over, or never began.
+        self.is_over = False
+        self._opened: asyncio.Future[None] = self.loop.create_future()
+        self._released: asyncio.Future[None] = self.loop.create_future()
+        self._task = self.loop.create_task(self._hold(held))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has begun, and is not over."""
+        return self._opened.done() and not self.is_over
+
+    async def opened(self) -> None:
+        """Wait until it has begun. What went wrong is raised here. Cancelling this harms nothing."""
+        await asyncio.shield(self._opened)
+
+    async def close(self) -> None:
+        """Leave what is held. May be called again. Cancelling this harms nothing."""
+        if not self._released.done():
+            self._released.set_result(None)
+        await asyncio.shield(self._task)
+
+    async def _hold(self, held: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        try:
+            async with held():
+                self._opened.set_result(None)
+                await self._released
+        except Exception as error:
+            if self._opened.done():
+                raise
+            self._opened.set_exception(error)
+            self._opened.exception()  # whoever waited may have left
+        finally:
+            self.is_over = True
+
+
+# The ASGI application: where each HTTP request is checked, and brought to those who serve its era.
+
 
 #: Serves a request that has been let in, and whose sender, if that had to be said, is this one.
 _Handler: TypeAlias = Callable[[HttpRequest, str | None], Awaitable[None]]

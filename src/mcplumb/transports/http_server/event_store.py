@@ -6,7 +6,7 @@ from collections import deque
 
 import msgspec
 
-from mcplumb.wire.events import encode_event
+from mcplumb.wire.server_sent_events import encode_event
 
 __all__ = ["EventStore", "Replay"]
 

@@ -1,0 +1,1 @@
+"""The commands of ``mcplumb``, one module each."""

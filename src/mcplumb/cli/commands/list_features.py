@@ -1,0 +1,223 @@
+"""``mcplumb tools``, ``resources`` and ``prompts``: what a server has.
+
+The lists are taken as the server writes them, also what this package does not know: whoever debugs a server wants to
+see it, and an entry with a fault does not hide the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import click
+
+from mcplumb.cli.render.output import clean_line, print_json, print_pairs, print_table, print_text, say, stdout
+from mcplumb.cli.target import Target, server_command
+from mcplumb.errors import ProtocolError, RemoteError, UsageError
+from mcplumb.wire.messages import METHOD_NOT_FOUND
+
+if TYPE_CHECKING:
+    from mcplumb.cli.render.schema_text import Field
+    from mcplumb.client.client import Client
+
+__all__ = ["entries", "find", "named", "prompts", "resources", "tools"]
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+_N = TypeVar("_N", bound=_Named)
+
+#: Pages of one list. Who has more is going round in circles.
+_MAX_PAGES = 1000
+#: Characters of a description, and of a tool's signature, in a table.
+_LONGEST = 160
+_WIDEST = 48
+#: Columns of a terminal in which a table of arguments would be nothing but broken words.
+_NARROW = 60
+
+_as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print everything the server says, as one JSON document."
+)
+
+
+@server_command()
+@_as_json
+@click.option("--schema", metavar="NAME", help="Show the arguments of this tool instead.")
+async def tools(target: Target, *, as_json: bool, schema: str | None) -> None:
+    """List the tools of a server.
+
+    \b
+    mcplumb tools -- python weather.py
+    mcplumb tools --schema forecast -- python weather.py
+    mcplumb tools --json -s http://127.0.0.1:8000/mcp
+    """
+    from mcplumb.cli.render.schema_text import fields_of, signature_of
+
+    async with target.connect() as client:
+        found = await entries(client, "tools/list", "tools")
+    if schema is not None:
+        tool = find(found, schema, "tool")
+        if as_json:
+            print_json(tool.get("inputSchema"))
+        else:
+            _show_fields(signature_of(schema, tool.get("inputSchema")), tool, fields_of(tool.get("inputSchema")))
+    elif as_json:
+        print_json({"tools": found})
+    else:
+        rows = [(signature_of(_text(tool, "name"), tool.get("inputSchema"), _WIDEST), _summary(tool)) for tool in found]
+        _show(["TOOL", "DESCRIPTION"], rows, "tools")
+
+
+@server_command()
+@_as_json
+async def resources(target: Target, *, as_json: bool) -> None:
+    """List the resources of a server, and its templates.
+
+    \b
+    mcplumb resources -- python weather.py
+    mcplumb resources --json -- python weather.py
+    """
+    async with target.connect() as client:
+        found = await entries(client, "resources/list", "resources")
+        templates = await entries(client, "resources/templates/list", "resourceTemplates")
+    if as_json:
+        print_json({"resources": found, "resourceTemplates": templates})
+        return
+    rows = [
+        (_text(each, "uri") or _text(each, "uriTemplate"), _text(each, "name"), _text(each, "mimeType"), _summary(each))
+        for each in (*found, *templates)
+    ]
+    _show(["URI", "NAME", "TYPE", "DESCRIPTION"], rows, "resources")
+
+
+@server_command()
+@_as_json
+@click.option("--schema", metavar="NAME", help="Show the arguments of this prompt instead.")
+async def prompts(target: Target, *, as_json: bool, schema: str | None) -> None:
+    """List the prompts of a server.
+
+    \b
+    mcplumb prompts -- python weather.py
+    mcplumb prompts --schema plan -- python weather.py
+    """
+    async with target.connect() as client:
+        found = await entries(client, "prompts/list", "prompts")
+    if schema is not None:
+        prompt = find(found, schema, "prompt")
+        if as_json:
+            print_json(prompt.get("arguments", []))
+        else:
+            _show_fields(_call(prompt), prompt, _arguments(prompt))
+    elif as_json:
+        print_json({"prompts": found})
+    else:
+        _show(["PROMPT", "DESCRIPTION"], [(_call(prompt), _summary(prompt)) for prompt in found], "prompts")
+
+
+async def entries(client: Client, method: str, key: str) -> list[dict[str, Any]]:
+    """All entries of a list, from all pages, as the server wrote them; none if it does not know such a list."""
+    found: list[dict[str, Any]] = []
+    cursor, seen = None, set[str]()
+    while True:
+        try:
+            page = await client.request(method, {} if cursor is None else {"cursor": cursor})
+        except RemoteError as error:
+            if error.code == METHOD_NOT_FOUND and not found:
+                return []
+            raise
+        items = page.get(key) if isinstance(page, dict) else None
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise ProtocolError(f"The server answered {method} without a list of objects in {key!r}.")
+        found += items
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            return found
+        if not isinstance(cursor, str) or cursor in seen or len(seen) >= _MAX_PAGES:
+            raise ProtocolError(f"The pages of {method} have no end, or are more than {_MAX_PAGES}.")
+        seen.add(cursor)
+
+
+def find(found: Sequence[dict[str, Any]], name: str, what: str) -> dict[str, Any]:
+    """The entry of this name; `UsageError`, with the names that it could have been, if there is none."""
+    for entry in found:
+        if entry.get("name") == name:
+            return entry
+    from difflib import get_close_matches
+
+    names = [_text(entry, "name") for entry in found]
+    near = get_close_matches(name, names, n=3)
+    if near:
+        hint = f"Did you mean {' or '.join(near)}?"
+    else:
+        hint = f"It has {', '.join(names[:20])}{' …' if len(names) > 20 else ''}." if names else "It has none at all."
+    raise UsageError(f"The server has no {what} {name!r}. {hint}")
+
+
+async def named(listed: Awaitable[Sequence[_N]], name: str, what: str) -> _N:
+    """Of what a server lists, the one of this name; `UsageError` as of `find`, also if it knows no such list."""
+    try:
+        known = {each.name: each for each in await listed}
+    except RemoteError as error:
+        if error.code != METHOD_NOT_FOUND:
+            raise
+        known = {}
+    find([{"name": each} for each in known], name, what)
+    return known[name]
+
+
+def _show(columns: Sequence[str], rows: Sequence[Sequence[str]], what: str) -> None:
+    if rows:
+        print_table(columns, rows)
+    else:
+        say(f"The server has no {what}.")
+
+
+def _show_fields(call: str, entry: dict[str, Any], fields: list[Field]) -> None:
+    print_text(call, style="bold")
+    if about := _text(entry, "description") or _text(entry, "title"):
+        print_text(about)
+    print_text()
+    if not fields:
+        print_text("It takes no arguments.")
+    elif stdout().is_terminal and stdout().width < _NARROW:
+        print_pairs([(field.name, field.words) for field in fields])
+    else:
+        columns = {
+            "ARGUMENT": [field.name for field in fields],
+            "TYPE": [field.kind for field in fields],
+            "REQUIRED": ["yes" if field.is_required else "" for field in fields],
+            "DEFAULT": [field.default for field in fields],
+            "DESCRIPTION": [field.description for field in fields],
+        }
+        told = {title: cells for title, cells in columns.items() if any(cells)}
+        print_table(list(told), zip(*told.values(), strict=True))
+
+
+def _arguments(prompt: dict[str, Any]) -> list[Field]:
+    from mcplumb.cli.render.schema_text import Field
+
+    listed = prompt.get("arguments")
+    return [
+        Field(_text(each, "name"), "string", each.get("required") is True, "", _text(each, "description"))
+        for each in (listed if isinstance(listed, list) else ())
+        if isinstance(each, dict)
+    ]
+
+
+def _call(prompt: dict[str, Any]) -> str:
+    words = [field.name if field.is_required else f"{field.name}?" for field in _arguments(prompt)]
+    return f"{_text(prompt, 'name')}({', '.join(words)})"
+
+
+def _summary(entry: dict[str, Any]) -> str:
+    """The first paragraph of a description; it may be many pages long, for models."""
+    about = _text(entry, "description") or _text(entry, "title")
+    return clean_line(about.strip().partition("\n\n")[0], _LONGEST)
+
+
+def _text(entry: dict[str, Any], name: str) -> str:
+    value = entry.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,116 @@
+"""``mcplumb listen``: what changes on a server, as it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from mcplumb.cli.render.output import clean_line, json_text, say
+from mcplumb.cli.target import Target, server_command
+from mcplumb.errors import Closed, UsageError
+from mcplumb.protocol.subscriptions import Change, Missed
+from mcplumb.types.notifications import SubscriptionFilter
+
+if TYPE_CHECKING:
+    from mcplumb.client.client import Client
+
+__all__ = ["all_lists", "listen", "print_change", "say_what"]
+
+
+@server_command()
+@click.argument("uris", metavar="[URI]...", nargs=-1)
+@click.option("--tools", is_flag=True, help="Tell when the list of tools changes.")
+@click.option("--prompts", is_flag=True, help="Tell when the list of prompts changes.")
+@click.option("--resources", is_flag=True, help="Tell when the list of resources changes.")
+@click.option("-n", "--count", type=click.IntRange(1), help="End after so many changes.")
+@click.option("--json", "as_json", is_flag=True, help="Print each change as a JSON document, on one line.")
+async def listen(
+    target: Target,
+    *,
+    uris: tuple[str, ...],
+    tools: bool,
+    prompts: bool,
+    resources: bool,
+    count: int | None,
+    as_json: bool,
+) -> None:
+    """Show what changes, as it changes.
+
+    Prints a line when a resource with one of the URIs changes, or one of the lists. Without any of them, all lists that
+    the server can tell about are meant. When the server was lost and is back, or told more than could be taken, there
+    is a line for what may have been missed.
+
+    Ctrl-C ends it, with exit code 0; with --count, when it ends too early, with 130. If the server ends it, the exit
+    code is 3.
+
+    \b
+    mcplumb listen -- python weather.py
+    mcplumb listen --tools weather://Oslo/today --count 1 --json -- python weather.py
+    """
+    try:
+        async with target.connect() as client:
+            wanted: dict[str, Any] = {"tools": tools, "prompts": prompts, "resources_list": resources}
+            if not uris and not any(wanted.values()):
+                wanted = all_lists(client)
+            async with client.listen(**wanted, resources=uris) as changes:
+                say_what(changes.wanted, changes.honoured or SubscriptionFilter())
+                shown = 0
+                async for change in changes:
+                    print_change(change, as_json=as_json)
+                    shown += 1
+                    if shown == count:
+                        return
+        raise Closed("The server ended the subscription.")
+    except asyncio.CancelledError:
+        # Without a count, this is how listening ends: nothing was broken off.
+        if count is not None:
+            raise
+
+
+def all_lists(client: Client) -> dict[str, Any]:
+    """The lists whose changes the server says that it announces."""
+    can = client.capabilities
+    lists = {"tools": can.tools, "prompts": can.prompts, "resources_list": can.resources}
+    told = {name: True for name, capability in lists.items() if capability is not None and capability.list_changed}
+    if not told:
+        raise UsageError("The server announces no changes of its lists: give the URI of a resource.")
+    return told
+
+
+def say_what(wanted: SubscriptionFilter, honoured: SubscriptionFilter, how_it_ends: str = "Ctrl-C ends it.") -> None:
+    """Say what is listened to, and what the server does not tell; UsageError if that is everything."""
+    asked, told = _names(wanted), _names(honoured)
+    missing = ", ".join(name for name in asked if name not in told)
+    if not told:
+        raise UsageError(f"The server does not tell about changes of {missing}: there is nothing to listen to.")
+    say(f"Listening for changes of {', '.join(told)}. {how_it_ends}", style="dim")
+    if missing:
+        say(f"The server does not tell about changes of {missing}.")
+
+
+def _names(topics: SubscriptionFilter) -> list[str]:
+    lists = {
+        "tools": topics.tools_list_changed,
+        "prompts": topics.prompts_list_changed,
+        "resources": topics.resources_list_changed,
+    }
+    return [name for name, is_on in lists.items() if is_on] + [*map(clean_line, topics.resource_subscriptions or [])]
+
+
+def print_change(change: Change | Missed, *, as_json: bool) -> None:
+    """Print one change, on a line of its own."""
+    if as_json:
+        data = {"topic": "missed"} if isinstance(change, Missed) else msgspec.structs.asdict(change)
+        line = json_text({name: value for name, value in data.items() if value is not None})
+    elif isinstance(change, Missed):
+        line = "There may have been changes that were missed."
+    elif change.uri is not None:
+        line = f"The resource {clean_line(change.uri)} changed."
+    else:
+        line = f"The list of {change.topic} changed."
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()  # it may be a pipe, and its reader waits

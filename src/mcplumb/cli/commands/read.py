@@ -1,0 +1,155 @@
+"""``mcplumb read``, ``mcplumb prompt`` and ``mcplumb complete``: what a server has beside tools."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import click
+import msgspec
+
+from mcplumb.cli.arguments import prompt_schema, read_arguments, read_object, read_pair
+from mcplumb.cli.command_runner import global_options
+from mcplumb.cli.commands.list_features import named
+from mcplumb.cli.input_prompts import Asker, asking_options
+from mcplumb.cli.render.content import Shelf, plain, print_contents, print_messages
+from mcplumb.cli.render.output import print_json, print_text, say
+from mcplumb.cli.render.progress_bar import Meter
+from mcplumb.cli.target import Target, server_command
+from mcplumb.errors import UsageError
+from mcplumb.server.schema.read_value import as_text
+from mcplumb.types.prompts import PromptReference, ResourceTemplateReference
+
+__all__ = ["complete", "prompt", "read"]
+
+_AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one JSON document.")
+
+
+@server_command()
+@click.argument("uri")
+@click.argument("values", metavar="[KEY=VALUE]...", nargs=-1)
+@asking_options
+@click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Where to put what is read, instead of stdout.")
+@_AS_JSON
+async def read(
+    target: Target,
+    *,
+    uri: str,
+    values: tuple[str, ...],
+    answers: tuple[str, ...],
+    roots: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Read a resource.
+
+    A template is filled in with values for its variables. Text goes to stdout; a pipe or a file gets it to the byte.
+    Bytes go to stdout too, unless that is a terminal: then they go to a new file.
+
+    \b
+    mcplumb read weather://Oslo/today -- python weather.py
+    mcplumb read 'weather://{city}/today' city=Oslo -- python weather.py
+    mcplumb read weather://Oslo/today --json -- python weather.py
+    """
+    uri = _filled_in(uri, values)
+    shelf = Shelf(output, "resource")
+    meter = Meter(uri, lines=global_options().verbose > 0)
+    asker = Asker(target.title, answers, roots=roots, paused=meter.paused)
+    async with target.connect(**asker.options) as client:
+        with meter:
+            result = await asker.held_to(client.read_resource(uri, on_progress=meter.show))
+    if as_json:
+        print_json(plain(result))
+    else:
+        print_contents(result.contents, shelf)
+    asker.confess()
+
+
+@server_command()
+@click.argument("name")
+@click.argument("arguments", metavar="[KEY=VALUE]...", nargs=-1)
+@click.option("--args", metavar="JSON|@FILE|-", help="All arguments as a JSON object; - reads it from stdin.")
+@asking_options
+@click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Where to put pictures, sounds and other bytes.")
+@_AS_JSON
+def prompt(
+    target: Target,
+    *,
+    name: str,
+    arguments: tuple[str, ...],
+    args: str | None,
+    answers: tuple[str, ...],
+    roots: tuple[str, ...],
+    output: str | None,
+    as_json: bool,
+) -> Coroutine[Any, Any, None]:
+    """Get the messages of a prompt.
+
+    At a terminal each stands under the name of who speaks; a pipe gets only what is said. --json has all of it.
+
+    \b
+    mcplumb prompt plan city=Oslo -- python weather.py
+    """
+    # Before there is an event loop, so that whoever waits for stdin can be interrupted.
+    pairs = [read_pair(word) for word in arguments]
+    known = {} if args is None else read_object(args)
+    shelf = Shelf(output, name)
+    meter = Meter(name, lines=global_options().verbose > 0)
+    asker = Asker(target.title, answers, roots=roots, paused=meter.paused)
+
+    async def use() -> None:
+        async with target.connect(**asker.options) as client:
+            schema = prompt_schema((await named(client.list_prompts(), name, "prompt")).arguments)
+            given = {key: as_text(value) for key, value in read_arguments(pairs, known, schema, name=name).items()}
+            with meter:
+                result = await asker.held_to(client.get_prompt(name, given, on_progress=meter.show))
+        if as_json:
+            print_json(plain(result))
+        else:
+            print_messages(result.messages, shelf)
+        asker.confess()
+
+    return use()
+
+
+@server_command()
+@click.argument("ref", metavar="PROMPT|TEMPLATE")
+@click.argument("arguments", metavar="[KEY=VALUE]... KEY=BEGINNING", nargs=-1, required=True)
+@_AS_JSON
+async def complete(target: Target, *, ref: str, arguments: tuple[str, ...], as_json: bool) -> None:
+    """Complete the value of an argument.
+
+    The last KEY is completed; those before it are what is known already. It belongs to a prompt, or is a variable of a
+    resource template. Prints one value on each line, the best first.
+
+    \b
+    mcplumb complete plan city=O -- python weather.py
+    mcplumb complete 'weather://{city}/today' city=O -- python weather.py
+    """
+    *known, (key, begun) = [_split(word) for word in arguments]
+    is_template = "{" in ref or "://" in ref
+    async with target.connect() as client:
+        meant = ResourceTemplateReference(ref) if is_template else PromptReference(ref)
+        found = await client.complete(meant, key, begun, dict(known) or None)
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+        return
+    for value in found.values:
+        print_text(value)
+    if found.has_more or (found.total or 0) > len(found.values):
+        say("There are more." if found.total is None else f"There are {found.total} in all.")
+
+
+def _filled_in(uri: str, values: tuple[str, ...]) -> str:
+    if "{" not in uri and not values:
+        return uri
+    from mcplumb.server.uri_templates import UriTemplate
+
+    return UriTemplate(uri).expand(**dict(_split(word) for word in values))
+
+
+def _split(word: str) -> tuple[str, str]:
+    key, mark, value = word.partition("=")
+    if not key or not mark:
+        raise UsageError(f"{word!r} is not an argument: write key=value.")
+    return key, value

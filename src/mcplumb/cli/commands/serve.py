@@ -1,0 +1,507 @@
+"""``mcplumb serve``: run the server in a Python file, and reload it when files change.
+
+The files are looked at, a few times a second, by a thread: a handler that blocks the event loop does not keep its
+author from repairing it. A new program then takes the place of the old one in the same process, so that its number,
+its terminal and its signals stay what they were, and no thread of the old one is left.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import stat
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import click
+import msgspec
+
+from mcplumb.cli.app import OwnCommand
+from mcplumb.cli.command_runner import GlobalOptions, global_options
+from mcplumb.cli.render.output import complain, say
+from mcplumb.errors import ConnectError, McplumbError, UsageError
+from mcplumb.server.hosting.stderr_logs import LOG_FORMATS, LogFormat
+from mcplumb.server.server import Server
+
+if TYPE_CHECKING:
+    from mcplumb.server.hosting.serve import OnReady
+    from mcplumb.transports.http_server.options import HttpOptions
+    from mcplumb.transports.line_connection import Trace
+    from mcplumb.transports.stdio import Stdio
+
+__all__ = [
+    "CannotLoad",
+    "Files",
+    "Program",
+    "Reloader",
+    "ServerFailed",
+    "Serving",
+    "find_file",
+    "is_own",
+    "load_server",
+    "reason",
+    "run_reloading",
+    "serve",
+]
+
+_logger = logging.getLogger("mcplumb.server")
+
+
+# Finding the server in a file.
+
+
+class CannotLoad(UsageError):
+    """There is a file, but no server to be had from it. The cause is what it raised, if it did."""
+
+
+def load_server(target: str) -> Server:
+    """The server that ``FILE`` or ``FILE:NAME`` says; `CannotLoad` if it cannot be had, or UsageError."""
+    path, name = find_file(target)
+    module, run = _imported(path)
+    if run is not None and not name:
+        return run
+    if name:
+        found = getattr(module, name, None)
+        if not isinstance(found, Server):
+            what = "has no" if found is None else f"has a {type(found).__name__}, and no Server, called"
+            raise CannotLoad(f"{path} {what} {name!r}. {_hint(module)}")
+        return found
+    servers = _servers_in(module)
+    if len(set(servers.values())) != 1:
+        what = "several servers" if servers else "no server"
+        raise CannotLoad(f"{path} has {what} at its top level. {_hint(module)}")
+    return next(iter(servers.values()))
+
+
+class _Run(BaseException):
+    """The file runs its server while it is imported, and means this one."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self.server = server
+
+
+def _note_run(self: Server, *_: object, **__: object) -> None:
+    raise _Run(self)
+
+
+def find_file(target: str) -> tuple[Path, str]:
+    """The file that ``FILE`` or ``FILE:NAME`` means, and the name, if any; UsageError if there is no such file."""
+    if Path(target).is_file():
+        return Path(target), ""
+    file, colon, name = target.rpartition(":")
+    path = Path(file if colon else target)
+    if not path.is_file():
+        raise UsageError(f"There is no file {str(path)!r}. Give the path of a Python file that has a Server.")
+    return path, name
+
+
+def _imported(path: Path) -> tuple[ModuleType, Server | None]:
+    """The module, and the server that it runs, if it does."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise CannotLoad(f"{path} cannot be imported: its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    # As for a program that is run: its neighbours can be imported.
+    sys.path.insert(0, str(path.resolve().parent))
+    run = Server.run
+    try:
+        # Many files end with server.run(), and this is what runs it.
+        setattr(Server, "run", _note_run)  # noqa: B010 - a method cannot be assigned to
+        spec.loader.exec_module(module)
+    except _Run as noted:
+        return module, noted.server
+    except (Exception, SystemExit) as error:
+        raise CannotLoad(f"{path} cannot be imported. {reason(error, path)}") from error
+    finally:
+        setattr(Server, "run", run)  # noqa: B010 - the same
+    return module, None
+
+
+def reason(error: BaseException, path: Path) -> str:
+    """What went wrong, and on which line of the file or of one beside it, without a wall of traceback."""
+    if isinstance(error, SyntaxError):
+        return f"{_place(error.lineno, error.filename, path)}: {error.msg}."
+    said = str(error) if isinstance(error, McplumbError) else f"{type(error).__name__}: {error}"
+    folder = path.resolve().parent
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename, folder)]
+    return f"{_place(frames[-1].lineno, frames[-1].filename, path)}: {said}" if frames else said
+
+
+def is_own(name: str, folder: Path) -> bool:
+    """Whether a file is the author's: in the folder, and not a package that is installed there."""
+    file = Path(name).resolve()
+    return file.is_relative_to(folder) and "site-packages" not in file.parts
+
+
+def _place(line: int | None, name: str | None, path: Path) -> str:
+    is_other = Path(name or path).resolve() != path.resolve()
+    return f"Line {line} of {name}" if is_other else f"Line {line}"
+
+
+def _servers_in(module: ModuleType) -> dict[str, Server]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, Server)}
+
+
+def _hint(module: ModuleType) -> str:
+    names = ", ".join(repr(name) for name in _servers_in(module))
+    return f"Its servers are {names}." if names else "Make one with: server = Server('name')"
+
+
+# ``mcplumb serve --reload``: the process starts again, in its own place, when the server's files change.
+
+
+#: Seconds between two looks at the files.
+_INTERVAL = 0.3
+#: A file that has changed may still be written: seconds between looks at it, and how many of them there are at most.
+_SETTLE = 0.1
+_MOST_LOOKS = 50
+#: Seconds that the end of a server may take beyond the time that its requests have.
+_GRACE = 3.0
+
+
+def run_reloading(serving: Serving) -> None:
+    """Load the server and run it. Returns when a signal has stopped it; when its files change, all starts again.
+
+    A server that cannot be loaded, or fails, gets its chance with the next change.
+    """
+    files = Files(find_file(serving.target)[0])
+    program = Program()
+    ready: list[str] = []
+
+    def start_again() -> None:
+        # With the ports that the system chose.
+        program.start([*serving.words(ready or serving.addresses), "--reload"])
+
+    try:
+        server = serving.load()
+        with Reloader(server, files, start_again) as reloader:
+            serving.run(server, ready.append)
+        if not reloader.has_changed:
+            return
+    except (CannotLoad, ServerFailed) as error:
+        files.add_neighbours()
+        complain(str(error))
+        say("Waiting for a change of its files; Ctrl-C ends it.", style="dim")
+        while files.changed() is None:
+            time.sleep(_INTERVAL)
+    start_again()
+
+
+class Reloader:
+    """Within its block, stops the server when one of the files changes; ``has_changed`` tells.
+
+    It is one of the hosts of the server: when that is stopped for another reason, the files do not matter any more.
+    Should the server not stop, ``start_again`` is called where it is, in another thread.
+    """
+
+    def __init__(self, server: Server, files: Files, start_again: Callable[[], None]) -> None:
+        self._server = server
+        self._files = files
+        self._start_again = start_again
+        self.has_changed = False
+        self._is_over = threading.Event()
+        self._has_ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._files.changed()  # what has been imported by now
+        self._server.presence.join(self)
+        threading.Thread(target=self._watch, name="mcplumb-reload", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._has_ended.set()
+        self._server.presence.leave(self)
+
+    def stop(self) -> None:
+        """The server is stopped."""
+        self._is_over.set()
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(_INTERVAL):
+            if (file := self._files.changed()) is not None:
+                self.has_changed = True
+                _logger.info("%s has changed: the server starts again.", file)
+                self._server.stop()
+                if not self._has_ended.wait(self._server.stop_within + _GRACE):
+                    _logger.warning("Something in the server does not stop, and is left behind.")
+                    self._start_again()
+
+
+class Program:
+    """The program that runs in this process, as it was started: whatever the server changes in that."""
+
+    def __init__(self) -> None:
+        self._command = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
+        self._folder = Path.cwd()
+        self._environment = dict(os.environ)
+
+    def start(self, words: list[str]) -> None:
+        """Begin anew in this process, with these arguments. Nothing of what runs now is left."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os.chdir(self._folder)
+        os.execve(sys.executable, [*self._command, *words], self._environment)  # noqa: S606 - they are the user's own
+
+
+class Files:
+    """A server's file and the modules that were imported from its folder, also those that are imported later."""
+
+    def __init__(self, file: Path) -> None:
+        self._folder = file.resolve().parent
+        self._more = {str(file.resolve())}
+        # Of those that are likely to be imported, what they were before that.
+        before = {name: _stamp(name) for name in self._neighbours()}
+        self._seen = {name: stamp for name, stamp in before.items() if stamp is not None}
+        self._own: dict[str, bool] = {}
+
+    def add_neighbours(self) -> None:
+        """From now on all modules in the folder count: one that could not be imported is not known otherwise."""
+        self._more |= self._neighbours()
+
+    def _neighbours(self) -> set[str]:
+        return {str(path) for path in self._folder.glob("*.py")} | self._more
+
+    def changed(self) -> str | None:
+        """The first file that is not as it was when it was first looked at, once it has been written; None if none."""
+        for name in self._names():
+            if (stamp := _stamp(name)) is not None and self._seen.setdefault(name, stamp) != stamp:
+                _settle(name)
+                return name
+        return None
+
+    def _names(self) -> set[str]:
+        loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+        return self._more | {name for name in loaded if name and name.endswith(".py") and self._is_own(name)}
+
+    def _is_own(self, name: str) -> bool:
+        # Found out once, when the file has just been imported: later it may lead nowhere.
+        if name not in self._own:
+            self._own[name] = is_own(name, self._folder)
+        return self._own[name]
+
+
+def _stamp(name: str) -> tuple[int, int] | None:
+    """What changes with a file; None for what is not there or no file, perhaps because it is just being replaced."""
+    try:
+        status = os.stat(name)  # noqa: PTH116 - of hundreds of files, several times a second
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_size) if stat.S_ISREG(status.st_mode) else None
+
+
+def _settle(name: str) -> None:
+    """Wait until a file is not written to any more, within reason."""
+    before = None
+    for _ in range(_MOST_LOOKS):
+        stamp = _stamp(name)
+        if stamp is not None and stamp == before:
+            return
+        before = stamp
+        time.sleep(_SETTLE)
+
+
+# ``mcplumb serve``: run the server that is in a Python file.
+
+
+_Main: TypeAlias = "Callable[[Trace | None], Coroutine[Any, Any, None]]"
+
+_OPTIONS = {"unix": "unix:", "tcp": "tcp://", "http": "http://"}
+
+
+class ServerFailed(ConnectError):
+    """The author's part of a server, which is its lifespan, raised something: that is the cause."""
+
+
+class Serving(msgspec.Struct, kw_only=True):
+    """What ``serve`` was told: how to run a server, once there is one."""
+
+    target: str
+    addresses: list[str]
+    #: Taken before anything else, if a client is served there.
+    stdio: Stdio | None = None
+    token_file: Path | None = None
+    log_format: LogFormat | None = None
+    options: GlobalOptions = msgspec.field(default_factory=GlobalOptions)
+    #: The file, once it is loaded; wherever that goes from here.
+    file: Path = Path()
+
+    def load(self) -> Server:
+        """Import the file; raises `CannotLoad`."""
+        self.file = find_file(self.target)[0].resolve()
+        try:
+            return load_server(self.target)
+        except CannotLoad as error:
+            self._show_traceback(error.__cause__)
+            raise
+
+    def run(self, server: Server, on_ready: OnReady | None = None) -> None:
+        """Serve, until a signal comes or the client on stdio is gone. Raises `McplumbError`."""
+        from mcplumb.server.hosting.run import run_process
+
+        main = self._at_addresses(server, on_ready) if self.addresses else self._on_stdio(server)
+        try:
+            run_process(server, main, log_format=self.log_format, trace=self.options.trace or None)
+        except McplumbError:
+            raise
+        except Exception as error:
+            self._show_traceback(error)
+            said = reason(error, self.file)
+            raise ServerFailed(f"The server of {self.target} does not run. {said}") from error
+
+    def _on_stdio(self, server: Server) -> _Main:
+        stdio = self.stdio or _take_stdio()
+
+        async def main(trace: Trace | None) -> None:
+            await server.serve_connection(stdio.connection(limits=server.limits, trace=_masking(trace)))
+
+        return main
+
+    def _at_addresses(self, server: Server, on_ready: OnReady | None) -> _Main:
+        from mcplumb.server.hosting.serve import AddressHost
+
+        tokens = None if self.token_file is None else _with_tokens(self.token_file)
+        host = AddressHost(server, self.addresses, http=tokens, on_ready=on_ready)
+        host.stdio = self.stdio
+        return lambda trace: host.run(_masking(trace))
+
+    def words(self, addresses: Sequence[str]) -> list[str]:
+        """The arguments of ``mcplumb`` that say the same, for these addresses."""
+        words = ["serve", self.target]
+        for address in addresses:
+            option, scheme = next(pair for pair in _OPTIONS.items() if address.startswith(pair[1]))
+            words += [f"--{option}", address.removeprefix(scheme)]
+        more = {"--token-file": self.token_file, "--log-format": self.log_format, "--log-file": self.options.log_file}
+        words += [str(word) for pair in more.items() if pair[1] is not None for word in pair]
+        return words + ["-v"] * self.options.verbose + ["--trace"] * self.options.trace
+
+    def _show_traceback(self, error: BaseException | None) -> None:
+        if error is not None and self.options.verbose:
+            import traceback
+
+            from mcplumb.cli.render.output import say
+
+            say("".join(traceback.format_exception(error)).rstrip(), style="dim")
+
+
+@click.command(cls=OwnCommand)
+@click.argument("target", metavar="FILE[:NAME]")
+@click.option("--stdio", is_flag=True, help="Serve standard input and output, also beside addresses.")
+@click.option("--unix", metavar="PATH", multiple=True, help="Serve a Unix socket, which only you can use.")
+@click.option("--tcp", metavar="[HOST]:PORT", multiple=True, help="Serve a TCP port.")
+@click.option("--http", metavar="[HOST]:PORT[/PATH]", multiple=True, help="Serve HTTP; the path is /mcp if not given.")
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Over HTTP, serve only clients that have one of the bearer tokens in this file, one a line.",
+)
+@click.option("--reload", is_flag=True, help="At addresses: start again when the server's files change.")
+@click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    help="How logs on stderr look: with times and levels, or plain with the prefixes [TRACE] and Error:.",
+)
+def serve(
+    target: str,
+    *,
+    stdio: bool,
+    unix: tuple[str, ...],
+    tcp: tuple[str, ...],
+    http: tuple[str, ...],
+    token_file: Path | None,
+    reload: bool,
+    log_format: LogFormat | None,
+) -> None:
+    """Run the server that is in a Python file.
+
+    It is served on standard input and output or, if any are given, at addresses; each option for an address may be
+    given several times. NAME is the variable that holds it; without a NAME it is the only Server there. What FILE
+    prints, also while it is imported, never reaches a client. If it cannot be imported, one line says why, and -v
+    shows the whole traceback.
+
+    With --reload, the process starts again in its place when FILE changes, or a module that it imported from its
+    folder. Requests that were accepted have the usual time to finish, and ports stay the same. A client on standard
+    input and output could not go on with a new process, so this is for addresses only.
+
+    \b
+    mcplumb serve weather.py
+    mcplumb serve weather.py:server --trace
+    mcplumb serve weather.py --unix /run/weather.sock --http 127.0.0.1:8000
+    mcplumb serve weather.py --http :8000 --reload
+    """
+    given = {"unix": unix, "tcp": tcp, "http": http}
+    addresses = [f"{_OPTIONS[option]}{place}" for option, places in given.items() for place in places]
+    if token_file is not None and not http:
+        raise UsageError("--token-file is for clients over HTTP: give --http as well.")
+    if reload and (stdio or not addresses):
+        raise UsageError(
+            "--reload is for addresses, for instance --http :8000: a client on standard input and output has started "
+            "this process itself, and its session ends with it."
+        )
+    if not addresses and os.isatty(0):
+        from mcplumb.cli.render.output import say
+        from mcplumb.server.hosting.run import what_it_waits_for
+
+        say(what_it_waits_for(f"mcplumb serve {target}", "--http :8000"), style="dim")
+    serving = Serving(
+        target=target,
+        addresses=addresses,
+        # Before the file is imported: what it prints must not reach the client.
+        stdio=_take_stdio() if stdio or not addresses else None,
+        token_file=token_file,
+        log_format=log_format,
+        options=global_options(),
+    )
+    _set_up_logs(serving)
+    if reload:
+        run_reloading(serving)
+        return
+    serving.run(serving.load())
+
+
+def _take_stdio() -> Stdio:
+    from mcplumb.transports.stdio import take_stdio
+
+    return take_stdio()
+
+
+def _set_up_logs(serving: Serving) -> None:
+    from mcplumb.server.hosting.stderr_logs import set_up_logs
+
+    options = serving.options
+    set_up_logs(serving.log_format, trace=options.trace or None)
+    if options.verbose:
+        logging.getLogger("mcplumb").setLevel(logging.DEBUG)
+    if options.log_file is not None:
+        try:
+            handler = logging.FileHandler(options.log_file, encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise UsageError(f"The log file {options.log_file} cannot be written: {error.strerror}.") from None
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+        logging.getLogger().addHandler(handler)
+
+
+def _masking(trace: Trace | None) -> Trace | None:
+    """The same, without the secrets."""
+    from mcplumb.cli.log_output import masked
+
+    return None if trace is None else lambda direction, line: trace(direction, masked(line).encode())
+
+
+def _with_tokens(file: Path) -> HttpOptions:
+    from mcplumb.transports.http_server.options import HttpOptions
+
+    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    tokens = tuple(line for line in lines if line and not line.startswith("#"))
+    if not tokens:
+        raise UsageError(f"There is no token in {file}: write one on each line.")
+    return HttpOptions(tokens=tokens)

@@ -1,0 +1,241 @@
+"""``mcplumb servers``, ``add`` and ``remove``: the servers that config files name."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mcplumb.cli.command_runner import global_options
+from mcplumb.cli.consent import settle
+from mcplumb.cli.render.output import print_json, print_pairs, print_table, say
+from mcplumb.cli.target import named_values
+from mcplumb.config import Config, ConfigError, ServerEntry, UnknownServer, discover_config, load_config
+from mcplumb.config.edit import add_server, remove_server
+from mcplumb.config.entry import looks_secret, shown_arguments, shown_url, shown_values
+from mcplumb.config.locations import own_file, shortened
+from mcplumb.errors import UsageError
+from mcplumb.transports.address import read_address
+
+__all__ = ["add", "find_entry", "remove", "servers"]
+
+_SCHEMES = ("http:", "https:", "tcp:", "unix:")
+
+
+def find_entry(name: str, config: str | None = None, *, yes: bool = False) -> ServerEntry:
+    """The server of this name, in a config file or in all that are found, ready to be used.
+
+    The user is asked for what that takes, see `settle`.
+    """
+    try:
+        entry = load_config(config)[name]
+    except UnknownServer as error:
+        if "/" in name or os.path.exists(name):  # noqa: PTH110 - it may be no path at all
+            raise UsageError(f"{error} A command that starts a server stands behind --, without -s.") from None
+        raise
+    return settle(entry, yes=yes)
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--config", metavar="FILE", help="Look into this file only.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def servers(name: str | None, config: str | None, *, as_json: bool) -> None:
+    """List the servers of your config files.
+
+    Those are our own file, those of the project you are in, and those of Claude Code, Claude Desktop, Cursor, VS Code,
+    Windsurf, Gemini CLI and Copilot CLI. With a NAME, show all that is known of that server. Values of variables and
+    headers are never shown. Use a server with -s NAME.
+
+    \b
+    mcplumb servers
+    mcplumb servers --json
+    mcplumb servers weather
+    """
+    found = load_config(config or global_options().config)
+    if name is not None:
+        entry = found[name]
+        if as_json:
+            print_json(_described(entry, _notes(entry)))
+        else:
+            _print_one(entry)
+        return
+    listed = [*((one, _notes(one)) for one in found.values()), *((one, [_hidden(one, found)]) for one in found.hidden)]
+    if as_json:
+        described = [_described(one, notes) for one, notes in listed]
+        print_json({"servers": described, "faults": [str(fault) for fault in found.faults]})
+        return
+    if listed:
+        rows = [(one.name, _summary(one), shortened(one.source), ", ".join(notes)) for one, notes in listed]
+        has_notes = any(row[3] for row in rows)
+        print_table(("NAME", "SERVER", "FILE", "NOTE")[: 3 + has_notes], [row[: 3 + has_notes] for row in rows])
+    else:
+        say("No server is configured. Add one with: mcplumb add NAME -- COMMAND")
+    for fault in found.faults:
+        say(f"Warning: {fault}", style="yellow")
+
+
+@click.command()
+@click.argument("name")
+@click.argument("words", metavar="ADDRESS | -- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("-e", "--env", metavar="NAME=VALUE", multiple=True, help="A variable for the command.")
+@click.option("--inherit-env", metavar="NAME", multiple=True, help="A variable of yours to pass on to the command.")
+@click.option("--cwd", metavar="FOLDER", help="The folder to start the command in.")
+@click.option("--header", metavar="NAME:VALUE", multiple=True, help="A header for each request over HTTP.")
+@click.option("--sse", is_flag=True, help="The address speaks the old HTTP+SSE transport.")
+@click.option("--replace", is_flag=True, help="Replace the server that has the name already.")
+def add(
+    name: str,
+    words: tuple[str, ...],
+    *,
+    env: tuple[str, ...],
+    inherit_env: tuple[str, ...],
+    cwd: str | None,
+    header: tuple[str, ...],
+    sse: bool,
+    replace: bool,
+) -> None:
+    """Remember a server by a name.
+
+    It is written to our own file, which only you can read. Variables like ${TOKEN} are written as they are, and
+    replaced on use, so that no secret has to be in the file. Quote them: your shell knows them, too.
+
+    \b
+    mcplumb add weather -- python weather.py
+    mcplumb add docs https://example.com/mcp --header 'Authorization: Bearer ${TOKEN}'
+    """
+    _refuse_config("add")
+    raw = _raw_entry(words, env=env, inherit_env=inherit_env, cwd=cwd, header=header, sse=sse)
+    file = add_server(name, raw, replace=replace)
+    say(f"Added to {shortened(file)}. Use it with: mcplumb tools -s {shlex.quote(name)}")
+    if cwd is None and "cwd" in raw:
+        say(f"It will run in {raw['cwd']}, as its command names a file there.")
+    for secret, value in {**raw.get("env", {}), **raw.get("headers", {})}.items():
+        if looks_secret(secret) and "${" not in value:
+            say(f"The value of {secret} is in the file now. To keep it out, write ${{NAME}} of a variable instead.")
+
+
+@click.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Forget a server again.
+
+    It is taken out of our own file, the one that 'mcplumb add' writes. Files of other programs are never changed.
+
+    \b
+    mcplumb remove weather
+    """
+    _refuse_config("remove")
+    try:
+        file = remove_server(name)
+    except UnknownServer:
+        found = discover_config()
+        if name not in found:
+            raise
+        raise UsageError(
+            f"The server {name!r} is in {found[name].source}, a file of {found[name].dialect.label}, which "
+            "mcplumb does not change: take it out there."
+        ) from None
+    say(f"Removed from {shortened(file)}.")
+
+
+# --- What is shown ---
+
+
+def _summary(entry: ServerEntry) -> str:
+    if entry.url is not None:
+        return shown_url(entry.url)
+    return shlex.join([entry.command or "", *shown_arguments(entry.args)])
+
+
+def _notes(entry: ServerEntry) -> list[str]:
+    notes = ["disabled"] if entry.disabled else []
+    try:
+        missing = entry.missing()
+        if missing:
+            notes.append(f"needs {', '.join(missing)}")
+        if questions := entry.questions():
+            notes.append(f"asks for {', '.join(one.id for one in questions)}")
+        if not missing and not questions:
+            entry.usable()
+        if not entry.is_allowed():
+            notes.append("asks before its first use")
+    except ConfigError as error:
+        notes.append(str(error))
+    return notes
+
+
+def _hidden(entry: ServerEntry, config: Config) -> str:
+    try:
+        first = config[entry.name].source
+    except ConfigError as error:
+        first = error.file
+    return f"not used: the name is taken in {shortened(first)}"
+
+
+def _print_one(entry: ServerEntry) -> None:
+    pairs = [("name", entry.name), ("type", entry.transport)]
+    pairs.append(("command" if entry.url is None else "url", _summary(entry)))
+    if entry.cwd is not None:
+        pairs.append(("cwd", entry.cwd))
+    pairs += [("env", f"{name}={value}") for name, value in shown_values(entry.env).items()]
+    if entry.env_file is not None:
+        pairs.append(("envFile", entry.env_file))
+    pairs += [("header", f"{name}: {value}") for name, value in shown_values(entry.headers).items()]
+    pairs += [("file", shortened(entry.source)), ("written for", entry.dialect.label)]
+    pairs += [("note", note) for note in _notes(entry)]
+    print_pairs(pairs)
+
+
+def _described(entry: ServerEntry, notes: list[str]) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": entry.name, "type": entry.transport}
+    if entry.url is not None:
+        described |= {"url": shown_url(entry.url), "headers": shown_values(entry.headers)}
+    else:
+        described |= {"command": entry.command, "args": shown_arguments(entry.args), "env": shown_values(entry.env)}
+        described |= {"cwd": entry.cwd, "envFile": entry.env_file}
+    described |= {"disabled": entry.disabled, "file": entry.source, "writtenFor": entry.dialect.label}
+    return described | {"scope": entry.scope, "notes": notes}
+
+
+# --- What is added ---
+
+
+def _raw_entry(
+    words: tuple[str, ...],
+    *,
+    env: tuple[str, ...],
+    inherit_env: tuple[str, ...],
+    cwd: str | None,
+    header: tuple[str, ...],
+    sse: bool,
+) -> dict[str, Any]:
+    """What a config file says of it."""
+    if len(words) == 1 and (words[0].lower().startswith(_SCHEMES) or header or sse):
+        if "${" not in words[0]:
+            read_address(words[0])
+        if env or inherit_env or cwd is not None:
+            raise UsageError("--env, --inherit-env and --cwd are for a command, and this is an address.")
+        raw: dict[str, Any] = {"type": "sse" if sse else "http", "url": words[0]}
+        return raw | ({"headers": named_values(header, "header", "NAME:VALUE")} if header else {})
+    if header or sse:
+        raise UsageError("--header and --sse are for an address, and this is a command.")
+    raw = {"command": words[0], "args": list(words[1:])}
+    if env:
+        raw["env"] = named_values(env, "env", "NAME=VALUE")
+    if inherit_env:
+        raw["inheritEnv"] = list(inherit_env)
+    if cwd is not None:
+        raw["cwd"] = str(Path(cwd).absolute())
+    elif any(not Path(word).is_absolute() and Path(word).is_file() for word in words):
+        # Written without its folder, the command would work from nowhere else.
+        raw["cwd"] = str(Path.cwd())
+    return raw
+
+
+def _refuse_config(command: str) -> None:
+    if global_options().config is not None:
+        raise UsageError(f"'mcplumb {command}' changes {own_file()} only: leave --config out.")

@@ -1,0 +1,82 @@
+"""What ``mcplumb --help`` says, and where each command is.
+
+This is read by everyone who asks for help, so it imports nothing. A test compares it with the commands themselves.
+"""
+
+__all__ = ["COMMANDS", "NEEDS_PACKAGES", "OVERVIEW", "PACKAGES"]
+
+#: The commands, in the order in which they are shown, and where each of them is.
+COMMANDS = {
+    "probe": "mcplumb.cli.commands.probe:probe",
+    "tools": "mcplumb.cli.commands.list_features:tools",
+    "resources": "mcplumb.cli.commands.list_features:resources",
+    "prompts": "mcplumb.cli.commands.list_features:prompts",
+    "ping": "mcplumb.cli.commands.ping:ping",
+    "call": "mcplumb.cli.commands.call:call",
+    "read": "mcplumb.cli.commands.read:read",
+    "prompt": "mcplumb.cli.commands.read:prompt",
+    "complete": "mcplumb.cli.commands.read:complete",
+    "listen": "mcplumb.cli.commands.listen:listen",
+    "shell": "mcplumb.cli.shell.shell:shell",
+    "demo": "mcplumb.cli.commands.demo:demo",
+    "serve": "mcplumb.cli.commands.serve:serve",
+    "servers": "mcplumb.cli.commands.servers:servers",
+    "add": "mcplumb.cli.commands.servers:add",
+    "remove": "mcplumb.cli.commands.servers:remove",
+    "completion": "mcplumb.cli.commands.completion:completion",
+}
+
+OVERVIEW = """\
+Usage: mcplumb [OPTIONS] COMMAND [ARGS]...
+
+  The Model Context Protocol on the command line: look at a server, use it, or
+  run one.
+
+  A server is a command after --, or -s with an address, or with a name from a
+  config file:
+
+      mcplumb tools -- python weather.py
+      mcplumb tools -s http://127.0.0.1:8000/mcp
+      mcplumb tools -s weather
+
+Look at a server:
+  probe       Show what a server is: era, identity, abilities, timings.
+  tools       List the tools of a server.
+  resources   List the resources of a server, and its templates.
+  prompts     List the prompts of a server.
+  ping        Find out whether a server answers, and how fast.
+
+Use it:
+  call        Call a tool.
+  read        Read a resource.
+  prompt      Get the messages of a prompt.
+  complete    Complete the value of an argument.
+  listen      Show what changes, as it changes.
+  shell       Use a server interactively.
+
+Run one, and remember some:
+  demo        Take a tour, with the built-in demo server.
+  serve       Run the server that is in a Python file.
+  servers     List the servers of your config files.
+  add         Remember a server by a name.
+  remove      Forget a server again.
+  completion  Print a script that completes commands in your shell.
+
+Options:
+  -v, --verbose    Say more: once what happens, twice everything.
+  --trace          Show every message, in both directions, with secrets masked.
+  --log-file FILE  Write the log, and the trace, to this file.
+  --config FILE    Look up the names of servers in this file only.
+  --no-color       Use no colours.
+  --version        Show versions: of mcplumb, the protocol and its packages.
+  -h, --help       Show this, or the help of a command.
+
+Exit codes:
+  0 done             3 no server: not started, not reached, or lost
+  1 the tool failed  4 the server answered with an error, or broke the rules
+  2 wrong usage      5 timeout                               130 Ctrl-C
+"""
+
+#: What the commands are made with, and what to say where that is missing.
+PACKAGES = ("click", "rich", "msgspec")
+NEEDS_PACKAGES = "Error: The command line needs more packages. Install them with: pip install 'mcplumb[cli]'\n"

@@ -1,0 +1,416 @@
+"""What a server asks its user while it works: answered beforehand, or by whoever sits at the terminal.
+
+A server is told that it can ask only if somebody, or something, can answer. It is never offered a model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import click
+
+from mcplumb.cli.arguments import fill, read_pair, signature
+from mcplumb.cli.parse_value import BadText, View
+from mcplumb.cli.render.output import clean, clean_line, is_terminal, say, stderr
+from mcplumb.client.callbacks import Elicitation
+from mcplumb.errors import DecodeError, McplumbError, RemoteError, UsageError
+from mcplumb.server.schema.read_value import as_text
+from mcplumb.types.client_features import ElicitResult
+from mcplumb.types.decode import read
+from mcplumb.types.lifecycle import ClientCapabilities, ElicitationCapability
+from mcplumb.types.meta import UrlElicitationRequiredData
+from mcplumb.wire.messages import MISSING_CAPABILITY, URL_ELICITATION_REQUIRED
+
+__all__ = ["Asker", "ReadLine", "asking_options", "forget_typed", "read_line"]
+
+_T = TypeVar("_T")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+#: Shows a prompt and gives the line that is typed then; EOFError if there is none.
+ReadLine: TypeAlias = Callable[[str], Awaitable[str]]
+
+_DECLINE, _CANCEL = "!decline", "!cancel"
+#: Choices that are shown, and characters of what a server asks.
+_MAX_CHOICES = 100
+_MAX_MESSAGE = 4000
+#: Questions that are answered beforehand. A server that has more has no end.
+_MAX_ALONE = 100
+
+
+def asking_options(command: _Command) -> _Command:
+    """The options of a command during which a server may ask: ``answers`` and ``roots``."""
+    folder = click.Path(exists=True, file_okay=False)
+    root = click.option(
+        "--root", "roots", metavar="FOLDER", type=folder, multiple=True, help="A folder that the server may work in."
+    )
+    answer = click.option(
+        "--answer", "answers", metavar="KEY=VALUE", multiple=True, help="An answer, in case the server asks for it."
+    )
+    return answer(root(command))
+
+
+class Asker:
+    """Answers the questions of one server, one at a time.
+
+    ``answers`` (``key=value``) are for fields of forms, whichever form has them. Where they are enough for a form,
+    nobody is asked; where they are not, the rest is asked at the terminal. Without one, the server gets no answer (it
+    is told that the user cancelled), and ``mistake`` says what was missing.
+
+    ``paused`` is entered while somebody is asked, so that nothing else is drawn. ``read`` can be replaced by something
+    better than a terminal's own line editing.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        answers: Sequence[str] = (),
+        *,
+        roots: Sequence[str] = (),
+        paused: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        read: ReadLine | None = None,
+    ) -> None:
+        #: The answer that could not be given.
+        self.mistake: UsageError | None = None
+        self._server = server
+        self._answers = [read_pair(answer) for answer in answers]
+        self._roots = list(roots)
+        self._paused = paused
+        self._read = read or (read_line if is_terminal() else None)
+        self._one = asyncio.Lock()
+        self._answered_alone = 0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `connect` has to be told, so that a server asks what can be answered and nothing else."""
+        options: dict[str, Any] = {"roots": self._roots} if self._roots else {}
+        if self._read is not None:
+            options["on_elicit"] = self.answer
+        elif self._answers:
+            form = ElicitationCapability(form={})
+            options |= {"on_elicit": self.answer, "capabilities": ClientCapabilities(elicitation=form)}
+        return options
+
+    async def answer(self, question: Elicitation) -> ElicitResult:
+        """The answer to one question. Cancelled while it waits for a person, it leaves nothing behind."""
+        async with self._one:
+            with self._paused():
+                if self._read is read_line:
+                    forget_typed()
+                try:
+                    match question.mode:
+                        case "form":
+                            return ElicitResult("accept", await self._fill_in(question.message, question.schema))
+                        case "url":
+                            return await self._visit(question.message, question.url or "")
+                        case mode:
+                            say(f"{self._server} asks in a way that is not known here: {mode}. That was declined.")
+                            return ElicitResult("decline")
+                except _Ended as ended:
+                    return ElicitResult(ended.action)
+
+    async def held_to(self, call: Awaitable[_T]) -> _T:
+        """Wait for a call. If it fails after an answer could not be given, then that is the reason."""
+        try:
+            return await call
+        except McplumbError as error:
+            self.confess()
+            if isinstance(error, RemoteError):
+                self._advise(error)
+            raise
+
+    def confess(self) -> None:
+        """Raise the mistake, if there is one."""
+        if self.mistake is not None:
+            raise self.mistake
+
+    def _advise(self, error: RemoteError) -> None:
+        """Say what can be done about an error that comes from a question."""
+        if error.code == MISSING_CAPABILITY and not self.options:
+            say("The server wants to ask you: run this at a terminal, or give --answer KEY=VALUE (or --root).")
+        if error.code == URL_ELICITATION_REQUIRED:
+            with suppress(DecodeError):
+                for page in read(UrlElicitationRequiredData, error.data).elicitations:
+                    say(f"{self._server} wants you to see a web page first: {_quoted(page.message)}")
+                    say(f"  {clean_line(page.url or '')}", style="bold")
+
+    # --- Forms ---
+
+    async def _fill_in(self, message: str, schema: Any) -> dict[str, Any]:
+        form = View(schema)
+        defaults = {name: part.schema["default"] for name, part in _fields(form) if "default" in part.schema}
+        given = [pair for pair in self._answers if pair.key in form.names]
+        values: dict[str, Any] = {}
+        mistakes = fill(values, given, form)
+        lacking = [name for name in form.needed if name not in {**defaults, **values}]
+        if given and not mistakes and not lacking:
+            self._answered_alone += 1
+            if self._answered_alone <= _MAX_ALONE:
+                return {**defaults, **values}
+            self.mistake = UsageError(f"{self._server} has asked {_MAX_ALONE} times, and asks again.")
+            raise _Ended("cancel")
+        if self._read is None:
+            mistakes += [f"--answer has no {name}." for name in lacking]
+            mistakes = mistakes or ["--answer has nothing for it."]
+            fields = signature("form", schema)
+            self.mistake = UsageError("\n".join([f"{self._server} asks: {_quoted(message)}", *mistakes, "", fields]))
+            raise _Ended("cancel")
+        return await _Questions(self._read, form, defaults, values).go(
+            f"{self._server} asks: {_quoted(message)}", mistakes
+        )
+
+    # --- Web pages ---
+
+    async def _visit(self, message: str, url: str) -> ElicitResult:
+        if self._read is None:
+            raise _Ended("cancel")
+        say(f"{self._server} asks you to open a web page: {_quoted(message)}")
+        say(f"  {clean_line(url)}", style="bold")
+        page = _web_page(url)
+        if page is None:
+            say("That is no address of a web page, and was declined.")
+            raise _Ended("decline")
+        address, host = page
+        say(f"  It is at {host}. Type o if you open it yourself.")
+        while True:
+            match (await _typed(self._read, "Open it in your browser? [y/o/N, c to cancel]: ")).lower():
+                case "y" | "yes":
+                    await asyncio.to_thread(_open, address)
+                    return ElicitResult("accept")
+                case "o":
+                    return ElicitResult("accept")
+                case "" | "n" | "no":
+                    raise _Ended("decline")
+                case "c":
+                    raise _Ended("cancel")
+
+
+class _Ended(Exception):
+    """The user does not answer."""
+
+    def __init__(self, action: Literal["decline", "cancel"]) -> None:
+        super().__init__(action)
+        self.action = action
+
+
+class _Questions:
+    """One form at the terminal: each of its fields, and whether to send what was filled in."""
+
+    def __init__(self, read: ReadLine, form: View, defaults: dict[str, Any], values: dict[str, Any]) -> None:
+        self._read = read
+        self._form = form
+        self._known = {**defaults, **values}
+        self._fields = [(name, part) for name, part in _fields(form) if name not in values]
+
+    async def go(self, message: str, mistakes: Sequence[str]) -> dict[str, Any]:
+        say(message, style="bold")
+        for mistake in mistakes:
+            say(f"  {mistake}")
+        say(f"  Enter takes what is in [brackets]; {_DECLINE} declines, {_CANCEL} or Ctrl-D cancels.", style="dim")
+        while True:
+            for name, part in self._fields:
+                await self._ask(name, part)
+            match (await _typed(self._read, "Send it? [Y/d/c/e: yes, decline, cancel, edit]: ")).lower():
+                case "" | "y" | "yes":
+                    return self._known
+                case "d" | "n" | "no":
+                    raise _Ended("decline")
+                case "c":
+                    raise _Ended("cancel")
+
+    async def _ask(self, name: str, part: View) -> None:
+        label = clean_line(_title(part) or name, 80)
+        about = part.schema.get("description")
+        choices = _choices(part)
+        if isinstance(about, str) and about:
+            say(f"  {clean_line(about, 400)}", style="dim")
+        for number, (_, title) in enumerate(choices, 1):
+            say(f"  {number:3}  {clean_line(title, 200)}")
+        known = f" [{_shown(self._known[name])}]" if name in self._known else ""
+        needed = "" if name in self._form.needed or known else ", may be left out"
+        prompt = f"  {label} ({_hint(part, choices)}{needed}){known}: "
+        while True:
+            typed = await _typed(self._read, prompt)
+            if not typed and (known or needed):
+                return
+            try:
+                self._known[name] = _field_value(part, choices, typed)
+            except BadText as mistake:
+                say(f"  It {mistake}." if typed else "  It is needed.")
+            else:
+                return
+
+
+def _fields(form: View) -> list[tuple[str, View]]:
+    return [(name, form.part(name) or View({})) for name in form.names]
+
+
+def _title(part: View) -> str:
+    title = part.schema.get("title")
+    return title if isinstance(title, str) else ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return clean_line(", ".join(map(as_text, value)), 80)
+    return "y" if value is True else "n" if value is False else clean_line(as_text(value), 80)
+
+
+def _hint(part: View, choices: list[tuple[Any, str]]) -> str:
+    if choices:
+        several = ", or several with commas" if part.type == "array" else ""
+        return f"1 to {len(choices)}{several}"
+    return "y/n" if part.type == "boolean" else clean_line(part.words, 200)
+
+
+def _choices(part: View) -> list[tuple[Any, str]]:
+    """The values that can be chosen, each with a title; none if it is no choice."""
+    if part.type == "array":
+        return _choices(part.items)
+    found = []
+    names = part.schema.get("enumNames")
+    for option in part.options:
+        if option.type != "constant":
+            return []
+        constants = [option.schema["const"]] if "const" in option.schema else option.schema["enum"]
+        own = _title(option) if option is not part and _title(option) != _title(part) else ""
+        titles = names if isinstance(names, list) else [own]
+        for number, constant in enumerate(constants):
+            title = titles[number] if number < len(titles) and isinstance(titles[number], str) else ""
+            found.append((constant, title or as_text(constant)))
+    return found[:_MAX_CHOICES]
+
+
+def _field_value(part: View, choices: list[tuple[Any, str]], typed: str) -> Any:
+    """What was typed, as the field's value: of a choice the value, its title or its number."""
+    if choices and part.type == "array":
+        return [_chosen(choices, one.strip()) for one in typed.split(",") if one.strip()]
+    if choices:
+        return _chosen(choices, typed)
+    value = part.read(typed)
+    if isinstance(value, str) and (mistake := _misses_format(value, part.schema.get("format"))):
+        raise BadText(f"has to be {mistake}")
+    return value
+
+
+def _chosen(choices: list[tuple[Any, str]], typed: str) -> Any:
+    for value, title in choices:
+        if typed in (as_text(value), title):
+            return value
+    if typed.isdecimal() and 1 <= int(typed) <= len(choices):
+        return choices[int(typed) - 1][0]
+    raise BadText(f"has to be a number from 1 to {len(choices)}, and not {typed!r}")
+
+
+def _misses_format(text: str, name: Any) -> str | None:
+    """What the text has to be, if it is not of that format."""
+    from datetime import date, datetime
+
+    try:
+        match name:
+            case "email":
+                user, _, host = text.rpartition("@")
+                return None if user and host and not text.count(" ") else "an email address, such as ada@example.org"
+            case "uri":
+                scheme, colon, rest = text.partition(":")
+                return None if scheme and colon and rest and " " not in text else "an address, with its https://"
+            case "date":
+                date.fromisoformat(text)
+            case "date-time":
+                if datetime.fromisoformat(text).tzinfo is None:
+                    return "a date and time with its zone, such as 1999-12-31T23:59:59Z"
+    except ValueError:
+        return "a date such as 1999-12-31" + ("T23:59:59Z" if name == "date-time" else "")
+    return None
+
+
+# --- Web pages ---
+
+
+def _web_page(url: str) -> tuple[str, str] | None:
+    """A web address, and the host that it leads to, as that is written on the wire; None if it is none.
+
+    What browsers and Python may understand differently is no address: ``https://a.example\\@b.example`` leads to the
+    first for the ones, and to the second for the other.
+    """
+    from urllib.parse import urlsplit
+
+    if not url.isprintable() or set(url) & {" ", "\\"}:
+        return None
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            return None
+        # Letters of other scripts can look like those of a host that one trusts.
+        host = parts.hostname.encode("idna").decode()
+        if host == parts.hostname:
+            return url, host
+        user, at, _ = parts.netloc.rpartition("@")
+        port = "" if parts.port is None else f":{parts.port}"
+        return parts._replace(netloc=f"{user}{at}{host}{port}").geturl(), host
+    except ValueError:
+        return None
+
+
+def _open(url: str) -> None:
+    import webbrowser
+
+    if not webbrowser.open(url):
+        say("No browser could be started: open the page yourself.")
+
+
+# --- Lines ---
+
+
+def _quoted(message: str) -> str:
+    """What a server says, such that its lines are not taken for ours, and that there is an end to it."""
+    text = clean(message[:_MAX_MESSAGE]) + ("…" if len(message) > _MAX_MESSAGE else "")
+    return text.strip().replace("\n", "\n  | ")
+
+
+def forget_typed() -> None:
+    """What was typed at the terminal before a question was shown is no answer to it."""
+    import termios
+
+    with suppress(termios.error):
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
+async def _typed(read: ReadLine, prompt: str) -> str:
+    """What the user types, unless that is the end of it."""
+    try:
+        typed = (await read(prompt)).strip()
+    except EOFError:
+        raise _Ended("cancel") from None
+    if typed == _DECLINE:
+        raise _Ended("decline")
+    if typed == _CANCEL:
+        raise _Ended("cancel")
+    return typed
+
+
+async def read_line(prompt: str) -> str:
+    """Show a prompt on stderr, and read one line from the terminal; EOFError at its end.
+
+    The event loop goes on. Cancelled, it takes nothing from what is typed next.
+    """
+    loop = asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
+    stderr().print(prompt, end="", soft_wrap=True)
+    stderr().file.flush()
+    is_readable = asyncio.Event()
+    loop.add_reader(descriptor, is_readable.set)
+    try:
+        await is_readable.wait()
+    finally:
+        loop.remove_reader(descriptor)
+    # A terminal gives whole lines, one at a time.
+    line = os.read(descriptor, 1 << 16)
+    if not line:
+        say()
+        raise EOFError
+    return line.decode(errors="replace").rstrip("\n")

@@ -1,0 +1,153 @@
+"""Where the logs and the trace of a command go."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+import msgspec
+
+from mcplumb.cli.render.output import clean, say
+from mcplumb.errors import UsageError
+
+if TYPE_CHECKING:
+    from mcplumb.cli.command_runner import GlobalOptions
+    from mcplumb.types.notifications import LogMessageParams
+
+__all__ = ["MASK", "Tracer", "logs", "masked", "show_log"]
+
+
+# Every message as it goes by, with a time and without its secrets.
+
+
+#: What stands in the place of a secret.
+MASK = "***"
+#: How much of a message is shown.
+_LONGEST = 4000
+#: How deep a message is looked through; what lies deeper is not shown at all.
+_DEEPEST = 50
+
+# Names of values that are nobody's business. A progress or page token is a number, not a key to anything.
+_SECRET = re.compile(
+    r"(?i)pass(word|wd|phrase)|secret|credential|api[_-]?key|access[_-]?key|private[_-]?key|authorization|cookie|"
+    r"(^|[_-]|access|refresh|bearer|auth|id|session)token$"
+)
+_HARMLESS = frozenset(("progresstoken", "pagetoken", "nexttoken"))
+# A secret that says itself what it is, wherever it stands.
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}")
+
+
+class Tracer:
+    """Shows each line of the protocol to ``write``: when, in which direction, and what, in one line."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._began = time.monotonic()
+
+    def __call__(self, direction: Literal["in", "out"], line: bytes) -> None:
+        """Show one line; it may be anything."""
+        since = time.monotonic() - self._began
+        arrow = "<--" if direction == "in" else "-->"
+        self._write(f"{since:9.3f} {arrow} {masked(line)}")
+
+
+def masked(line: bytes) -> str:
+    """A line of the protocol as it may be shown: its secrets replaced, nothing in it obeyed, and not too long."""
+    try:
+        shown = msgspec.json.encode(_without_secrets(msgspec.json.decode(line), 0)).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        shown = line.decode("utf-8", "backslashreplace")
+    shown = _BEARER.sub(rf"\1 {MASK}", shown)
+    more = f" … ({len(line)} bytes)" if len(shown) > _LONGEST else ""
+    return clean(shown[:_LONGEST]).replace("\n", "\\n").replace("\t", "\\t") + more
+
+
+def _without_secrets(value: Any, depth: int) -> Any:
+    if depth > _DEEPEST:
+        return "…"
+    if isinstance(value, dict):
+        return {
+            name: MASK
+            if _is_secret(name) and isinstance(inner, str | int | float)
+            else _without_secrets(inner, depth + 1)
+            for name, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_secrets(inner, depth + 1) for inner in value]
+    return value
+
+
+def _is_secret(name: str) -> bool:
+    return _SECRET.search(name) is not None and name.lower().replace("_", "").replace("-", "") not in _HARMLESS
+
+
+# Where the logs and the trace of a command go: to stderr, as far as they are wanted, and all of it to a file.
+
+
+_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+
+
+@contextmanager
+def logs(options: GlobalOptions) -> Iterator[None]:
+    """Within the block, what the options want to see is shown, and ``options.tracer`` is made if one is wanted."""
+    logger = logging.getLogger("mcplumb")
+    before = list(logger.handlers), logger.level, logger.propagate
+    show: Callable[[str], object] = partial(say, style="dim")
+    with ExitStack() as stack:
+        handlers = [_Handler(show, _LEVELS[min(options.verbose, 2)])]
+        if options.log_file is not None:
+            file = stack.enter_context(_opened(options.log_file))
+            show = partial(_write, file)
+            handlers.append(_Handler(show, logging.DEBUG, with_time=True))
+        if options.trace:
+            options.tracer = Tracer(show)
+        logger.handlers[:], logger.propagate = handlers, False
+        logger.setLevel(logging.DEBUG)
+        try:
+            yield
+        finally:
+            logger.handlers[:], level, logger.propagate = before
+            logger.setLevel(level)
+            options.tracer = None
+
+
+def show_log(message: LogMessageParams) -> None:
+    """Show a log message of a server: for ``on_log``."""
+    from mcplumb.server.schema.read_value import as_text
+
+    logger = f" {message.logger}" if message.logger else ""
+    say(f"{message.level}{logger}: {as_text(message.data)}", style="dim")
+
+
+class _Handler(logging.Handler):
+    """Passes records on as lines that no terminal obeys."""
+
+    def __init__(self, show: Callable[[str], object], level: int, *, with_time: bool = False) -> None:
+        super().__init__(level)
+        self._show = show
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s" if with_time else "%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one record."""
+        try:
+            self._show(self.format(record))
+        except Exception:  # noqa: BLE001 - a log that cannot be written is no reason to fail
+            self.handleError(record)
+
+
+def _opened(path: str) -> TextIO:
+    try:
+        file = open(path, "a", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: PTH123, SIM115
+    except OSError as error:
+        raise UsageError(f"The log file {path} cannot be written: {error.strerror}.") from None
+    file.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} mcplumb\n")
+    return file
+
+
+def _write(file: TextIO, text: str) -> None:
+    file.write(f"{clean(text)}\n")

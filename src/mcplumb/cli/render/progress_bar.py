@@ -1,0 +1,117 @@
+"""How far a server is: a bar on stderr if that is a terminal, otherwise lines, if they are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from mcplumb.cli.render.output import clean_line, say, stderr
+from mcplumb.types.base import Number
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+__all__ = ["Meter"]
+
+_MAX_MESSAGE = 60
+#: Columns of the widest bar, and of what stands beside a bar, a message and a count: the time, and blanks.
+_WIDEST = 40
+_BESIDE = 13
+
+
+class Meter:
+    """Shows the progress of one request: ``with Meter(title) as meter``, and ``meter.show`` for ``on_progress``.
+
+    The bar appears with the first progress, and is gone in the end. ``lines`` is whether a stderr that is no terminal
+    gets a line for each progress.
+    """
+
+    def __init__(self, title: str, *, lines: bool = False) -> None:
+        self._title = clean_line(title, _MAX_MESSAGE)
+        self._lines = lines
+        self._bar: tuple[Progress, TaskID] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar[0].stop()
+
+    def show(self, progress: Number, total: Number | None, message: str | None) -> None:
+        """The server is as far as this."""
+        count = _figure(progress) if total is None else f"{_figure(progress)}/{_figure(total)}"
+        words = clean_line(message or "", _MAX_MESSAGE)
+        if stderr().is_terminal:
+            bar, task = self._bar = self._bar or self._made()
+            part = _part(progress, total)
+            whole = None if part is None else 1.0
+            said = _fitted(words or self._title, stderr().width - _bar_width() - len(count) - _BESIDE)
+            bar.update(task, description=said, count=count, completed=part or 0.0, total=whole)
+            bar.start()
+        elif self._lines:
+            say(f"{self._title}: {count}{words and f', {words}'}")
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Draw nothing meanwhile."""
+        if self._bar is None:
+            yield
+            return
+        bar, _ = self._bar
+        bar.stop()
+        try:
+            yield
+        finally:
+            bar.start()
+
+    def _made(self) -> tuple[Progress, TaskID]:
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(_bar_width()),
+            TextColumn("{task.fields[count]}", markup=False),
+            TimeElapsedColumn(),
+            console=stderr(),
+            transient=True,
+            # Results are written past the bar, to the stream itself.
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        return bar, bar.add_task(self._title, total=None, count="")
+
+
+def _bar_width() -> int:
+    return min(_WIDEST, stderr().width // 4)
+
+
+def _fitted(text: str, columns: int) -> str:
+    """A message that leaves room for the bar."""
+    from rich.text import Text
+
+    fitted = Text(text)
+    fitted.truncate(max(columns, 0), overflow="ellipsis")
+    return fitted.plain
+
+
+def _figure(number: Number) -> str:
+    try:
+        return f"{float(number):.10g}"
+    except OverflowError:  # it has hundreds of digits
+        return "∞"
+
+
+def _part(progress: Number, total: Number | None) -> float | None:
+    """How much is done, from 0 to 1; None if that cannot be said."""
+    if not total or total < 0:
+        return None
+    try:
+        return min(max(progress / total, 0.0), 1.0)
+    except OverflowError:
+        return None

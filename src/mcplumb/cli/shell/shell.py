@@ -1,0 +1,541 @@
+"""``mcplumb shell``: one connection, and a line for each thing to do with it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+import click
+
+from mcplumb.cli.command_runner import DONE, INTERRUPTED, exit_code_of, global_options, running_with, sentence_of
+from mcplumb.cli.commands.call import call
+from mcplumb.cli.commands.list_features import entries, prompts, resources, tools
+from mcplumb.cli.commands.listen import all_lists, listen, print_change, say_what
+from mcplumb.cli.commands.ping import ping
+from mcplumb.cli.commands.read import complete, prompt, read
+from mcplumb.cli.input_prompts import Asker, asking_options
+from mcplumb.cli.log_output import show_log
+from mcplumb.cli.render.content import end_line
+from mcplumb.cli.render.output import clean_line, complain, print_pairs, print_text, say
+from mcplumb.cli.shell.line_input import History, Lines
+from mcplumb.cli.target import ServerCommand, Target, server_command
+from mcplumb.client.callbacks import Elicitation
+from mcplumb.errors import McplumbError, UsageError
+from mcplumb.types.client_features import ElicitResult
+from mcplumb.types.notifications import LOGGING_LEVELS, SubscriptionFilter
+
+if TYPE_CHECKING:
+    from mcplumb.client.client import Client
+    from mcplumb.client.links.process_link import ProcessExit
+    from mcplumb.client.subscriptions import Changes
+
+__all__ = ["Background", "Session", "commands", "shell"]
+
+
+# An event loop in a thread of its own, for a command that waits for its user in the main thread.
+
+
+_T = TypeVar("_T")
+_TICK = 0.25
+
+
+class Background:
+    """Runs coroutines while the main thread reads what is typed, or waits for one of them.
+
+    Signals reach the main thread only, so Ctrl-C interrupts what that does: the line that is typed, or the wait.
+    ``within`` is called in the new thread before all else. At the end of the block, what still runs is cancelled.
+    """
+
+    def __init__(self, within: Callable[[], object] = lambda: None) -> None:
+        self._within = within
+        self._loops: SimpleQueue[asyncio.AbstractEventLoop] = SimpleQueue()
+        # If it is left with a second Ctrl-C, nobody waits for it.
+        self._thread = threading.Thread(target=self._live, name="mcplumb loop", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._loop = self._loops.get()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join()
+
+    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Wait for a coroutine, and give what it returns.
+
+        Ctrl-C cancels it, and is raised as `KeyboardInterrupt` when it has ended; a second one does not wait for that.
+        """
+        ended: SimpleQueue[asyncio.Task[_T]] = SimpleQueue()
+        begun: list[asyncio.Task[_T]] = []
+
+        def begin() -> None:
+            if not begun:
+                begun.append(self._loop.create_task(coroutine))
+                begun[0].add_done_callback(ended.put)
+
+        def give_up() -> None:
+            begin()  # if Ctrl-C came before that
+            begun[0].cancel()
+
+        try:
+            self._loop.call_soon_threadsafe(begin)
+            task = _next(ended)
+        except KeyboardInterrupt:
+            self._loop.call_soon_threadsafe(give_up)
+            task = _next(ended)
+            if not task.cancelled():
+                task.exception()  # which nobody wants to know any more
+            raise
+        return task.result()
+
+    def _live(self) -> None:
+        self._within()
+        asyncio.run(self._wait())
+
+    async def _wait(self) -> None:
+        self._end = asyncio.Event()
+        self._loops.put(asyncio.get_running_loop())
+        await self._end.wait()
+
+
+def _next(queue: SimpleQueue[_T]) -> _T:
+    """Wait for the next one. A Ctrl-C that comes just before the wait is noticed, too, if a little late."""
+    while True:
+        with suppress(Empty):
+            return queue.get(timeout=_TICK)
+
+
+# The commands of the shell: those of ``mcplumb`` that use a server, for the connected one, and a few of its own.
+
+
+_HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+_MOST_LISTENING = 16
+
+
+def commands(session: Session) -> dict[str, click.Command]:
+    """All commands by name, in the order of the help."""
+    theirs = [_for(session, command) for command in (tools, resources, prompts, call, read, prompt, complete, ping)]
+    return {command.name or "": command for command in (*theirs, *_Own(session).commands())}
+
+
+def _for(session: Session, command: ServerCommand) -> click.Command:
+    """A command of ``mcplumb``, for this session's server."""
+    # Said for the whole shell.
+    fixed: dict[str, Any] = {param.name or "": () for param in command.own_params if param.name == "roots"}
+    return click.Command(
+        command.name,
+        params=[param for param in command.own_params if param.name not in fixed],
+        callback=lambda **given: _function(command)(session, **given, **fixed),
+        help=_without_server(command.help or ""),
+        context_settings=_HELP,
+    )
+
+
+def _function(command: ServerCommand) -> Callable[..., Any]:
+    return cast("Callable[..., Any]", command.callback)
+
+
+def _without_server(text: str) -> str:
+    """The help of a command, with its examples as they are typed in the shell."""
+    lines = []
+    for line in text.splitlines():
+        if line.strip().startswith("mcplumb "):
+            line = line.replace("mcplumb ", "", 1).partition(" -- ")[0].partition(" -s ")[0]
+        lines.append(line)
+    return "\n".join(lines)
+
+
+class _Own:
+    """The commands that only a shell has."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._listening: dict[int, asyncio.Task[None]] = {}
+
+    def commands(self) -> list[click.Command]:
+        argument = click.Argument
+        level = argument(["level"], type=click.Choice(LOGGING_LEVELS))
+        numbers = argument(["numbers"], metavar="[NUMBER]...", type=int, nargs=-1)
+        topics = argument(["topics"], metavar="[COMMAND|TOOL|PROMPT]", nargs=-1)
+        return [
+            _command("listen", self.listen, *listen.own_params),
+            _command("unlisten", self.unlisten, numbers),
+            _command("log", self.log, level),
+            _command("info", self.info),
+            _command("reconnect", self.reconnect),
+            _command("help", self.help, topics),
+            _command("exit", self.exit),
+            _command("quit", self.exit),
+        ]
+
+    async def listen(self, *, uris: tuple[str, ...], count: int | None, as_json: bool, **lists: bool) -> None:
+        """Show what changes, as it changes, beside all else.
+
+        Of resources with one of the URIs, or of the lists; without any of them, of all lists. With --count it waits
+        for so many changes; otherwise "unlisten" ends it.
+
+        \b
+        listen --tools
+        listen weather://Oslo/today --count 1
+        """
+        if count is not None:
+            await _function(listen)(self._session, uris=uris, count=count, as_json=as_json, **lists)
+            return
+        if len(self._listening) >= _MOST_LISTENING:
+            raise UsageError(f"You listen {_MOST_LISTENING} times already: end one with 'unlisten NUMBER'.")
+        client = self._session.client
+        wanted = {"tools": lists["tools"], "prompts": lists["prompts"], "resources_list": lists["resources"]}
+        changes = client.listen(**(wanted if uris or any(wanted.values()) else all_lists(client)), resources=uris)
+        await changes.__aenter__()
+        number = next(number for number in range(1, _MOST_LISTENING + 1) if number not in self._listening)
+        try:
+            say_what(changes.wanted, changes.honoured or SubscriptionFilter(), f"'unlisten {number}' ends it.")
+        except UsageError:
+            await changes.__aexit__(None, None, None)
+            raise
+        task = self._listening[number] = self._session.start(_show_changes(changes, as_json=as_json))
+        task.add_done_callback(lambda _: self._listening.pop(number, None))
+
+    async def unlisten(self, *, numbers: tuple[int, ...]) -> None:
+        """End what "listen" began: all of it, or that with these numbers."""
+        for number in numbers or tuple(self._listening):
+            task = self._listening.get(number)
+            if task is None:
+                raise UsageError(f"Nothing with the number {number} listens.")
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def log(self, *, level: Any) -> None:
+        """Show the server's log messages from this level on."""
+        await self._session.client.set_log_level(level)
+
+    async def info(self) -> None:
+        """Show who the server is, and how it does."""
+        client = self._session.client
+        pairs = [("server", self._session.title)]
+        if (who := client.server_info) is not None:
+            pairs.append(("identity", f"{who.name} {who.version}"))
+        pairs.append(("revision", f"{client.revision} ({client.revision.era})"))
+        can = [name for name in client.capabilities.__struct_fields__ if getattr(client.capabilities, name, None)]
+        pairs.append(("abilities", ", ".join(can) or "none"))
+        if (process := client.process) is not None:
+            state = "is not running" if process.pid is None else f"{process.pid}, for {process.uptime or 0:.1f} s"
+            pairs += [("process", state), ("restarts", str(process.restarts))]
+        stats = client.stats
+        pairs.append(("messages", f"{stats.messages_in} received, {stats.messages_out} sent"))
+        if client.instructions:
+            pairs.append(("instructions", client.instructions))
+        print_pairs(pairs)
+
+    async def reconnect(self) -> None:
+        """Leave the server, and connect again; one of ours is started anew."""
+        await self._session.close()
+        await self._session.open()
+
+    def help(self, *, topics: tuple[str, ...]) -> Any:
+        """List the commands, or explain one of them, a tool or a prompt.
+
+        \b
+        help
+        help call
+        """
+        known = self._session.commands
+        if not topics:
+            rows = [(name, command.get_short_help_str(limit=100)) for name, command in known.items()]
+            print_pairs(rows)
+            return None
+        command = known.get(topics[0])
+        if command is None:
+            return self._explain(topics[0])
+        with click.Context(command, info_name=topics[0], **_HELP) as context:
+            print_text(command.get_help(context))
+        return None
+
+    def exit(self) -> None:
+        """Leave."""
+        self._session.leave()
+
+    async def _explain(self, name: str) -> None:
+        """A tool or a prompt, as its list has it."""
+        client = self._session.client
+        for method, key, lists in (("tools/list", "tools", tools), ("prompts/list", "prompts", prompts)):
+            if any(entry.get("name") == name for entry in await entries(client, method, key)):
+                await _function(lists)(self._session, as_json=False, schema=name)
+                return
+        raise UsageError(f"There is no command, tool or prompt {name!r}. 'help' lists the commands.")
+
+
+def _command(name: str, function: Callable[..., Any], *params: click.Parameter) -> click.Command:
+    return click.Command(name, params=list(params), callback=function, help=function.__doc__, context_settings=_HELP)
+
+
+async def _show_changes(changes: Changes, *, as_json: bool) -> None:
+    """Print each change, until the end; what it ends with is told, and hurts nobody."""
+    try:
+        async for change in changes:
+            print_change(change, as_json=as_json)
+        say("The server ended the subscription.")
+    except McplumbError as error:
+        complain(sentence_of(error))
+    finally:
+        await changes.__aexit__(None, None, None)
+
+
+# ``mcplumb shell``: one connection, and a line for each thing to do with it.
+
+
+#: Seconds that a Tab waits for the server, and between two looks at its process.
+_TAB = 2.0
+_LOOK = 0.2
+
+
+@server_command()
+@asking_options
+@click.option("--no-history", is_flag=True, help="Keep no history of what is typed.")
+def shell(target: Target, *, answers: tuple[str, ...], roots: tuple[str, ...], no_history: bool) -> int:
+    """Use a server interactively.
+
+    There is one connection, and a line for each thing to do: the commands of mcplumb without the server, such as
+    "call forecast city=Oslo". "help" lists them, and "help forecast" explains a tool. Tab completes commands, tools,
+    arguments, values and addresses.
+
+    Ctrl-C cancels what runs, and a second one leaves, as Ctrl-D does. A server that exits is started again. Lines are
+    kept in a file that only you can read, except those that begin with a space.
+
+    Commands can come through a pipe, too. Then there is no prompt, and the exit code is that of the last command that
+    failed.
+
+    \b
+    mcplumb shell -- python weather.py
+    echo 'call forecast city=Oslo' | mcplumb shell -- python weather.py
+    """
+    from mcplumb.cli.log_output import logs
+
+    context = click.get_current_context()
+    asker = Asker(target.title, answers, roots=roots)
+    code = DONE
+    with logs(global_options()), Background(within=lambda: click.globals.push_context(context)) as background:
+        session = Session(target, asker, background)
+        history = None if no_history else History(_history_file())
+        lines = Lines(session.suggest, history)
+        with lines.shared(), running_with(background.run), _told_to_end(session) as told:
+            try:
+                background.run(session.open())
+                code = session.use(lines)
+            except KeyboardInterrupt:
+                if not told:
+                    raise
+            finally:
+                background.run(session.close())
+        return 128 + told[0] if told else code
+
+
+@contextmanager
+def _told_to_end(session: Session) -> Iterator[list[int]]:
+    """Within the block, SIGTERM and SIGHUP end the session as a person would. Gives a list of those that came.
+
+    The line that is typed is left, so that the terminal is what it was before, and the server ends with us.
+    """
+    told: list[int] = []
+
+    def heed(number: int, frame: object) -> None:
+        told.append(number)
+        session.leave()
+        raise KeyboardInterrupt
+
+    # Those that are ignored, as with nohup, stay so.
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, heed)
+    try:
+        yield told
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _history_file() -> str:
+    from mcplumb.config.locations import trust_file
+
+    return os.path.join(os.path.dirname(trust_file()), "shell_history")  # noqa: PTH118, PTH120
+
+
+class Session:
+    """One connection, and the commands that use it. Lines are dealt with in the main thread, all else in the loop."""
+
+    def __init__(self, target: Target, asker: Asker, background: Background) -> None:
+        self.client: Client
+        self.commands: dict[str, click.Command] = {}
+        self._target = target
+        self._asker = asker
+        self._background = background
+        #: Whoever answers questions during the command that runs.
+        self._on_elicit = asker.answer
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_over = False
+        self._is_open = False
+
+    # --- The connection ---
+
+    async def open(self) -> None:
+        """Connect. What the server asks, says and does from now on is shown."""
+        options = {**self._asker.options, "on_elicit": self._answer, "on_log": show_log}
+        self.client = await self._target.connect(**options)
+        self._is_open = True
+        self.commands = self.commands or commands(self)
+        self.start(self._watch(self.client))
+
+    async def close(self) -> None:
+        """Leave, and end what runs beside the commands."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._is_open:
+            await self.client.close()
+
+    @asynccontextmanager
+    async def connect(self, **options: Any) -> AsyncIterator[Client]:
+        """What a command gets for a connection of its own: this one. Of its options, who answers questions counts."""
+        before = self._on_elicit
+        self._on_elicit = options.get("on_elicit", before)
+        try:
+            yield self.client
+        finally:
+            self._on_elicit = before
+
+    @property
+    def title(self) -> str:
+        """The server, for messages."""
+        return self._target.title
+
+    # --- Lines ---
+
+    def use(self, lines: Lines) -> int:
+        """Deal with one line after the other, to the last; returns the exit code."""
+        last, interrupts = DONE, 0
+        if lines.is_asking:
+            say(f"Connected to {self._name}, {self.client.revision}. 'help' lists the commands; Ctrl-D leaves.", "dim")
+        while not self._is_over:
+            try:
+                line = lines.read(f"{self._name}> ")
+                interrupts = 0
+                last = self._deal_with(line) or last
+                sys.stdout.flush()  # somebody may read it, and then write the next line
+            except EOFError:
+                if lines.is_asking:
+                    say()
+                break
+            except KeyboardInterrupt:
+                interrupts += 1
+                if interrupts > 1 or not lines.is_asking:
+                    return INTERRUPTED
+                self._say_cancelled()
+        # Who types has seen what failed.
+        return DONE if lines.is_asking else last
+
+    def suggest(self, before: str, word: str) -> list[str]:
+        """What a word may become. It takes no longer than a moment, and a server that fails has no suggestions."""
+        from mcplumb.cli.shell.suggest import suggest
+
+        async def found() -> list[str]:
+            async with asyncio.timeout(_TAB):
+                return await suggest(self.client, self.commands, before, word)
+
+        try:
+            return self._background.run(found())
+        except (McplumbError, TimeoutError):
+            return []
+
+    def _say_cancelled(self) -> None:
+        # Who has to leave may have no terminal any more.
+        if not self._is_over:
+            say("\nCancelled. Once more leaves, as does Ctrl-D.", "dim")
+
+    def leave(self) -> None:
+        """Take no more lines."""
+        self._is_over = True
+
+    @property
+    def _name(self) -> str:
+        info = self.client.server_info
+        return clean_line(info.name if info is not None else "mcplumb", 30)
+
+    def _deal_with(self, line: str) -> int:
+        try:
+            return self._run(line)
+        except McplumbError as error:
+            complain(sentence_of(error))
+            return exit_code_of(error)
+        except click.ClickException as error:
+            error.show()
+            return error.exit_code
+        except click.Abort:
+            raise KeyboardInterrupt from None
+
+    def _run(self, line: str) -> int:
+        try:
+            words = [] if line.lstrip().startswith("#") else shlex.split(line)
+        except ValueError as error:
+            hint = "What begins with ' or \" ends with the same."
+            raise UsageError(f"That cannot be read: {error}. {hint}") from None
+        if not words:
+            return DONE
+        end_line()
+        command = self.commands.get(words[0])
+        if command is None:
+            raise UsageError(self._background.run(self._no_command(words[0])))
+        self._asker.mistake = None
+        result = command.main(words[1:], prog_name=words[0], standalone_mode=False, obj=global_options())
+        if inspect.iscoroutine(result):
+            result = self._background.run(result)
+        self._asker.confess()
+        return result if isinstance(result, int) else DONE
+
+    async def _no_command(self, name: str) -> str:
+        from difflib import get_close_matches
+
+        with suppress(McplumbError):
+            if any(tool.name == name for tool in await self.client.list_tools()):
+                return f"{name} is a tool: write 'call {name}'."
+        near = get_close_matches(name, self.commands, n=1)
+        return f"There is no command {name!r}. " + (f"Did you mean '{near[0]}'?" if near else "'help' lists them.")
+
+    # --- What the server does by itself ---
+
+    async def _answer(self, question: Elicitation) -> ElicitResult:
+        return await self._on_elicit(question)
+
+    async def _watch(self, client: Client) -> None:
+        """Tell when the server exits, and when it is back."""
+        process = client.process
+        seen: ProcessExit | None = None
+        restarts = 0
+        while process is not None:
+            last = process.exits[-1] if process.exits else None
+            if last is not None and last is not seen:
+                seen = last
+                how = f"by {last.signal}" if last.signal else f"with code {last.exit_code}"
+                say(f"The server exited {how}, after {last.uptime:.1f} s.", "yellow")
+            if process.restarts > restarts and process.pid is not None:
+                restarts = process.restarts
+                say(f"It was started again, as process {process.pid}.", "dim")
+            await asyncio.sleep(_LOOK)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something beside the commands, until it is done or the shell is left."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

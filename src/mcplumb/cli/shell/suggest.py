@@ -1,0 +1,250 @@
+"""What may come next in a line of the shell: commands, options, names, arguments, values and addresses.
+
+What a server has is asked of the server. So are the values that only it knows: those of a prompt's arguments and of
+the variables of a resource template.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mcplumb.cli.commands.list_features import entries
+from mcplumb.cli.parse_value import View
+from mcplumb.cli.render.output import clean
+from mcplumb.errors import RemoteError
+from mcplumb.types.notifications import LOGGING_LEVELS
+from mcplumb.types.prompts import PromptReference, ResourceTemplateReference
+
+if TYPE_CHECKING:
+    from mcplumb.client.client import Client
+    from mcplumb.types.prompts import Reference
+
+__all__ = ["suggest"]
+
+#: Suggestions that are shown, and how deep arguments go into objects.
+_MOST = 500
+_DEEPEST = 3
+
+
+async def suggest(client: Client, commands: Mapping[str, click.Command], before: str, word: str) -> list[str]:
+    """What ``word`` may become, behind the rest of its line. What is complete ends with a space.
+
+    Only what a terminal can show as it is: names come from the server, and are put on the user's line.
+    """
+    try:
+        words = shlex.split(before)
+        bare = "".join(shlex.split(f"{word}'") if word.count("'") % 2 else shlex.split(word))
+    except ValueError:  # within quotes, where a word has no beginning
+        return []
+    found = await _Suggestions(client, commands, words, bare).all()
+    kept = (text for text in found if text.startswith(bare) and _is_plain(text))
+    return sorted({_quoted(text) for text in kept})[:_MOST]
+
+
+class _Suggestions:
+    """For one word: the commands there are, the words before it, and itself without quotes."""
+
+    def __init__(self, client: Client, commands: Mapping[str, click.Command], words: list[str], word: str) -> None:
+        self._client = client
+        self._commands = commands
+        self._words = words
+        self._word = word
+
+    async def all(self) -> Iterable[str]:
+        if not self._words:
+            return _complete(self._commands)
+        name, *given = self._words
+        command = self._commands.get(name)
+        if command is None:
+            return []
+        options = {text: param for param in command.params for text in (*param.opts, *param.secondary_opts)}
+        if self._word.startswith("-"):
+            return _complete(text for text, param in options.items() if isinstance(param, click.Option))
+        taking = {text for text, param in options.items() if isinstance(param, click.Option) and not param.is_flag}
+        if given and given[-1] in taking:
+            return _complete(await self._names(name)) if given[-1] == "--schema" else []
+        skipped = {at + 1 for at, text in enumerate(given) if text in taking}
+        return await self._behind(
+            name, [text for at, text in enumerate(given) if at not in skipped and not text.startswith("-")]
+        )
+
+    async def _behind(self, name: str, given: Sequence[str]) -> Iterable[str]:
+        """The arguments of a command, behind those that are there."""
+        if name == "listen":
+            return _complete(_texts(await entries(self._client, "resources/list", "resources"), "uri"))
+        if given:
+            return await self._arguments(name, given[0], given[1:])
+        match name:
+            case "help":
+                return _complete([*self._commands, *await self._names("tools"), *await self._names("prompts")])
+            case "call":
+                return _complete(await self._names("tools"))
+            case "prompt":
+                return _complete(await self._names("prompts"))
+            case "complete":
+                return _complete([*await self._names("prompts"), *await self._templates()])
+            case "log":
+                return _complete(LOGGING_LEVELS)
+            case "read":
+                return await self._addresses()
+        return []
+
+    async def _arguments(self, name: str, of: str, given: Sequence[str]) -> Iterable[str]:
+        if name == "call":
+            tools = await entries(self._client, "tools/list", "tools")
+            schema: Any = next((tool.get("inputSchema") for tool in tools if tool.get("name") == of), None)
+            return _pairs(View(schema), self._word, given)
+        if name in ("prompt", "complete"):
+            return await self._asked_pairs(of, given)
+        return []
+
+    async def _asked_pairs(self, of: str, given: Sequence[str]) -> Iterable[str]:
+        """Arguments of a prompt, or variables of a template; the server completes their values."""
+        is_template = "{" in of
+        names = _variables(of) if is_template else await self._prompt_arguments(of)
+        key, mark, begun = self._word.partition("=")
+        known = dict(pair.split("=", 1) for pair in given if "=" in pair)
+        if not mark:
+            return [f"{name}=" for name in names if name not in known]
+        reference = ResourceTemplateReference(of) if is_template else PromptReference(of)
+        return [f"{key}={value} " for value in await self._completed(reference, key, begun, known)]
+
+    async def _addresses(self) -> Iterable[str]:
+        """Addresses of resources, and those that a template makes, as far as they can be known."""
+        found = [*_complete(_texts(await entries(self._client, "resources/list", "resources"), "uri"))]
+        for template in await self._templates():
+            match _opened(template, self._word):
+                case str(text):
+                    found.append(text)
+                case (start, variable, begun, known, rest):
+                    values = await self._completed(ResourceTemplateReference(template), variable, begun, known)
+                    end = rest if rest is not None else " "
+                    found += [f"{start}{value}{end}" for value in values]
+        return found
+
+    # --- What the server has ---
+
+    async def _names(self, what: str) -> list[str]:
+        what = what if what in ("tools", "prompts") else "tools"
+        return _texts(await entries(self._client, f"{what}/list", what), "name")
+
+    async def _templates(self) -> list[str]:
+        return _texts(await entries(self._client, "resources/templates/list", "resourceTemplates"), "uriTemplate")
+
+    async def _prompt_arguments(self, prompt: str) -> list[str]:
+        prompts = await entries(self._client, "prompts/list", "prompts")
+        found = next((one.get("arguments") for one in prompts if one.get("name") == prompt), None)
+        return _texts([one for one in found if isinstance(one, dict)], "name") if isinstance(found, list) else []
+
+    async def _completed(self, reference: Reference, name: str, begun: str, known: dict[str, str]) -> list[str]:
+        try:
+            return (await self._client.complete(reference, name, begun, known or None)).values
+        except RemoteError:  # it does not complete, or not this
+            return []
+
+
+def _complete(words: Iterable[str]) -> list[str]:
+    return [f"{word} " for word in words]
+
+
+def _texts(found: Iterable[dict[str, Any]], key: str) -> list[str]:
+    return [text for entry in found if isinstance(text := entry.get(key), str)]
+
+
+def _is_plain(text: str) -> bool:
+    return clean(text) == text and not set(text) & {"\n", "\t"}
+
+
+def _quoted(text: str) -> str:
+    """As it has to be written: a value in quotes if it needs them, and the end as it is."""
+    body, end = (text[:-1], " ") if text.endswith(" ") else (text, "")
+    key, mark, value = body.partition("=")
+    if not mark:
+        return shlex.quote(body) + end if body else end
+    return f"{key}={shlex.quote(value) if value else ''}{end}"
+
+
+# --- Arguments of tools ---
+
+
+def _pairs(view: View, word: str, given: Sequence[str]) -> list[str]:
+    """``name=`` for what is not there yet; behind that, its values as far as the schema names them."""
+    key, mark, _ = word.partition("=")
+    if mark:
+        return [f"{key}={value} " for value in _values(_member(view, key))]
+    taken = {pair.partition("=")[0].rstrip(":") for pair in given}
+    return [f"{name}=" for name in _paths(view) if name not in taken]
+
+
+def _paths(view: View, depth: int = 1) -> list[str]:
+    """The names of all members, also of those within objects: ``place.city``."""
+    found = []
+    for name in view.names[:_MOST]:
+        inner = [part for part in _options(view.part(name)) if part.names]
+        deeper = [path for part in inner for path in _paths(part, depth + 1)] if depth < _DEEPEST else []
+        found += [f"{name}.{path}" for path in deeper] or [name]
+    return found
+
+
+def _member(view: View, path: str) -> View | None:
+    found: View | None = view
+    for name in path.split("."):
+        found = next((part for one in _options(found) if (part := one.part(name)) is not None), None)
+    return found
+
+
+def _values(view: View | None) -> list[str]:
+    found: list[str] = []
+    for option in _options(view):
+        found += [value for value in option.constants or () if isinstance(value, str)]
+        if option.type == "boolean":
+            found += ["true", "false"]
+        if option.type == "array":
+            found += _values(option.items) if option.items is not view else []
+    return found
+
+
+def _options(view: View | None) -> list[View]:
+    return [] if view is None else view.options
+
+
+# --- Templates ---
+
+
+def _pieces(template: str) -> list[str]:
+    """Text and names of variables, in turn. Variables with operators are part of no address that can be made here."""
+    import re
+
+    return re.split(r"\{([A-Za-z0-9_.]+)\}", template)
+
+
+def _variables(template: str) -> list[str]:
+    return _pieces(template)[1::2]
+
+
+def _opened(template: str, typed: str) -> str | tuple[str, str, str, dict[str, str], str | None] | None:
+    """Where in a template an address stops that was begun: in its text, or in one of its variables.
+
+    For text, the address up to the next variable. For a variable: the address before it, its name, what is there of
+    it, the values of those before, and the text behind it, or None if the address ends with it. None if it fits not.
+    """
+    pieces = _pieces(template)
+    known: dict[str, str] = {}
+    start = ""
+    for text, name, behind in zip(pieces[::2], pieces[1::2], pieces[2::2], strict=False):
+        rest = typed[len(start) :]
+        if len(rest) < len(text):
+            return start + text if text.startswith(rest) else None
+        if not rest.startswith(text):
+            return None
+        start += text
+        value, is_over, _ = typed[len(start) :].partition(behind) if behind else (typed[len(start) :], "", "")
+        if not is_over:
+            return start, name, value, known, behind or None
+        known[name] = value
+        start += value
+    return None

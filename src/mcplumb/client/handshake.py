@@ -1,0 +1,343 @@
+"""The handshake: find the server's era, agree on a revision, and remember it.
+
+It is only ever a hint: a wrong one costs a question more, and is corrected.
+
+The rules are those of ``protocol.era``; here they are driven over real connections, with real time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from typing import Any, TypeVar
+
+import msgspec
+
+from mcplumb.client.calls import Outcome
+from mcplumb.client.client_session import Session, metadata
+from mcplumb.client.links.link import Link, Phase
+from mcplumb.client.options import ANONYMOUS, Settings
+from mcplumb.errors import Closed, ConnectError, DecodeError, HttpError, NoCommonRevision, ServerExited, UsageError
+from mcplumb.protocol.era import (
+    Action,
+    Agreed,
+    EraFinder,
+    Failed,
+    SendInitialize,
+    SendInitialized,
+    SendProbe,
+    StartAgain,
+)
+from mcplumb.protocol.in_flight import Call
+from mcplumb.revisions import Era, Revision
+from mcplumb.types.base import Implementation, Payload
+from mcplumb.types.decode import read
+from mcplumb.types.encode import for_revision
+from mcplumb.types.lifecycle import InitializeParams, ServerCapabilities
+from mcplumb.types.meta import SERVER_INFO
+from mcplumb.wire.decode import BadMessage
+from mcplumb.wire.messages import Error, ErrorDetail, Result
+
+__all__ = ["EraMemory", "Greeting", "Opening", "process_memory"]
+
+_logger = logging.getLogger("mcplumb.client")
+
+
+# The memory of which era a server belongs to, so that it is not asked again at each start.
+
+
+#: Servers that are remembered; those seen last.
+_MOST_SERVERS = 1000
+#: Seconds after which a server is asked again: it may have learned the other era by then.
+_KEEPS_FOR = 7 * 24 * 3600.0
+#: Seconds after which the file is told that a server still is what it was.
+_FRESH_FOR = 24 * 3600.0
+
+
+class EraMemory:
+    """What is known of servers, by their keys: for this process and, with a ``path``, in a file for others too.
+
+    The file belongs to its user alone, and holds digests of the keys, never the commands themselves. A file that
+    cannot be read or written is no reason to fail: that is logged once.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        if path is not None and not os.fspath(path):
+            raise UsageError("The path of the era memory is empty: name a file, or leave it out.")
+        self._path = None if path is None else os.path.expanduser(path)  # noqa: PTH111 - pathlib is slow to load
+        self._eras: dict[str, Era] = {}
+        self._has_complained = False
+
+    def recall(self, key: str) -> Era | None:
+        """The era that this server was found to belong to, if that is known."""
+        era = self._eras.get(key)
+        if era is None and self._path is not None:
+            era = _era_of(self._load().get(_digest(key)), time.time())
+        return era
+
+    def learn(self, key: str, era: Era) -> None:
+        """This server belongs to this era, whatever was known before."""
+        self._eras.pop(key, None)
+        self._eras[key] = era
+        if len(self._eras) > _MOST_SERVERS:
+            del self._eras[next(iter(self._eras))]
+        if self._path is not None:
+            self._keep(_digest(key), era, time.time())
+
+    def _keep(self, name: str, era: Era, now: float) -> None:
+        servers = self._load()
+        entry = servers.pop(name, None)
+        if _era_of(entry, now) == era and now - entry["seen"] < _FRESH_FOR:
+            return
+        known = [(each, entry) for each, entry in servers.items() if _era_of(entry, now) is not None]
+        self._save(dict([*known[1 - _MOST_SERVERS :], (name, {"era": era, "seen": now})]))
+
+    def _load(self) -> dict[str, Any]:
+        import json
+        from pathlib import Path
+
+        try:
+            servers = json.loads(Path(self._path or "").read_bytes())["servers"]
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            self._complain("read", error)
+            return {}
+        return servers if isinstance(servers, dict) else {}
+
+    def _save(self, servers: dict[str, Any]) -> None:
+        import json
+        from pathlib import Path
+
+        path = Path(self._path or "")
+        beside = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            beside.touch(mode=0o600, exist_ok=False)
+            try:
+                beside.write_text(json.dumps({"servers": servers}))
+                beside.replace(path)  # whoever reads it meanwhile sees one of the two
+            finally:
+                beside.unlink(missing_ok=True)
+        except OSError as error:
+            self._complain("written", error)
+
+    def _complain(self, what: str, error: Exception) -> None:
+        level = logging.DEBUG if self._has_complained else logging.WARNING
+        self._has_complained = True
+        _logger.log(level, "The memory of servers in %s cannot be %s: %s", self._path, what, error)
+
+
+#: What this process has found out.
+process_memory = EraMemory()
+
+
+def _era_of(entry: Any, now: float) -> Era | None:
+    """What an entry of the file says, if it can be understood and is not too old."""
+    match entry:
+        case {"era": "modern" | "legacy" as era, "seen": int() | float() as seen} if 0 <= now - seen < _KEEPS_FOR:
+            known: Era = era
+            return known
+    return None
+
+
+def _digest(key: str) -> str:
+    from hashlib import sha256
+
+    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# How a connection begins: finding the server's era, and agreeing on a revision.
+
+
+T = TypeVar("T")
+
+#: The answers of HTTP which say that nobody is let in, in whichever era.
+_DENIED = frozenset((401, 403, 407))
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """What both sides agreed on, and what the server said of itself."""
+
+    revision: Revision
+    server_info: Implementation | None
+    capabilities: ServerCapabilities
+    instructions: str | None
+
+
+class Opening:
+    """Opens one link. ``session`` is the one that is open at the moment, also when the opening has failed."""
+
+    def __init__(self, link: Link, settings: Settings, *, remembered: Era | None = None, first_id: int = 1) -> None:
+        self.session: Session | None = None
+        self._link = link
+        self._settings = settings
+        self._first_id = first_id
+        self._phase: Phase = "spawn"
+        waits = settings.waits
+        if not link.may_be_silent:
+            # It is slow, and will answer.
+            waits = msgspec.structs.replace(waits, quiet=waits.patience, quiet_modern=waits.patience)
+        self._finder = EraFinder(settings.revisions, waits=waits, remembered=remembered)
+        self._loop = asyncio.get_running_loop()
+        #: The questions that are open, under the futures of their answers.
+        self._questions: dict[asyncio.Future[Outcome], Call] = {}
+        #: What the server has answered to each.
+        self._said: dict[str, _Said] = {}
+
+    @property
+    def next_id(self) -> int:
+        """The id of the next request, with which the next opening goes on."""
+        return self._first_id if self.session is None else self.session.calls.next_id
+
+    async def run(self) -> tuple[Session, Greeting]:
+        """Find an agreement; ``ConnectError`` if there is none."""
+        session = await self._connect()
+        todo = deque(self._finder.started(self._loop.time()))
+        while True:
+            while not todo:
+                todo.extend(await self._wait(session))
+            match todo.popleft():
+                case SendProbe(revision):
+                    self._phase = "probe"
+                    self._ask(session, "server/discover", {"_meta": metadata(self._settings, revision)})
+                case SendInitialize(revision):
+                    self._phase = "handshake"
+                    session.expect_legacy(revision)
+                    self._ask(session, "initialize", _introduction(self._settings, revision))
+                case SendInitialized():
+                    await self._welcome(session)
+                case StartAgain():
+                    session = await self._connect()
+                    todo.extend(self._finder.started(self._loop.time()))
+                case Agreed(revision):
+                    return session, self._agree(session, revision)
+                case Failed(error):
+                    # What the server is, and what it says of itself, may be what its user has to know.
+                    error.args = (f"{error} {_faults(session)}{self._link.describe()}".strip(),)
+                    raise error
+
+    async def _connect(self) -> Session:
+        if self.session is not None:
+            await self.session.close(0)
+        self._questions.clear()
+        self._phase = "spawn"
+        connection = await self._link.open()
+        self.session = Session(connection, self._settings, first_id=self.next_id)
+        self.session.start()
+        return self.session
+
+    def _ask(self, session: Session, method: str, params: Any) -> None:
+        if session.calls.is_open:  # otherwise the connection is gone, which is told by itself
+            call, answer = session.calls.open(method, params)
+            self._questions[answer] = call
+
+    async def _welcome(self, session: Session) -> None:
+        try:
+            await session.notify("notifications/initialized")
+        except Closed:
+            cause = await self._link.explain(self._phase, await session.over)
+            if isinstance(cause, ConnectError):
+                raise cause from None
+            raise ConnectError(str(cause)) from cause
+
+    async def _wait(self, session: Session) -> tuple[Action, ...]:
+        """Wait for the next thing to happen; returns what to do about it."""
+        finder, loop = self._finder, self._loop
+        timeout = None if finder.deadline is None else max(0.0, finder.deadline - loop.time())
+        happenings: list[asyncio.Future[Any]] = [*self._questions, session.over]
+        await asyncio.wait(happenings, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for answer in [answer for answer in self._questions if answer.done()]:
+            actions = self._tell(self._questions.pop(answer), answer.result())
+            if actions:
+                return actions
+        if not session.over.done():
+            return finder.due(loop.time())
+        cause = await self._link.explain(self._phase, session.over.result())
+        session.lose(cause)
+        if isinstance(cause, ConnectError) and (not isinstance(cause, ServerExited) or cause.phase == "spawn"):
+            raise cause  # it did not even read the question, and would not do any better the second time
+        actions = finder.exited(loop.time())
+        for action in actions:
+            if isinstance(action, Failed) and not isinstance(action.error, NoCommonRevision):
+                if isinstance(cause, ServerExited):
+                    raise cause
+                raise ConnectError(f"{action.error} {_faults(session)}{cause}") from cause
+        return actions
+
+    def _tell(self, call: Call, outcome: Outcome) -> tuple[Action, ...]:
+        finder, now, method = self._finder, self._loop.time(), call.method
+        is_probe = method == "server/discover"
+        if call.state == "failed":
+            outcome = Error(call.id, self._refusal(call))
+        if isinstance(outcome, Result):
+            said = self._said[method] = _read_or_none(_Said, outcome.result) or _Said()
+            if is_probe:
+                return finder.probe_result(said.supported_versions, now)
+            return finder.init_result(said.protocol_version, now)
+        if outcome is None:
+            return ()  # the connection is gone, which is told by itself
+        detail = ErrorDetail(outcome.code, outcome.reason) if isinstance(outcome, BadMessage) else outcome.error
+        return finder.probe_error(detail, now) if is_probe else finder.init_error(detail, now)
+
+    def _refusal(self, call: Call) -> ErrorDetail:
+        """What a question that got no answer says about the server; `ConnectError` if that is nothing."""
+        cause = call.cause
+        if isinstance(cause, HttpError) and cause.status not in _DENIED:
+            return ErrorDetail(0, str(cause))
+        raise ConnectError(f"The server could not be asked. {cause} {self._link.describe()}".strip()) from cause
+
+    def _agree(self, session: Session, revision: Revision) -> Greeting:
+        for call in self._questions.values():
+            # Without a word: a server that has not answered this question may not know what a cancellation is.
+            session.calls.forget(call)
+        said = self._said["server/discover" if revision.is_modern else "initialize"]
+        meta = said.meta if isinstance(said.meta, dict) else {}
+        capabilities = _read_or_none(ServerCapabilities, said.capabilities) or ServerCapabilities()
+        session.agree(revision, capabilities)
+        return Greeting(
+            revision,
+            _read_or_none(Implementation, meta.get(SERVER_INFO) if revision.is_modern else said.server_info),
+            capabilities,
+            _read_or_none(str, said.instructions),
+        )
+
+
+def _faults(session: Session) -> str:
+    if session.first_fault is None:
+        return ""
+    count = session.connection.stats.bad_lines
+    many = "a line that is no message" if count < 2 else f"{count} lines that are no messages, the first of them"
+    return f"The server wrote {many}: {session.first_fault} "
+
+
+class _Said(Payload, frozen=True, kw_only=True):
+    """An answer to one of the questions, forgiving: who leaves something out, or gets it wrong, can be talked to."""
+
+    supported_versions: Any = None
+    protocol_version: Any = None
+    capabilities: Any = None
+    server_info: Any = None
+    instructions: Any = None
+    meta: Any = msgspec.field(default=None, name="_meta")
+
+
+def _read_or_none(kind: type[T], value: Any) -> T | None:
+    try:
+        return None if value is None else read(kind, value)
+    except DecodeError:
+        return None
+
+
+def _introduction(settings: Settings, revision: Revision) -> InitializeParams:
+    return for_revision(
+        InitializeParams(
+            protocol_version=revision.name,
+            capabilities=settings.inputs.capabilities,
+            client_info=settings.client_info or ANONYMOUS,
+        ),
+        revision,
+    )

@@ -1,0 +1,1 @@
+"""Links: the ways in which a client reaches its server."""

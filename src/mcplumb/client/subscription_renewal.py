@@ -1,0 +1,141 @@
+"""The subscriptions of a client, which outlive the connections that carry them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from mcplumb.client.client_session import Session
+from mcplumb.client.subscriptions import Changes
+from mcplumb.errors import Closed, McplumbError, RequestLost
+
+__all__ = ["Listening"]
+
+
+#: Seconds before a stream that has broken off is opened again: at first, and at most. A quiet stream that a proxy cuts
+#: once a minute has done well each time.
+_FIRST_WAIT = 0.2
+_LONGEST_WAIT = 30.0
+_LIVED_WELL = 20.0
+
+
+class _Sessions(Protocol):
+    @property
+    def reopens(self) -> bool:
+        """Whether what was lost is to be opened again."""
+
+    async def ready(self, what: str, within: float | None) -> Session:
+        """The session to use, once there is one."""
+
+
+class Listening:
+    """Opens each subscription on the session there is, and again on the next when that one is lost."""
+
+    def __init__(self, sessions: _Sessions) -> None:
+        self._sessions = sessions
+        #: Each live subscription, with the session that it was last opened on.
+        self._live: dict[Changes, Session] = {}
+        self._renewals: dict[Changes, asyncio.Task[None]] = {}
+        #: How long those whose stream has broken off waited the last time, and since when they have been open.
+        self._waits: dict[Changes, tuple[float, float]] = {}
+        #: Changes that consumers who are gone by now were too slow for.
+        self._dropped = 0
+
+    @property
+    def dropped(self) -> int:
+        """Changes that a consumer was too slow for."""
+        return self._dropped + sum(changes.dropped for changes in self._live)
+
+    async def open(self, changes: Changes) -> None:
+        """Open a subscription. Cancelled or failed, nothing is left of it."""
+        is_granted = False
+        while True:
+            try:
+                session = await self._sessions.ready("subscriptions/listen", changes.timeout)
+            except McplumbError as error:
+                if not is_granted:
+                    raise
+                changes.end(_gone(error.__cause__ or error))
+                return
+            try:
+                await session.subscriptions.open(changes)
+            except (Closed, RequestLost):
+                if session.calls.is_open:
+                    raise
+            else:
+                if session.calls.is_open:
+                    self._live[changes] = session
+                    return
+                # It was lost in the same moment, and nobody has renewed what was not known yet.
+                is_granted = True
+                changes.lose()
+
+    async def close(self, changes: Changes) -> None:
+        """Close a subscription. May be called again."""
+        renewal = self._renewals.pop(changes, None)
+        if renewal is not None:
+            renewal.cancel()
+        self._waits.pop(changes, None)
+        session = self._live.pop(changes, None)
+        if session is not None:
+            self._dropped += changes.dropped
+            if session.calls.is_open:
+                await session.subscriptions.close(changes)
+
+    def renew(self, session: Session) -> None:
+        """There is another session: open on it what was open on the one before."""
+        for changes in self._live:
+            if changes.has_ended:
+                continue
+            changes.lose()
+            self._live[changes] = session
+            self._begin(changes, self._renew(changes, session))
+
+    def reopen(self, changes: Changes, cause: McplumbError) -> None:
+        """The stream of one subscription has broken off, although its session goes on."""
+        session = self._live.get(changes)
+        if session is None or not self._sessions.reopens:
+            changes.end(cause)
+        else:
+            self._begin(changes, self._reopen(changes, session))
+
+    def end(self, cause: Exception) -> None:
+        """There will be no other session: every subscription has ended, for this reason."""
+        for changes in self._live:
+            changes.end(_gone(cause))
+        for renewal in self._renewals.values():
+            renewal.cancel()
+        self._renewals.clear()
+
+    def _begin(self, changes: Changes, renewal: Coroutine[Any, Any, None]) -> None:
+        before = self._renewals.get(changes)
+        if before is not None and before is not asyncio.current_task():
+            before.cancel()
+        self._renewals[changes] = asyncio.get_running_loop().create_task(renewal)
+
+    async def _reopen(self, changes: Changes, session: Session) -> None:
+        loop = asyncio.get_running_loop()
+        wait, since = self._waits.get(changes, (0.0, loop.time()))
+        if loop.time() - since > _LIVED_WELL:
+            wait = 0.0
+        wait = min(max(2 * wait, _FIRST_WAIT), _LONGEST_WAIT)
+        await asyncio.sleep(wait)
+        self._waits[changes] = (wait, loop.time())
+        await self._renew(changes, session)
+
+    async def _renew(self, changes: Changes, session: Session) -> None:
+        try:
+            await session.subscriptions.open(changes)
+        except (Closed, RequestLost) as error:
+            if session.calls.is_open:
+                changes.cut(error)
+        except McplumbError as error:
+            if session.calls.is_open:  # otherwise there will be another, or the end
+                changes.end(error)
+
+
+def _gone(cause: BaseException) -> Closed:
+    gone = Closed(f"The subscription ended with its connection. {cause}")
+    gone.__cause__ = cause
+    return gone

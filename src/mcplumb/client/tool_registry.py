@@ -1,0 +1,239 @@
+"""What is known of a server's tools, and validation of their results against output schemas.
+
+The validator is jsonschema-rs, which is loaded with the first check. It fetches nothing, and matches patterns in linear
+time. But while it runs it holds up the event loop: it cannot be interrupted, and lets no other thread run. So a check
+is only begun if it cannot take long (see ``costing``). Measured on a small machine, what the limits allow took
+up to 0.1 s, and honest results a small part of that: 20 ms for 20,000 rows of 20 numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mcplumb.client.schema_cost import Cost, SchemaRefused, size_of
+from mcplumb.errors import ProtocolError, UsageError
+from mcplumb.types.tools import CallToolResult, Tool
+from mcplumb.wire.decode import is_too_deep
+
+if TYPE_CHECKING:
+    from mcplumb.protocol.http_headers import ParamHeaders
+
+__all__ = ["OutputChecker", "Toolbox"]
+
+_logger = logging.getLogger("mcplumb.client")
+
+
+# What is known of a server's tools: what may be sent again, and what their results must be.
+
+
+#: Tools that are remembered; those listed last.
+_MOST_TOOLS = 10_000
+
+
+class Toolbox:
+    """The tools that the server has listed so far, by their names."""
+
+    def __init__(self) -> None:
+        #: Whether the whole list has been seen, so that there is no use in asking for one that is not in it.
+        self.is_complete = False
+        #: Counts how often all was forgotten.
+        self.generation = 0
+        # The first of a plain dict is found by stepping over all that were first before.
+        self._tools: OrderedDict[str, Tool] = OrderedDict()
+        #: The names of those that have an output schema.
+        self.promising: set[str] = set()
+        self._headers: dict[str, ParamHeaders | None] = {}
+
+    def learn(self, tools: Iterable[Tool]) -> None:
+        """The server lists these."""
+        for tool in tools:
+            self._tools.pop(tool.name, None)
+            self._forget(tool.name)
+            self._tools[tool.name] = tool
+            if tool.output_schema is not None:
+                self.promising.add(tool.name)
+        while len(self._tools) > _MOST_TOOLS:
+            oldest, _ = self._tools.popitem(last=False)
+            self._forget(oldest)
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of this name, as it was listed last."""
+        return self._tools.get(name)
+
+    def param_headers(self, name: str) -> ParamHeaders | None:
+        """Which arguments of this tool are told in HTTP headers, too; None if none are, or if that is not known."""
+        tool = self._tools.get(name)
+        if tool is None:
+            return None
+        if name not in self._headers:
+            from mcplumb.protocol.http_headers import param_headers
+
+            self._headers[name] = param_headers(tool.input_schema)
+        return self._headers[name]
+
+    def clear(self) -> None:
+        """Forget all: they are not what they were."""
+        self.is_complete = False
+        self.generation += 1
+        self._tools.clear()
+        self._headers.clear()
+        self.promising.clear()
+
+    def _forget(self, name: str) -> None:
+        self._headers.pop(name, None)
+        self.promising.discard(name)
+
+
+# Are the results of tools what their output schemas promise?
+
+
+#: Tools whose schemas are kept ready: those that were called last.
+_MAX_TOOLS = 1000
+#: Bytes of a schema. To compile that many may take 0.1 s.
+_MAX_SCHEMA = 128 * 1024
+#: How deep a schema may be nested. To compile each level takes 5 KB of the stack.
+_MAX_DEPTH = 64
+#: Bytes of a compiled pattern.
+_MAX_PATTERN = 256 * 1024
+#: Steps that a check may take: 0.1 s, and less than 0.2 s with what it takes to count them.
+_MAX_STEPS = 8_000_000
+#: Steps and values up to which the place of a mistake is looked for. Each may become an error with a copy of a value.
+_MAX_EXPLAINED_STEPS = 30_000
+_MAX_EXPLAINED_SIZE = 100_000
+#: Characters that are quoted from each end of what is too long.
+_QUOTED = 100
+
+
+class OutputChecker:
+    """Checks the results of one server's tools.
+
+    ``mode`` is True to check, False not to, and None to check if jsonschema-rs is installed. Known are the drafts 4, 6,
+    7, 2019-09 and 2020-12, which holds where a schema names none. Formats are not checked.
+
+    A schema that cannot be used does not make its tool unusable: the results are not checked, and a warning says why,
+    once. Such a schema is not valid, too large, made to be slow, in a dialect that is not known, or refers to something
+    outside of itself, which is never fetched. The same holds for a single result that would take too long. No server
+    can do harm by that: one that wants no checks gives no schema.
+    """
+
+    def __init__(self, mode: bool | None = None) -> None:  # noqa: FBT001 - there is nothing else to say
+        #: Whether anything is checked at all.
+        self.is_active = mode is not False and _is_installed()
+        if mode and not self.is_active:
+            raise UsageError("Checking the output of tools needs jsonschema-rs: pip install 'mcplumb[schema]'.")
+        self._tools: dict[str, _Tool] = {}
+
+    def check(self, tool: str, schema: dict[str, Any], result: CallToolResult) -> None:
+        """Check a result against the output schema of its tool; `ProtocolError` if it does not match.
+
+        A result that tells of an error may be anything. The call takes some microseconds, and in the worst case 0.2 s.
+        """
+        if not self.is_active or result.is_error:
+            return
+        known = self._tools.pop(tool, None)
+        if known is None or not known.has(schema):
+            known = _Tool(tool, schema)
+        self._tools[tool] = known
+        if len(self._tools) > _MAX_TOOLS:
+            del self._tools[next(iter(self._tools))]
+        known.check(result.structured_content)
+
+
+class _Tool:
+    """A tool with its output schema, ready to be used unless there is something wrong with it."""
+
+    def __init__(self, name: str, schema: dict[str, Any]) -> None:
+        self._name = _shortened(ascii(name))
+        self._schema = schema
+        self._written = msgspec.json.encode(schema)
+        self._is_warned = False
+        self._validator: _Validator | None = None
+        try:
+            self._validator = _Validator(schema, self._written)
+        except SchemaRefused as reason:
+            self._warn(
+                f"The results of the tool {self._name} are not checked, as its output schema is of no use:", reason
+            )
+
+    def has(self, schema: dict[str, Any]) -> bool:
+        """Whether this is its schema, still."""
+        # Compared as JSON, because for Python 1 and true are equal.
+        return schema is self._schema or msgspec.json.encode(schema) == self._written
+
+    def check(self, content: Any) -> None:
+        """Check structured content, or that there may be none."""
+        validator = self._validator
+        if validator is None:
+            return
+        if validator.is_too_slow_for(content):
+            self._warn(f"A result of the tool {self._name} is not checked:", "it has too much for its output schema")
+        elif not validator.is_valid(content):
+            if content is None:
+                raise ProtocolError(f"The tool {self._name} has an output schema, but gave no structured content.")
+            mistake = validator.find_mistake(content)
+            raise ProtocolError(
+                f"The tool {self._name} gave structured content that does not match its output schema: {mistake}."
+            )
+
+    def _warn(self, what: str, why: object) -> None:
+        if not self._is_warned:
+            self._is_warned = True
+            _logger.warning("%s %s.", what, why)
+
+
+class _Validator:
+    """A compiled schema. `SchemaRefused` if there is something wrong with it."""
+
+    def __init__(self, schema: dict[str, Any], written: bytes) -> None:
+        if len(written) > _MAX_SCHEMA:
+            raise SchemaRefused(f"it has more than {_MAX_SCHEMA} bytes")
+        if is_too_deep(written, _MAX_DEPTH):
+            raise SchemaRefused(f"it is nested more than {_MAX_DEPTH} deep")
+        self._cost = Cost(schema)
+        import jsonschema_rs
+
+        patterns = jsonschema_rs.RegexOptions(size_limit=_MAX_PATTERN)
+        try:
+            compiled = jsonschema_rs.validator_for(
+                schema, offline=True, validate_formats=False, pattern_options=patterns
+            )
+        except ValueError as error:
+            raise SchemaRefused(_reason(error)) from error
+        self.is_valid = compiled.is_valid
+        self._validate = compiled.validate
+
+    def is_too_slow_for(self, content: Any) -> bool:
+        return self._cost.of(content, _MAX_STEPS) > _MAX_STEPS
+
+    def find_mistake(self, content: Any) -> str:
+        """What is wrong with content that is not valid, and where, in some words."""
+        steps, size = _MAX_EXPLAINED_STEPS, _MAX_EXPLAINED_SIZE
+        if (self._cost.has_choices and self._cost.of(content, steps) > steps) or size_of(content, size) > size:
+            return "it is too large to say where"
+        mistake = "it is not valid"
+        try:
+            self._validate(content)
+        except ValueError as error:
+            mistake = _reason(error)
+        return mistake
+
+
+def _is_installed() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("jsonschema_rs") is not None
+
+
+def _reason(error: ValueError) -> str:
+    message = _shortened(getattr(error, "message", "it is nested too deeply to say where"))
+    path = "".join(f"/{step}" for step in getattr(error, "instance_path", ()))
+    return f"{message.rstrip('.')}, at {_shortened(path)}" if path else message.rstrip(".")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 2 * _QUOTED else f"{text[:_QUOTED]}…{text[-_QUOTED:]}"

@@ -1,0 +1,182 @@
+"""Variables in config files: expansion, and the files that define them.
+
+One grammar for all programs, as they use the same signs for the same things:
+
+* ``${NAME}`` and ``${env:NAME}``: the variable of the environment. One that is not set is missing, not empty.
+* ``${NAME:-text}``: the text if the variable is not set. There may be variables in the text.
+* ``${workspaceFolder}``, ``${workspaceFolderBasename}``, ``${userHome}``, ``${cwd}``, ``${pathSeparator}``, ``${/}``.
+* ``${input:id}``: what the user is asked for.
+* ``$${`` is ``${``.
+"""
+# Without pathlib, which nothing here needs more of than this:
+# ruff: noqa: PTH109, PTH119
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from mcplumb.config.files import ConfigError
+
+__all__ = ["Expander", "UnknownVariable", "read_variables"]
+
+
+# Files with variables, one ``NAME=value`` a line, as ``envFile`` names them.
+
+
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
+
+
+def read_variables(data: bytes, file: str) -> dict[str, str]:
+    """The variables of a file; `ConfigError` names the line that is none.
+
+    A value may stand in quotes: in single ones as it is, in double ones with ``\\n`` and the like. Outside of them,
+    what follows a space and ``#`` is a comment. ``export`` before a name is overlooked. Nothing is expanded.
+    """
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"it is not UTF-8 text (byte {error.start}).", file=file) from None
+    variables = {}
+    for number, line in enumerate(lines, 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        name, equals, value = line.removeprefix("export ").partition("=")
+        name = name.strip()
+        if not equals or not name or any(character.isspace() for character in name):
+            # The line itself is not shown: it may be a secret.
+            raise ConfigError(f"line {number} is not NAME=value.", file=file)
+        variables[name] = _value(value.strip(), file, number)
+    return variables
+
+
+def _value(text: str, file: str, number: int) -> str:
+    quote = text[:1]
+    if quote not in {'"', "'"}:
+        return (f" {text}".partition(" #")[0]).strip()
+    parts: list[str] = []
+    characters = iter(text[1:])
+    for character in characters:
+        if character == quote:
+            return "".join(parts)
+        if character == "\\" and quote == '"':
+            escaped = next(characters, "")
+            parts.append(_ESCAPES.get(escaped, f"\\{escaped}"))
+        else:
+            parts.append(character)
+    raise ConfigError(f"line {number} has a quote that is not closed.", file=file)
+
+
+# Variables in the values of config files: ``${NAME}``, ``${NAME:-default}``, ``${env:NAME}``, ``${workspaceFolder}``.
+
+
+#: Defaults within defaults.
+_DEEPEST = 10
+
+
+class UnknownVariable(ValueError):
+    """A ``${…}`` that means nothing here; the message says what to do, as the end of a sentence."""
+
+
+class Expander:
+    """Replaces variables, and remembers those that had no value."""
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str],
+        folder: str,
+        home: str,
+        answer: Callable[[str], str | None],
+        has_bare_names: bool = False,
+    ) -> None:
+        self._environ = environ
+        self._answer = answer
+        self._has_bare_names = has_bare_names
+        self._known = {
+            "workspaceFolder": folder,
+            "workspaceFolderBasename": os.path.basename(folder),
+            "userHome": home,
+            "pathSeparator": os.sep,
+            "/": os.sep,
+            # Claude Code sets it for its servers.
+            **({} if "CLAUDE_PROJECT_DIR" in environ else {"CLAUDE_PROJECT_DIR": folder}),
+        }
+        #: Variables that are not set, in the order of their appearance.
+        self.missing: list[str] = []
+        #: The ids of inputs that nobody has given.
+        self.unanswered: list[str] = []
+
+    def expand(self, text: str) -> str:
+        """The text with values for variables. What has none is left out, and remembered."""
+        parts: list[str] = []
+        at = 0
+        while (start := text.find("$", at)) >= 0:
+            parts.append(text[at:start])
+            if text.startswith("$${", start):
+                parts.append("${")
+                at = start + 3
+            elif text.startswith("${", start):
+                end = _closing(text, start)
+                parts.append(self._value(text[start + 2 : end]))
+                at = end + 1
+            else:
+                at = start + 1 + (_name_length(text, start + 1) if self._has_bare_names else 0)
+                parts.append(self._environ.get(text[start + 1 : at], text[start:at]))
+        parts.append(text[at:])
+        return "".join(parts)
+
+    def _value(self, inside: str) -> str:
+        if inside.startswith("input:"):
+            name = inside[6:]
+            return self._noted(self._answer(name), name, self.unanswered)
+        name, colon, default = inside.removeprefix("env:").partition(":-")
+        if name in self._known and not inside.startswith("env:"):
+            return self._known[name]
+        if inside == "cwd":
+            return os.getcwd()
+        if not name or _name_length(name, 0) != len(name):
+            raise UnknownVariable(
+                f"mcplumb does not know what ${{{inside}}} means. To have it as it is, write $${{{inside}}}"
+            )
+        if name not in self._environ and colon:
+            return self.expand(default)
+        return self._noted(self._environ.get(name), name, self.missing)
+
+    @staticmethod
+    def _noted(value: str | None, name: str, missing: list[str]) -> str:
+        if value is None and name not in missing:
+            missing.append(name)
+        return value or ""
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the brace is that ends the variable, whose default may have variables, too."""
+    depth = 0
+    at = start
+    while at < len(text):
+        if text.startswith("${", at):
+            depth += 1
+            if depth > _DEEPEST:
+                raise UnknownVariable(f"there are more than {_DEEPEST} variables within each other")
+            at += 2
+            continue
+        if text[at] == "}":
+            depth -= 1
+            if depth == 0:
+                return at
+        at += 1
+    raise UnknownVariable("there is a ${ without its }. To have it as it is, write $${")
+
+
+def _name_length(text: str, start: int) -> int:
+    """How many characters from there on are a variable's name."""
+    at = start
+    while (
+        at < len(text)
+        and text[at].isascii()
+        and (text[at].isalpha() or text[at] == "_" or (at > start and text[at].isdigit()))
+    ):
+        at += 1
+    return at - start

@@ -1,0 +1,372 @@
+"""HTTP headers that repeat parts of a modern request's body.
+
+Every request has ``MCP-Protocol-Version`` and ``Mcp-Method``, some have ``Mcp-Name``, and a tool may ask for some
+arguments as ``Mcp-Param-…``: in its input schema the annotation ``x-mcp-header`` of a property gives the rest of that
+name. A server takes no request whose headers say anything else than its body.
+"""
+
+from __future__ import annotations
+
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Iterator
+from string import ascii_letters, digits
+from typing import Any, TypeAlias
+
+import msgspec
+
+from mcplumb.errors import DecodeError, EncodeError
+from mcplumb.types.base import Payload
+from mcplumb.types.meta import PROTOCOL_VERSION
+from mcplumb.types.methods import METHODS
+from mcplumb.wire.messages import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_VERSION,
+    ErrorDetail,
+    Request,
+)
+
+__all__ = [
+    "ANNOTATION",
+    "BadAnnotation",
+    "ParamHeader",
+    "ParamHeaders",
+    "check_headers",
+    "decode_field",
+    "encode_field",
+    "headers_of",
+    "is_token",
+    "param_headers",
+    "status_of",
+]
+
+
+# HTTP header fields that carry any text: plain where HTTP allows it, otherwise as ``=?base64?…?=``.
+
+
+_PREFIX = "=?base64?"
+_SUFFIX = "?="
+_BLANKS = " \t"
+_TOKEN_CHARACTERS = f"!#$%&'*+-.^_`|~{digits}{ascii_letters}"
+
+
+def encode_field(text: str) -> str:
+    """The text as the value of a header field.
+
+    It stays as it is if no one on the way can change or misread it: ASCII without control characters (tabs are some),
+    without blanks at its ends, and not itself of the base64 form. `EncodeError` for a text that UTF-8 cannot carry.
+    """
+    # Of ASCII, the printable characters are those from the blank to the tilde.
+    if text.isascii() and text.isprintable() and text == text.strip(" ") and not _is_encoded(text):
+        return text
+    try:
+        encoded = b2a_base64(text.encode(), newline=False).decode()
+    except UnicodeEncodeError as error:
+        raise EncodeError("A header field cannot carry a text that has a lone surrogate.") from error
+    return f"{_PREFIX}{encoded}{_SUFFIX}"
+
+
+def decode_field(value: str) -> str:
+    """The text that a header field carries; blanks around it are not part of it.
+
+    `DecodeError` if the value has characters that HTTP does not allow there, or begins and ends like the base64 form
+    and is not of it. What has only the beginning or only the end of that form is a plain text.
+    """
+    value = value.strip(_BLANKS)
+    if not _is_encoded(value):
+        if value.isascii() and value.replace("\t", " ").isprintable():
+            return value
+        raise DecodeError("The value has characters that no header field can have.")
+    if len(value) < len(_PREFIX) + len(_SUFFIX):
+        raise DecodeError("The value is of the base64 form, but its two marks overlap.")
+    try:
+        return a2b_base64(value[len(_PREFIX) : -len(_SUFFIX)], strict_mode=True).decode()
+    except ValueError as error:
+        raise DecodeError("The value is of the base64 form, but what it encodes is malformed or no UTF-8.") from error
+
+
+def is_token(name: str) -> bool:
+    """Whether this may be the name of a header field, or the end of one."""
+    return bool(name) and not name.strip(_TOKEN_CHARACTERS)
+
+
+def _is_encoded(value: str) -> bool:
+    return value.startswith(_PREFIX) and value.endswith(_SUFFIX)
+
+
+# What a modern request over HTTP says twice: in its body, and in headers for those who only look at headers.
+
+
+ANNOTATION = "x-mcp-header"
+
+_VERSION = "MCP-Protocol-Version"
+_METHOD = "Mcp-Method"
+_NAME = "Mcp-Name"
+
+#: By method, what ``Mcp-Name`` repeats.
+_NAMED_BY = {method.name: method.named_by for method in METHODS.values() if method.named_by is not None}
+
+#: Steps from the root of a schema to what is looked at, two for each property. No honest schema goes half as far.
+_MAX_STEPS = 128
+#: What every JavaScript program can tell from its neighbours.
+_MAX_INTEGER = 2**53 - 1
+_MAX_DIGITS = len(str(_MAX_INTEGER))
+#: Characters that are quoted from what does not match.
+_QUOTED = 80
+
+_Path: TypeAlias = tuple[str, ...]
+
+
+class BadAnnotation(DecodeError):
+    """An ``x-mcp-header`` that breaks a rule: the tool is not to be used over HTTP."""
+
+
+class ParamHeader(msgspec.Struct, frozen=True):
+    """One argument that is repeated in a header."""
+
+    #: Of the header, whole.
+    name: str
+    #: The properties that lead to the argument.
+    path: _Path
+
+
+class ParamHeaders(msgspec.Struct, frozen=True):
+    """The arguments of one tool that are repeated in headers, at least one."""
+
+    headers: tuple[ParamHeader, ...]
+
+
+def param_headers(schema: dict[str, Any]) -> ParamHeaders | None:
+    """What the annotations of an input schema say; None if it has none, `BadAnnotation` if one breaks a rule.
+
+    The cost is linear in the size of the schema, and small for one without annotations.
+    """
+    if ANNOTATION.encode() not in msgspec.json.encode(schema):
+        return None
+    found: dict[str, ParamHeader] = {}
+    for annotated, place, path in _annotated(schema, (), ()):
+        name = annotated[ANNOTATION]
+        if not path:
+            raise _bad(place, "is not on a property that is reached through 'properties' alone")
+        if not isinstance(name, str) or not is_token(name):
+            raise _bad(place, f"is {_quoted(name)}, which cannot be part of a header's name")
+        if not _is_primitive(annotated.get("type")):
+            raise _bad(place, "is on a property whose type is not 'string', 'integer' or 'boolean'")
+        if name.lower() in found:
+            raise _bad(place, f"is {_quoted(name)}, as is another one: names must differ in more than their case")
+        found[name.lower()] = ParamHeader(f"Mcp-Param-{name}", path)
+    return ParamHeaders(tuple(found.values())) if found else None
+
+
+def headers_of(request: Request, params: ParamHeaders | None) -> list[tuple[str, str]]:
+    """The headers that a client sends with this request, which has been written as JSON before.
+
+    ``params`` is for ``tools/call``, and of the tool. A value that no header can say, such as a list where the schema
+    has a text, gets none: the server will refuse it.
+    """
+    written = request.params
+    if not isinstance(written, msgspec.Raw | msgspec.UnsetType):
+        written = msgspec.json.encode(written)
+    body = _read_body(written)
+    headers = [(_METHOD, encode_field(request.method))]
+    for name, value in ((_VERSION, body.version), (_NAME, _name_in(body, request.method))):
+        if value is not None:
+            headers.append((name, encode_field(value)))
+    if params is not None:
+        texts = ((header.name, _text_of(value)) for header, value in _values(params, body))
+        headers += [(name, encode_field(text)) for name, text in texts if text is not None]
+    return headers
+
+
+def check_headers(
+    header: Callable[[str], str | None], request: Request, params: ParamHeaders | None
+) -> ErrorDetail | None:
+    """The error that refuses this request because of its headers; None if there is nothing wrong with them.
+
+    ``header`` gives the value of a header, by its name in any case, or None. ``params`` is for ``tools/call``, and of
+    the tool. Where the body lacks what it must have, or cannot be read, there is nothing to compare: it is left to
+    those who read all of it to refuse it for that.
+    """
+    body = _read_body(request.params)
+    mistake = (
+        _find_mistake(header(_VERSION), _VERSION, body.version, _trimmed)
+        or _find_mistake(header(_METHOD), _METHOD, request.method, _trimmed)
+        or _find_mistake(header(_NAME), _NAME, _name_in(body, request.method), decode_field)
+    )
+    if mistake is None and params is not None:
+        mistakes = (_find_mistake_in_param(header(found.name), found, value) for found, value in _values(params, body))
+        mistake = next(filter(None, mistakes), None)
+    return None if mistake is None else ErrorDetail(HEADER_MISMATCH, f"Header mismatch: {mistake}")
+
+
+def status_of(error: ErrorDetail) -> int:
+    """The HTTP status of a response that is this error."""
+    return _STATUS.get(error.code, 200)
+
+
+_STATUS = dict.fromkeys(
+    (PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION), 400
+) | {METHOD_NOT_FOUND: 404}
+
+
+_NOTHING = msgspec.Raw(b"null")
+
+
+class _Meta(Payload, frozen=True):
+    version: str | None = msgspec.field(default=None, name=PROTOCOL_VERSION)
+
+
+class _Body(Payload, frozen=True):
+    """What headers repeat of a request's params: each is read by itself, so that a bad one does not hide the others."""
+
+    meta: msgspec.Raw = msgspec.field(default=_NOTHING, name="_meta")
+    name: msgspec.Raw = _NOTHING
+    uri: msgspec.Raw = _NOTHING
+    arguments: msgspec.Raw = _NOTHING
+
+    @property
+    def version(self) -> str | None:
+        try:
+            return _decode_meta(self.meta).version
+        except _UNREADABLE:
+            return None
+
+
+_EMPTY = _Body()
+_UNREADABLE = (TypeError, msgspec.DecodeError, UnicodeDecodeError)
+
+_decode_meta = msgspec.json.Decoder(_Meta).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_decode_body = msgspec.json.Decoder(_Body).decode
+_decode_arguments: Callable[[Any], Any] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode: Callable[[Any], Any] = msgspec.json.Decoder().decode
+
+
+def _read_body(params: Any) -> _Body:
+    try:
+        return _decode_body(params)
+    except _UNREADABLE:
+        return _EMPTY
+
+
+def _name_in(body: _Body, method: str) -> str | None:
+    named_by = _NAMED_BY.get(method)
+    try:
+        return None if named_by is None else _decode_text(getattr(body, named_by))
+    except _UNREADABLE:
+        return None
+
+
+def _values(params: ParamHeaders, body: _Body) -> Iterator[tuple[ParamHeader, Any]]:
+    """The arguments that are repeated, each with its value; None if it has none."""
+    try:
+        arguments = _decode_arguments(body.arguments)
+    except _UNREADABLE:
+        arguments = {}
+    for header in params.headers:
+        first, *others = header.path
+        value = _read_value(arguments[first]) if first in arguments else None
+        for step in others:
+            value = value.get(step) if isinstance(value, dict) else None
+        yield header, value
+
+
+def _read_value(written: Any) -> Any:
+    try:
+        return _decode(written)
+    except _UNREADABLE:
+        # Such as a number that is too large: there, but nothing that a header can say.
+        return ()
+
+
+def _text_of(value: Any) -> str | None:
+    """An argument as a header says it, before it is encoded; None if no header can."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float) and abs(value) <= _MAX_INTEGER and value == int(value):
+        return str(int(value))
+    return None
+
+
+def _find_mistake(given: str | None, name: str, expected: str | None, decode: Callable[[str], str]) -> str | None:
+    """Why a header does not say what is expected, if anything is."""
+    if expected is None:
+        return None
+    if given is None:
+        return f"{name} is missing."
+    try:
+        said = decode(given)
+    except DecodeError as error:
+        return f"{name} cannot be read. {error}"
+    return None if said == expected else f"{name} says {_quoted(said)}, but the body says {_quoted(expected)}."
+
+
+def _find_mistake_in_param(given: str | None, header: ParamHeader, value: Any) -> str | None:
+    argument = f"the argument {_quoted('.'.join(header.path))}"
+    if value is None:
+        return None if given is None else f"{header.name} is there, but {argument} is not."
+    text = _text_of(value)
+    if text is None:
+        return f"{argument} is no text, boolean or integer up to {_MAX_INTEGER}, so that {header.name} cannot say it."
+    decode = decode_field if isinstance(value, str | bool) else _decode_number
+    return _find_mistake(given, header.name, text, decode)
+
+
+def _decode_number(value: str) -> str:
+    """A header's integer without needless zeros: for JSON, 42.0 is one, too."""
+    text = decode_field(value)
+    whole, _, fraction = text.partition(".")
+    digits = whole.removeprefix("-")
+    if digits.isdecimal() and digits.isascii() and len(digits) <= _MAX_DIGITS and not fraction.strip("0"):
+        return str(int(whole))
+    return text
+
+
+def _trimmed(value: str) -> str:
+    return value.strip(" \t")
+
+
+def _annotated(part: Any, place: _Path, path: _Path | None) -> Iterator[tuple[dict[str, Any], _Path, _Path | None]]:
+    """Each annotated part of a schema with its place, and the path to it if that leads through properties alone."""
+    if len(place) > _MAX_STEPS and isinstance(part, dict | list):
+        raise _bad(place, "may be in what is nested too deeply to be looked at")
+    if isinstance(part, list):
+        for number, item in enumerate(part):
+            yield from _annotated(item, (*place, str(number)), None)
+    elif isinstance(part, dict):
+        if ANNOTATION in part:
+            yield part, place, path
+        for key, value in part.items():
+            if key in _NAMING and isinstance(value, dict):
+                for name, inner in value.items():
+                    ahead = (*path, name) if key == "properties" and path is not None else None
+                    yield from _annotated(inner, (*place, key, name), ahead)
+            elif key not in _DATA:
+                yield from _annotated(value, (*place, key), None)
+
+
+#: Keywords with schemas by names that can be anything, also the name of a keyword.
+_NAMING = frozenset(("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"))
+#: Keywords with values of which no part is a schema, whatever it looks like.
+_DATA = frozenset(("const", "default", "enum", "examples"))
+
+
+def _is_primitive(kind: Any) -> bool:
+    """Whether a schema's ``type`` is one that a header can say; it may be null as well, which no header says."""
+    kinds = [each for each in kind if each != "null"] if isinstance(kind, list) else [kind]
+    return len(kinds) == 1 and kinds[0] in ("string", "integer", "boolean")
+
+
+def _bad(place: _Path, why: str) -> BadAnnotation:
+    return BadAnnotation(f"The annotation {ANNOTATION!r} at {_quoted('/'.join(('#', *place)))} {why}.")
+
+
+def _quoted(value: Any) -> str:
+    text = ascii(value)
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"

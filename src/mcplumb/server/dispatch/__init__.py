@@ -1,0 +1,1 @@
+"""From an admitted request to its outcome."""

@@ -1,0 +1,186 @@
+"""One request being worked on: what it may still send, and how it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError as ThreadCancelled
+from concurrent.futures import Future as ThreadFuture
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mcplumb.errors import RequestCancelled
+from mcplumb.protocol.admission import Admitted
+from mcplumb.protocol.in_flight import ProgressMeter, Work
+from mcplumb.rpc.thread_pool import Job
+from mcplumb.server.dispatch.client_input import Answers
+from mcplumb.types.base import Number
+from mcplumb.types.encode import for_revision
+from mcplumb.types.notifications import LOGGING_LEVELS, LoggingLevel, LogMessageParams, ProgressParams
+from mcplumb.wire.messages import Notification
+
+if TYPE_CHECKING:
+    from mcplumb.server.server_session import Session
+
+__all__ = ["Call"]
+
+T = TypeVar("T")
+
+#: How long progress waits, in seconds, before it is tried again on a client that does not keep up.
+_RETRY = 0.1
+
+_ENDED = "The request was cancelled or has ended, and nothing more is sent for it."
+
+_SEVERITY: dict[str, int] = {level: number for number, level in enumerate(LOGGING_LEVELS)}
+
+
+#: For the calls without a context, which have none.
+_NO_OUTCOMES: Any = frozenset()
+
+
+class Call(Work, eq=False, gc=True):
+    """One accepted request. It belongs to the thread of the event loop, except where a method says otherwise."""
+
+    session: Session
+    admitted: Admitted
+    #: What runs an async function.
+    task: asyncio.Task[None] | None = None
+    #: What runs a plain one.
+    job: Job | None = None
+    #: The answers of a modern call; None until there is one, or a question.
+    answers: Answers | None = None
+    #: Read by other threads, too.
+    is_cancelled: bool = False
+    #: Whether there is anything to ``finish``.
+    has_told: bool = False
+    #: What other threads wait for; its context makes room for them.
+    outcomes: set[ThreadFuture[Any]] = _NO_OUTCOMES
+    _meter: ProgressMeter | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _waits: set[asyncio.Task[Any]] | None = None
+
+    def progress(self, progress: Number, total: Number | None, message: str | None) -> None:
+        """Tell the client how far the request is, if it wants to know."""
+        token = self.admitted.progress_token
+        if token is None or not self.is_running:
+            return
+        meter = self._meter
+        if meter is None:
+            meter = self._meter = ProgressMeter()
+            self.has_told = True
+        meter.hold(ProgressParams(token, progress, total, message))
+        self._release(meter)
+
+    def log(self, level: LoggingLevel, data: Any, logger: str | None) -> None:
+        """Send the client a log message, if it wants those of this level."""
+        if self.wants_log(level):
+            self._notify("notifications/message", LogMessageParams(level, data, logger=logger))
+
+    def wants_log(self, level: LoggingLevel) -> bool:
+        """Whether the client wants log messages of this level. May be called from any thread."""
+        least = self.admitted.log_level if self.admitted.revision.is_modern else self.session.log_level
+        return least is not None and self.is_running and _SEVERITY[level] >= _SEVERITY[least]
+
+    def release_stream(self, retry: float) -> None:
+        """Let go of the stream that this request has to itself, where the transport has such streams."""
+        release = getattr(self.session.connection, "release", None)
+        if release is not None and self.is_running:
+            release(self.id, retry)
+
+    def finish(self) -> None:
+        """The answer is about to be sent: the progress that was held back goes first, and nothing comes later."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._stop_waits()
+        if self._meter is not None and (last := self._meter.last()) is not None:
+            self._notify("notifications/progress", last)
+
+    def stop(self) -> None:
+        """Nobody wants the answer any more: stop the work, as far as that can be done."""
+        self.is_cancelled = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.task is not None:
+            self.task.cancel()
+        if self.job is not None:
+            self.session.workers.abandon(self.job)
+        self._stop_waits()
+
+    def wait_in_thread(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the event loop and wait for what it gives; to be called from another thread only.
+
+        ``RequestCancelled`` if the request ends first.
+        """
+        outcome: ThreadFuture[T] = ThreadFuture()
+        # First this, then the look: whatever ends the request after the look finds it here.
+        self.has_told = True
+        self.outcomes.add(outcome)
+        try:
+            self.check_running()
+            self.session.loop.call_soon_threadsafe(self._begin_wait, coroutine, outcome)
+            return outcome.result()
+        except (RuntimeError, ThreadCancelled) as error:
+            if isinstance(error, RuntimeError) and not self.session.loop.is_closed():
+                raise
+            raise RequestCancelled(_ENDED) from None
+        finally:
+            self.outcomes.discard(outcome)
+            coroutine.close()
+
+    def check_running(self) -> None:
+        """``RequestCancelled`` if nothing can be sent for the request any more."""
+        if not self.is_running:
+            raise RequestCancelled(_ENDED)
+
+    def is_own_thread(self) -> bool:
+        """Whether this is the thread of the event loop."""
+        return threading.get_ident() == self.session.thread
+
+    def _begin_wait(self, coroutine: Coroutine[Any, Any, T], outcome: ThreadFuture[T]) -> None:
+        if outcome.cancelled():
+            return
+        # From here on the task decides: its coroutine must not be touched before it has ended.
+        self.outcomes.discard(outcome)
+        if self._waits is None:
+            self._waits = set()
+        task = self.session.loop.create_task(coroutine)
+        self._waits.add(task)
+        task.add_done_callback(self._waits.discard)
+
+        def hand_over(done: asyncio.Task[T]) -> None:
+            if done.cancelled():
+                outcome.cancel()
+            elif (error := done.exception()) is not None:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(done.result())
+
+        task.add_done_callback(hand_over)
+
+    def _stop_waits(self) -> None:
+        for wait in self._waits or ():
+            wait.cancel()
+        # Also those that have not even begun.
+        for outcome in tuple(self.outcomes):
+            outcome.cancel()
+
+    def _notify(self, method: str, params: ProgressParams | LogMessageParams) -> None:
+        self.session.notify(self, Notification(method, for_revision(params, self.admitted.revision)))
+
+    def _release(self, meter: ProgressMeter) -> None:
+        """Send the progress that is held back, if its time has come and the client keeps up; otherwise later."""
+        if self._timer is not None:
+            return
+        now = self.session.loop.time()
+        if self.session.connection.is_clogged:
+            self._timer = self.session.loop.call_at(now + _RETRY, self._try_again, meter)
+            return
+        due = meter.due(now)
+        if due is not None:
+            self._notify("notifications/progress", due)
+        if meter.deadline is not None:
+            self._timer = self.session.loop.call_at(meter.deadline, self._try_again, meter)
+
+    def _try_again(self, meter: ProgressMeter) -> None:
+        self._timer = None
+        self._release(meter)

@@ -1,0 +1,352 @@
+"""Input from the client while a request is handled, in both eras.
+
+A legacy client is sent a request, and the function waits for the answer. A modern one is never sent a request: the
+call ends with ``input_required``, the client sends it again with the answer, and the function runs again from its
+start. The answers it already has come back to it from the sealed request state, each under the key of its question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from mcplumb.errors import (
+    Closed,
+    DecodeError,
+    EncodeError,
+    McplumbError,
+    NotInRevision,
+    ProtocolError,
+    RemoteError,
+    RequestError,
+    StateRefused,
+    ToolError,
+    UsageError,
+)
+from mcplumb.protocol.admission import Need, has_capability, missing_capability
+from mcplumb.protocol.in_flight import Call as Inquiry
+from mcplumb.protocol.in_flight import Outgoing
+from mcplumb.server.outbox import Outbox
+from mcplumb.types.base import Payload
+from mcplumb.types.client_features import CreateMessageRequest, ElicitRequest, InputRequest, InputRequiredResult
+from mcplumb.types.decode import read
+from mcplumb.types.encode import for_revision
+from mcplumb.types.methods import METHODS
+from mcplumb.wire.decode import BadMessage
+from mcplumb.wire.messages import INVALID_PARAMS, Error, Request, RequestId, Result
+
+if TYPE_CHECKING:
+    from mcplumb.protocol.request_state import Params, Sealer  # it loads hashlib, and most servers never ask
+    from mcplumb.server.dispatch.call import Call
+
+__all__ = ["Answers", "InputNeeded", "Inquiries", "as_result", "ask", "may_need_input"]
+
+_logger = logging.getLogger("mcplumb.server")
+
+
+# The requests that a server sends to a legacy client, and their answers.
+
+
+class Inquiries:
+    """The open questions of one connection. They belong to the thread of the event loop."""
+
+    def __init__(self, outbox: Outbox, loop: asyncio.AbstractEventLoop, *, max_in_flight: int) -> None:
+        self._outbox = outbox
+        self._loop = loop
+        self._outgoing = Outgoing(max_in_flight=max_in_flight)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def ask(self, method: str, params: Payload | None, about: RequestId | None = None) -> Any:
+        """Send a request, about one of the client's, and wait for its result.
+
+        ``RemoteError`` if the client answers with an error, ``Closed`` if it cannot answer, ``ProtocolError`` if it
+        answers with what is no answer, ``EncodeError`` if it cannot be written. Cancelled, it tells the client so.
+        """
+        inquiry = self._outgoing.open(method, self._loop.time(), timeout=None)
+        try:
+            self._outbox.send(Request(inquiry.id, method, msgspec.UNSET if params is None else params), about)
+        except EncodeError:
+            self._outgoing.cancel(inquiry)  # and the client, which knows nothing of it, is not told
+            raise
+        answer = self._waiting[inquiry.id] = self._loop.create_future()
+        try:
+            return await answer
+        finally:
+            self._waiting.pop(inquiry.id, None)
+            cancellation = self._outgoing.cancel(inquiry)
+            if cancellation is not None:
+                self._outbox.send(cancellation, about)
+
+    def answer(self, response: Result | Error) -> None:
+        """The client sent a response."""
+        if isinstance(response, Result):
+            self._settle(self._outgoing.answer(response), response.result, None)
+        else:
+            detail = response.error
+            error = RemoteError(detail.code, detail.message, _maybe_read(detail.data))
+            self._settle(self._outgoing.answer(response), None, error)
+
+    def break_off(self, bad: BadMessage) -> None:
+        """The client sent something that was meant to be a response."""
+        sentence = f"The client answered with what is no answer. {bad.reason}"
+        self._settle(self._outgoing.break_off(bad.id), None, ProtocolError(sentence))
+
+    def fail(self, request_id: RequestId, error: McplumbError) -> None:
+        """A question cannot be answered, for this reason."""
+        self._settle(self._outgoing.break_off(request_id), None, ProtocolError(str(error)))
+
+    def close(self) -> None:
+        """The client sends nothing any more."""
+        closed = Closed("The client sends nothing any more, so it cannot answer.")
+        for inquiry in self._outgoing.close(closed):
+            self._settle(inquiry, None, closed)
+
+    def _settle(self, inquiry: Inquiry | None, result: Any, error: Exception | None) -> None:
+        waiting = None if inquiry is None else self._waiting.pop(inquiry.id, None)
+        if waiting is None or waiting.done():
+            _logger.debug("A response that nobody waits for was passed over.")
+        elif error is None:
+            waiting.set_result(result)
+        else:
+            waiting.set_exception(error)
+
+
+def _maybe_read(data: Any) -> Any:
+    """What an error carries; None if nothing, or if Python cannot hold it."""
+    try:
+        return None if data is msgspec.UNSET else read(Any, data)
+    except DecodeError:
+        return None
+
+
+# What a request asks of its client, in both eras.
+
+
+class InputNeeded(BaseException):
+    """Ends a modern call that cannot go on without this answer.
+
+    It is no ``Exception``, so that a function which guards its work against every error does not hold it up.
+    """
+
+    def __init__(self, key: str, request: InputRequest) -> None:
+        super().__init__(f"The call ends here, and is made again with the answer to its question {key}.")
+        self.key = key
+        self.request = request
+
+
+class _Answer(msgspec.Struct, array_like=True, frozen=True):
+    #: Which question it was: a function may ask another one under the same key when it runs again.
+    question: str
+    answer: msgspec.Raw
+
+
+class _State(msgspec.Struct, array_like=True, frozen=True):
+    #: Under the keys of their questions, in the order of these.
+    answers: dict[str, _Answer]
+    #: The questions that were asked last, under their keys, and in their order.
+    open: dict[str, str]
+
+
+_read_state = msgspec.json.Decoder(_State).decode
+_read_responses = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.encode
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Answers:
+    """The answers that a call has so far, and what it still asks."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Answer] = {}
+        #: Those that came without a state, so that nobody knows what they were asked for.
+        self._offered: dict[str, msgspec.Raw] = {}
+        #: The keys that the function has used, and how many it left to us.
+        self._keys: set[str] = set()
+        self._unnamed = 0
+        #: What the function asked and has no answer to, in that order.
+        self.needed: list[InputNeeded] = []
+
+    @classmethod
+    def reopened(
+        cls,
+        sealer: Sealer,
+        token: str | None,
+        responses: Any,
+        *,
+        method: str,
+        params: Params,
+        principal: str | None,
+        now: float,
+    ) -> Answers:
+        """The answers in a request state, together with those that came beside it.
+
+        ``StateRefused`` if the state does not verify; ``DecodeError`` if the responses cannot be read. Responses to
+        questions that were not asked are passed over; questions without a response are asked again. Without a state,
+        nobody knows what was asked: a response is taken if its key is one that the author has given to a question.
+        """
+        try:
+            given = _read_responses(responses) if isinstance(responses, msgspec.Raw) else {}
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DecodeError(f"The inputResponses cannot be read: {error}.") from error
+        answers = cls()
+        if token is None:
+            answers._offered = given
+            return answers
+        sealed = sealer.open(token, method=method, params=params, principal=principal, now=now)
+        try:
+            state = _read_state(sealed)
+        except msgspec.DecodeError as error:
+            raise StateRefused(_NOT_OURS, reason="sealed by another version") from error
+        answers._known = state.answers
+        for key, question in state.open.items():
+            if key in given:
+                answers._known[key] = _Answer(question, given[key])
+        return answers
+
+    def claim(self, key: str | None) -> str:
+        """The key of the function's next question: this one or, without any, one that follows from its place.
+
+        ``UsageError`` if another question has it.
+        """
+        if key is None:
+            self._unnamed += 1
+            key = str(self._unnamed)
+            self._offered.pop(key, None)
+        elif type(key) is not str or not key:
+            raise UsageError(f"The key of a question cannot be {key!r}: it is a text that is not empty.")
+        if key in self._keys:
+            raise UsageError(f"Two questions of this call have the key {key!r}: give each a key of its own.")
+        self._keys.add(key)
+        return key
+
+    def get(self, key: str, request: InputRequest) -> msgspec.Raw:
+        """The answer to the question with this key; ``InputNeeded`` if there is none yet.
+
+        ``EncodeError`` if the question cannot be written: here, where the function can see it.
+        """
+        question = _digest(request)
+        if key not in self._known and key in self._offered:
+            self._known[key] = _Answer(question, self._offered[key])
+        if key in self._known:
+            if self._known[key].question == question:
+                return self._known[key].answer
+            # The function took another way than last time. What it learned there since does not count here.
+            learned = list(self._known)
+            for later in learned[learned.index(key) :]:
+                del self._known[later]
+        needed = InputNeeded(key, request)
+        self.needed.append(needed)
+        raise needed
+
+    def seal(
+        self,
+        sealer: Sealer,
+        needed: list[InputNeeded],
+        *,
+        method: str,
+        params: Params,
+        principal: str | None,
+        now: float,
+    ) -> str:
+        """The request state: the answers so far, and what is asked now."""
+        state = _State(self._known, {each.key: _digest(each.request) for each in needed})
+        return sealer.seal(_encode(state), method=method, params=params, principal=principal, now=now)
+
+
+_NOT_OURS = "The request state is none of this server's as it is now. Send the request again without it."
+
+
+def as_result(needed: list[InputNeeded], state: str) -> InputRequiredResult:
+    """The result that asks for all of this."""
+    return InputRequiredResult(input_requests={each.key: each.request for each in needed}, request_state=state)
+
+
+def _digest(request: InputRequest) -> str:
+    from hashlib import blake2b  # most servers never ask
+
+    try:
+        written = _encode_sorted(request)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise EncodeError(f"The question cannot be written as JSON: {error}.") from error
+    return blake2b(written, digest_size=12).hexdigest()
+
+
+# Asking the client for input, the way its era has for that.
+
+
+T = TypeVar("T")
+
+_SPOKEN: dict[Need, str] = {
+    "roots": "tell its roots",
+    "sampling": "ask a model",
+    "sampling.tools": "ask a model that may call tools",
+    "elicitation.form": "ask its user with a form",
+    "elicitation.url": "send its user to a web page",
+}
+
+
+async def ask(call: Call, request: InputRequest, kind: type[T], key: str | None = None) -> T:
+    """The client's answer, read as ``kind``. On a modern client this may end the call (``InputNeeded``).
+
+    A modern client sees the question under its ``key``. ``RequestCancelled`` if the request has ended.
+    """
+    call.check_running()
+    admitted = call.admitted
+    if call.answers is None:
+        call.answers = Answers()
+    key = call.answers.claim(key)
+    need = _need_of(request)
+    if not has_capability(admitted.capabilities, need):
+        if admitted.revision.has_input_required:
+            missing = missing_capability(need)
+            raise RequestError(missing.code, missing.message, missing.data)
+        raise ToolError(f"This needs a client that can {_SPOKEN[need]}, and this client does not say that it can.")
+    if admitted.revision.has_input_required:
+        if not may_need_input(call.method):
+            raise UsageError(f"{call.method} may not ask the client for anything.")
+        # What cannot be asked must fail here, where the function can see it.
+        for_revision(request, admitted.revision)
+        try:
+            return read(kind, call.answers.get(key, request), what="client's answer")
+        except DecodeError as error:
+            raise RequestError(INVALID_PARAMS, str(error)) from error
+    try:
+        params = for_revision(_with_id(request), admitted.revision).params
+    except NotInRevision as error:
+        raise ToolError(f"This needs a newer client. {error}") from error
+    try:
+        answer = await call.session.ask(str(request.__struct_config__.tag), params, call.id)
+        return read(kind, answer, what="client's answer")
+    except RemoteError as error:
+        raise ToolError(f"The client could not be asked: it answered with error {error.code}.") from error
+    except ProtocolError as error:
+        raise ToolError(str(error)) from error
+
+
+def may_need_input(method: str) -> bool:
+    """Whether a request of this method may be answered with a question."""
+    return method in METHODS and METHODS[method].may_need_input
+
+
+def _need_of(request: InputRequest) -> Need:
+    if isinstance(request, ElicitRequest):
+        return "elicitation.url" if request.params.is_url else "elicitation.form"
+    if isinstance(request, CreateMessageRequest):
+        return "sampling" if request.params.tools is None else "sampling.tools"
+    return "roots"
+
+
+def _with_id(request: InputRequest) -> InputRequest:
+    """The same, with the id that one revision wants for a web page."""
+    if isinstance(request, ElicitRequest) and request.params.is_url and request.params.elicitation_id is None:
+        from secrets import token_urlsafe  # most servers never ask
+
+        return replace(request, params=replace(request.params, elicitation_id=token_urlsafe(12)))
+    return request

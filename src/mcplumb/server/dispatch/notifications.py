@@ -1,0 +1,152 @@
+"""Notifications: those that handlers receive, and those that subscribers are sent.
+
+Changes are collected and go out together at the end of a turn of the loop, and wait for a client that does not keep
+up. A change that is already waiting is not added again, so a flood of them never takes more room than what is watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from mcplumb.errors import RequestError
+from mcplumb.protocol.subscriptions import LIST_CHANGED, TOPICS, ListTopic, Publisher
+from mcplumb.server.catalog import HandlerEntry
+from mcplumb.server.dispatch.execution import hear
+from mcplumb.types.notifications import SubscriptionFilter
+from mcplumb.wire.messages import INVALID_PARAMS, Error, Notification, RequestId
+
+if TYPE_CHECKING:
+    from mcplumb.server.server_session import Session
+
+__all__ = ["Changes", "Hearing"]
+
+
+# Notifications that handlers of the author's hear.
+
+
+#: How many notifications handlers may be busy with before nothing more is read.
+_MOST_HEARD = 100
+
+
+class Hearing:
+    """The notifications of one connection that handlers are busy with."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._busy = 0
+
+    def __len__(self) -> int:
+        return self._busy
+
+    def hear(self, entry: HandlerEntry, notification: Notification) -> None:
+        """Let a handler hear a notification."""
+        session = self._session
+        # At once, as requests are: one that comes after the notification must not overtake it.
+        task = session.start_task(hear(entry, notification, session.workers), session.fresh_context())
+        if task.done():
+            return
+        session.keep(task)
+        self._busy += 1
+        if self._busy == _MOST_HEARD:
+            session.outbox.pause("notifications")
+        task.add_done_callback(self._has_heard)
+
+    def _has_heard(self, _: asyncio.Task[None]) -> None:
+        self._busy -= 1
+        self._session.outbox.unpause("notifications")
+        self._session.check_finished()
+
+
+# Telling one client about changes, the way its era has for that.
+
+
+class Changes:
+    """The subscriptions of one connection, modern and legacy. Belongs to the thread of the event loop."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._publisher = Publisher(TOPICS, session.shared.limits)
+        #: The resources that the legacy session subscribed to.
+        self._subscribed: set[str] = set()
+        self._lists: dict[ListTopic, None] = {}
+        self._updates: dict[str, None] = {}
+        self._flushing: asyncio.Task[None] | None = None
+
+    def listen(self, request_id: RequestId, wanted: SubscriptionFilter) -> None:
+        """Open a modern subscription; RequestError if there are too many."""
+        # What was waiting before happened before.
+        self._send()
+        opened = self._publisher.open(request_id, wanted)
+        if isinstance(opened, Error):
+            raise RequestError(opened.error.code, opened.error.message)
+        self._session.connection.send(opened)
+        self._session.outbox.pause_while_clogged()
+
+    def cancel(self, request_id: RequestId) -> None:
+        """The client ended a modern subscription."""
+        self._publisher.cancel(request_id)
+
+    def end_all(self) -> None:
+        """End the modern subscriptions from this side."""
+        session = self._session
+        self._send()
+        for result in self._publisher.end_all(session.shared.result_meta(session.shared.revisions[0])):
+            session.answer_subscription(result)
+
+    def subscribe(self, uri: str) -> None:
+        """The legacy session wants to know when this resource changes; RequestError if it asks for too many."""
+        limits = self._session.shared.limits
+        if len(uri) > limits.max_uri:
+            raise RequestError(
+                INVALID_PARAMS, f"The address of a resource may have no more than {limits.max_uri} characters."
+            )
+        if len(self._subscribed) >= limits.max_subscribed_resources and uri not in self._subscribed:
+            raise RequestError(
+                INVALID_PARAMS, f"No more than {limits.max_subscribed_resources} resources may be subscribed to."
+            )
+        self._subscribed.add(uri)
+
+    def unsubscribe(self, uri: str) -> None:
+        """The legacy session has heard enough of this resource."""
+        self._subscribed.discard(uri)
+
+    def list_changed(self, topic: ListTopic) -> None:
+        """A list of the server's has changed."""
+        self._lists[topic] = None
+        self._flush_soon()
+
+    def resource_changed(self, uri: str) -> None:
+        """A resource has changed."""
+        if uri in self._subscribed or self._publisher.is_watched(uri):
+            self._updates[uri] = None
+            self._flush_soon()
+
+    def close(self) -> None:
+        """The connection is over."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+
+    def _flush_soon(self) -> None:
+        if (self._flushing is None or self._flushing.done()) and self._session.is_open:
+            self._flushing = self._session.loop.create_task(self._flush())
+
+    async def _flush(self) -> None:
+        await self._session.connection.drained()
+        self._send()
+
+    def _send(self) -> None:
+        connection = self._session.connection
+        lists, self._lists = self._lists, {}
+        updates, self._updates = self._updates, {}
+        has_legacy = self._session.is_ready_legacy
+        for topic in lists:
+            for notification in self._publisher.list_changed(topic):
+                connection.send(notification)
+            if has_legacy:
+                connection.send(Notification(LIST_CHANGED[topic]))
+        for uri in updates:
+            for notification in self._publisher.resource_updated(uri):
+                connection.send(notification)
+            if uri in self._subscribed:
+                connection.send(Notification("notifications/resources/updated", {"uri": uri}))

@@ -1,0 +1,1 @@
+"""Running a server: its process, its addresses and its sessions."""

@@ -1,0 +1,1 @@
+"""Python types and signatures as JSON Schema, and JSON as Python values."""

@@ -1,0 +1,240 @@
+"""One end of a pair of connections, watched: what it tells its receiver, and whether that keeps the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias, TypeVar
+
+from mcplumb.errors import McplumbError
+from mcplumb.transports.connection import Connection
+from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.messages import Message, Notification, Request, RequestId
+
+__all__ = ["End", "Item", "require", "settle"]
+
+#: What a connection passes on.
+Item: TypeAlias = Message | BadMessage | Batch
+
+T = TypeVar("T")
+
+#: Turns of the loop, and then seconds, in which whatever should not happen gets its chance to.
+_TURNS = 50
+_MOMENT = 0.01
+
+
+class End:
+    """One end of a pair: a connection, and all that came out of it.
+
+    It is the receiver of its connection, and notes as a fault whatever a receiver must not see. What is called here is
+    called on the connection, and whatever waits has a bound.
+    """
+
+    def __init__(self, name: str, connection: Connection, patience: float, spoil: Callable[[], None]) -> None:
+        self.name = name
+        self.connection = connection
+        #: Sends the other end something that is no message.
+        self.spoil = spoil
+        self.items: list[Item] = []
+        #: What ``ended`` was called with, each time.
+        self.ends: list[bool] = []
+        #: What ``broke`` was called with, each time.
+        self.errors: list[OSError] = []
+        self.hang_ups = 0
+        self.failures: dict[RequestId, McplumbError] = {}
+        #: What this end has seen that no receiver should, in sentences.
+        self.faults: list[str] = []
+        #: Is called with each item.
+        self.on_item: Callable[[Item], None] | None = None
+        #: Is called at its end.
+        self.on_end: Callable[[], None] | None = None
+        self._patience = patience
+        self._changed = asyncio.Event()
+        self._thread = threading.get_ident()
+        self._calling: str | None = None
+        self._closed_by: str | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"the {self.name} end, which has received {len(self.items)} messages, {len(self.ends)} ends and "
+            f"{len(self.errors)} errors"
+        )
+
+    # What the connection calls
+
+    def received(self, item: Item) -> None:
+        """Keep it."""
+        self._called("received")
+        if self.ends:
+            self._fault("was given a message after its end had been told")
+        self.items.append(item)
+        if self.on_item is not None:
+            self.on_item(item)
+
+    def ended(self, *, clean: bool) -> None:
+        """Keep how."""
+        self._called("ended")
+        self.ends.append(clean)
+        if len(self.ends) > 1:
+            self._fault("was told of its end more than once")
+        if self.on_end is not None:
+            self.on_end()
+
+    def hung_up(self) -> None:
+        """Count it."""
+        self._called("hung_up")
+        self.hang_ups += 1
+        if self.hang_ups > 1:
+            self._fault("was told more than once that the peer hung up")
+        if self.ends:
+            self._fault("was told that the peer hung up after its end had been told")
+
+    def broke(self, error: OSError) -> None:
+        """Keep why."""
+        self._called("broke")
+        self.errors.append(error)
+        if len(self.errors) > 1:
+            self._fault("was told more than once that nothing can be sent")
+
+    def failed(self, request_id: RequestId, error: McplumbError) -> None:
+        """Keep why."""
+        self._called("failed")
+        self.failures[request_id] = error
+
+    def _called(self, what: str) -> None:
+        self._changed.set()
+        if threading.get_ident() != self._thread:
+            self._fault(f"had {what} called by a thread that is not its event loop's")
+        if self._calling is not None:
+            self._fault(f"had {what} called from within its own call of {self._calling}")
+        if self._closed_by is not None:
+            self._fault(f"had {what} called after its own {self._closed_by}")
+
+    def _fault(self, what: str) -> None:
+        fault = f"The {self.name} end {what}."
+        if fault not in self.faults:
+            self.faults.append(fault)
+
+    # What is called on the connection
+
+    def start(self) -> None:
+        """Begin to read."""
+        with self._call("start"):
+            self.connection.start(self)
+
+    def send(self, *messages: Message) -> None:
+        """Send these, one by one."""
+        with self._call("send"):
+            for message in messages:
+                self.connection.send(message)
+
+    def send_names(self, names: Sequence[str]) -> None:
+        """Send a notification of each name."""
+        self.send(*map(Notification, names))
+
+    def send_batch(self, messages: Sequence[Message]) -> None:
+        """Send these as one batch."""
+        with self._call("send_batch"):
+            self.connection.send_batch(messages)
+
+    def pause(self) -> None:
+        """Stop reading."""
+        with self._call("pause"):
+            self.connection.pause()
+
+    def resume(self) -> None:
+        """Read again."""
+        with self._call("resume"):
+            self.connection.resume()
+
+    def abort(self) -> None:
+        """Close at once."""
+        with self._call("abort"):
+            self.connection.abort()
+        self._closed_by = self._closed_by or "abort"
+
+    async def close(self) -> None:
+        """Close."""
+        await self.within(self._close(), "close returns")
+
+    def closing(self) -> asyncio.Task[None]:
+        """A task that closes."""
+        return asyncio.get_running_loop().create_task(self._close())
+
+    async def _close(self) -> None:
+        self._closed_by = self._closed_by or "close"
+        await self.connection.close()
+
+    def draining(self) -> asyncio.Task[None]:
+        """A task that waits until the connection is drained, and fails if it is not when that is over."""
+        return asyncio.get_running_loop().create_task(self._drained())
+
+    async def _drained(self) -> None:
+        await self.connection.drained()
+        require(not self.is_clogged, "drained has returned, and the connection is still clogged.")
+
+    @property
+    def is_clogged(self) -> bool:
+        """Whether its connection is."""
+        return self.connection.is_clogged
+
+    @contextmanager
+    def _call(self, what: str) -> Iterator[None]:
+        outer, self._calling = self._calling, what
+        try:
+            yield
+        finally:
+            self._calling = outer
+
+    # What the checks ask
+
+    @property
+    def names(self) -> list[str]:
+        """The methods of the requests and notifications that came."""
+        return [item.method for item in self.items if isinstance(item, Request | Notification)]
+
+    @property
+    def is_told_of_the_end(self) -> bool:
+        """Whether it knows, one way or the other, that the peer is gone."""
+        return bool(self.ends or self.errors)
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until something is so that only this end's receiver can make so."""
+        try:
+            async with asyncio.timeout(self._patience):
+                while not condition():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise AssertionError(f"{what}: that did not happen within {self._patience:g} seconds at {self}.") from None
+
+    async def until_count(self, count: int) -> None:
+        """Wait until so many items have come."""
+        await self.until(lambda: len(self.items) >= count, f"{count} messages arrive")
+
+    async def until_end(self) -> None:
+        """Wait until it is told of its end."""
+        await self.until(lambda: self.ends, "the end is told")
+
+    async def within(self, awaitable: Awaitable[T], what: str) -> T:
+        """Wait for something of this end's, with a bound."""
+        try:
+            async with asyncio.timeout(self._patience):
+                return await awaitable
+        except TimeoutError:
+            raise AssertionError(f"{what}: that did not happen within {self._patience:g} seconds at {self}.") from None
+
+
+def require(condition: object, sentence: str) -> None:
+    """Fail with the sentence unless it is so."""
+    if not condition:
+        raise AssertionError(sentence)
+
+
+async def settle() -> None:
+    """Let happen what can: for a look at what should not have."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+    await asyncio.sleep(_MOMENT)

@@ -1,0 +1,289 @@
+"""A server over HTTP as one `Connection`: which binding a message takes, how many at a time, and what if it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from mcplumb.errors import Closed, ConnectError, HttpError, McplumbError, RequestLost
+from mcplumb.limits import DEFAULT_LIMITS, Limits
+from mcplumb.transports.connection import Receiver, Stats
+from mcplumb.transports.http_client.legacy import LegacyBinding
+from mcplumb.transports.http_client.modern import ModernBinding, ParamsOf
+from mcplumb.transports.http_client.post_queue import Binding, Outbox, Post
+from mcplumb.transports.http_client.receive_queue import Inbox
+from mcplumb.transports.http_client.response import NO_POST_HERE
+from mcplumb.transports.http_client.session_pool import ClientPool
+from mcplumb.transports.http_client.sse import SseBinding
+from mcplumb.transports.line_connection import Trace
+from mcplumb.wire.messages import BoundedId, Message, Notification, Request, RequestId, encode_batch, encode_line
+
+__all__ = ["HttpConnection"]
+
+#: Seconds for a server to take a notification or an answer.
+_NOTE_WITHIN = 30.0
+#: Seconds for the last ones of those when the connection is closed.
+_LAST_WORDS = 5.0
+#: A server that goes on refusing them after so many warnings fills no log with that.
+_MOST_WARNINGS = 20
+
+_CANCELLED = "notifications/cancelled"
+
+_logger = logging.getLogger("mcplumb.client")
+
+
+class HttpConnection:
+    """A `Connection` that is made in a running event loop, over a pool that it does not own.
+
+    It begins as a modern one; ``initialize`` makes it a legacy one, and where that cannot be posted, one of HTTP+SSE.
+    ``http_sse`` says that it is the last from the start (True), or that it never is (False). On a modern connection
+    ``notifications/cancelled`` is not sent: the response of the request is closed. Requests that wait for their answers
+    when the connection is closed are given up.
+    """
+
+    def __init__(
+        self,
+        pool: ClientPool,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        http_sse: bool | None = None,
+        params_of: ParamsOf | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        #: Why the server could not be reached, if it could not.
+        self.failure: ConnectError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._pool = pool
+        self._inbox = Inbox(limits, trace)
+        self._outbox = Outbox(self._carry, self._tell_end)
+        self._http_sse = http_sse
+        self._modern = ModernBinding(pool, self._inbox, params_of or (lambda _: None))
+        self._binding: Binding = SseBinding(pool, self._inbox, self._spawn) if http_sse else self._modern
+        self._streams: set[asyncio.Task[None]] = set()
+        self._is_over = False  # nothing can be sent any more
+        self._is_closing = False
+        self._warnings = 0
+
+    @property
+    def stats(self) -> Stats:
+        """What went over the connection so far, heads of HTTP not included."""
+        return self._inbox.stats
+
+    @property
+    def is_clogged(self) -> bool:
+        """Whether more waits to be posted than should."""
+        return self._outbox.is_clogged
+
+    def start(self, receiver: Receiver) -> None:
+        """Begin to post, and to receive."""
+        if not self._is_closing:
+            self._inbox.open(receiver)
+            self._outbox.start()
+
+    def send(self, message: Message, about: RequestId | None = None) -> None:
+        """Queue one message."""
+        if self._is_over:
+            return
+        data = encode_line(message)
+        if isinstance(message, Notification) and message.method == _CANCELLED:
+            self._cancel(message, data)
+        else:
+            self._put(Post([message], data, self._choose(message)), data)
+
+    def send_batch(self, messages: Sequence[Message]) -> None:
+        """Queue several messages as one post."""
+        if not self._is_over:
+            data = encode_batch(messages)
+            self._put(Post(messages, data, self._binding), data)
+
+    async def drained(self) -> None:
+        """Wait until the connection is no longer clogged, or is closed or broken."""
+        await self._outbox.drained()
+
+    def pause(self) -> None:
+        """Stop reading. What is under way may still be received."""
+        self._inbox.pause()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._inbox.resume()
+
+    async def close(self) -> None:
+        """Post what needs no answer, end the session, and close. Bounded. Cancelled, it aborts."""
+        if not self._is_closing:
+            self._is_closing = self._is_over = True
+            self._inbox.shut()
+            try:
+                async with asyncio.timeout(_LAST_WORDS):
+                    await self._outbox.notes_gone()
+                    if self.failure is None:
+                        await self._binding.leave()
+            except TimeoutError:
+                _logger.debug("The server did not take the last messages in time.")
+            finally:
+                self.abort()
+        await self.gone()
+
+    def abort(self) -> None:
+        """Close at once. What was under way ends in the next turns of the loop."""
+        self._is_closing = self._is_over = True
+        self._inbox.shut()
+        if not self._loop.is_closed():
+            self._outbox.abort()
+            for stream in self._streams:
+                stream.cancel()
+
+    async def gone(self) -> None:
+        """Wait until nothing is under way any more, after ``abort``."""
+        while tasks := [*self._outbox.tasks, *self._streams]:
+            await asyncio.wait(tasks)
+
+    # What is sent
+
+    def _choose(self, message: Message) -> Binding:
+        """The binding that a message takes. The two questions of an opening decide it for what follows."""
+        if isinstance(message, Request) and not isinstance(self._binding, SseBinding):
+            if message.method == "initialize":
+                self._binding = LegacyBinding(self._pool, self._inbox, self._spawn)
+            elif message.method == "server/discover":
+                self._binding = self._modern
+        return self._binding
+
+    def _cancel(self, notice: Notification, data: bytes) -> None:
+        post = self._outbox.find(_decode_notice(data).params.request_id or 0)
+        if post is not None and self._outbox.take_back(post):
+            return
+        binding = self._binding if post is None else post.binding
+        if binding is not self._modern:
+            note = Post([notice], data, binding)
+            note.cancels = post
+            self._put(note, data)
+        elif post is not None:
+            post.give_up()
+
+    def _put(self, post: Post, data: bytes) -> None:
+        if self._inbox.trace is not None:
+            self._inbox.trace("out", data)
+        self._inbox.stats.messages_out += 1
+        self._inbox.stats.bytes_out += post.size
+        self._outbox.put(post)
+
+    async def _carry(self, post: Post) -> None:
+        """Post this, and tell what became of it."""
+        failure: McplumbError | None = None
+        try:
+            async with asyncio.timeout(_NOTE_WITHIN if post.lane == "notes" else None):
+                await self._exchange(post)
+        except Closed as closed:
+            failure = RequestLost(f"The response broke off. {closed}") if post.is_accepted else closed
+            self._finish(closed)
+        except ConnectError as error:
+            failure = Closed(str(error))
+            self._break(error)
+        except McplumbError as error:
+            failure = error
+        except TimeoutError:
+            failure = RequestLost(f"The server did not take it within {_NOTE_WITHIN:g} s.")
+        except Exception as error:
+            _logger.exception("A message could not be posted.")
+            failure = RequestLost(f"Posting it failed with {type(error).__name__}: {error}.")
+        for request_id in list(post.waiting):
+            self._inbox.fail(request_id, failure or RequestLost("The response ended without the answer."))
+        if failure is not None and post.lane == "notes":
+            self._warn(f"{post.method or 'An answer'} did not reach the server. {failure}")
+
+    async def _exchange(self, post: Post) -> None:
+        if post.is_initialize and isinstance(post.binding, LegacyBinding):
+            await self._initialize(post, post.binding)
+        elif post.cancels is not None:
+            try:
+                await post.cancels.body.written.wait()
+                await post.binding.exchange(post)
+            finally:
+                post.cancels.give_up()
+        else:
+            await post.binding.exchange(post)
+
+    async def _initialize(self, post: Post, legacy: LegacyBinding) -> None:
+        try:
+            await legacy.exchange(post)
+        except HttpError as refusal:
+            if self._http_sse is False or refusal.status not in NO_POST_HERE:
+                raise
+            pair = SseBinding(self._pool, self._inbox, self._spawn)
+            try:
+                await pair.open()
+            except McplumbError as error:
+                raise HttpError(refusal.status, f"{refusal} And it is no server of HTTP+SSE: {error}") from error
+            self._binding = pair
+            await pair.exchange(post)
+        finally:
+            if self._binding is legacy and not legacy.is_open:
+                self._binding = self._modern  # What is asked next may be of the other era.
+
+    def _spawn(self, stream: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(self._watch(stream))
+        self._streams.add(task)
+        task.add_done_callback(self._streams.discard)
+        return task
+
+    async def _watch(self, stream: Coroutine[Any, Any, None]) -> None:
+        try:
+            await stream
+        except Closed as closed:
+            self._finish(closed)
+        except ConnectError as error:
+            self._break(error)
+        except McplumbError as error:
+            self._warn(f"What the server says by itself is not heard. {error}")
+
+    # The end
+
+    def _finish(self, why: Closed) -> None:
+        """The server has ended the session, or what stands for one."""
+        self._is_over = True
+        self._inbox.end(clean=True)
+        self._refuse_waiting(Closed(str(why)))  # That was said to another.
+
+    def _break(self, error: ConnectError) -> None:
+        """The server cannot be reached. What is under way may still be answered."""
+        self.failure = self.failure or error
+        self._is_over = True
+        self._inbox.break_off(OSError(_errno_of(error), str(error)))
+        self._refuse_waiting(Closed(str(error)))
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        if self.failure is not None and not self._outbox.is_waiting:
+            self._inbox.end(clean=True)
+
+    def _refuse_waiting(self, why: Closed) -> None:
+        for post in self._outbox.take_all_back():
+            for request_id in post.waiting:
+                self._inbox.fail(request_id, why)
+
+    def _warn(self, sentence: str) -> None:
+        self._warnings += 1
+        _logger.log(logging.WARNING if self._warnings <= _MOST_WARNINGS else logging.DEBUG, "%s", sentence)
+
+
+class _Params(msgspec.Struct, frozen=True, rename="camel"):
+    request_id: BoundedId | None = None
+
+
+class _Notice(msgspec.Struct):
+    """A cancellation, as far as it matters."""
+
+    params: _Params = _Params()
+
+
+_decode_notice = msgspec.json.Decoder(_Notice).decode
+
+
+def _errno_of(error: ConnectError) -> int:
+    return getattr(error.__cause__, "errno", None) or errno.ECONNREFUSED

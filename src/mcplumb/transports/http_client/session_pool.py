@@ -1,0 +1,227 @@
+"""One aiohttp session for one server, and the rules that hold for every request to it.
+
+Whatever the user wants to be sent along, such as a token, goes to the server's own origin and nowhere else. That is
+why redirects are followed here, and not by aiohttp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from mcplumb.errors import ConnectError, ConnectTimeout, HttpError, ProtocolError, RequestLost, UsageError
+from mcplumb.transports.http_client.post_queue import Body
+from mcplumb.version import __version__
+
+if TYPE_CHECKING:
+    import ssl
+
+    from aiohappyeyeballs import AddrInfoType
+
+__all__ = ["ClientPool"]
+
+#: Seconds for a connection to be made, names and TLS included. A server that is not there is mostly known sooner.
+_CONNECT_WITHIN = 30.0
+#: Seconds after which an idle connection is not used again. Servers close theirs after five (uvicorn, Node), and a
+#: request that meets such an end on the way is lost.
+_KEEP_ALIVE = 4.0
+#: Seconds for connections to close by themselves.
+_CLOSE_WITHIN = 1.0
+#: Redirects one after the other that are followed. A missing slash takes one.
+_MOST_REDIRECTS = 5
+_LONGEST_QUOTE = 200
+
+_logger = logging.getLogger("mcplumb.client")
+
+
+class ClientPool:
+    """The HTTP connections to one server. It opens with the first request, and again with one after ``close``.
+
+    ``url`` is where the server is; ``headers`` go with every request. ``proxy`` is the address of an HTTP proxy.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        proxy: str | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.url = URL(url)
+        # What is not compressed cannot be a bomb.
+        self._headers = CIMultiDict({"User-Agent": f"mcplumb/{__version__}", "Accept-Encoding": "identity"})
+        self._headers.update(headers or {})
+        self._proxy = None if proxy is None else _read_proxy(proxy)
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, url: URL, headers: Mapping[str, str], body: Body | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The response, of which the head has come. At the end of the context it is closed if it has not ended.
+
+        * `ConnectError`: no connection could be made, so that nothing was sent.
+        * `RequestLost`: there was one, and it ended before the response began.
+        * `ProtocolError`: what came is no HTTP. `HttpError`: a redirect that is not followed.
+        """
+        response: aiohttp.ClientResponse | None = None
+        try:
+            response = await self._send(method, url, headers, body)
+            for _ in range(_MOST_REDIRECTS):
+                if response.status not in (307, 308):
+                    break
+                url = self._follow(url, response)
+                response.release()
+                response = await self._send(method, url, headers, body)
+            yield response
+        finally:
+            is_complete = response is not None and response.content.at_eof()
+            if response is not None:
+                response.close()
+            if body is not None and not is_complete:
+                body.drop()
+
+    async def close(self) -> None:
+        """Close all connections. Bounded. Cancelled, they close all the same."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        try:
+            async with asyncio.timeout(_CLOSE_WITHIN):
+                await session.close()
+        except TimeoutError:
+            _logger.debug("Some HTTP connections did not close in time.")
+        finally:
+            self._shut_sockets()
+
+    def kill(self) -> None:
+        """The same at once, and without an event loop."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        closing = session.close()
+        with suppress(StopIteration):
+            closing.send(None)  # Its first step closes everything. The others only wait.
+        closing.close()
+        self._shut_sockets()
+
+    def is_own(self, url: URL) -> bool:
+        """Whether this is at the server's own origin, and wants to be asked for by nobody else than by us."""
+        if url.raw_user is not None or url.raw_password is not None:
+            return False
+        return url.scheme in ("http", "https") and bool(url.raw_host) and url.origin() == self.url.origin()
+
+    async def _send(
+        self, method: str, url: URL, headers: Mapping[str, str], body: Body | None
+    ) -> aiohttp.ClientResponse:
+        if self._session is None:
+            self._session = self._open()
+        try:
+            return await self._session.request(
+                method,
+                url,
+                headers=CIMultiDict(self._headers, **headers),
+                data=body,
+                allow_redirects=False,
+                proxy=self._proxy,
+                ssl=True if self._tls is None else self._tls,
+            )
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:
+            kind = ConnectTimeout if isinstance(error, TimeoutError) else ConnectError
+            raise kind(self._why_not(error)) from error
+        except aiohttp.ClientResponseError as error:
+            raise ProtocolError(f"What the server answered is no HTTP: {error.message[:_LONGEST_QUOTE]!a}.") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise RequestLost(f"The HTTP connection ended before the response: {error}.") from error
+
+    def _open(self) -> aiohttp.ClientSession:
+        self._loop = asyncio.get_running_loop()
+        return aiohttp.ClientSession(
+            # Whoever sends bounds what is under way, and knows what may wait.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE, socket_factory=self._make_socket),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_WITHIN),
+            auto_decompress=False,
+        )
+
+    def _make_socket(self, place: AddrInfoType) -> socket.socket:
+        made = socket.socket(*place[:3])
+        self._sockets.add(made)
+        return made
+
+    def _shut_sockets(self) -> None:
+        """End what did not close: a connection with something left to write waits for a peer that may never read."""
+        for each in list(self._sockets):
+            if self._loop is not None and self._loop.is_closed():
+                each.close()  # Nobody else will.
+                continue
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # It is closed, as it should be.
+        self._sockets.clear()
+
+    def _follow(self, url: URL, response: aiohttp.ClientResponse) -> URL:
+        location = response.headers.get("Location", "")
+        try:
+            target = url.join(URL(location))
+        except ValueError:
+            target = URL()
+        if not location or not self.is_own(target):
+            quoted = ascii(location[:_LONGEST_QUOTE])
+            raise HttpError(
+                response.status,
+                f"The server redirects to {quoted}, which is not at {self.url.origin()} or names a user, and nothing "
+                "was sent there. "
+                "If that is the server that you mean, connect to it by that address.",
+            )
+        return target
+
+    def _why_not(self, error: Exception) -> str:
+        where, why = str(self.url.origin()), _reason(error)
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            return f"The proxy does not let through to {where}: it answered with HTTP {error.status} {error.message}."
+        if isinstance(error, aiohttp.ClientProxyConnectionError) and self._proxy is not None:
+            return f"The proxy {self._proxy.origin()} cannot be reached: {why}. Check proxy=…"
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return (
+                f"The certificate of {where} cannot be trusted: {error.certificate_error}. If it comes from an "
+                "authority of your own, tell so: tls=ssl.create_default_context(cafile=…)."
+            )
+        if isinstance(error, aiohttp.ClientSSLError):
+            return f"There is no TLS connection to {where}: {why}. It may speak http only, or other versions of TLS."
+        if isinstance(error, aiohttp.ClientConnectorDNSError):
+            return f"{where} cannot be reached: its name is not known ({why}). Check the address."
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return (
+                f"{where} cannot be reached: there was no connection within {_CONNECT_WITHIN:g} s. Check the address."
+            )
+        return f"{where} cannot be reached: {why}. Does the server run, and is the address right?"
+
+
+def _read_proxy(text: str) -> URL:
+    try:
+        proxy = URL(text)
+    except (TypeError, ValueError):
+        proxy = URL()
+    if proxy.scheme not in ("http", "https") or not proxy.raw_host:
+        # Not repeated here: a password may be in it.
+        raise UsageError("proxy has to be the address of an HTTP proxy: proxy='http://host:port'.")
+    return proxy
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error).rstrip(".")

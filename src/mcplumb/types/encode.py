@@ -1,0 +1,476 @@
+"""Encode payloads for one protocol revision, without what that revision lacks.
+
+Each flag is an attribute of ``Revision``. A type's entries hold for the types that inherit from it, too.
+
+Each function takes a payload and a revision and gives the payload to be written, which may be of another type. It
+raises ``NotInRevision`` for what the revision cannot say at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import is_
+from typing import Any, TypeVar, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from mcplumb.errors import EncodeError, NotInRevision
+from mcplumb.revisions import Revision
+from mcplumb.types import content
+from mcplumb.types.base import (
+    COMPLETE,
+    INPUT_REQUIRED,
+    Annotations,
+    CacheableResult,
+    Implementation,
+    Payload,
+    Result,
+    RetryParams,
+)
+from mcplumb.types.client_features import (
+    CreateMessageParams,
+    CreateMessageResult,
+    ElicitationCompleteParams,
+    ElicitParams,
+    ElicitResult,
+    InputRequiredResult,
+    ListRootsResult,
+    Root,
+    SamplingMessage,
+)
+from mcplumb.types.content import (
+    AudioContent,
+    ResourceLink,
+    SamplingContent,
+    TextContent,
+    ToolResultContent,
+    UnknownContent,
+)
+from mcplumb.types.lifecycle import (
+    ClientCapabilities,
+    DiscoverResult,
+    ElicitationCapability,
+    InitializeParams,
+    InitializeResult,
+    RootsCapability,
+    SamplingCapability,
+    ServerCapabilities,
+)
+from mcplumb.types.notifications import (
+    AcknowledgedParams,
+    CancelledParams,
+    ListenParams,
+    ListenResult,
+    ProgressParams,
+    SetLevelParams,
+)
+from mcplumb.types.prompts import CompleteParams, Prompt, PromptArgument, PromptReference
+from mcplumb.types.resources import Resource, ResourceContents, ResourceParams, ResourceTemplate
+from mcplumb.types.tools import CallToolResult, Tool, ToolAnnotations
+
+__all__ = ["ADAPTED", "FIELDS", "FILLED", "PAYLOADS", "Adapt", "for_revision"]
+
+
+# What the types have that some revision lacks: one table, read by ``for_revision``.
+
+
+_DESCRIBED = {"title": "has_titles", "icons": "has_icons", "meta": "has_item_meta"}
+_ITEM = {"meta": "has_item_meta"}
+# Where input is asked for within a result, the question and most answers have no _meta of their own.
+_ASKED = {"meta": "has_server_requests"}
+
+#: Fields, and what a revision must have for them to be written. They are left out otherwise.
+FIELDS: dict[type[Payload], dict[str, str]] = {
+    Annotations: {"last_modified": "has_last_modified"},
+    Implementation: {
+        "title": "has_titles",
+        "icons": "has_icons",
+        "description": "has_implementation_details",
+        "website_url": "has_implementation_details",
+    },
+    ClientCapabilities: {
+        "elicitation": "has_elicitation",
+        "extensions": "has_extensions",
+        "tasks": "has_tasks",
+    },
+    RootsCapability: {"list_changed": "has_roots_list_changed"},
+    SamplingCapability: {"context": "has_sampling_tools", "tools": "has_sampling_tools"},
+    ElicitationCapability: {"form": "has_url_elicitation", "url": "has_url_elicitation"},
+    ServerCapabilities: {
+        "completions": "has_completions_capability",
+        "extensions": "has_extensions",
+        "tasks": "has_tasks",
+    },
+    Result: {"result_type": "has_result_types"},
+    CacheableResult: {"ttl_ms": "has_cache_hints", "cache_scope": "has_cache_hints"},
+    RetryParams: {"input_responses": "has_input_required", "request_state": "has_input_required"},
+    Tool: _DESCRIBED
+    | {
+        "output_schema": "has_structured_content",
+        "annotations": "has_tool_annotations",
+        "execution": "has_tasks",
+    },
+    CallToolResult: {"structured_content": "has_structured_content"},
+    Resource: _DESCRIBED,
+    ResourceTemplate: _DESCRIBED,
+    ResourceContents: _ITEM,
+    Prompt: _DESCRIBED,
+    PromptArgument: {"title": "has_titles"},
+    content.TextContent: _ITEM,
+    content.ImageContent: _ITEM,
+    content.AudioContent: _ITEM,
+    content.EmbeddedResource: _ITEM,
+    Root: _ITEM,
+    ListRootsResult: _ASKED,
+    # A message to a model got its _meta together with tools.
+    SamplingMessage: {"meta": "has_sampling_tools"},
+    CreateMessageParams: _ASKED | {"tools": "has_sampling_tools", "tool_choice": "has_sampling_tools"},
+    ElicitParams: _ASKED | {"mode": "has_url_elicitation", "elicitation_id": "has_elicitation_ids"},
+    ElicitResult: _ASKED,
+    PromptReference: {"title": "has_titles"},
+    CompleteParams: {"context": "has_completion_context"},
+    ProgressParams: {"message": "has_progress_message"},
+}
+
+#: Fields that a revision which has them requires, and what to write there if nothing else is said.
+FILLED: dict[type[Payload], dict[str, Any]] = {
+    Result: {"result_type": COMPLETE},
+    InputRequiredResult: {"result_type": INPUT_REQUIRED},
+    CacheableResult: {"ttl_ms": 0, "cache_scope": "private"},
+}
+
+#: Whole payloads, what a revision must have for them to be written, and what they are called. It is an error otherwise.
+PAYLOADS: dict[type[Payload], tuple[str, str]] = {
+    InitializeParams: ("has_handshake", "initialize"),
+    InitializeResult: ("has_handshake", "initialize"),
+    DiscoverResult: ("has_discover", "server/discover"),
+    SetLevelParams: ("has_set_level", "logging/setLevel"),
+    ResourceParams: ("has_resource_subscribe", "resources/subscribe"),
+    ListenParams: ("has_listen", "subscriptions/listen"),
+    ListenResult: ("has_listen", "subscriptions/listen"),
+    AcknowledgedParams: ("has_listen", "subscriptions/listen"),
+    InputRequiredResult: ("has_input_required", "results that ask for input"),
+    ElicitParams: ("has_elicitation", "elicitation"),
+    ElicitResult: ("has_elicitation", "elicitation"),
+    ElicitationCompleteParams: ("has_elicitation_ids", "notifications/elicitation/complete"),
+    content.ToolUseContent: ("has_sampling_tools", "tool calls in sampling messages"),
+    content.ToolResultContent: ("has_sampling_tools", "tool results in sampling messages"),
+}
+
+
+# What is said in another way to a revision that lacks the best way: the part of writing that no table can hold.
+
+
+#: From a payload and a revision to the payload to be written.
+Adapt = Callable[[Any, Revision], Payload]
+
+
+def _audio(block: AudioContent, _: Revision) -> TextContent:
+    size = len(block.data) * 3 // 4 - block.data[-2:].count("=")
+    return TextContent(f"[audio: {block.mime_type}, {size} bytes]", annotations=block.annotations)
+
+
+def _link(block: ResourceLink, _: Revision) -> TextContent:
+    return TextContent(f"{block.name}: {block.uri}", annotations=block.annotations)
+
+
+def _unknown(block: UnknownContent, _: Revision) -> TextContent:
+    return TextContent(f"[content of the unknown type {block.kind!r}]")
+
+
+def _tool(tool: Tool, revision: Revision) -> Tool:
+    changes: dict[str, Any] = {}
+    input_schema = _plain_schema(tool.input_schema, revision)
+    if input_schema is not tool.input_schema:
+        changes["input_schema"] = input_schema
+    if tool.output_schema is not None:
+        can_be_said = revision.has_any_structured_content or tool.output_schema.get("type") == "object"
+        output_schema = _plain_schema(tool.output_schema, revision) if can_be_said else None
+        if output_schema is not tool.output_schema:
+            changes["output_schema"] = output_schema
+    if tool.title is not None and not revision.has_titles and revision.has_tool_annotations:
+        annotations = tool.annotations or ToolAnnotations()
+        if annotations.title is None:
+            changes["annotations"] = replace(annotations, title=tool.title)
+    return replace(tool, **changes) if changes else tool
+
+
+def _plain_schema(schema: dict[str, Any], revision: Revision) -> dict[str, Any]:
+    """The same schema, without its dialect and with an object as each property's schema where that is needed."""
+    if "$schema" in schema and not revision.has_schema_dialects:
+        schema = {key: value for key, value in schema.items() if key != "$schema"}
+    properties = None if revision.has_any_input_schema else schema.get("properties")
+    if isinstance(properties, dict) and any(isinstance(value, bool) for value in properties.values()):
+        plain = {name: _plain_property(value) for name, value in properties.items()}
+        schema = schema | {"properties": plain}
+    return schema
+
+
+def _plain_property(schema: Any) -> Any:
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}
+    return schema
+
+
+def _tool_result(result: CallToolResult, revision: Revision) -> CallToolResult:
+    structured = result.structured_content
+    if structured is None or (revision.has_structured_content and _is_object(structured)):
+        return result
+    if result.content:
+        return replace(result, structured_content=None)
+    # The text form is normally there already. Without it, nothing at all would be left of the result.
+    return replace(result, structured_content=None, content=[TextContent(_written(structured).decode())])
+
+
+def _tool_result_block(block: ToolResultContent, _: Revision) -> ToolResultContent:
+    structured = block.structured_content
+    return block if structured is None or _is_object(structured) else replace(block, structured_content=None)
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a value is an object once it is written."""
+    if isinstance(value, dict):
+        return True
+    written = value if isinstance(value, msgspec.Raw) else _written(value)
+    return bytes(memoryview(written)[:64]).lstrip().startswith(b"{")
+
+
+def _written(structured: Any) -> bytes:
+    try:
+        return msgspec.json.encode(structured)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise EncodeError(f"The structured content of a tool's result cannot be written as JSON: {error}.") from error
+
+
+def _message(message: SamplingMessage | CreateMessageResult, revision: Revision) -> Payload:
+    blocks: list[SamplingContent] = message.blocks
+    if len(blocks) != 1:
+        raise NotInRevision(
+            f"Protocol revision {revision} has exactly one content block in a sampling message; this one has "
+            f"{len(blocks)}."
+        )
+    return replace(message, content=blocks[0]) if isinstance(message.content, list) else message
+
+
+def _client_capabilities(capabilities: ClientCapabilities, _: Revision) -> ClientCapabilities:
+    elicitation = capabilities.elicitation
+    if elicitation is None or elicitation.has_form:
+        return capabilities
+    # Without its modes the capability would promise forms.
+    return replace(capabilities, elicitation=None)
+
+
+def _elicit(params: ElicitParams, revision: Revision) -> ElicitParams:
+    if params.is_url:
+        if not revision.has_url_elicitation:
+            raise NotInRevision(f"Protocol revision {revision} has no elicitation in url mode.")
+        if revision.has_elicitation_ids and params.elicitation_id is None:
+            raise NotInRevision(
+                f"Protocol revision {revision} has no elicitation in url mode without an id. Give it an elicitation_id."
+            )
+        return params
+    if not (params.is_form or revision.has_url_elicitation):
+        raise NotInRevision(f"Protocol revision {revision} has no modes of elicitation, such as {params.mode!r}.")
+    form = params.requested_schema
+    if form is None:
+        return params
+    plain = dict(form)
+    if not revision.has_schema_dialects:
+        plain.pop("$schema", None)
+    properties = form.get("properties")
+    if isinstance(properties, dict):
+        plain["properties"] = {name: _field(name, field, revision) for name, field in properties.items()}
+    return params if plain == form else replace(params, requested_schema=plain)
+
+
+def _field(name: str, field: Any, revision: Revision) -> Any:
+    # A form that the caller gave as a schema may have anything in it: what no form can have is left as it is.
+    if not isinstance(field, dict):
+        return field
+    kind = field.get("type")
+    plain = dict(field)
+    if not revision.has_form_defaults and kind != "boolean":
+        plain.pop("default", None)
+    if not revision.has_form_choices:
+        if kind == "array":
+            raise NotInRevision(
+                f"Protocol revision {revision} has no choice of several values in forms, which the field {name!r} asks "
+                "for."
+            )
+        choices = field.get("oneOf")
+        if isinstance(choices, list) and all(isinstance(choice, dict) and "const" in choice for choice in choices):
+            del plain["oneOf"]
+            plain["enum"] = [choice["const"] for choice in choices]
+            plain["enumNames"] = [choice.get("title", choice["const"]) for choice in choices]
+    return plain
+
+
+def _elicit_result(result: ElicitResult, revision: Revision) -> ElicitResult:
+    for name, value in (result.content or {}).items():
+        if isinstance(value, list):
+            raise NotInRevision(
+                f"Protocol revision {revision} has no choice of several values in forms, as the field {name!r} is."
+            )
+    return result
+
+
+def _cancelled(params: CancelledParams, revision: Revision) -> CancelledParams:
+    if params.request_id is None:
+        raise NotInRevision(f"Protocol revision {revision} has no cancellation without a request id.")
+    return params
+
+
+#: The flags of a revision that can do without the function (None: no revision can), and the function.
+ADAPTED: dict[type[Payload], tuple[tuple[str, ...] | None, Adapt]] = {
+    AudioContent: (("has_audio",), _audio),
+    ResourceLink: (("has_resource_links",), _link),
+    UnknownContent: (None, _unknown),
+    Tool: (("has_any_input_schema", "has_any_structured_content", "has_schema_dialects", "has_titles"), _tool),
+    CallToolResult: (("has_structured_content", "has_any_structured_content"), _tool_result),
+    ToolResultContent: (("has_any_structured_content",), _tool_result_block),
+    SamplingMessage: (("has_sampling_tools",), _message),
+    CreateMessageResult: (("has_sampling_tools",), _message),
+    ClientCapabilities: (("has_url_elicitation",), _client_capabilities),
+    ElicitParams: (None, _elicit),
+    ElicitResult: (("has_form_choices",), _elicit_result),
+    CancelledParams: (("has_tasks",), _cancelled),
+}
+
+
+# Writing payloads: the same types for every revision, without what the revision lacks.
+
+
+P = TypeVar("P", bound=Payload)
+
+_LISTS = (list, tuple)
+_NOTHING: Mapping[str, Any] = {}
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What has to be done to the payloads of one type for one revision."""
+
+    #: What the revision lacks, if it cannot have the payload at all.
+    refused: str | None
+    adapt: Adapt | None
+    left_out: tuple[str, ...]
+    filled: tuple[tuple[str, Any], ...]
+    #: The fields that may hold payloads for which something has to be done, and the types of those.
+    inner: tuple[tuple[str, tuple[type[Payload], ...]], ...]
+
+
+# Under the revision's name, as hashing its record would cost more than writing most payloads does.
+_plans: dict[tuple[str, type[Payload]], _Plan | None] = {}
+
+
+def for_revision(payload: P, revision: Revision, more: Mapping[str, Any] = _NOTHING) -> P:
+    """The payload as this revision has it: the same object if nothing has to change, otherwise a copy.
+
+    What the revision lacks is left out, or said in another way where that keeps its meaning: a link or a sound becomes
+    a text that names it, titled choices become ``enumNames``. So a content block may come back as one of another type;
+    params and results stay what they are. What the revision requires is filled in: ``resultType``, and cache hints
+    that forbid caching. ``_meta`` is not looked into. The copy shares with the payload what has not changed.
+
+    ``more`` has values for fields of the payload itself, to be set on the way. Raises ``NotInRevision`` if the revision
+    has no way to say it.
+    """
+    try:
+        plan = _plans[revision.name, type(payload)]
+    except KeyError:
+        plan = _plan_for(type(payload), revision)
+    if plan is not None:
+        return _follow(plan, payload, revision, more)  # type: ignore[no-any-return]
+    return replace(payload, **more) if more else payload
+
+
+def _plan_for(kind: type[Payload], revision: Revision) -> _Plan | None:
+    try:
+        return _plans[revision.name, kind]
+    except KeyError:
+        plan = _plans[revision.name, kind] = _make_plan(kind, revision)
+        return plan
+
+
+def _follow(plan: _Plan, payload: Any, revision: Revision, more: Mapping[str, Any]) -> Any:
+    if plan.refused is not None:
+        raise NotInRevision(f"Protocol revision {revision} has no {plan.refused}.")
+    if plan.adapt is not None:
+        adapted = plan.adapt(payload, revision)
+        if type(adapted) is not type(payload):
+            return for_revision(adapted, revision)
+        payload = adapted
+    changes = dict(more)
+    for name, default in plan.filled:
+        if name not in changes and getattr(payload, name) is None:
+            changes[name] = default
+    for name in plan.left_out:
+        if getattr(payload, name) is not None:
+            changes[name] = None
+    for name, kinds in plan.inner:
+        value = getattr(payload, name)
+        if value is not None:
+            written = _write_value(value, kinds, revision)
+            if written is not value:
+                changes[name] = written
+    return replace(payload, **changes) if changes else payload
+
+
+def _write_value(value: Any, kinds: tuple[type[Payload], ...], revision: Revision) -> Any:
+    if isinstance(value, kinds):
+        return for_revision(value, revision)
+    if isinstance(value, _LISTS):
+        # Most lists have nothing in them for which anything has to be done.
+        for item in value:
+            if isinstance(item, kinds):
+                break
+        else:
+            return value
+        items = [for_revision(item, revision) if isinstance(item, kinds) else item for item in value]
+        return value if all(map(is_, items, value)) else items
+    if isinstance(value, dict):
+        values = {key: _write_value(item, kinds, revision) for key, item in value.items()}
+        return value if all(map(is_, values.values(), value.values())) else values
+    return value
+
+
+def _make_plan(kind: type[Payload], revision: Revision) -> _Plan | None:
+    family = [parent for parent in kind.__mro__ if issubclass(parent, Payload)]
+    refused: str | None = None
+    adapt: Adapt | None = None
+    fields: dict[str, str] = {}
+    defaults: dict[str, Any] = {}
+    for parent in reversed(family):
+        if parent in PAYLOADS:
+            flag, name = PAYLOADS[parent]
+            refused = None if getattr(revision, flag) else name
+        if parent in ADAPTED:
+            flags, adapt = ADAPTED[parent]
+            if flags is not None and all(getattr(revision, flag) for flag in flags):
+                adapt = None
+        fields |= FIELDS.get(parent, {})
+        defaults |= FILLED.get(parent, {})
+    left_out = tuple(name for name, flag in fields.items() if not getattr(revision, flag))
+    filled = tuple((name, value) for name, value in defaults.items() if name not in left_out)
+    inner = []
+    for name, kinds in _inner_kinds(kind).items():
+        planned = tuple(inner for inner in kinds if _plan_for(inner, revision) is not None)
+        if planned and name not in left_out:
+            inner.append((name, planned))
+    if refused is None and adapt is None and not (left_out or filled or inner):
+        return None
+    return _Plan(refused, adapt, left_out, filled, tuple(inner))
+
+
+def _inner_kinds(kind: type[Payload]) -> dict[str, list[type[Payload]]]:
+    """The types of payload that each field can hold, for the fields that can hold any."""
+    found = {field.name: _payloads_in(field.type) for field in msgspec.structs.fields(kind)}
+    if "input_responses" in found:
+        # Its values are dicts when they come, but may be given as these.
+        found["input_responses"] = [CreateMessageResult, ElicitResult, ListRootsResult]
+    return {name: kinds for name, kinds in found.items() if kinds}
+
+
+def _payloads_in(annotation: Any) -> list[type[Payload]]:
+    if isinstance(annotation, type) and issubclass(annotation, Payload):
+        return [annotation]
+    return [kind for part in get_args(annotation) for kind in _payloads_in(part)]

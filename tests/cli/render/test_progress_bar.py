@@ -1,0 +1,99 @@
+"""Progress: a bar at a terminal, lines elsewhere, and nothing that a server can break."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import redirect_stderr
+
+import pytest
+
+from mcplumb.cli.render import output
+from mcplumb.cli.render.progress_bar import Meter
+
+HUGE = 10**400
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    yield Terminal()
+    output.set_color(None)
+
+
+@pytest.mark.parametrize(
+    ("progress", "total", "message", "line"),
+    [
+        (1, 3, "one\x1b[2J", "cook: 1/3, one\\x1b[2J"),
+        (0.5, None, None, "cook: 0.5"),
+        (HUGE, HUGE, None, "cook: ∞/∞"),
+        (2, 0, None, "cook: 2/0"),
+    ],
+    ids=range(4),
+)
+def test_lines_are_for_those_who_want_them(
+    progress: float, total: float | None, message: str | None, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Meter("cook") as quiet:
+        quiet.show(progress, total, message)
+    assert capsys.readouterr().err == ""
+    with Meter("cook", lines=True) as meter, meter.paused():
+        meter.show(progress, total, message)
+    assert capsys.readouterr().err == f"{line}\n"
+
+
+@pytest.mark.parametrize(
+    ("progress", "total", "count"),
+    [
+        (1, 3, "1/3"),
+        (5, 3, "5/3"),
+        (-1, 3, "-1/3"),
+        (7, None, "7"),
+        (0, 3, "0/3"),
+        (HUGE, 1, "∞/1"),
+        (HUGE, 2 * HUGE, "∞/∞"),
+    ],
+    ids=range(7),
+)
+def test_a_terminal_gets_a_bar(progress: float, total: float | None, count: str, terminal: Terminal) -> None:
+    with redirect_stderr(terminal), Meter("cook") as meter:
+        meter.show(progress, total, "[red]one[/red]\x1b]0;x\x07")
+        assert terminal.getvalue()
+    shown = terminal.getvalue()
+    assert "[red]one[/red]\\x1b]0;x\\x07" in shown
+    assert "\x1b]" not in shown
+    assert f" {count} " in shown
+    assert shown.endswith("\x1b[2K")  # it is gone
+
+
+def test_nothing_is_drawn_while_somebody_is_asked(terminal: Terminal) -> None:
+    with redirect_stderr(terminal), Meter("cook") as meter:
+        meter.show(1, 3, "one")
+        with meter.paused():
+            before = terminal.getvalue()
+            assert before.endswith("\x1b[2K")
+        meter.show(2, 3, "two")
+    assert "two" in terminal.getvalue()[len(before) :]
+
+
+def test_without_progress_nothing_is_shown(terminal: Terminal) -> None:
+    with redirect_stderr(terminal), Meter("cook"):
+        pass
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_a_long_message_leaves_room_for_the_bar(
+    columns: int, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with redirect_stderr(terminal), Meter("cook") as meter:
+        meter.show(500, 1000, "日本語 " + "and much more " * 20)
+    assert "━" in terminal.getvalue()
+    assert "500/1000" in terminal.getvalue()

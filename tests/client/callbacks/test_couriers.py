@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextvars import Context, ContextVar
+from typing import Any
+
+import pytest
+
+from mcplumb.client.callbacks import Courier, ProgressCourier
+from mcplumb.types.notifications import ProgressParams
+from tests.client.peers import LOOPS, PATIENCE, run, skip, turns
+
+
+def test_a_plain_function_is_called_at_once() -> None:
+    seen: list[Any] = []
+
+    async def main() -> None:
+        courier = Courier(lambda *news: seen.append(news), "f")
+        courier.bring(1, 2)
+        assert seen == [(1, 2)]
+        await courier.finish(None)
+
+    run(main())
+
+
+@pytest.mark.parametrize("pauses", [0, 1])
+@pytest.mark.parametrize("eager", LOOPS)
+def test_an_async_function_is_called_in_order_one_after_the_other(pauses: int, eager: bool) -> None:
+    seen: list[str] = []
+
+    async def slow(name: str) -> None:
+        seen.append(f"{name} begins")
+        await turns(pauses)
+        seen.append(f"{name} ends")
+
+    async def main() -> None:
+        courier = Courier(slow, "f")
+        for names in ("ab", "c"):
+            for name in names:
+                asyncio.get_running_loop().call_soon(courier.bring, name)
+            await turns(3)
+            await courier.finish(None)
+
+    run(main(), eager=eager)
+    assert seen == [f"{name} {what}" for name in "abc" for what in ("begins", "ends")]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_a_function_raises_is_logged_and_the_next_news_is_brought(
+    is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[int] = []
+
+    def plain(number: int) -> None:
+        if number == 1:
+            raise ZeroDivisionError
+        seen.append(number)
+
+    async def slow(number: int) -> None:
+        plain(number)
+
+    async def main() -> None:
+        courier = Courier(slow if is_async else plain, "on_something")
+        courier.bring(1)
+        courier.bring(2)
+        await courier.finish(None)
+
+    run(main())
+    assert seen == [2]
+    assert [(record.name, record.levelno) for record in caplog.records] == [("mcplumb.client", logging.ERROR)]
+    assert caplog.messages == ["The function on_something raised an exception."]
+
+
+def test_a_function_that_is_too_slow_misses_the_oldest_news() -> None:
+    seen: list[int] = []
+
+    async def slow(number: int) -> None:
+        seen.append(number)
+        await go.wait()
+
+    async def main() -> None:
+        courier = Courier(slow, "f")
+        for number in range(1003):
+            courier.bring(number)
+            await turns(2)
+        assert courier.dropped == 2
+        go.set()
+        await courier.finish(None)
+
+    go = asyncio.Event()
+    run(main())
+    assert seen == [0, *range(3, 1003)]
+
+
+def test_any_awaitable_will_do() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        courier = Courier(loop.create_future, "f")
+        courier.bring()
+        courier.bring()
+        await turns()
+        courier.stop()
+        courier.stop()
+
+    run(main())
+
+
+def test_finishing_takes_no_longer_than_it_may() -> None:
+    stopped: list[bool] = []
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append(True)
+
+    async def main() -> None:
+        courier = Courier(endless, "f")
+        courier.bring()
+        courier.bring()
+        await courier.finish(0.01)
+
+    run(main())
+    assert stopped == [True]
+
+
+def progress(number: float) -> ProgressParams:
+    return ProgressParams(1, number, 100, "on it")
+
+
+@pytest.mark.req("PRG-2")
+def test_a_flood_of_progress_is_thinned_out_and_keeps_its_last_value() -> None:
+    seen: list[float] = []
+
+    async def main() -> None:
+        courier = ProgressCourier(lambda number, *_: seen.append(number), asyncio.get_running_loop())
+        for number in range(1000):
+            courier.bring(progress(number))
+        assert len(seen) < 1000
+        assert courier.dropped == 0
+        skip(1)
+        await turns()
+        assert seen[-1] == 999, "it came when its turn came"
+        for number in range(1000, 1100):
+            courier.bring(progress(number))
+        await courier.finish(None)
+        assert seen[-1] == 1099, "it came before the answer"
+
+    run(main())
+
+
+@pytest.mark.parametrize("count", [1, 1000])
+def test_nothing_is_reported_for_a_call_that_failed(count: int) -> None:
+    seen: list[float] = []
+
+    async def main() -> None:
+        courier = ProgressCourier(lambda number, *_: seen.append(number), asyncio.get_running_loop())
+        for number in range(count):
+            courier.bring(progress(number))
+        before = len(seen)
+        courier.stop()
+        skip(10)
+        await turns()
+        assert len(seen) == before
+
+    run(main())
+
+
+def test_progress_that_is_held_back_waits_for_its_turn_again_and_again() -> None:
+    seen: list[float] = []
+
+    async def main() -> None:
+        courier = ProgressCourier(lambda number, *_: seen.append(number), asyncio.get_running_loop())
+        for number in range(1000):
+            courier.bring(progress(number))
+        for more in range(1000, 1003):
+            skip(1)
+            await turns()
+            assert seen[-1] == more - 1
+            for _ in range(50):
+                courier.bring(progress(more))
+        await courier.finish(None)
+        assert seen[-1] == 1002
+
+    run(main())
+
+
+def test_news_are_brought_in_the_context_of_whoever_wants_them() -> None:
+    """Where a notebook shows what is printed, for one."""
+    place: ContextVar[str] = ContextVar("place", default="nowhere")
+    seen: list[str] = []
+
+    async def later() -> None:
+        seen.append(place.get())
+
+    async def main() -> None:
+        place.set("here")
+        plain, waiting = Courier(lambda: seen.append(place.get()), "x"), Courier(later, "x")
+        place.set("there")
+        Context().run(plain.bring)
+        asyncio.get_running_loop().call_soon(waiting.bring, context=Context())
+        await asyncio.sleep(0)
+        await waiting.finish(PATIENCE)
+
+    asyncio.run(main())
+    assert seen == ["here", "here"]

@@ -1,0 +1,426 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import ssl
+import subprocess
+import sys
+
+import pytest
+
+from mcplumb.errors import ConnectError, ConnectTimeout, HttpError, McplumbError, ProtocolError, RequestLost, UsageError
+from mcplumb.transports.http_client import session_pool as module
+from mcplumb.transports.http_client.post_queue import Body
+from mcplumb.transports.http_client.session_pool import ClientPool
+from tests.transports.ends import nothing_left, run, turns
+from tests.transports.http_client.raw import Asked, RawServer, Reply, Script, crowded, run_clean
+from tests.transports.socket_ends import CERTIFICATES
+
+
+async def fails(pool: ClientPool, method: str = "POST") -> McplumbError:
+    with pytest.raises(McplumbError) as caught:
+        async with pool.request(method, pool.url, {}, Body(b"{}")):
+            raise AssertionError("it should not get here")
+    await pool.close()
+    return caught.value
+
+
+async def serve(script: Script, tls: ssl.SSLContext | None = None) -> RawServer:
+    server = RawServer(script)
+    await server.open(tls)
+    return server
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# --- Redirects ---
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_redirect_within_the_origin_is_followed_with_everything(status: int) -> None:
+    async def script(asked: Asked, reply: Reply) -> None:
+        if asked.target == "/mcp":
+            await reply.send(status, Location="/mcp/")
+        else:
+            await reply.send(200, b"{}")
+
+    async def main() -> None:
+        server = await serve(script)
+        pool = ClientPool(server.url, headers={"Authorization": "Bearer t"})
+        async with pool.request("POST", pool.url, {"Mcp-Method": "ping"}, Body(b"[1]")) as response:
+            assert response.status == 200
+        assert [asked.target for asked in server.asked] == ["/mcp", "/mcp/"]
+        for asked in server.asked:
+            assert (asked.method, asked.body) == ("POST", b"[1]")
+            assert asked.headers["authorization"] == "Bearer t"
+            assert asked.headers["mcp-method"] == "ping"
+        assert server.came == 1
+        await pool.close()
+        await server.close()
+
+    run_clean(main)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://127.0.0.1:{other}/mcp",
+        "//localhost:{other}/",
+        "https:/x",
+        "",
+        "http://[",
+        "http://user:pass@127.0.0.1:{own}/mcp",
+        "//user@127.0.0.1:{own}/mcp",
+        "//:pass@127.0.0.1:{own}/mcp",
+    ],
+)
+def test_a_redirect_elsewhere_is_refused_and_nothing_is_sent_there(location: str) -> None:
+    async def script(asked: Asked, reply: Reply) -> None:
+        await reply.send(307, Location=location.format(other=other.port, own=server.port))
+
+    async def script_elsewhere(asked: Asked, reply: Reply) -> None:
+        raise AssertionError("nothing is to come here")
+
+    other: RawServer
+    server: RawServer
+
+    async def main() -> None:
+        nonlocal other, server
+        other = await serve(script_elsewhere)
+        server = await serve(script)
+        error = await fails(ClientPool(server.url, headers={"Authorization": "Bearer secret"}))
+        assert isinstance(error, HttpError)
+        assert "nothing was sent there" in str(error)
+        assert "secret" not in str(error)
+        assert other.came == 0
+        assert len(server.asked) == 1
+        await server.close()
+        await other.close()
+
+    run_clean(main)
+
+
+def test_redirects_do_not_go_on_for_ever() -> None:
+    async def script(asked: Asked, reply: Reply) -> None:
+        await reply.send(307, Location="/again")
+
+    async def main() -> None:
+        server = await serve(script)
+        pool = ClientPool(server.url)
+        async with pool.request("GET", pool.url, {}) as response:
+            assert response.status == 307
+        assert len(server.asked) == 6
+        await pool.close()
+        await server.close()
+
+    run_clean(main)
+
+
+# --- What goes wrong ---
+
+
+def test_a_server_that_does_not_run() -> None:
+    async def main() -> None:
+        error = await fails(ClientPool(f"http://127.0.0.1:{free_port()}/mcp?secret=1"))
+        assert isinstance(error, ConnectError)
+        assert "cannot be reached: Connect call failed" in str(error)
+        assert "Does the server run" in str(error)
+        assert "secret" not in str(error)
+
+    run_clean(main)
+
+
+def test_a_name_that_nobody_knows() -> None:
+    async def main() -> None:
+        error = await fails(ClientPool("http://nobody.invalid/mcp"))
+        assert isinstance(error, ConnectError)
+        assert "http://nobody.invalid cannot be reached: its name is not known" in str(error)
+
+    run_clean(main)
+
+
+def test_a_server_that_takes_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CONNECT_WITHIN", 0.2)
+
+    async def main() -> None:
+        with crowded() as url:
+            error = await fails(ClientPool(url))
+        assert isinstance(error, ConnectTimeout)
+        assert "no connection within 0.2 s" in str(error)
+
+    run_clean(main)
+
+
+def test_what_is_no_http() -> None:
+    async def script(asked: Asked, reply: Reply) -> None:
+        await reply.raw(b"SSH-2.0-OpenSSH\r\n\r\n")
+        reply.cut()
+
+    async def main() -> None:
+        server = await serve(script)
+        error = await fails(ClientPool(server.url))
+        assert isinstance(error, ProtocolError)
+        assert "is no HTTP" in str(error)
+        await server.close()
+
+    run_clean(main)
+
+
+@pytest.mark.parametrize("head", [b"X: " + b"x" * 20_000, b"\r\n".join(b"X-%d: 1" % number for number in range(1000))])
+def test_a_head_without_end_is_not_read(head: bytes) -> None:
+    async def script(asked: Asked, reply: Reply) -> None:
+        await reply.raw(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n")
+        reply.cut()
+
+    async def main() -> None:
+        server = await serve(script)
+        error = await fails(ClientPool(server.url))
+        assert isinstance(error, ProtocolError)
+        await server.close()
+
+    run_clean(main)
+
+
+@pytest.mark.parametrize("is_reset", [True, False])
+def test_a_connection_that_ends_before_the_response(is_reset: bool) -> None:
+    async def script(asked: Asked, reply: Reply) -> None:
+        if is_reset:
+            reply.reset()
+        else:
+            reply.cut()
+
+    async def main() -> None:
+        server = await serve(script)
+        error = await fails(ClientPool(server.url))
+        assert isinstance(error, RequestLost)
+        assert len(server.asked) == 1  # and not twice
+        await server.close()
+
+    run_clean(main)
+
+
+# --- TLS and proxies ---
+
+
+def server_tls() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
+    return context
+
+
+async def pong(asked: Asked, reply: Reply) -> None:
+    await reply.send(200, b"{}")
+
+
+def test_tls_is_checked_and_can_be_told_whom_to_trust() -> None:
+    async def main() -> None:
+        server = await serve(pong, server_tls())
+        error = await fails(ClientPool(server.url))
+        assert isinstance(error, ConnectError)
+        assert "cannot be trusted" in str(error)
+        assert "tls=ssl.create_default_context(cafile=…)" in str(error)
+        pool = ClientPool(server.url, tls=ssl.create_default_context(cafile=CERTIFICATES / "ca.pem"))
+        async with pool.request("POST", pool.url, {}, Body(b"{}")) as response:
+            assert response.status == 200
+        await pool.close()
+        await server.close()
+
+    run_clean(main)
+
+
+def test_a_server_without_tls() -> None:
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+            error = await fails(ClientPool(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
+        assert isinstance(error, ConnectError)
+        assert "There is no TLS connection" in str(error)
+
+    run_clean(main)
+
+
+def test_a_proxy_is_gone_through() -> None:
+    async def main() -> None:
+        proxy = await serve(pong)
+        pool = ClientPool("http://nobody.invalid/mcp", proxy=f"http://me:word@127.0.0.1:{proxy.port}")
+        async with pool.request("POST", pool.url, {}, Body(b"{}")) as response:
+            assert response.status == 200
+        [asked] = proxy.asked
+        assert asked.target == "http://nobody.invalid/mcp"
+        assert asked.headers["proxy-authorization"] == "Basic bWU6d29yZA=="
+        await pool.close()
+        await proxy.close()
+
+    run_clean(main)
+
+
+def test_a_proxy_that_cannot_be_used() -> None:
+    async def refuse(asked: Asked, reply: Reply) -> None:
+        await reply.send(407)
+
+    async def main() -> None:
+        url = f"http://me:word@127.0.0.1:{free_port()}"
+        error = await fails(ClientPool("http://nobody.invalid/mcp", proxy=url))
+        assert isinstance(error, ConnectError)
+        assert "The proxy http://127.0.0.1" in str(error)
+        assert "word" not in str(error)
+        proxy = await serve(refuse)
+        error = await fails(ClientPool("https://nobody.invalid/mcp", proxy=f"http://127.0.0.1:{proxy.port}"))
+        assert isinstance(error, ConnectError)
+        assert "does not let through to https://nobody.invalid: it answered with HTTP 407" in str(error)
+        await proxy.close()
+
+    run_clean(main)
+
+
+@pytest.mark.parametrize("proxy", ["127.0.0.1:8080", "socks5://me:word@host:1", "http://", "http://[", 5])
+def test_what_is_no_proxy(proxy: str) -> None:
+    with pytest.raises(UsageError, match="proxy='http://host:port'") as caught:
+        ClientPool("http://127.0.0.1/", proxy=proxy)
+    assert "word" not in str(caught.value)
+
+
+# --- Closing ---
+
+
+def test_it_opens_again_after_it_was_closed() -> None:
+    async def main() -> None:
+        server = await serve(pong)
+        pool = ClientPool(server.url)
+        await pool.close()
+        pool.kill()
+        for _ in range(2):
+            async with pool.request("GET", pool.url, {}) as response:
+                assert response.status == 200
+            await pool.close()
+        assert server.came == 2
+        await server.close()
+
+    run_clean(main)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_server_that_reads_nothing_holds_nothing_up(is_cancelled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CLOSE_WITHIN", 0.05)
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.set()
+        await leave.wait()
+        writer.transport.abort()
+
+    came, leave = asyncio.Event(), asyncio.Event()
+
+    async def main() -> None:
+        server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1)
+        pool = ClientPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        body = Body(b"x" * 50_000_000)
+
+        async def send() -> None:
+            async with pool.request("POST", pool.url, {}, body):
+                raise AssertionError("nobody answers")
+
+        task = asyncio.create_task(send())
+        await came.wait()
+        while body._transport is None or not body._transport.get_write_buffer_size():
+            await turns()
+        if is_cancelled:
+            task.cancel()
+            await asyncio.wait((task,))
+        await pool.close()
+        await asyncio.wait((task,))
+        assert task.cancelled() or isinstance(task.exception(), RequestLost)
+        leave.set()
+        server.close()
+
+    run_clean(main)
+
+
+def test_it_can_be_killed_in_the_middle() -> None:
+    async def hang(asked: Asked, reply: Reply) -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        server = await serve(hang)
+        pool = ClientPool(server.url)
+
+        async def send() -> None:
+            async with pool.request("POST", pool.url, {}, Body(b"{}")):
+                raise AssertionError("nobody answers")
+
+        task = asyncio.create_task(send())
+        await server.until(lambda: server.asked)
+        pool.kill()
+        pool.kill()
+        await asyncio.wait((task,))
+        assert isinstance(task.exception(), RequestLost)
+        await server.close()
+
+    run_clean(main)
+    gc.collect()
+
+
+def test_or_after_its_loop() -> None:
+    async def script(asked: Asked, reply: Reply) -> None:
+        await reply.send(200, b"{}", Connection="close")
+        reply.cut()
+
+    async def main() -> None:
+        server = await serve(script)
+        pools.append(pool := ClientPool(server.url))
+        async with pool.request("GET", pool.url, {}) as response:
+            await response.read()
+        await server.close()
+        await turns()
+
+    pools: list[ClientPool] = []
+    with nothing_left():
+        run(main)
+        left = pools[0]._make_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("", 0)))
+        pools[0].kill()
+        assert left.fileno() == -1
+    gc.collect()
+
+
+def test_or_when_its_loop_was_dropped_with_everything_in_it() -> None:
+    # In a program of its own, because asyncio complains about that.
+    program = """
+import asyncio, os
+from mcplumb.transports.http_client.session_pool import ClientPool
+
+kept = []
+
+async def accept(reader, writer):
+    kept.append(writer)
+    await reader.readuntil(b"\\r\\n\\r\\n")
+    writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\n{}")
+
+async def main():
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    pool = ClientPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    async with pool.request("GET", pool.url, {}) as response:
+        print(await response.content.read())
+    return pool
+
+loop = asyncio.new_event_loop()
+pool = loop.run_until_complete(main())
+ours = [each.fileno() for each in pool._sockets]
+loop.close()
+pool.kill()
+for number in ours:
+    try:
+        os.fstat(number)
+    except OSError:
+        print("gone")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=60)
+    assert ran.stdout.split() == [b"b'{}'", b"gone"]
+    assert b"Unclosed" not in ran.stderr

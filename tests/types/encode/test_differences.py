@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from mcplumb import types as t
+from mcplumb.revisions import LATEST, REVISIONS, Revision
+from mcplumb.types.encode import FIELDS, FILLED, PAYLOADS
+
+FLAGS = {name for name in Revision.__struct_fields__ if name.startswith("has_")}
+
+
+@pytest.mark.req("LEG-5")
+@pytest.mark.parametrize("kind", FIELDS, ids=lambda kind: kind.__name__)
+def test_fields_and_their_flags_exist(kind: type[t.Payload]) -> None:
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    for name, flag in FIELDS[kind].items():
+        assert fields[name].default is None
+        assert flag in FLAGS
+        assert any(not getattr(revision, flag) for revision in REVISIONS)
+
+
+def test_what_is_filled_in_belongs_to_the_newest_revision() -> None:
+    for kind, defaults in FILLED.items():
+        flags = {name: flag for parent in kind.__mro__ for name, flag in FIELDS.get(parent, {}).items()}
+        assert all(getattr(LATEST, flags[name]) for name in defaults)
+
+
+@pytest.mark.parametrize("kind", PAYLOADS, ids=lambda kind: kind.__name__)
+def test_payloads_have_a_flag_and_a_name(kind: type[t.Payload]) -> None:
+    flag, name = PAYLOADS[kind]
+    assert flag in FLAGS
+    assert name
