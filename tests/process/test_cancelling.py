@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.kit.results import text_of
 from tests.process.harness import (
     LEGACY,
     MODERN,
@@ -16,7 +17,6 @@ from tests.process.harness import (
     modern_call,
     notification,
     progress_in,
-    text_of,
 )
 
 ERAS = pytest.mark.parametrize("revision", [MODERN, LEGACY[0], LEGACY[-1]])

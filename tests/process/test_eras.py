@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.results import text_of
 from tests.process.harness import (
     LEGACY,
     MODERN,
@@ -18,7 +19,6 @@ from tests.process.harness import (
     modern_meta,
     notification,
     request,
-    text_of,
 )
 
 VERSION, CAPABILITIES, INFO = (

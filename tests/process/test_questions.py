@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests import spec
-from tests.process.harness import LEGACY, MODERN, Client, Message, ServerProcess, cancellation, text_of
+from tests.kit.results import text_of
+from tests.process.harness import LEGACY, MODERN, Client, Message, ServerProcess, cancellation
 from tests.process.orders import EVERYTHING, MODEL, OTHER_QUESTIONS, accept, order
 
 TOOLS = ("order", "plain_order")

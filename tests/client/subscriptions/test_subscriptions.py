@@ -12,7 +12,8 @@ from mcplumb.protocol.subscriptions import Change
 from mcplumb.types.meta import SUBSCRIPTION_ID
 from mcplumb.types.notifications import SubscriptionFilter
 from mcplumb.wire.messages import Notification
-from tests.client.peers import COMPLETE, Peer, modern, talk, talk_legacy, turns, until
+from tests.client.peers import COMPLETE, Peer, modern, talk, talk_legacy
+from tests.kit.loop import turns, until
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 TOOLS = "notifications/tools/list_changed"

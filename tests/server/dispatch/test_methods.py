@@ -19,17 +19,9 @@ from mcplumb.types.meta import SERVER_INFO
 from mcplumb.types.prompts import CompleteResult, Completion
 from mcplumb.types.resources import ReadResourceResult, ResourceContents
 from mcplumb.types.tools import CallToolResult
-from tests.server.harness import (
-    ABLE,
-    ALL_REVISIONS,
-    ONE_OF_EACH_ERA,
-    Peer,
-    Plain,
-    make_server,
-    raw_client,
-    run,
-    text_of,
-)
+from tests.kit.loop import run
+from tests.kit.results import text_of
+from tests.server.harness import ABLE, ALL_REVISIONS, ONE_OF_EACH_ERA, Peer, Plain, make_server, raw_client
 
 every_revision = pytest.mark.parametrize("revision", ALL_REVISIONS, ids=str)
 both_eras = pytest.mark.parametrize("revision", ONE_OF_EACH_ERA, ids=str)

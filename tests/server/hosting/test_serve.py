@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,9 +17,9 @@ import pytest
 from mcplumb import Context, HttpOptions, Server, connect
 from mcplumb.errors import ConnectError, RemoteError, RequestLost, UsageError
 from mcplumb.server.hosting.serve import AddressHost
+from tests.kit.loop import PATIENCE, run
 from tests.server.harness import standard_streams
 
-PATIENCE = 30.0
 HTTP = "http://127.0.0.1:0/mcp"
 TCP = "tcp://127.0.0.1:0"
 
@@ -38,14 +38,6 @@ def make_server(**options: Any) -> Server:
         return text
 
     return server
-
-
-def run(main: Coroutine[Any, Any, object]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await main
-
-    asyncio.run(bounded())
 
 
 async def echo(address: str, text: str = "hello", **options: Any) -> str:
@@ -236,18 +228,15 @@ def test_a_lifespan_that_fails_is_told_and_nothing_is_served() -> None:
         run(make_server(lifespan=lifespan).serve(TCP))
 
 
-def test_stdio_beside_an_address_ends_with_its_input() -> None:
+async def test_stdio_beside_an_address_ends_with_its_input() -> None:
     server = make_server()
 
-    async def main() -> None:
-        ready: asyncio.Queue[str] = asyncio.Queue()
-        with standard_streams() as streams:
-            serving = asyncio.create_task(server.serve("stdio", TCP, on_ready=ready.put_nowait))
-            assert await echo(await ready.get()) == "hello"
-            streams.end()
-            await serving
-
-    run(main())
+    ready: asyncio.Queue[str] = asyncio.Queue()
+    with standard_streams() as streams:
+        serving = asyncio.create_task(server.serve("stdio", TCP, on_ready=ready.put_nowait))
+        assert await echo(await ready.get()) == "hello"
+        streams.end()
+        await serving
 
 
 def test_addresses_are_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,9 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.server.server import Server
 from mcplumb.types.tools import Tool
-from tests.server.harness import ABLE, ALL_REVISIONS, Peer, Plain, make_server, methods_in, raw_client, run, text_of
+from tests.kit.loop import run
+from tests.kit.results import text_of
+from tests.server.harness import ABLE, ALL_REVISIONS, Peer, Plain, make_server, methods_in, raw_client
 
 every_revision = pytest.mark.parametrize("revision", ALL_REVISIONS, ids=str)
 both_kinds = pytest.mark.parametrize("kind", ["async", "plain"])
