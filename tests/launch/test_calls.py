@@ -11,6 +11,7 @@ import pytest
 from mcplumb import ProtocolError, RemoteError, RequestCancelled, RequestTimeout, connect
 from mcplumb.client import Elicitation
 from tests.kit.loop import run, until
+from tests.kit.products import revision_names
 from tests.launch.harness import ERAS, HASTY_WAITS, LEGACY, MODERN, Message, Stage, say
 
 CANCELLED = "notifications/cancelled"
@@ -132,7 +133,7 @@ async def test_functions_that_fail_harm_nothing(stage: Stage, revision: str) -> 
 
 
 @pytest.mark.req("LEG-4")
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", revision_names(LEGACY))
 def test_ping_and_log_levels_of_legacy_servers(stage: Stage, revision: str) -> None:
     async def main() -> None:
         async with connection(stage, "asking", revision) as client:

@@ -12,6 +12,7 @@ import pytest
 from mcplumb import ConnectError, McplumbError, NoCommonRevision, ServerExited, connect
 from mcplumb.protocol.era import EraWaits
 from tests.kit.loop import run, until
+from tests.kit.products import revision_names
 from tests.launch.harness import EAGER, HASTY_STOP, HASTY_WAITS, LEGACY, MODERN, Message, Stage, say
 
 PROBE, INITIALIZE = "server/discover", "initialize"
@@ -59,7 +60,7 @@ def test_each_legacy_revision(stage: Stage, revision: str) -> None:
 
 
 @pytest.mark.req("LEG-1")
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", revision_names(LEGACY))
 def test_each_legacy_revision_pinned(stage: Stage, revision: str) -> None:
     command = stage.command("good", revisions=list(LEGACY))
     assert run(meet(command, revisions=[revision], waits=PATIENT_WAITS)) == revision
@@ -86,7 +87,7 @@ def test_a_modern_error_never_means_legacy(stage: Stage) -> None:
 
 
 @pytest.mark.req("ERA-4", "ERA-6")
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", revision_names(LEGACY))
 def test_a_silent_legacy_server_is_reached_beside_the_open_question(stage: Stage, revision: str) -> None:
     command = stage.command("eras", revisions=[revision], ignores_unknown=True)
     assert run(meet(command)) == revision
@@ -108,7 +109,7 @@ def test_a_silent_legacy_server_with_the_usual_waits(stage: Stage) -> None:
 
 
 @pytest.mark.req("ERA-5")
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", revision_names(LEGACY))
 def test_one_that_exits_on_the_probe_is_started_again(stage: Stage, revision: str) -> None:
     command = stage.command("eras", revisions=[revision], on_probe="exit")
     assert run(meet(command, waits=PATIENT_WAITS)) == revision
@@ -247,7 +248,7 @@ def test_the_opening_is_never_cancelled_on_the_wire(stage: Stage) -> None:
 
 
 @pytest.mark.req("ERA-7", "LIF-7", "LEG-1")
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", revision_names(LEGACY))
 def test_after_a_restart_the_era_is_known(stage: Stage, revision: str) -> None:
     async def main() -> None:
         command = stage.command("eras", revisions=[revision], on_probe="exit")

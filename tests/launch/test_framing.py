@@ -10,7 +10,8 @@ import pytest
 from mcplumb import McplumbError, ProtocolError, RemoteError, RequestTimeout, connect
 from mcplumb.limits import Limits
 from tests.kit.loop import run
-from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, LEGACY, MODERN, Stage, say
+from tests.kit.products import revision_names
+from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, MODERN, Stage, say
 
 META = "io.modelcontextprotocol/"
 
@@ -82,7 +83,7 @@ async def test_an_answer_that_is_too_long_names_the_cap(stage: Stage, revision: 
 
 
 @pytest.mark.req("FRM-3", "FRM-8")
-@pytest.mark.parametrize("revision", [MODERN, *LEGACY])
+@pytest.mark.parametrize("revision", revision_names())
 def test_only_messages_reach_the_server(stage: Stage, revision: str) -> None:
     texts = ["", "a\nb\r\n\tc", "\x00\x1b", "é\u2028\u2029\U0001f600", "\\n\"'", "\ufeff", "x" * 300_000]
 

@@ -12,6 +12,7 @@ import pytest
 from mcplumb import Closed, McplumbError, RequestLost, RequestTimeout, ServerDown, connect
 from mcplumb.protocol.restart import MAX_SENDS, RestartPolicy
 from tests.kit.loop import PATIENCE, run, until
+from tests.kit.products import revision_names
 from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, LEGACY, MODERN, Message, Stage, say
 
 BOTH = pytest.mark.parametrize("revision", ERAS)
@@ -362,7 +363,7 @@ async def test_restarts_can_be_switched_off(stage: Stage, revision: str) -> None
 
 
 @pytest.mark.req("LIF-7")
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", revision_names(LEGACY))
 def test_a_legacy_session_is_opened_anew(stage: Stage, revision: str) -> None:
     async def main() -> None:
         async with connection(stage, "good", revision) as client:

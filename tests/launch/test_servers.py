@@ -13,6 +13,7 @@ from typing import IO, Any
 import pytest
 
 from tests.kit.loop import PATIENCE, blocking_until
+from tests.kit.products import revision_names
 from tests.launch.harness import LEGACY, MODERN, Message, Stage
 from tests.launch.remains import is_alive
 
@@ -77,7 +78,7 @@ def raw(stage: Stage, program: str, **options: Any) -> Iterator[Raw]:
 DISCOVER: Message = {"id": 1, "method": "server/discover", "params": {}}
 
 
-@pytest.mark.parametrize("revision", [MODERN, *LEGACY])
+@pytest.mark.parametrize("revision", revision_names())
 def test_a_good_one_speaks_its_revision_only(stage: Stage, revision: str) -> None:
     with raw(stage, "good", revisions=[revision]) as server:
         found = server.ask(1, "server/discover")

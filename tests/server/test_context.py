@@ -21,6 +21,7 @@ from mcplumb.types.content import AudioContent, ImageContent, TextContent
 from mcplumb.types.meta import LOG_LEVEL
 from mcplumb.types.tools import Tool
 from tests.kit.loop import PATIENCE, run, turns
+from tests.kit.products import revisions
 from tests.kit.results import text_of
 from tests.server.harness import (
     ABLE,
@@ -66,7 +67,7 @@ async def answered(peer: Peer, tool: str, *answers: Any) -> Plain:
 # What it knows
 
 
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 @both_kinds
 def test_it_knows_the_request(revision: Revision, kind: str) -> None:
     server = make_server()

@@ -19,6 +19,7 @@ from mcplumb.revisions import REVISIONS, Revision
 from mcplumb.types.client_features import ElicitResult
 from mcplumb.types.tools import CallToolResult
 from tests.cli.kit import PYTHON, mcplumb
+from tests.kit.products import revisions
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +35,7 @@ def text(result: CallToolResult) -> str:
     return " ".join(getattr(block, "text", "") for block in result.content)
 
 
-@pytest.mark.parametrize("revision", REVISIONS, ids=str)
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 async def test_its_tools_work_for_every_revision(revision: Revision) -> None:
     cups: list[Any] = []
     async with connect(server, revisions=[str(revision)]) as client:

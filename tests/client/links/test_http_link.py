@@ -21,6 +21,7 @@ from mcplumb.types.tools import Tool, ToolAnnotations
 from mcplumb.wire.messages import Request
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import run
+from tests.kit.servers import serving
 from tests.transports.http_client.raw import LEGACY, MODERN, Asked, RawServer, Reply, event, note
 
 pytestmark = leaves_nothing
@@ -135,19 +136,9 @@ def workshop() -> Server:
 
 
 @asynccontextmanager
-async def serving(server: Server, port: int = 0, path: str = "/mcp") -> AsyncIterator[str]:
-    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(
-        server.serve(f"http://127.0.0.1:{port}/mcp", on_ready=lambda address: ready.set_result(str(address)))
-    )
-    await asyncio.wait((ready, serving), return_when=asyncio.FIRST_COMPLETED)
-    if serving.done():
-        await serving
-    try:
-        yield ready.result().removesuffix("/mcp") + path
-    finally:
-        server.stop()
-        await asyncio.wait((serving,))
+async def at_path(server: Server, port: int = 0, path: str = "/mcp") -> AsyncIterator[str]:
+    async with serving(server, f"http://127.0.0.1:{port}/mcp") as (url,):
+        yield url.removesuffix("/mcp") + path
 
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -170,7 +161,7 @@ async def test_a_client_does_its_work_over_every_binding(way: str) -> None:
         return {"name": "Ada"}
 
     progress: list[float] = []
-    async with serving(workshop(), path=path) as url:
+    async with at_path(workshop(), path=path) as url:
         can_ask = "sse" not in way  # The first revision has no elicitation.
         async with connect(url, on_elicit=on_elicit, **options) as client:
             assert [tool.name for tool in await client.list_tools()] == ["double", "ask", "work"]
@@ -201,7 +192,7 @@ async def test_a_call_that_is_given_up_is_cancelled_on_the_server(revision: str)
     def ping() -> str:
         return "pong"
 
-    async with serving(server) as url, connect(url, revisions=[revision]) as client:
+    async with at_path(server) as url, connect(url, revisions=[revision]) as client:
         call = asyncio.create_task(client.call_tool("wait"))
         await began.wait()
         call.cancel()
@@ -279,7 +270,7 @@ def test_a_server_that_is_killed_and_started_again_under_load_loses_no_safe_call
 
 async def test_a_legacy_subscription_outlives_a_restart_of_the_server() -> None:
     first = workshop()
-    async with serving(first) as url:
+    async with at_path(first) as url:
         port = int(url.split(":")[2].split("/")[0])
         client = await connect(url, revisions=[LEGACY], restart=PATIENT)
         listening = client.listen(tools=True)
@@ -288,7 +279,7 @@ async def test_a_legacy_subscription_outlives_a_restart_of_the_server() -> None:
         first.tool(name="another")(lambda: "x")
         assert await anext(changes) == Change("tools")
     second = workshop()
-    async with serving(second, port):
+    async with at_path(second, port):
         news = asyncio.ensure_future(anext(changes))
         count = 0
         while not news.done():
@@ -425,7 +416,7 @@ async def test_a_session_that_is_over_is_opened_anew() -> None:
 
 @pytest.mark.parametrize("count", range(0, 60, 4))
 async def test_a_connect_that_is_cancelled_at_any_time_leaves_nothing(count: int) -> None:
-    async with serving(workshop()) as url:
+    async with at_path(workshop()) as url:
 
         async def visit() -> None:
             async with connect(url) as client:

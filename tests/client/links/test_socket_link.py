@@ -9,8 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from mcplumb.transports.address import TcpAddress, UnixAddress
 from mcplumb.transports.socket_listener import Listener
 from mcplumb.types import CallToolResult, TextContent
 from tests.kit.loop import run, turns
+from tests.kit.servers import serving
 from tests.transports.ends import Recorder
 from tests.transports.socket_ends import CERTIFICATES, LOCAL, WAYS, echo, short_folder, tls_of_client, tls_of_server
 
@@ -220,21 +221,6 @@ def test_without_a_policy_it_is_not_looked_for() -> None:
 # --- With a server of this process ---
 
 
-@asynccontextmanager
-async def served(server: Server, address: str, **options: Any) -> AsyncIterator[str]:
-    """Serves at an address, until the block is left."""
-    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.ensure_future(server.serve(address, on_ready=ready.set_result, **options))
-    await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
-    if serving.done():
-        serving.result()
-    try:
-        yield ready.result()
-    finally:
-        server.stop()
-        await serving
-
-
 @pytest.mark.req("STR-2")
 @pytest.mark.parametrize("way", WAYS)
 async def test_many_clients_of_both_eras_at_once(way: str) -> None:
@@ -247,7 +233,7 @@ async def test_many_clients_of_both_eras_at_once(way: str) -> None:
     with short_folder() as folder:
         address = f"unix:{folder}/s" if way == "unix" else "tcp://:0"
         ours, theirs = (tls_of_server(), tls_of_client()) if way == "tls" else (None, None)
-        async with served(server, address, tls=ours) as at:
+        async with serving(server, address, tls=ours) as (at,):
             modern = [await connect(at, tls=theirs) for _ in range(5)]
             legacy = [await connect(at, tls=theirs, revisions=["2025-11-25"]) for _ in range(5)]
             for number, client in enumerate(modern + legacy):
@@ -274,7 +260,7 @@ async def test_a_clean_stop_answers_what_was_accepted(way: str) -> None:
     with short_folder() as folder:
         address = f"unix:{folder}/s" if way == "unix" else "tcp://:0"
         ours, theirs = (tls_of_server(), tls_of_client()) if way == "tls" else (None, None)
-        async with served(server, address, tls=ours) as at, connect(at, tls=theirs, restart=False) as client:
+        async with serving(server, address, tls=ours) as (at,), connect(at, tls=theirs, restart=False) as client:
             calling = asyncio.ensure_future(client.call_tool("slow"))
             await begun.wait()
             server.stop()
@@ -285,7 +271,7 @@ async def test_a_clean_stop_answers_what_was_accepted(way: str) -> None:
 
 def test_a_server_that_refuses_the_clients_certificate_says_so() -> None:
     async def main() -> None:
-        async with served(Server("strict"), "tcp://:0", tls=tls_of_server(checks_clients=True)) as at:
+        async with serving(Server("strict"), "tcp://:0", tls=tls_of_server(checks_clients=True)) as (at,):
             async with connect(at, tls=tls_of_client("client")) as client:
                 await client.ping()
             for identity in (None, "stranger"):
@@ -300,7 +286,7 @@ def test_a_server_that_refuses_the_clients_certificate_says_so() -> None:
 
 
 async def test_a_port_with_tls_that_is_used_without() -> None:
-    async with served(Server("secure"), "tcp://:0", tls=tls_of_server()) as at:
+    async with serving(Server("secure"), "tcp://:0", tls=tls_of_server()) as (at,):
         with pytest.raises(ConnectError, match=rf"Perhaps it wants TLS, or is no MCP server\. .* {at}\."):
             await connect(at)
 

@@ -18,6 +18,7 @@ from mcplumb import Context, HttpOptions, Server, connect
 from mcplumb.errors import ConnectError, RemoteError, RequestLost, UsageError
 from mcplumb.server.hosting.serve import AddressHost
 from tests.kit.loop import PATIENCE, run
+from tests.kit.servers import serving
 from tests.server.harness import standard_streams
 
 HTTP = "http://127.0.0.1:0/mcp"
@@ -50,24 +51,8 @@ def visit(server: Server, addresses: list[str], body: Callable[[list[str]], Awai
     """Serve at the addresses while the body, which is told them, runs; then stop the server."""
 
     async def main() -> None:
-        ready: list[str] = []
-        all_ready = asyncio.Event()
-
-        def note(address: str) -> None:
-            ready.append(address)
-            if len(ready) == len(addresses):
-                all_ready.set()
-
-        serving = asyncio.create_task(server.serve(*addresses, on_ready=note, **options))
-        waiting = asyncio.create_task(all_ready.wait())
-        await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
-        try:
-            if not serving.done():
-                await body(ready)
-        finally:
-            waiting.cancel()
-            server.stop()
-            await serving
+        async with serving(server, *addresses, **options) as ready:
+            await body(ready)
         assert len(asyncio.all_tasks()) == 1
 
     run(main())

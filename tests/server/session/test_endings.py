@@ -11,15 +11,16 @@ from mcplumb.limits import Limits
 from mcplumb.revisions import LATEST_LEGACY, Revision
 from mcplumb.server.context import Context
 from tests.kit.loop import PATIENCE, happens, run, turns
+from tests.kit.products import revisions
 from tests.kit.results import text_of
 from tests.server.harness import ABLE, WITH_BATCHES, make_server, piped_client, raw_client
-from tests.server.workshop import Workshop, both_eras, codes, every_revision, limited, numbered
+from tests.server.workshop import Workshop, both_eras, codes, limited, numbered
 
 # The end of the client's input
 
 
 @pytest.mark.req("LIF-13")
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 @pytest.mark.parametrize("tool", ["hold", "block"])
 async def test_what_was_accepted_is_finished_after_the_end_of_the_input(revision: Revision, tool: str) -> None:
     shop = Workshop(limits=limited(2), finish_within=PATIENCE)

@@ -7,6 +7,7 @@ from mcplumb.server.context import Context
 from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from mcplumb.wire.messages import Request
 from tests.kit.loop import run, turns
+from tests.kit.products import revisions
 from tests.server.harness import ABLE, Id, Peer, make_server, raw_client
 from tests.server.workshop import Workshop, both_eras, codes, every_legacy, every_revision, limited, numbered
 
@@ -157,7 +158,7 @@ def test_both_eras_may_use_one_connection(revision: Revision) -> None:
     run(main())
 
 
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 @pytest.mark.parametrize("method", ["nothing", "tools/nothing", "", "x" * 10_000, "sampling/createMessage"])
 async def test_a_method_that_is_not_there(revision: Revision, method: str) -> None:
     async with raw_client(make_server(), revision) as peer:

@@ -7,19 +7,20 @@ from typing import Any
 
 import pytest
 
-from mcplumb.revisions import LATEST_LEGACY, Revision
+from mcplumb.revisions import LATEST_LEGACY, LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.wire.messages import Notification, Result
 from tests.kit.loop import run, turns
+from tests.kit.products import revisions
 from tests.kit.results import text_of
 from tests.server.harness import ABLE, Id, make_server, methods_in, raw_client
-from tests.server.workshop import Workshop, both_eras, codes, every_legacy, every_revision, numbered, order_of_answers
+from tests.server.workshop import Workshop, both_eras, codes, numbered, order_of_answers
 
 # Ids
 
 
 @pytest.mark.req("FRM-8")
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 async def test_ids_keep_their_type_and_may_look_alike(revision: Revision) -> None:
     shop = Workshop()
 
@@ -65,7 +66,7 @@ async def test_the_id_of_a_subscription_is_in_flight() -> None:
 # Answers
 
 
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 async def test_params_that_cannot_be_read_are_the_client_s_fault(revision: Revision) -> None:
     async with raw_client(make_server(), revision) as peer:
         for method in ("tools/list", "tools/call"):
@@ -129,7 +130,7 @@ async def test_what_is_told_for_a_request_that_has_ended_is_not_sent() -> None:
 
 
 @pytest.mark.req("CAN-2", "CAN-3")
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 @pytest.mark.parametrize("tool", ["hold", "block"])
 async def test_a_cancelled_request_is_stopped_and_not_answered(revision: Revision, tool: str) -> None:
     shop = Workshop()
@@ -148,7 +149,7 @@ async def test_a_cancelled_request_is_stopped_and_not_answered(revision: Revisio
 
 
 @pytest.mark.req("CAN-4")
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 def test_other_cancellations_are_harmless(revision: Revision, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "mcplumb")
     shop = Workshop()
@@ -187,7 +188,7 @@ async def test_a_request_that_is_cancelled_at_once_is_not_answered() -> None:
 
 
 @pytest.mark.req("CAN-2")
-@every_legacy
+@pytest.mark.parametrize("revision", revisions(LEGACY), ids=str)
 async def test_a_cancelled_question_is_taken_back(revision: Revision) -> None:
     server = make_server()
 

@@ -13,6 +13,7 @@ from mcplumb.server.context import Context
 from mcplumb.server.server import Server
 from mcplumb.types.tools import Tool
 from tests.kit.loop import run
+from tests.kit.products import revisions
 from tests.kit.results import text_of
 from tests.server.harness import ABLE, ALL_REVISIONS, Peer, Plain, make_server, methods_in, raw_client
 
@@ -155,7 +156,7 @@ def test_a_modern_client_is_told_which_capability_is_missing(
 
 
 @both_kinds
-@pytest.mark.parametrize("revision", LEGACY, ids=str)
+@pytest.mark.parametrize("revision", revisions(LEGACY), ids=str)
 @pytest.mark.parametrize(
     ("what", "declared", "words"),
     [

@@ -15,6 +15,7 @@ from mcplumb.server.context import Context
 from mcplumb.server.server import Server
 from mcplumb.types.meta import SERVER_INFO, SUBSCRIPTION_ID
 from tests.kit.loop import PATIENCE, run, turns
+from tests.kit.products import revisions
 from tests.server.harness import ONE_OF_EACH_ERA, Id, Peer, Plain, make_server, methods_in, raw_client
 
 both_eras = pytest.mark.parametrize("revision", ONE_OF_EACH_ERA, ids=str)
@@ -77,7 +78,7 @@ async def test_a_modern_client_is_told_what_it_asked_for_and_nothing_else(kind: 
 
 
 @pytest.mark.req("SUB-6")
-@pytest.mark.parametrize("revision", LEGACY, ids=str)
+@pytest.mark.parametrize("revision", revisions(LEGACY), ids=str)
 @pytest.mark.parametrize("kind", CHANGES)
 async def test_a_legacy_client_is_told_of_all_lists(revision: Revision, kind: str) -> None:
     server = make_server()
@@ -219,7 +220,7 @@ async def test_a_modern_client_is_told_of_the_resources_it_named() -> None:
 
 
 @pytest.mark.req("SUB-6")
-@pytest.mark.parametrize("revision", LEGACY, ids=str)
+@pytest.mark.parametrize("revision", revisions(LEGACY), ids=str)
 async def test_a_legacy_client_subscribes_to_resources(revision: Revision) -> None:
     server = make_server()
 
