@@ -15,7 +15,7 @@ import click
 import pytest
 
 from mcplumb.cli.input_prompts import Asker, asking_options, read_line
-from mcplumb.client.callbacks import Elicitation
+from mcplumb.client.input_handlers import Elicitation
 from mcplumb.errors import Closed, McplumbError, RemoteError, UsageError
 from mcplumb.types.client_features import ElicitParams, ElicitResult
 from mcplumb.wire.messages import MISSING_CAPABILITY, URL_ELICITATION_REQUIRED

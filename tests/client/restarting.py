@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from mcplumb.client.callbacks import Inputs
+from mcplumb.client.input_handlers import Inputs
 from mcplumb.client.client import Client
 from mcplumb.client.connector import Connecting
 from mcplumb.client.handshake import EraMemory

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mcplumb.client.callbacks import Inputs
+from mcplumb.client.input_handlers import Inputs
 from mcplumb.client.options import ClientStats, Settings
 from mcplumb.errors import UsageError
 from mcplumb.transports.connection import Stats

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mcplumb.client.callbacks import Inputs
+from mcplumb.client.input_handlers import Inputs
 from mcplumb.client.client import Client
 from mcplumb.client.connector import Connecting, connect
 from mcplumb.client.handshake import EraMemory

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from mcplumb import Client, RemoteError
-from mcplumb.client.callbacks import Elicitation
+from mcplumb.client.input_handlers import Elicitation
 from mcplumb.types.content import TextContent
 from mcplumb.types.notifications import LogMessageParams
 from mcplumb.types.prompts import GetPromptResult

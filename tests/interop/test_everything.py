@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from mcplumb import Client, RemoteError, RequestTimeout
-from mcplumb.client.callbacks import Elicitation
+from mcplumb.client.input_handlers import Elicitation
 from mcplumb.protocol.subscriptions import Change
 from mcplumb.types.client_features import CreateMessageParams
 from mcplumb.types.content import EmbeddedResource, ImageContent, ResourceLink, TextContent

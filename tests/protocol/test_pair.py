@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mcplumb.errors import Closed
-from mcplumb.protocol.in_flight import CALL, Call, Incoming, Outgoing, ProgressMeter, Work
+from mcplumb.protocol.in_flight import OUTGOING, Incoming, IncomingRequest, Outgoing, OutgoingRequest, ProgressMeter
 from mcplumb.protocol.subscriptions import (
     LIST_CHANGED,
     TOPICS,
@@ -63,7 +63,7 @@ class Pair(RuleBasedStateMachine):
         self.now = 0.0
         self.next_id = 1
         self.deaths = 1
-        self.calls: list[Call] = []
+        self.calls: list[OutgoingRequest] = []
         self.ends: dict[int, int] = {}
         self.listener = Listener()
         self.subscriptions: dict[int, Subscription] = {}
@@ -74,12 +74,12 @@ class Pair(RuleBasedStateMachine):
         """A new connection: a fresh server, and what the client carries over."""
         self.to_server, self.to_client = Pipe(), Pipe()
         self.outgoing = Outgoing(max_in_flight=100, first_id=self.next_id)
-        self.incoming: Incoming[Work] = Incoming(max_in_flight=100)
+        self.incoming: Incoming[IncomingRequest] = Incoming(max_in_flight=100)
         self.publisher = Publisher(TOPICS)
-        self.works: list[tuple[Work, ProgressMeter]] = []
+        self.works: list[tuple[IncomingRequest, ProgressMeter]] = []
         self.silenced: set[RequestId] = set()
 
-    def end(self, call: Call) -> None:
+    def end(self, call: OutgoingRequest) -> None:
         self.ends[call.id] = self.ends.get(call.id, 0) + 1
 
     def send(self, message: Message | None, request_id: RequestId) -> None:
@@ -197,8 +197,8 @@ class Pair(RuleBasedStateMachine):
                 self.publisher.cancel(work.id)
             return
         live = [work.id for work, _ in self.works if work.is_running]
-        accepted = Work(message.id, message)
-        assert self.incoming.accept(accepted) is None, "this client never uses an id twice"
+        accepted = IncomingRequest(message.id, message)
+        assert self.incoming.accept(accepted), "this client never uses an id twice"
         assert accepted.id not in live
         self.works.append((accepted, ProgressMeter(burst=2, rate=1)))
         if message.method == "subscriptions/listen":
@@ -284,7 +284,7 @@ class Pair(RuleBasedStateMachine):
     @invariant()
     def every_request_ends_at_most_once(self) -> None:
         for call in getattr(self, "calls", ()):
-            assert self.ends.get(call.id, 0) == (call.state in CALL.final)
+            assert self.ends.get(call.id, 0) == (call.state in OUTGOING.final)
 
     @invariant()
     def no_subscription_is_forgotten(self) -> None:

@@ -17,7 +17,7 @@ import click
 from mcplumb.cli.arguments import fill, read_pair, signature
 from mcplumb.cli.parse_value import BadText, View
 from mcplumb.cli.render.output import clean, clean_line, is_terminal, say, stderr
-from mcplumb.client.callbacks import Elicitation
+from mcplumb.client.input_handlers import Elicitation
 from mcplumb.errors import DecodeError, McplumbError, RemoteError, UsageError
 from mcplumb.server.schema.read_value import as_text
 from mcplumb.types.client_features import ElicitResult

@@ -1,8 +1,8 @@
 """The client: what users program against to talk to a server."""
 
-from mcplumb.client.callbacks import Elicitation
 from mcplumb.client.client import Client
 from mcplumb.client.connector import Connecting, connect
+from mcplumb.client.input_handlers import Elicitation
 from mcplumb.client.options import ClientStats
 from mcplumb.client.subscriptions import Changes
 from mcplumb.protocol.era import EraWaits

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from mcplumb.client.callbacks import OnProgress
 from mcplumb.client.options import ClientStats
 from mcplumb.client.requests import Meta, Requests, Timeout
 from mcplumb.client.subscriptions import Changes
 from mcplumb.client.supervisor import Keeper
 from mcplumb.errors import UsageError
 from mcplumb.revisions import Revision
+from mcplumb.rpc.callback_queue import OnProgress
 from mcplumb.types.base import Implementation, Result
 from mcplumb.types.decode import read
 from mcplumb.types.encode import for_revision
@@ -108,14 +108,16 @@ class Client:
 
     async def list_tools(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[Tool]:
         """All tools, from all pages."""
-        pages = await self._requests.pages("tools/list", ListToolsResult, timeout, meta)
+        options = self._requests.options(timeout, meta=meta)
+        pages = await self._requests.pages("tools/list", ListToolsResult, options)
         return [tool for page in pages for tool in page.tools]
 
     async def tools_page(
         self, cursor: str | None = None, *, timeout: Timeout = UNSET, meta: Meta = None
     ) -> ListToolsResult:
         """One page of the tools: the first, or the one that ``next_cursor`` of the page before names."""
-        return await self._requests.page("tools/list", ListToolsResult, cursor, timeout, meta)
+        options = self._requests.options(timeout, meta=meta)
+        return await self._requests.page("tools/list", ListToolsResult, cursor, options)
 
     async def call_tool(
         self,
@@ -133,39 +135,47 @@ class Client:
         ``on_progress(progress, total, message)`` asks for progress, which extends the timeout, up to ``max_timeout``.
         The time that this client takes to answer the server's questions does not count.
         """
-        params = {"name": name, "arguments": arguments or {}}
         requests = self._requests
+        if timeout is UNSET and max_timeout is UNSET and on_progress is None and meta is None:
+            options = requests.usual_options
+        else:
+            options = requests.options(timeout, max_timeout, on_progress, meta)
+        params = {"name": name, "arguments": arguments or {}}
         start = requests.loop.time()
-        result = await requests.ask(
-            "tools/call", params, CallToolResult, timeout, max_timeout, on_progress, meta, start
-        )
+        result = await requests.ask("tools/call", params, CallToolResult, options, start)
         if result.structured_content is not None or name in requests.promising:
-            await requests.check_promise(name, result, timeout, max_timeout, start)
+            await requests.validate_output(name, result, options, start)
         return result
 
     # Resources
 
     async def list_resources(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[Resource]:
         """All resources, from all pages."""
-        pages = await self._requests.pages("resources/list", ListResourcesResult, timeout, meta)
+        pages = await self._requests.pages(
+            "resources/list", ListResourcesResult, self._requests.options(timeout, meta=meta)
+        )
         return [resource for page in pages for resource in page.resources]
 
     async def resources_page(
         self, cursor: str | None = None, *, timeout: Timeout = UNSET, meta: Meta = None
     ) -> ListResourcesResult:
         """One page of the resources; see ``tools_page``."""
-        return await self._requests.page("resources/list", ListResourcesResult, cursor, timeout, meta)
+        options = self._requests.options(timeout, meta=meta)
+        return await self._requests.page("resources/list", ListResourcesResult, cursor, options)
 
     async def list_resource_templates(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[ResourceTemplate]:
         """All resource templates, from all pages."""
-        pages = await self._requests.pages("resources/templates/list", ListResourceTemplatesResult, timeout, meta)
+        pages = await self._requests.pages(
+            "resources/templates/list", ListResourceTemplatesResult, self._requests.options(timeout, meta=meta)
+        )
         return [template for page in pages for template in page.resource_templates]
 
     async def resource_templates_page(
         self, cursor: str | None = None, *, timeout: Timeout = UNSET, meta: Meta = None
     ) -> ListResourceTemplatesResult:
         """One page of the resource templates; see ``tools_page``."""
-        return await self._requests.page("resources/templates/list", ListResourceTemplatesResult, cursor, timeout, meta)
+        options = self._requests.options(timeout, meta=meta)
+        return await self._requests.page("resources/templates/list", ListResourceTemplatesResult, cursor, options)
 
     async def read_resource(
         self,
@@ -177,23 +187,24 @@ class Client:
         meta: Meta = None,
     ) -> ReadResourceResult:
         """The contents of a resource; otherwise as ``call_tool``."""
-        params = {"uri": uri}
-        return await self._requests.recall(
-            "resources/read", params, ReadResourceResult, timeout, max_timeout, on_progress, meta
-        )
+        options = self._requests.options(timeout, max_timeout, on_progress, meta)
+        return await self._requests.ask_cached("resources/read", {"uri": uri}, ReadResourceResult, options)
 
     # Prompts
 
     async def list_prompts(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[Prompt]:
         """All prompts, from all pages."""
-        pages = await self._requests.pages("prompts/list", ListPromptsResult, timeout, meta)
+        pages = await self._requests.pages(
+            "prompts/list", ListPromptsResult, self._requests.options(timeout, meta=meta)
+        )
         return [prompt for page in pages for prompt in page.prompts]
 
     async def prompts_page(
         self, cursor: str | None = None, *, timeout: Timeout = UNSET, meta: Meta = None
     ) -> ListPromptsResult:
         """One page of the prompts; see ``tools_page``."""
-        return await self._requests.page("prompts/list", ListPromptsResult, cursor, timeout, meta)
+        options = self._requests.options(timeout, meta=meta)
+        return await self._requests.page("prompts/list", ListPromptsResult, cursor, options)
 
     async def get_prompt(
         self,
@@ -207,7 +218,8 @@ class Client:
     ) -> GetPromptResult:
         """The messages of a prompt; otherwise as ``call_tool``."""
         params = {"name": name, "arguments": arguments or {}}
-        return await self._requests.ask("prompts/get", params, GetPromptResult, timeout, max_timeout, on_progress, meta)
+        options = self._requests.options(timeout, max_timeout, on_progress, meta)
+        return await self._requests.ask("prompts/get", params, GetPromptResult, options)
 
     async def complete(
         self,
@@ -228,7 +240,8 @@ class Client:
         known = None if context is None else CompletionContext(context)
         params = for_revision(CompleteParams(ref, CompletionArgument(argument, value), known), self.revision)
         fields: dict[str, Any] = msgspec.to_builtins(params)
-        answer = await self._requests.ask("completion/complete", fields, CompleteResult, timeout, meta=meta)
+        options = self._requests.options(timeout, meta=meta)
+        answer = await self._requests.ask("completion/complete", fields, CompleteResult, options)
         return answer.completion
 
     # Changes
@@ -257,14 +270,14 @@ class Client:
         )
         if wanted == SubscriptionFilter():
             raise UsageError("listen needs something to listen for: tools, prompts, resources_list or resources.")
-        return Changes(self._keeper.listening, wanted, self._requests.limits(timeout, UNSET)[0])
+        return Changes(self._keeper.listening, wanted, self._requests.options(timeout).timeout)
 
     # The rest
 
     async def ping(self, *, timeout: Timeout = UNSET) -> None:
         """Find out whether the server answers."""
         method = "ping" if self.revision.has_ping else "server/discover"
-        await self._requests.ask(method, {}, Result, timeout)
+        await self._requests.ask(method, {}, Result, self._requests.options(timeout))
 
     async def set_log_level(self, level: LoggingLevel, *, timeout: Timeout = UNSET) -> None:
         """Ask for the server's log messages from this level on; ``on_log`` gets them.
@@ -274,7 +287,7 @@ class Client:
         if level not in LOGGING_LEVELS:
             raise UsageError(f"There is no log level {level!r}: use one of {', '.join(LOGGING_LEVELS)}.")
         if self.revision.has_set_level:
-            await self._requests.ask("logging/setLevel", {"level": level}, Result, timeout)
+            await self._requests.ask("logging/setLevel", {"level": level}, Result, self._requests.options(timeout))
         self._keeper.set_log_level(level)
 
     async def roots_changed(self) -> None:
@@ -296,7 +309,8 @@ class Client:
         params = dict(params or {})
         own = params.pop("_meta", None)
         meta = meta if own is None else {**own, **(meta or {})}
-        raw = await self._requests.ask(method, params, msgspec.Raw, timeout, max_timeout, on_progress, meta)
+        options = self._requests.options(timeout, max_timeout, on_progress, meta)
+        raw = await self._requests.ask(method, params, msgspec.Raw, options)
         return read(object, raw, what="result of " + method)
 
     async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:

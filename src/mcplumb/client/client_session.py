@@ -1,4 +1,4 @@
-"""One connection to one server: what comes in finds its way, and what goes out is said as the revision has it."""
+"""One connection to one server: the client's handler on an endpoint, and what the agreed revision makes of messages."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from mcplumb.client.answering import Answering
-from mcplumb.client.callbacks import Courier, OnProgress
-from mcplumb.client.calls import Calls, Outcome
 from mcplumb.client.options import ClientStats, Settings
 from mcplumb.client.subscriptions import LegacySubscriptions, ModernSubscriptions
-from mcplumb.errors import Closed, DecodeError, McplumbError
-from mcplumb.protocol.in_flight import BatchAnswers, Call
+from mcplumb.errors import Closed, DecodeError, McplumbError, RequestError
+from mcplumb.protocol.in_flight import OutgoingRequest
 from mcplumb.protocol.subscriptions import LIST_CHANGED, Change, Topic
 from mcplumb.revisions import Revision
+from mcplumb.rpc.callback_queue import CallbackQueue
+from mcplumb.rpc.endpoint import NO_OPTIONS, CallOptions, Endpoint, Handled, Outcome, Reply
+from mcplumb.rpc.request_errors import Response
 from mcplumb.transports.connection import Connection
 from mcplumb.types.base import Params
+from mcplumb.types.client_features import CreateMessageRequest, ElicitRequest, InputRequest, ListRootsRequest
 from mcplumb.types.decode import read
 from mcplumb.types.encode import for_revision
 from mcplumb.types.lifecycle import ServerCapabilities
 from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, read_subscription_id
+from mcplumb.types.methods import METHODS
 from mcplumb.types.notifications import (
     AcknowledgedParams,
     CancelledParams,
@@ -33,46 +35,63 @@ from mcplumb.types.notifications import (
     LogMessageParams,
     ProgressParams,
 )
-from mcplumb.wire.decode import BadMessage, Batch
-from mcplumb.wire.messages import Error, Message, Notification, Request, RequestId, Result
+from mcplumb.wire.decode import BadMessage
+from mcplumb.wire.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Error,
+    ErrorDetail,
+    Notification,
+    Request,
+    RequestId,
+)
 
 __all__ = ["Session", "metadata"]
 
-#: Seconds in which the server's last words may still come after it stopped reading ours.
-_LAST_WORDS = 1.0
-#: A server that goes on making mistakes after so many warnings fills no log with them.
+#: Seconds in which the server's last messages may still arrive after it stopped reading.
+_LAST_MESSAGES = 1.0
+#: Warnings about one server; after that its mistakes are logged at the level of debug messages.
 _MOST_WARNINGS = 20
 _LONGEST_QUOTE = 80
+
+_INPUT_REQUESTS: dict[str, type[InputRequest]] = {
+    "elicitation/create": ElicitRequest,
+    "sampling/createMessage": CreateMessageRequest,
+    "roots/list": ListRootsRequest,
+}
 
 _logger = logging.getLogger("mcplumb.client")
 
 
 class Session:
-    """The receiver of one connection. It speaks no revision until ``agree`` says which one."""
+    """The client's side of one connection. It speaks no revision until ``agree`` says which one."""
 
     def __init__(self, connection: Connection, settings: Settings, *, first_id: int = 1) -> None:
-        loop = asyncio.get_running_loop()
         self.connection = connection
-        self.calls = Calls(connection, settings.limits, first_id=first_id)
+        self.endpoint = Endpoint(connection, self, settings.limits, peer="server", first_id=first_id)
+        self.received = self.endpoint.received
         self.violations = 0
+        #: Requests of the server that got no response, because the server does not read.
+        self.dropped = 0
         #: The first line that was no message, and what was wrong with it.
         self.first_fault: str | None = None
         #: Done when nothing more will come: says how the connection ended. Its owner then calls ``lose``.
-        self.over: asyncio.Future[str] = loop.create_future()
-        #: Is called with each change that the server tells of, whether anybody listens or not.
+        self.over: asyncio.Future[str] = self.endpoint.loop.create_future()
+        #: Is called with each change that the server reports, whether there is a subscription or not.
         self.on_change: Callable[[Change], None] | None = None
-        self._loop = loop
         self._settings = settings
         self._revision: Revision | None = None
-        self._answering: Answering | None = None
-        # Until there is an agreement, nobody listens.
+        #: The legacy revision in which the server may send requests; None if it may send none.
+        self._legacy: Revision | None = None
+        # Until there is an agreement, nothing is subscribed to.
         self.subscriptions: ModernSubscriptions | LegacySubscriptions = LegacySubscriptions(self, ServerCapabilities())
-        self._logs = None if settings.on_log is None else Courier(settings.on_log, "on_log")
+        self._logs = None if settings.on_log is None else CallbackQueue(settings.on_log, "on_log")
         self._warnings = 0
-        #: What every request carries, and the same written once for the requests that carry nothing else.
         self._meta: dict[str, Any] = {}
-        self._written_meta: msgspec.Raw | None = None
-        self._last_words: asyncio.TimerHandle | None = None
+        #: The ``_meta`` of requests that carry no other, encoded once; None if they carry none.
+        self.encoded_meta: msgspec.Raw | None = None
+        self._last_messages: asyncio.TimerHandle | None = None
         self._notified: dict[str, Callable[[Any], None]] = {
             "notifications/progress": self._progressed,
             "notifications/message": self._logged,
@@ -82,92 +101,85 @@ class Session:
             **{method: partial(self._changed, topic) for topic, method in LIST_CHANGED.items()},
         }
 
-    # What the opening does
+    # --- The handshake ---
 
     def start(self) -> None:
         """Begin to read."""
         self.connection.start(self)
 
     def expect_legacy(self, revision: Revision) -> None:
-        """``initialize`` is being sent, or was answered: a server that knows it may send requests from now on."""
-        if self._answering is None:
-            settings = self._settings
-            self._answering = Answering(self.connection, self.calls, settings.inputs, revision, settings.limits)
-        self._answering.revision = revision
+        """Accept requests of the server from now on: ``initialize`` is being sent, or was answered."""
+        self._legacy = revision
 
     def agree(self, revision: Revision, capabilities: ServerCapabilities) -> None:
-        """From now on both sides speak this revision."""
+        """Speak this revision from now on."""
         self._revision = revision
         if revision.is_modern:
-            self._answering = None
+            self._legacy = None
             self.subscriptions = ModernSubscriptions(self)
             self._meta = metadata(self._settings, revision)
-            self._write_meta()
+            self._encode_meta()
         else:
             self.expect_legacy(revision)
             self.subscriptions = LegacySubscriptions(self, capabilities)
 
-    # What the client does
+    # --- What the client does ---
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can be sent."""
+        return self.endpoint.closed is None
 
     def request(
-        self,
-        method: str,
-        params: dict[str, Any],
-        timeout: float | None,
-        max_timeout: float | None,
-        on_progress: OnProgress | None = None,
-        meta: dict[str, Any] | None = None,
-        start: float | None = None,
+        self, method: str, params: dict[str, Any], options: CallOptions = NO_OPTIONS, start: float | None = None
     ) -> Coroutine[Any, Any, msgspec.Raw]:
-        """Send a request and wait for its result. ``params`` is given away: it gets the metadata."""
-        if meta is None and on_progress is None:
-            if self._written_meta is not None:
-                params["_meta"] = self._written_meta
-            else:
-                params.pop("_meta", None)  # it may have been sent on another session before
+        """Send a request and return its result, as raw JSON. Adds the metadata to ``params``."""
+        if options.meta is not None or options.on_progress is not None:
+            params["_meta"] = {**self._meta, **(options.meta or {})}
+        elif self.encoded_meta is not None:
+            params["_meta"] = self.encoded_meta
         else:
-            params["_meta"] = {**self._meta, **(meta or {})}
-        return self.calls.request(method, params, timeout, max_timeout, on_progress, start)
+            params.pop("_meta", None)  # the params may have been sent on another session before
+        return self.endpoint.request(method, params, options, start)
 
-    def open(self, method: str, params: dict[str, Any]) -> tuple[Call, asyncio.Future[Outcome]]:
+    def open(self, method: str, params: dict[str, Any]) -> tuple[OutgoingRequest, asyncio.Future[Response]]:
         """Send a request that stays open."""
-        return self.calls.open(method, {**params, "_meta": self._meta})
+        return self.endpoint.open(method, {**params, "_meta": self._meta})
 
     async def notify(self, method: str, params: Any = UNSET) -> None:
-        """Tell the server something, as soon as it reads."""
-        await self.calls.notify(Notification(method, params), self._settings.timeout)
+        """Send a notification once the server reads."""
+        await self.endpoint.notify(Notification(method, params), self._settings.timeout)
 
     def set_log_level(self, level: LoggingLevel) -> None:
         """Ask for log messages from this level on, with each request of a modern connection."""
         self._meta[LOG_LEVEL] = level
-        self._write_meta()
+        self._encode_meta()
 
     @property
     def stats(self) -> ClientStats:
         """What was seen so far."""
-        couriers = (self.calls, self._logs, self._answering)
+        endpoint = self.endpoint
         return ClientStats(
             **msgspec.structs.asdict(self.connection.stats),
-            late_answers=self.calls.late,
-            unknown_answers=self.calls.unknown,
+            late_answers=endpoint.outgoing.late,
+            unknown_answers=endpoint.outgoing.unknown,
             violations=self.violations,
             strays=self.subscriptions.strays,
-            dropped=sum(courier.dropped for courier in couriers if courier is not None),
+            dropped=self.dropped + endpoint.dropped + (0 if self._logs is None else self._logs.dropped),
         )
 
     def lose(self, cause: McplumbError) -> None:
-        """The connection is gone, for this reason: everyone who waits for an answer is told."""
-        self.calls.lose(cause)
-        if self._answering is not None:
-            self._answering.stop()
+        """Fail every open request, because the connection is gone, for this reason."""
+        self.endpoint.lose(cause)
+        self.endpoint.drop_all()
 
     async def close(self, within: float) -> None:
-        """Give up what is open, tell the server, and close the connection: in so many seconds, or by force.
+        """Give up open requests, tell the server, and close the connection: within so many seconds, or by force.
 
-        Cancelled, it closes by force.
+        If cancelled, it closes by force.
         """
-        tasks = [] if self._answering is None else self._answering.stop()
-        self.calls.give_up_all("The client is being closed.")
+        self.endpoint.drop_all()
+        self.endpoint.give_up_all("The client is being closed.")
         self._end("The client was closed.")
         self.lose(Closed("The client was closed."))
         try:
@@ -175,31 +187,13 @@ class Session:
                 await self.connection.close()
                 if self._logs is not None:
                     await self._logs.finish(None)
-                if tasks:
-                    await asyncio.wait(tasks)
+                await self.endpoint.wait_for_tasks(within)
         except TimeoutError:
             _logger.debug("The server did not read the last messages in time.")
         finally:
             self.connection.abort()
 
-    # What the connection does
-
-    def received(self, item: Message | BadMessage | Batch) -> None:
-        """One message came, or a line that is none."""
-        if isinstance(item, Result):
-            self.calls.answered(item)
-        elif isinstance(item, Notification):
-            self._hear(item)
-        elif isinstance(item, Error):
-            if item.id is UNSET:
-                self._warn(f"The server could not read a message: {item.error.message[:_LONGEST_QUOTE]!a}.")
-            self.calls.answered(item)
-        elif isinstance(item, Request):
-            self._asked(item, None)
-        elif isinstance(item, Batch):
-            self._receive_batch(item)
-        else:
-            self._pass_over(item)
+    # --- What the connection reports ---
 
     def ended(self, *, clean: bool) -> None:
         """The server sends no more."""
@@ -209,71 +203,119 @@ class Session:
         """Cannot happen: reading is never paused."""
 
     def broke(self, error: OSError) -> None:
-        """The server reads no more. What it has written before that may still come."""
+        """The server reads no more. What it has written before that may still arrive."""
         how = f"The server does not read any more: {error.strerror or error}."
-        self.calls.refuse(Closed(how))
-        self._last_words = self._loop.call_later(_LAST_WORDS, self._end, how)
+        self.endpoint.refuse(Closed(how))
+        self._last_messages = self.endpoint.loop.call_later(_LAST_MESSAGES, self._end, how)
 
     def failed(self, request_id: RequestId, error: McplumbError) -> None:
-        """A request gets no answer, although the connection goes on."""
-        self.calls.failed(request_id, error)
+        """A request gets no response, although the connection goes on."""
+        self.endpoint.failed(request_id, error)
 
     def _end(self, how: str) -> None:
-        if self._last_words is not None:
-            self._last_words.cancel()
+        if self._last_messages is not None:
+            self._last_messages.cancel()
         if not self.over.done():
-            self.calls.refuse(Closed(how))
+            self.endpoint.refuse(Closed(how))
             self.over.set_result(how)
 
-    def _asked(self, request: Request, batch: BatchAnswers | None) -> None:
-        if self._answering is not None:
-            self._answering.asked(request, batch)
-        else:
+    # --- Requests of a legacy server ---
+
+    def admit(self, request: Request) -> Handled | Reply:
+        """Admit a request of a legacy server; a modern server must not send any."""
+        if self._legacy is None:
             self._violate(f"it sent the request {request.method[:_LONGEST_QUOTE]!a}, which gets no answer.")
+            return Reply(None)
+        if self.connection.is_clogged:
+            # Responses would pile up. Reading less is no way out: the next message may be what a caller waits for.
+            self.dropped += 1
+            return Reply(None)
+        return Handled(request.id, request, self._begin)
 
-    def _receive_batch(self, batch: Batch) -> None:
-        if self._revision is None or not self._revision.has_batches:
-            self._violate("it sent a batch, which this revision does not have.")
+    def explain(self, request: Handled, error: Exception) -> Outcome:
+        """Return the error for a request that could not begin."""
+        if isinstance(error, DecodeError):
+            return ErrorDetail(INVALID_PARAMS, str(error))
+        return _failed_handler(request.method, error)
+
+    def _begin(self, request: Handled) -> Outcome | Coroutine[Any, Any, Outcome]:
+        method, revision = request.method, self._legacy
+        if method == "ping":
+            return {}
+        kind = _INPUT_REQUESTS.get(method)
+        if kind is None or revision is None or not METHODS[method].sent_by("server", revision):
+            return ErrorDetail(METHOD_NOT_FOUND, f"This client does not know the method {method[:80]!a}.")
+        params = read(dict[str, Any], request.request.params)
+        asked = read(kind, {"method": method, "params": params}, what="request")
+        if not self._settings.inputs.can_answer(asked):
+            return ErrorDetail(METHOD_NOT_FOUND, f"This client did not declare that it can do {method}.")
+        return self._answer(method, asked, revision)
+
+    async def _answer(self, method: str, asked: InputRequest, revision: Revision) -> Outcome:
+        """Let the user's handler answer. Meanwhile the server waits, so the deadlines of requests do not count."""
+        self.endpoint.hold_deadlines()
+        try:
+            try:
+                return _encoded(await self._settings.inputs.answer(asked, revision))
+            except RequestError as error:
+                data = UNSET if error.data is None else _encoded(error.data)
+                return ErrorDetail(error.code, error.message, data)
+        except Exception as error:  # noqa: BLE001 - it is logged, and the server gets a response
+            return _failed_handler(method, error)
+        finally:
+            self.endpoint.resume_deadlines()
+
+    def idle(self) -> None:
+        """Do nothing: a client does not wait for the requests of its server when it closes."""
+
+    # --- Notifications and malformed messages ---
+
+    def notified(self, notification: Notification) -> None:
+        """Handle a notification of the server."""
+        handle = self._notified.get(notification.method)
+        if handle is None:
             return
-        answers = BatchAnswers(sum(isinstance(item, Request) for item in batch.items))
-        for item in batch.items:
-            if isinstance(item, Request):
-                self._asked(item, answers)
-            else:
-                self.received(item)
+        try:
+            handle(notification.params)
+        except DecodeError as error:
+            self._violate(f"it sent {notification.method}, and that cannot be understood. {error}")
 
-    def _pass_over(self, bad: BadMessage) -> None:
+    def malformed(self, bad: BadMessage) -> Error | None:
+        """Log a line that is no message; return the reply, if the server may send requests and this looks like one."""
         fault = f"{bad.quoted}. {bad.reason}"
         self._warn(f"A line from the server was passed over: {fault}")
         if self.first_fault is None:
             self.first_fault = fault
-        if bad.is_response:
-            self.calls.broken(bad)
-        elif self._answering is not None:
-            self._answering.refuse(bad)
+        if bad.is_response or self._legacy is None or self.connection.is_clogged:
+            return None
+        return bad.reply(idless_errors=False)
 
-    def _hear(self, notification: Notification) -> None:
-        heard = self._notified.get(notification.method)
-        if heard is None:
-            return
-        try:
-            heard(notification.params)
-        except DecodeError as error:
-            self._violate(f"it sent {notification.method}, and that cannot be understood. {error}")
+    def malformed_batch(self) -> None:
+        """Note a batch in a revision that has none."""
+        self._violate("it sent a batch, which this revision does not have.")
+
+    def rejected(self, error: ErrorDetail) -> None:
+        """Note that the server could not read a message of this side."""
+        self._warn(f"The server could not read a message: {error.message[:_LONGEST_QUOTE]!a}.")
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether the revision in use has batches."""
+        return self._revision is not None and self._revision.has_batches
 
     def _progressed(self, params: Any) -> None:
-        self.calls.progressed(read(ProgressParams, params, what="params"))
+        self.endpoint.progressed(read(ProgressParams, params, what="params"))
 
     def _logged(self, params: Any) -> None:
         if self._logs is not None:
-            self._logs.bring(read(LogMessageParams, params, what="params"))
+            self._logs.put(read(LogMessageParams, params, what="params"))
 
     def _cancelled(self, params: Any) -> None:
         request_id = read(CancelledParams, params, what="params").request_id
-        if self._answering is not None:
-            self._answering.cancelled(request_id)
+        if self._legacy is not None:
+            self.endpoint.cancelled(request_id)
         else:
-            self.calls.ended(request_id)
+            self.endpoint.subscription_ended(request_id)
 
     def _acknowledged(self, params: Any) -> None:
         if isinstance(self.subscriptions, ModernSubscriptions):
@@ -295,8 +337,8 @@ class Session:
         self._warnings += 1
         _logger.log(logging.WARNING if self._warnings <= _MOST_WARNINGS else logging.DEBUG, "%s", sentence)
 
-    def _write_meta(self) -> None:
-        self._written_meta = msgspec.Raw(msgspec.json.encode(self._meta))
+    def _encode_meta(self) -> None:
+        self.encoded_meta = msgspec.Raw(msgspec.json.encode(self._meta))
 
 
 class _Change(Params, frozen=True):
@@ -304,7 +346,7 @@ class _Change(Params, frozen=True):
 
 
 def metadata(settings: Settings, revision: Revision) -> dict[str, Any]:
-    """What every request of a modern client says: the revision, what the client can do, and who it is."""
+    """Return the ``_meta`` of a modern client's requests: the revision, its capabilities, and who it is."""
     meta: dict[str, Any] = {
         PROTOCOL_VERSION: revision.name,
         CLIENT_CAPABILITIES: for_revision(settings.inputs.capabilities, revision),
@@ -312,3 +354,13 @@ def metadata(settings: Settings, revision: Revision) -> dict[str, Any]:
     if settings.client_info is not None:
         meta[CLIENT_INFO] = for_revision(settings.client_info, revision)
     return meta
+
+
+def _encoded(value: Any) -> msgspec.Raw:
+    # At once, so that a value that cannot be encoded is the failure of its handler and of nothing else.
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _failed_handler(method: str, error: Exception) -> ErrorDetail:
+    _logger.error("The handler for %s raised an exception; the server gets an error.", method, exc_info=error)
+    return ErrorDetail(INTERNAL_ERROR, f"The client's handler for {method} failed.")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, runtime_checkab
 
 import msgspec
 
-from mcplumb.client.callbacks import Inputs, OnElicit, OnSample, Roots
 from mcplumb.client.client import Client
 from mcplumb.client.handshake import EraMemory, process_memory
+from mcplumb.client.input_handlers import Inputs, OnElicit, OnSample, Roots
 from mcplumb.client.links.link import CustomLink, MemoryLink, Opens, Serves
 from mcplumb.client.options import DEFAULT_MAX_TIMEOUT, DEFAULT_TIMEOUT, OnLog, Settings
 from mcplumb.client.supervisor import Keeper

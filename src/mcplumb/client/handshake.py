@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from mcplumb.client.calls import Outcome
 from mcplumb.client.client_session import Session, metadata
 from mcplumb.client.links.link import Link, Phase
 from mcplumb.client.options import ANONYMOUS, Settings
@@ -31,8 +30,9 @@ from mcplumb.protocol.era import (
     SendProbe,
     StartAgain,
 )
-from mcplumb.protocol.in_flight import Call
+from mcplumb.protocol.in_flight import OutgoingRequest
 from mcplumb.revisions import Era, Revision
+from mcplumb.rpc.request_errors import Response
 from mcplumb.types.base import Implementation, Payload
 from mcplumb.types.decode import read
 from mcplumb.types.encode import for_revision
@@ -184,14 +184,14 @@ class Opening:
         self._finder = EraFinder(settings.revisions, waits=waits, remembered=remembered)
         self._loop = asyncio.get_running_loop()
         #: The questions that are open, under the futures of their answers.
-        self._questions: dict[asyncio.Future[Outcome], Call] = {}
+        self._questions: dict[asyncio.Future[Response], OutgoingRequest] = {}
         #: What the server has answered to each.
         self._said: dict[str, _Said] = {}
 
     @property
     def next_id(self) -> int:
         """The id of the next request, with which the next opening goes on."""
-        return self._first_id if self.session is None else self.session.calls.next_id
+        return self._first_id if self.session is None else self.session.endpoint.outgoing.next_id
 
     async def run(self) -> tuple[Session, Greeting]:
         """Find an agreement; ``ConnectError`` if there is none."""
@@ -231,8 +231,8 @@ class Opening:
         return self.session
 
     def _ask(self, session: Session, method: str, params: Any) -> None:
-        if session.calls.is_open:  # otherwise the connection is gone, which is told by itself
-            call, answer = session.calls.open(method, params)
+        if session.is_open:  # otherwise the connection is gone, which is told by itself
+            call, answer = session.endpoint.open(method, params)
             self._questions[answer] = call
 
     async def _welcome(self, session: Session) -> None:
@@ -268,7 +268,7 @@ class Opening:
                 raise ConnectError(f"{action.error} {_faults(session)}{cause}") from cause
         return actions
 
-    def _tell(self, call: Call, outcome: Outcome) -> tuple[Action, ...]:
+    def _tell(self, call: OutgoingRequest, outcome: Response) -> tuple[Action, ...]:
         finder, now, method = self._finder, self._loop.time(), call.method
         is_probe = method == "server/discover"
         if call.state == "failed":
@@ -283,7 +283,7 @@ class Opening:
         detail = ErrorDetail(outcome.code, outcome.reason) if isinstance(outcome, BadMessage) else outcome.error
         return finder.probe_error(detail, now) if is_probe else finder.init_error(detail, now)
 
-    def _refusal(self, call: Call) -> ErrorDetail:
+    def _refusal(self, call: OutgoingRequest) -> ErrorDetail:
         """What a question that got no answer says about the server; `ConnectError` if that is nothing."""
         cause = call.cause
         if isinstance(cause, HttpError) and cause.status not in _DENIED:
@@ -293,7 +293,7 @@ class Opening:
     def _agree(self, session: Session, revision: Revision) -> Greeting:
         for call in self._questions.values():
             # Without a word: a server that has not answered this question may not know what a cancellation is.
-            session.calls.forget(call)
+            session.endpoint.forget(call)
         said = self._said["server/discover" if revision.is_modern else "initialize"]
         meta = said.meta if isinstance(said.meta, dict) else {}
         capabilities = _read_or_none(ServerCapabilities, said.capabilities) or ServerCapabilities()

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from mcplumb.client.callbacks import Inputs
+from mcplumb.client.input_handlers import Inputs
 from mcplumb.client.tool_registry import OutputChecker
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits

@@ -13,9 +13,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from mcplumb.client.callbacks import Inputs, OnProgress
-from mcplumb.client.calls import describe
 from mcplumb.client.client_session import Session
+from mcplumb.client.input_handlers import Inputs
 from mcplumb.client.supervisor import Keeper
 from mcplumb.errors import (
     Closed,
@@ -31,6 +30,9 @@ from mcplumb.errors import (
 from mcplumb.protocol.in_flight import check_seconds
 from mcplumb.protocol.restart import may_resend
 from mcplumb.revisions import Revision
+from mcplumb.rpc.callback_queue import OnProgress
+from mcplumb.rpc.endpoint import CallOptions
+from mcplumb.rpc.request_errors import describe
 from mcplumb.types.base import COMPLETE, CacheableResult, Result
 from mcplumb.types.client_features import InputRequiredResult
 from mcplumb.types.decode import DECODERS, UNREADABLE, read, read_result_type
@@ -135,9 +137,7 @@ class _Sent(msgspec.Struct, frozen=True):
     generation: int
     method: str
     params: dict[str, Any]
-    limits: tuple[float | None, float | None]
-    on_progress: OnProgress | None
-    meta: Meta
+    options: CallOptions
     start: float
 
 
@@ -153,7 +153,8 @@ class Requests:
         self._keeper = keeper
         self._timeout = keeper.settings.timeout
         self._max_timeout = keeper.settings.max_timeout
-        self._usual_limits = self.limits(UNSET, UNSET)
+        #: The options of a call that gives none.
+        self.usual_options = self.options()
         self._mirrors = keeper.link.mirrors
         #: By its time, timeouts run.
         self.loop = asyncio.get_running_loop()
@@ -166,37 +167,35 @@ class Requests:
         method: str,
         params: dict[str, Any],
         kind: type[_R],
-        timeout: Timeout,
-        max_timeout: Timeout = UNSET,
-        on_progress: OnProgress | None = None,
-        meta: Meta = None,
+        options: CallOptions,
         start: float | None = None,
-        *,
         keep: Callable[[dict[str, Any], msgspec.Raw, _R], None] | None = None,
     ) -> _R:
-        """Send a request, answer what the server asks first, and read the result.
+        """Send a request, answer what the server asks first, and return the decoded result.
 
-        ``kind`` may be ``msgspec.Raw``: then it is as the server has written it, also if that is a question.
-        ``start`` is when the first round began, if somebody has looked. ``keep`` is called with the result, what it was
-        read from, and the params of the last round.
+        With ``msgspec.Raw`` as ``kind``, the result is returned as the server wrote it, even if it asks for input.
+        ``start`` is when the first round began, if that is known. ``keep`` is called with the params of the last round,
+        the raw result and the decoded one.
         """
         if asyncio.get_running_loop() is not self.loop:
             self._keeper.check_loop()
-        are_usual = timeout is UNSET and max_timeout is UNSET
-        limits = self._usual_limits if are_usual else self.limits(timeout, max_timeout)
         for _ in range(MAX_ROUNDS):
             if start is None:
                 start = self.loop.time()
             session, generation = self._keeper.session, self._toolbox.generation
             raw, failed = _NO_RESULT, None
             try:
-                raw = await session.request(method, params, limits[0], limits[1], on_progress, meta, start)
+                if session.encoded_meta is not None and options.meta is None and options.on_progress is None:
+                    params["_meta"] = session.encoded_meta
+                    raw = await session.endpoint.request(method, params, options, start)
+                else:
+                    raw = await session.request(method, params, options, start)
             except (Closed, RequestLost, RemoteError) as error:
                 if isinstance(error, RemoteError) and not (self._mirrors and error.code == HEADER_MISMATCH):
                     raise
                 failed = error
             if failed is not None:
-                sent = _Sent(session, generation, method, params, limits, on_progress, meta, start)
+                sent = _Sent(session, generation, method, params, options, start)
                 try:
                     raw = await self._recover(sent, failed)
                 finally:
@@ -213,20 +212,11 @@ class Requests:
             start = None
         raise ProtocolError(f"The server asked for input {MAX_ROUNDS} times, and did not come to a result of {method}.")
 
-    async def recall(
-        self,
-        method: str,
-        params: dict[str, Any],
-        kind: type[_C],
-        timeout: Timeout,
-        max_timeout: Timeout = UNSET,
-        on_progress: OnProgress | None = None,
-        meta: Meta = None,
-    ) -> _C:
-        """The same for a result that may be known already, and is kept for as long as the server allows."""
+    async def ask_cached(self, method: str, params: dict[str, Any], kind: type[_C], options: CallOptions) -> _C:
+        """Return a result from the cache, or ask for it and keep it for as long as the server allows."""
         cache = self._cache
-        if cache is None or meta is not None:
-            return await self.ask(method, params, kind, timeout, max_timeout, on_progress, meta)
+        if cache is None or options.meta is not None:
+            return await self.ask(method, params, kind, options)
         known = cache.get(method, params, self.loop.time())
         if isinstance(known, kind):
             return known
@@ -236,7 +226,7 @@ class Requests:
             size, now = memoryview(raw).nbytes, self.loop.time()
             cache.put(method, params, result, size=size, now=now, generation=generation)
 
-        return await self.ask(method, params, kind, timeout, max_timeout, on_progress, keep=keep)
+        return await self.ask(method, params, kind, options, keep=keep)
 
     async def _recover(self, sent: _Sent, failed: Closed | RequestLost | RemoteError) -> msgspec.Raw:
         """The result of a request that failed like this, sent again if that may help; otherwise the error."""
@@ -250,15 +240,16 @@ class Requests:
                 raise
             # Some arguments of the tool have to be told in headers as well, and which these are is not known, or not
             # as it is now. It has not run.
-            end, last = (None if limit is None else sent.start + limit for limit in sent.limits)
+            options = sent.options
+            end, last = (None if wait is None else sent.start + wait for wait in (options.timeout, options.max_timeout))
             if not isinstance(name, str) or await self._look_up_again(name, sent.generation, end) is None:
                 raise
         finally:
             del failed
-        limits = self._left(end), self._left(last)
-        again = replace(sent, session=self._keeper.session, limits=limits, start=self.loop.time())
+        options = replace(options, timeout=self._left(end), max_timeout=self._left(last))
+        again = replace(sent, session=self._keeper.session, options=options, start=self.loop.time())
         try:
-            return await again.session.request(again.method, again.params, *limits, again.on_progress, again.meta)
+            return await again.session.request(again.method, again.params, options)
         except (Closed, RequestLost) as lost:
             return await self._send_again(again, lost)
 
@@ -266,7 +257,9 @@ class Requests:
         """Send a request again whose connection was lost, if that is safe, until there is an answer."""
         used = it.session
         alone = 0
-        ends, ends_at_last = (None if limit is None else it.start + limit for limit in it.limits)
+        options = it.options
+        waits = options.timeout, options.max_timeout
+        ends, ends_at_last = (None if wait is None else it.start + wait for wait in waits)
         sent: list[RequestLost] = []
         sessions = 0
         try:
@@ -294,23 +287,20 @@ class Requests:
                     await asyncio.sleep(_PAUSE * 2**alone)
                 used = session
                 try:
-                    left, left_at_last = self._left(ends), self._left(ends_at_last)
-                    return await session.request(it.method, it.params, left, left_at_last, it.on_progress, it.meta)
+                    left = replace(options, timeout=self._left(ends), max_timeout=self._left(ends_at_last))
+                    return await session.request(it.method, it.params, left)
                 except (Closed, RequestLost) as error:
                     lost = error
         finally:
             del lost, sent  # or they and this frame would keep each other
 
-    async def check_promise(
-        self, name: str, result: CallToolResult, timeout: Timeout, max_timeout: Timeout, start: float
-    ) -> None:
-        """`ProtocolError` if the result is not what its tool promises, of which the server may have to be asked."""
+    async def validate_output(self, name: str, result: CallToolResult, options: CallOptions, start: float) -> None:
+        """Raise `ProtocolError` if a result does not match its tool's output schema, which may have to be fetched."""
         tool = self._toolbox.find(name)
         is_promised = result.structured_content is not None if tool is None else tool.output_schema is not None
         if not (is_promised and self._checker.is_active) or result.is_error:
             return
-        limit = self.limits(timeout, max_timeout)[0]
-        end = None if limit is None else start + limit
+        end = None if options.timeout is None else start + options.timeout
         generation = self._toolbox.generation
         if tool is None:
             self._check(await self._look_up(name, end), result)
@@ -328,11 +318,11 @@ class Requests:
         if tool is not None and tool.output_schema is not None:
             self._checker.check(tool.name, tool.output_schema, result)
 
-    async def page(self, method: str, kind: type[_Page], cursor: str | None, timeout: Timeout, meta: Meta) -> _Page:
-        """One page of a list."""
+    async def page(self, method: str, kind: type[_Page], cursor: str | None, options: CallOptions) -> _Page:
+        """Return one page of a list."""
         params = {} if cursor is None else {"cursor": cursor}
         try:
-            page = await self.recall(method, params, kind, timeout, meta=meta)
+            page = await self.ask_cached(method, params, kind, options)
         except RemoteError:
             if cursor is not None and self._cache is not None:
                 # The list is not what it was when the cursor was given, and pages that are known do not fit together.
@@ -344,10 +334,10 @@ class Requests:
             self._toolbox.learn(page.tools)
         return page
 
-    async def pages(self, method: str, kind: type[_Page], timeout: Timeout, meta: Meta) -> list[_Page]:
-        """All pages of a list, as one server has it."""
+    async def pages(self, method: str, kind: type[_Page], options: CallOptions) -> list[_Page]:
+        """Return all pages of a list, as one server process has it."""
         generation = self._toolbox.generation
-        pages = [await self.page(method, kind, None, timeout, meta)]
+        pages = [await self.page(method, kind, None, options)]
         session = self._keeper.session
         seen = set()
         count = 1
@@ -355,19 +345,28 @@ class Requests:
             if cursor in seen or count >= _MAX_PAGES:
                 raise ProtocolError(f"The pages of {method} have no end, or are more than {_MAX_PAGES}.")
             seen.add(cursor)
-            pages.append(await self.page(method, kind, cursor, timeout, meta))
+            pages.append(await self.page(method, kind, cursor, options))
             count += 1
             if self._keeper.session is not session:
                 # The server was started again, and its list may be another one: from the beginning.
                 generation, session = self._toolbox.generation, self._keeper.session
-                pages = [await self.page(method, kind, None, timeout, meta)]
+                pages = [await self.page(method, kind, None, options)]
                 seen.clear()
         if method == "tools/list" and generation == self._toolbox.generation:
             self._toolbox.is_complete = True
         return pages
 
-    def limits(self, timeout: Timeout, max_timeout: Timeout) -> tuple[float | None, float | None]:
-        """The two timeouts of a request, with the client's own where none are given; `UsageError` if they are none."""
+    def options(
+        self,
+        timeout: Timeout = UNSET,
+        max_timeout: Timeout = UNSET,
+        on_progress: OnProgress | None = None,
+        meta: Meta = None,
+    ) -> CallOptions:
+        """Return the options of a call, with the client's own timeouts where none are given.
+
+        Raises `UsageError` if a timeout is no number of seconds.
+        """
         for name, limit in (("timeout", timeout), ("max_timeout", max_timeout)):
             if limit is not UNSET:
                 check_seconds(name, limit)
@@ -378,9 +377,9 @@ class Requests:
             if timeout is None:
                 max_timeout = None
             elif max_timeout is not None:
-                # Who allows a call more than is usual means it.
+                # A caller that allows more than usual means it.
                 max_timeout = max(timeout, max_timeout)
-        return timeout, max_timeout
+        return CallOptions(timeout, max_timeout, on_progress, meta)
 
     async def _may_resend(self, method: str, params: dict[str, Any], sent: int, timeout: float | None) -> bool:
         policy = self._keeper.settings.retry
@@ -406,7 +405,7 @@ class Requests:
         try:
             async with asyncio.timeout_at(end), self._looking:
                 if not self._toolbox.is_complete:
-                    await self.pages("tools/list", ListToolsResult, self._left(end), None)
+                    await self.pages("tools/list", ListToolsResult, self.options(self._left(end)))
         except RemoteError:
             self._toolbox.is_complete = True  # it does not tell, and need not be asked again
         except (McplumbError, TimeoutError) as error:

@@ -61,10 +61,10 @@ class Listening:
             try:
                 await session.subscriptions.open(changes)
             except (Closed, RequestLost):
-                if session.calls.is_open:
+                if session.is_open:
                     raise
             else:
-                if session.calls.is_open:
+                if session.is_open:
                     self._live[changes] = session
                     return
                 # It was lost in the same moment, and nobody has renewed what was not known yet.
@@ -80,7 +80,7 @@ class Listening:
         session = self._live.pop(changes, None)
         if session is not None:
             self._dropped += changes.dropped
-            if session.calls.is_open:
+            if session.is_open:
                 await session.subscriptions.close(changes)
 
     def renew(self, session: Session) -> None:
@@ -128,10 +128,10 @@ class Listening:
         try:
             await session.subscriptions.open(changes)
         except (Closed, RequestLost) as error:
-            if session.calls.is_open:
+            if session.is_open:
                 changes.cut(error)
         except McplumbError as error:
-            if session.calls.is_open:  # otherwise there will be another, or the end
+            if session.is_open:  # otherwise there will be another, or the end
                 changes.end(error)
 
 

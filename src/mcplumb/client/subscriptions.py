@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
-from mcplumb.client.calls import Outcome, failure
 from mcplumb.errors import Closed, McplumbError, RequestLost, RequestTimeout, UsageError
-from mcplumb.protocol.in_flight import Call
+from mcplumb.protocol.in_flight import OutgoingRequest
 from mcplumb.protocol.subscriptions import Change, Listener, Missed, Subscription, topics_of
+from mcplumb.rpc.endpoint import CallOptions
+from mcplumb.rpc.request_errors import Response, failure
 from mcplumb.types.lifecycle import ServerCapabilities
 from mcplumb.types.notifications import SubscriptionFilter
 from mcplumb.wire.messages import Result
@@ -149,7 +150,7 @@ class _Stream(msgspec.Struct, eq=False):
 
     changes: Changes
     subscription: Subscription
-    call: Call
+    call: OutgoingRequest
     #: Done when the server has acknowledged, or when it will not any more.
     opened: asyncio.Future[None]
 
@@ -193,7 +194,7 @@ class ModernSubscriptions:
             if stream.changes is changes:
                 del self._streams[stream.subscription]
                 self._listener.close(stream.subscription)
-                self._session.calls.give_up(stream.call, "Nobody listens any more.")
+                self._session.endpoint.give_up(stream.call, "Nobody listens any more.")
 
     def acknowledged(self, subscription_id: Any, honoured: SubscriptionFilter) -> None:
         """The server says what it will tell."""
@@ -218,7 +219,7 @@ class ModernSubscriptions:
         answer.add_done_callback(partial(self._answered, stream))
         return stream
 
-    def _answered(self, stream: _Stream, answer: asyncio.Future[Outcome]) -> None:
+    def _answered(self, stream: _Stream, answer: asyncio.Future[Response]) -> None:
         if self._streams.pop(stream.subscription, None) is None:
             return  # closed by this side
         outcome, call = answer.result(), stream.call
@@ -227,7 +228,7 @@ class ModernSubscriptions:
             stream.changes.end()
         else:
             self._listener.failed(call.id)
-            error = failure(call, outcome, _METHOD)
+            error = failure(call, outcome, _METHOD, "server")
             if not stream.opened.done():
                 stream.opened.set_exception(error)
             elif call.state == "failed" and isinstance(error, Closed | RequestLost):
@@ -275,8 +276,8 @@ class LegacySubscriptions:
             if not self._counts[uri]:
                 del self._counts[uri]
                 self._locks.pop(uri, None)
-                if self._session.calls.is_open:
-                    self._session.calls.open("resources/unsubscribe", {"uri": uri})
+                if self._session.is_open:
+                    self._session.endpoint.open("resources/unsubscribe", {"uri": uri})
 
     def changed(self, _: Any, change: Change) -> None:
         """The server tells of a change: everyone who asked for it gets it."""
@@ -289,7 +290,7 @@ class LegacySubscriptions:
             changes.push(change)
 
     async def _request(self, method: str, changes: Changes, uri: str) -> None:
-        await self._session.request(method, {"uri": uri}, timeout=changes.timeout, max_timeout=None)
+        await self._session.request(method, {"uri": uri}, CallOptions(timeout=changes.timeout))
 
 
 def _honoured(changes: Changes) -> SubscriptionFilter:

@@ -98,7 +98,7 @@ class Keeper:
         self.check_loop()
         try:
             async with asyncio.timeout(within):
-                while not self.session.calls.is_open:
+                while not self.session.is_open:
                     self._check_alive(what)
                     await self._news.wait()
         except TimeoutError:
@@ -245,7 +245,7 @@ class Keeper:
             if level is not None:
                 self.session.set_log_level(level)
         elif self._log_level is not None:
-            self.session.calls.open("logging/setLevel", {"level": self._log_level})
+            self.session.endpoint.open("logging/setLevel", {"level": self._log_level})
 
     def _changed(self, change: Change) -> None:
         if self.cache is not None:

@@ -1,14 +1,11 @@
 """Requests in flight, in both directions: ids, deadlines, cancellation, progress and batches.
 
-Values pass at once while there is allowance: a burst, then a steady rate. What comes faster replaces the value that is
-held back, so that the newest one is never lost: it goes out when its turn comes, or just before the answer.
+`Incoming` holds the requests that the peer has sent, `Outgoing` those that this side has sent. Each request is one
+record, each record follows one transition table, and every request ends exactly once. Nothing is sent for a request
+that has ended: no second response, no progress after the response, nothing at all after a cancellation.
 
-Everything that goes out for a request passes through its record here, so that nothing is ever sent for one that has
-ended: no second answer, no progress after the answer, nothing at all after a cancellation.
-
-One record a call, and one table that changes it. Every call ends exactly once. Ids count up and are never used again on
-a connection, so an answer to an id that is no longer open is late, and an answer to one that was never given out is
-unknown; neither harms.
+Both keep their records in the dict ``requests``. The endpoint reads and writes it directly for the one transition that
+every request makes (accepted, then answered); all others go through the methods here.
 """
 
 from __future__ import annotations
@@ -24,27 +21,33 @@ from mcplumb.errors import Closed, McplumbError, UsageError
 from mcplumb.protocol.state_table import Table
 from mcplumb.types.base import Number
 from mcplumb.types.notifications import ProgressParams
-from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, Notification, Request, RequestId, Result
+from mcplumb.wire.messages import Error, Notification, Request, RequestId, Result
 
 __all__ = [
-    "CALL",
-    "WORK",
+    "ANSWERED",
+    "INCOMING",
+    "OUTGOING",
+    "OUT_ANSWERED",
     "BatchAnswers",
     "Batches",
-    "Call",
     "Incoming",
+    "IncomingRequest",
     "Outgoing",
+    "OutgoingRequest",
     "ProgressMeter",
-    "Work",
     "check_seconds",
 ]
 
 
-# Progress of one request, on its way to the peer or to a callback: it grows, and a flood of it is thinned out.
+# --- Progress ---
 
 
 class ProgressMeter:
-    """Decides which progress of one request passes. ``rate`` is per second, after a ``burst``."""
+    """Limits how often the progress of one request is reported: ``rate`` times a second, after a ``burst``.
+
+    Values that come faster replace the one that is held back, so the newest value is never lost: it goes out when the
+    rate allows it, or just before the response.
+    """
 
     __slots__ = ("_allowance", "_asked_at", "_burst", "_held", "_highest", "_rate")
 
@@ -66,11 +69,11 @@ class ProgressMeter:
         return self._asked_at + (1.0 - self._allowance) / self._rate
 
     def offer(self, progress: ProgressParams, now: float) -> ProgressParams | None:
-        """The progress, if it may go out now; None if it is held back, or does not grow and is dropped."""
+        """Return the progress if it may go out now; None if it is held back, or dropped because it does not grow."""
         return self.due(now) if self.hold(progress) else None
 
     def hold(self, progress: ProgressParams) -> bool:
-        """Hold the progress back, in place of an older one; False if it does not grow and is dropped."""
+        """Hold the progress back, replacing an older one; False if it is dropped because it does not grow."""
         if not _is_finite(progress.progress) or progress.progress <= self._highest:
             return False
         if progress.total is not None and not _is_finite(progress.total):
@@ -80,7 +83,7 @@ class ProgressMeter:
         return True
 
     def due(self, now: float) -> ProgressParams | None:
-        """The value that was held back, if its time has come."""
+        """Return the value that is held back, if the rate allows it now."""
         elapsed = 0.0 if self._asked_at is None else max(0.0, now - self._asked_at)
         self._asked_at = now
         self._allowance = min(self._burst, self._allowance + elapsed * self._rate)
@@ -90,7 +93,7 @@ class ProgressMeter:
         return self.last()
 
     def last(self) -> ProgressParams | None:
-        """The value that was held back, whatever the time: the request is about to be answered."""
+        """Return the value that is held back regardless of the rate: the response is about to be sent."""
         held, self._held = self._held, None
         return held
 
@@ -104,16 +107,16 @@ def _is_finite(number: Number) -> bool:
 _ROUNDING = 1e-6
 
 
-# The answers to one batch, which go back together (2025-03-26).
+# --- Batches (2025-03-26) ---
 
 
 class BatchAnswers:
-    """Collects the answers to a batch of ``expected`` requests. It is complete once each was answered or skipped."""
+    """Collect the responses to a batch of ``expected`` requests. It is complete once each is answered or skipped."""
 
     def __init__(self, expected: int) -> None:
         self._missing = expected
         self._answers: list[Result | Error] = []
-        #: Those under which it is found in ``Batches``.
+        #: The ids of its requests that ``Batches`` knows.
         self.ids: set[RequestId] = set()
 
     @property
@@ -122,50 +125,50 @@ class BatchAnswers:
         return self._missing == 0
 
     def answer(self, response: Result | Error) -> list[Result | Error] | None:
-        """Take one answer; returns all of them if it was the last one."""
+        """Add one response; return all of them if it was the last one."""
         self._answers.append(response)
         return self.skip()
 
     def skip(self) -> list[Result | Error] | None:
-        """One request stays without an answer, because it was cancelled; as for ``answer``.
+        """Expect one response less, because a request was cancelled; return the responses if none is missing.
 
-        If none is left to send, the list is empty: then nothing is sent at all.
+        The list is empty if all requests were cancelled: then nothing is sent.
         """
         self._missing -= 1
         return self._answers if self.is_complete else None
 
 
 class Batches(dict[RequestId, BatchAnswers]):
-    """The batches that are not complete, by the ids of their requests: until its answer is sent, an id is in use."""
+    """The incomplete batches, by the ids of their requests: an id is in use until its response is sent."""
 
     __slots__ = ()
 
     def enter(self, request_id: RequestId, batch: BatchAnswers) -> None:
-        """This request of a batch has been taken in."""
+        """Note that this accepted request belongs to a batch."""
         self[request_id] = batch
         batch.ids.add(request_id)
 
     def leave(self, request_id: RequestId) -> BatchAnswers | None:
-        """This request gets no answer: returns its batch, if it was part of one."""
+        """Forget a request that gets no response, and return its batch; None if it was in none."""
         batch = self.pop(request_id, None)
         if batch is not None:
             batch.ids.remove(request_id)
         return batch
 
     def forget(self, batch: BatchAnswers) -> None:
-        """All answers to this batch have been sent."""
+        """Forget a batch whose responses have been sent."""
         while batch.ids:
             del self[batch.ids.pop()]
 
 
-# The requests that the peer has sent: taking them in, cancelling them, and keeping silent about those cancelled.
+# --- Incoming requests ---
 
 
-_WorkState: TypeAlias = Literal["running", "answered", "cancelled", "dropped"]
-_WorkEvent: TypeAlias = Literal["notify", "answer", "cancel", "drop"]
+_IncomingState: TypeAlias = Literal["running", "answered", "cancelled", "dropped"]
+_IncomingEvent: TypeAlias = Literal["notify", "answer", "cancel", "drop"]
 
-WORK: Table[_WorkState, _WorkEvent] = Table(
-    "work",
+INCOMING: Table[_IncomingState, _IncomingEvent] = Table(
+    "incoming request",
     "running",
     {
         ("running", "notify"): "running",
@@ -175,141 +178,128 @@ WORK: Table[_WorkState, _WorkEvent] = Table(
     },
     final=("answered", "cancelled", "dropped"),
     doc=(
-        "One request that the peer has sent. *Cancelled*: the peer does not want the answer any more. *Dropped*: the "
+        "One request that the peer has sent. *Cancelled*: the peer no longer wants the response. *Dropped*: the "
         "connection ended first. Nothing is sent in a final state."
     ),
 )
 
 
-#: How almost every request ends, looked up once.
-_WORK_ANSWERED = WORK.after("running", "answer")
+#: The state of almost every request at its end, looked up once.
+ANSWERED = INCOMING.after("running", "answer")
 
 
-class _Progress(msgspec.Struct, eq=False, gc=False, kw_only=True):
-    state: _WorkState = "running"
+class _State(msgspec.Struct, eq=False, gc=False, kw_only=True):
+    state: _IncomingState = "running"
 
 
-class Work(_Progress, eq=False, gc=False):
-    """One request of the peer's, and how far it is. Whoever works on it may add more; only ``Incoming`` changes it."""
+class IncomingRequest(_State, eq=False, gc=False):
+    """A request of the peer. Subclasses add what they need to handle it; only ``Incoming`` and ``Endpoint`` end it."""
 
     id: RequestId
     request: Request
 
     @property
     def method(self) -> str:
-        """What is asked for."""
+        """The method of the request."""
         return self.request.method
 
     @property
     def is_running(self) -> bool:
-        """Whether the peer still wants to hear of it."""
+        """Whether the peer still expects a response."""
         return self.state == "running"
 
 
-W = TypeVar("W", bound=Work)
+I = TypeVar("I", bound=IncomingRequest)  # noqa: E741 - the other direction has an O
 
 
-class Incoming(Generic[W]):
+class Incoming(Generic[I]):
     """The peer's open requests on one connection."""
 
     def __init__(self, *, max_in_flight: int) -> None:
-        self._works: dict[RequestId, W] = {}
-        #: With that many open requests there is no room for more.
-        self._enough = max_in_flight
-        #: Those that do not count.
-        self._exempt: set[RequestId] = set()
-        #: Whether another request has to wait until one of the open ones has ended. Notifications and responses have
-        #: to be read all the same: a cancellation, or the answer to a question of ours, may be what ends a request.
-        self.is_full = False
+        #: The open requests, by id.
+        self.requests: dict[RequestId, I] = {}
+        #: How many requests may be open: the cap, and one more for each exempt request.
+        self.limit = max_in_flight
+        #: The ids of open requests that do not count towards the cap.
+        self.exempt_ids: set[RequestId] = set()
 
     def __len__(self) -> int:
-        return len(self._works)
+        return len(self.requests)
 
-    def accept(self, work: W) -> Error | None:
-        """Take a request in; an ``Error`` to send instead, if its id is that of a request still open."""
-        works, request_id = self._works, work.id
-        if works.setdefault(request_id, work) is not work:
-            sentence = f"The id {_shown(request_id)} is that of a request that has not been answered yet."
-            return Error(request_id, ErrorDetail(INVALID_REQUEST, sentence))
-        if len(works) >= self._enough:
-            self.is_full = True
-        return None
+    @property
+    def is_full(self) -> bool:
+        """Whether another request has to wait until one of the open ones has ended.
+
+        Notifications and responses are read all the same: a cancellation, or the answer to a request of this side, may
+        be what ends one of the open requests.
+        """
+        return len(self.requests) >= self.limit
+
+    def accept(self, request: I) -> bool:
+        """Add a request; False if its id is that of another open request."""
+        return self.requests.setdefault(request.id, request) is request
 
     def exempt(self, request_id: RequestId) -> None:
-        """Do not count this open request: a subscription, which stays open. Those have a limit of their own."""
-        self._exempt.add(request_id)
-        self._enough += 1
-        self.is_full = len(self._works) >= self._enough
+        """Do not count this open request: it is a subscription, which has a cap of its own."""
+        self.exempt_ids.add(request_id)
+        self.limit += 1
 
-    def open(self) -> list[W]:
-        """All that have not ended."""
-        return list(self._works.values())
+    def find(self, request_id: Any) -> I | None:
+        """Return the open request with this id. The id comes from the peer and may be anything."""
+        return self.requests.get(request_id) if type(request_id) in (int, str) else None
 
-    def find(self, request_id: Any) -> W | None:
-        """The open request with this id, which may be anything that a peer can name."""
-        return self._works.get(request_id) if type(request_id) in (int, str) else None
-
-    def notify(self, work: W, notification: Notification) -> Notification | None:
-        """The notification, if it may still be sent for this request, else None."""
-        if not work.is_running:
+    def notify(self, request: I, notification: Notification) -> Notification | None:
+        """Return the notification if it may still be sent for this request, else None."""
+        if not request.is_running:
             return None
-        work.state = WORK.after(work.state, "notify")
+        request.state = INCOMING.after(request.state, "notify")
         return notification
 
-    def answer(self, work: W) -> bool:
-        """Whether this request still waits for its answer, which is about to be sent."""
-        if work.state != "running":
+    def answer(self, request: I) -> bool:
+        """End a request that is about to be answered; False if it has ended already."""
+        if request.state != "running":
             return False
-        # On the way of each request: what is in `_end`, without a call of it.
-        work.state = _WORK_ANSWERED
-        del self._works[work.id]
-        if self.is_full or self._exempt:
-            self._make_room(work)
+        self._end(request, ANSWERED)
         return True
 
-    def cancel(self, request_id: Any) -> W | None:
-        """The peer cancelled a request: returns the work to stop, or None if there is nothing to cancel.
+    def cancel(self, request_id: Any) -> I | None:
+        """End a request that the peer cancelled, and return it; None if there is nothing to cancel.
 
-        What the peer names may be anything: unknown, ended or malformed ids are passed over, and so is
-        ``initialize``, which is never cancelled.
+        Unknown, ended and malformed ids are ignored, and so is ``initialize``, which cannot be cancelled.
         """
-        work = self.find(request_id)
-        if work is None or work.method == "initialize":
+        request = self.find(request_id)
+        if request is None or request.method == "initialize":
             return None
-        self._end(work, WORK.after(work.state, "cancel"))
-        return work
+        self._end(request, INCOMING.after(request.state, "cancel"))
+        return request
 
-    def close(self) -> list[W]:
-        """The connection is gone: returns the works to stop."""
-        works = self.open()
-        for work in works:
-            self._end(work, WORK.after(work.state, "drop"))
-        return works
+    def close(self) -> list[I]:
+        """End all requests, because the connection is gone, and return them."""
+        requests = list(self.requests.values())
+        for request in requests:
+            self._end(request, INCOMING.after(request.state, "drop"))
+        return requests
 
-    def _end(self, work: W, state: _WorkState) -> None:
-        work.state = state
-        del self._works[work.id]
-        self._make_room(work)
+    def _end(self, request: I, state: _IncomingState) -> None:
+        request.state = state
+        del self.requests[request.id]
+        self.count_again(request.id)
 
-    def _make_room(self, work: W) -> None:
-        if work.id in self._exempt:
-            self._exempt.remove(work.id)
-            self._enough -= 1
-        self.is_full = len(self._works) >= self._enough
-
-
-def _shown(request_id: RequestId) -> str:
-    return repr(request_id)[:80]
+    def count_again(self, request_id: RequestId) -> None:
+        """Take back the exemption of a request that has ended, if it had one."""
+        if request_id in self.exempt_ids:
+            self.exempt_ids.remove(request_id)
+            self.limit -= 1
 
 
-# The requests that this side has sent: ids, matching, deadlines, giving up.
+# --- Outgoing requests ---
 
 
-_CallState: TypeAlias = Literal["open", "answered", "broken", "ended", "cancelled", "expired", "failed", "lost"]
-_CallEvent: TypeAlias = Literal["progress", "answer", "break", "end", "cancel", "expire", "fail", "lose"]
+_OutgoingState: TypeAlias = Literal["open", "answered", "broken", "ended", "cancelled", "expired", "failed", "lost"]
+_OutgoingEvent: TypeAlias = Literal["progress", "answer", "break", "end", "cancel", "expire", "fail", "lose"]
 
-CALL: Table[_CallState, _CallEvent] = Table(
-    "call",
+OUTGOING: Table[_OutgoingState, _OutgoingEvent] = Table(
+    "outgoing request",
     "open",
     {
         ("open", "progress"): "open",
@@ -323,63 +313,70 @@ CALL: Table[_CallState, _CallEvent] = Table(
     },
     final=("answered", "broken", "ended", "cancelled", "expired", "failed", "lost"),
     doc=(
-        "One request that this side has sent. *Broken*: the answer came but breaks the protocol. *Ended*: a "
-        "subscription that the server cancelled. *Failed*: this one gets no answer, although the connection goes on. "
-        "*Lost*: the connection ended first."
+        "One request that this side has sent. *Broken*: the response violates the protocol. *Ended*: a subscription "
+        "that the server cancelled. *Failed*: no response will come, although the connection goes on. *Lost*: the "
+        "connection ended first."
     ),
 )
 
 
-#: How almost every call ends, looked up once.
-_CALL_ANSWERED = CALL.after("open", "answer")
+#: The state of almost every request at its end, looked up once.
+OUT_ANSWERED = OUTGOING.after("open", "answer")
 
 
-class Call(msgspec.Struct, eq=False):
-    """One request of ours. Read it; only ``Outgoing`` changes it."""
+class OutgoingRequest(msgspec.Struct, eq=False):
+    """A request of this side. Only ``Outgoing`` and ``Endpoint`` change it."""
 
     id: int
     method: str
-    #: None: this call waits for ever (a subscription).
+    #: When the request times out; None if it never does (a subscription).
     deadline: float | None
     timeout: float | None
-    #: Progress never moves the deadline beyond this.
+    #: Progress never moves the deadline beyond this time.
     latest: float | None
-    #: Who waits for the answer: for the owner's use.
+    #: The future that the caller awaits; for the owner's use.
     waiter: Any = None
-    state: _CallState = "open"
+    state: _OutgoingState = "open"
     progress: float | None = None
-    #: Why it failed, or why the connection ended, if that is what ended the call.
+    #: Why the request failed, or why the connection ended, if that ended the request.
     cause: McplumbError | None = None
 
     @property
     def may_be_cancelled(self) -> bool:
-        """``initialize`` is never cancelled."""
+        """Whether the protocol allows a cancellation: ``initialize`` is never cancelled."""
         return self.method != "initialize"
 
 
 class Outgoing:
-    """The open requests of this side on one connection. ``late`` and ``unknown`` count what matched none of them."""
+    """The open requests of this side on one connection. ``late`` and ``unknown`` count responses that matched none.
+
+    Ids count up and are never used again on a connection. So a response to an id that is no longer open is late, and a
+    response to an id that was never given out is unknown; both are harmless.
+    """
 
     def __init__(self, *, max_in_flight: int, first_id: int = 1) -> None:
         self.late = 0
         self.unknown = 0
-        self._calls: dict[int, Call] = {}
-        self._first_id = self._next_id = first_id
-        #: None can begin if that many are open: none at all when the connection is gone.
-        self._enough = max_in_flight
-        #: A heap of deadlines and ids. Nobody looks after it on the way of a request: the calls from an id on are not
-        #: in it yet, and those in it may have ended, or got more time, which shows when it is theirs.
+        #: The open requests, by id.
+        self.requests: dict[int, OutgoingRequest] = {}
+        #: The id of the next request; after a restart, the next connection counts on from here.
+        self.next_id = first_id
+        self._first_id = first_id
+        #: How many requests may be open: 0 once the connection is gone.
+        self._limit = max_in_flight
+        #: A heap of deadlines and ids, updated only when a deadline is needed: requests from ``_not_due_from`` on are
+        #: not in it yet, and those in it may have ended or got a later deadline.
         self._due: list[tuple[float, int]] = []
         self._not_due_from = first_id
         self._cause: McplumbError | None = None
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self.requests)
 
     @property
     def is_full(self) -> bool:
-        """Whether another call has to wait until one of the open ones has ended."""
-        return len(self._calls) >= self._enough
+        """Whether another request has to wait until one of the open ones has ended."""
+        return len(self.requests) >= self._limit
 
     @property
     def deadline(self) -> float | None:
@@ -387,16 +384,11 @@ class Outgoing:
         self._note_due()
         while self._due:
             deadline, number = self._due[0]
-            call = self._calls.get(number)
-            if call is not None and call.deadline is not None:
+            request = self.requests.get(number)
+            if request is not None and request.deadline is not None:
                 return deadline
             heappop(self._due)
         return None
-
-    @property
-    def next_id(self) -> int:
-        """The id that the next call gets; after a restart, the counting goes on from here."""
-        return self._next_id
 
     def open(
         self,
@@ -405,156 +397,155 @@ class Outgoing:
         timeout: float | None,
         max_timeout: float | None = None,
         waiter: Any = None,
-    ) -> Call:
-        """Begin a call. The timeout runs from now, so that it covers the writing too.
+    ) -> OutgoingRequest:
+        """Begin a request. The timeout runs from now, so it covers the writing too.
 
-        Progress extends it to ``timeout`` after that progress, but never beyond ``max_timeout`` from now. The id is
-        also the call's progress token. The two timeouts are None, or have passed ``check_seconds``.
+        Progress moves the deadline to ``timeout`` after that progress, but never beyond ``max_timeout`` from now. The
+        id is also the progress token. The two timeouts are None, or have passed ``check_seconds``.
         """
-        # On the way of each request, so all in one place.
-        if len(self._calls) >= self._enough:
+        if self.is_full:
             raise self._refusal(method)
-        deadline = latest = None if max_timeout is None else now + max_timeout
-        if timeout is not None:
-            deadline = now + timeout
-            if latest is not None and latest < deadline:
-                deadline = latest
-        number = self._next_id
-        self._next_id = number + 1
-        call = self._calls[number] = Call(number, method, deadline, timeout, latest, waiter)
-        return call
+        latest = None if max_timeout is None else now + max_timeout
+        deadline = _earlier(None if timeout is None else now + timeout, latest)
+        number = self.next_id
+        self.next_id = number + 1
+        request = self.requests[number] = OutgoingRequest(number, method, deadline, timeout, latest, waiter)
+        return request
 
     def _refusal(self, method: str) -> McplumbError:
         if self._cause is not None:
             closed = Closed(f"{method} was not sent: the connection is closed. {self._cause}")
             closed.__cause__ = self._cause
             return closed
-        return UsageError(f"{method} was not sent: {self._enough} requests are open already. Wait for one to end.")
+        return UsageError(f"{method} was not sent: {self._limit} requests are open already. Wait for one to end.")
 
-    def answer(self, response: Result | Error) -> Call | None:
-        """The call that this response ends, or None if it is late, unknown or has no id."""
+    def answer(self, response: Result | Error) -> OutgoingRequest | None:
+        """End the request that this response answers, and return it; None if the response is late or unknown."""
         number = response.id
-        call = self._calls.pop(number, None) if type(number) is int else None
-        if call is None:
-            self._count(number)
+        request = self.requests.pop(number, None) if type(number) is int else None
+        if request is None:
+            self.count_stray(number)
         else:
-            call.state = _CALL_ANSWERED
-        return call
+            request.state = OUT_ANSWERED
+        return request
 
-    def break_off(self, request_id: RequestId | msgspec.UnsetType) -> Call | None:
-        """The call that a malformed response ends, as for ``answer``."""
+    def break_off(self, request_id: RequestId | msgspec.UnsetType) -> OutgoingRequest | None:
+        """End the request that a malformed response answers, as ``answer`` does."""
         return self._end(request_id, "break")
 
-    def end(self, request_id: Any) -> Call | None:
-        """The subscription that the server cancelled, or None: it may cancel nothing else of ours."""
-        call = self.find(request_id)
-        if call is None or call.method != "subscriptions/listen":
+    def end(self, request_id: Any) -> OutgoingRequest | None:
+        """End the subscription that the server cancelled; None if it is none: the server may cancel nothing else."""
+        request = self.find(request_id)
+        if request is None or request.method != "subscriptions/listen":
             self.unknown += 1
             return None
-        return self._end(call.id, "end")
+        return self._end(request.id, "end")
 
-    def fail(self, request_id: RequestId, cause: McplumbError) -> Call | None:
-        """The call that gets no answer, for this reason, although the connection goes on, as for ``answer``."""
-        call = self._end(request_id, "fail")
-        if call is not None:
-            call.cause = cause
-        return call
+    def fail(self, request_id: RequestId, cause: McplumbError) -> OutgoingRequest | None:
+        """End a request that will get no response although the connection goes on, as ``answer`` does."""
+        request = self._end(request_id, "fail")
+        if request is not None:
+            request.cause = cause
+        return request
 
-    def all(self) -> list[Call]:
-        """The open calls."""
-        return list(self._calls.values())
+    def all(self) -> list[OutgoingRequest]:
+        """Return the open requests."""
+        return list(self.requests.values())
 
-    def find(self, request_id: Any) -> Call | None:
-        """The open call with this id."""
-        return self._calls.get(request_id) if type(request_id) is int else None
+    def find(self, request_id: Any) -> OutgoingRequest | None:
+        """Return the open request with this id."""
+        return self.requests.get(request_id) if type(request_id) is int else None
 
-    def advance(self, token: Any, progress: float, now: float) -> Call | None:
-        """The call that this progress belongs to, its deadline moved; None if it belongs to none or does not grow."""
-        call = self.find(token)
-        if call is None:
-            self._count(token)
+    def advance(self, token: Any, progress: float, now: float) -> OutgoingRequest | None:
+        """Note progress, move the deadline, and return the request; None if there is none or the value did not grow."""
+        request = self.find(token)
+        if request is None:
+            self.count_stray(token)
             return None
-        if not progress > (-math.inf if call.progress is None else call.progress):
+        if not progress > (-math.inf if request.progress is None else request.progress):
             return None
-        call.state = CALL.after(call.state, "progress")
-        call.progress = progress
-        self.extend(call, now)
-        return call
+        request.state = OUTGOING.after(request.state, "progress")
+        request.progress = progress
+        self.extend(request, now)
+        return request
 
-    def extend(self, call: Call, now: float) -> None:
-        """The peer is known to work on this call: its deadline moves as by progress, up to ``max_timeout``."""
-        if call.timeout is not None:
-            call.deadline = _earlier(now + call.timeout, call.latest)
+    def extend(self, request: OutgoingRequest, now: float) -> None:
+        """Move the deadline as progress does, because the peer is known to be working on the request."""
+        if request.timeout is not None:
+            request.deadline = _earlier(now + request.timeout, request.latest)
 
-    def cancel(self, call: Call, reason: str | None = None) -> Notification | None:
-        """Give a call up. Returns what to tell the peer; None if the call has ended or must not be cancelled."""
-        if call.state != "open":
+    def cancel(self, request: OutgoingRequest, reason: str | None = None) -> Notification | None:
+        """Give a request up, and return the notification for the peer; None if there is nothing to tell."""
+        if request.state != "open":
             return None
-        return self._give_up(call, "cancel", reason)
+        return self._give_up(request, "cancel", reason)
 
-    def expire(self, now: float) -> list[tuple[Call, Notification | None]]:
-        """Give up the calls whose time is over; each comes with what to tell the peer."""
+    def expire(self, now: float) -> list[tuple[OutgoingRequest, Notification | None]]:
+        """Give up the requests that have timed out; each comes with the notification for the peer."""
         notes = []
         self._note_due()
         while self._due:
             deadline, number = self._due[0]
-            call = self._calls.get(number)
-            if call is None or call.deadline is None:
+            request = self.requests.get(number)
+            if request is None or request.deadline is None:
                 heappop(self._due)
-            elif call.deadline > deadline:
-                heapreplace(self._due, (call.deadline, number))
+            elif request.deadline > deadline:
+                heapreplace(self._due, (request.deadline, number))
             elif deadline <= now:
                 heappop(self._due)
-                notes.append((call, self._give_up(call, "expire", "The request timed out.")))
+                notes.append((request, self._give_up(request, "expire", "The request timed out.")))
             else:
                 break
         return notes
 
-    def close(self, cause: McplumbError) -> list[Call]:
-        """The connection is gone, and this is why: returns the calls that are lost with it.
+    def close(self, cause: McplumbError) -> list[OutgoingRequest]:
+        """End all requests, because the connection is gone, and return them. None can begin after that.
 
-        No call can begin after that. Closed again, the first cause stays.
+        If it is closed again, the first cause stays.
         """
         self._cause = self._cause or cause
-        self._enough = 0
+        self._limit = 0
         lost = self.all()
-        for call in lost:
-            call.cause = self._cause
-            self._end(call.id, "lose")
+        for request in lost:
+            request.cause = self._cause
+            self._end(request.id, "lose")
         return lost
 
     def _note_due(self) -> None:
-        if len(self._due) > 2 * len(self._calls):
-            # More than half have ended: it is made anew, so that it is never much longer than there are calls.
+        if len(self._due) > 2 * len(self.requests):
+            # More than half have ended: rebuild the heap, so that it is never much longer than there are requests.
             self._due.clear()
             self._not_due_from = self._first_id
-        for call in reversed(self._calls.values()):
-            if call.id < self._not_due_from:
+        for request in reversed(self.requests.values()):
+            if request.id < self._not_due_from:
                 break
-            if call.deadline is not None:
-                heappush(self._due, (call.deadline, call.id))
-        self._not_due_from = self._next_id
+            if request.deadline is not None:
+                heappush(self._due, (request.deadline, request.id))
+        self._not_due_from = self.next_id
 
-    def _give_up(self, call: Call, event: Literal["cancel", "expire"], reason: str | None) -> Notification | None:
-        self._end(call.id, event)
-        if not call.may_be_cancelled:
+    def _give_up(
+        self, request: OutgoingRequest, event: Literal["cancel", "expire"], reason: str | None
+    ) -> Notification | None:
+        self._end(request.id, event)
+        if not request.may_be_cancelled:
             return None
-        params: dict[str, Any] = {"requestId": call.id}
+        params: dict[str, Any] = {"requestId": request.id}
         if reason is not None:
             params["reason"] = reason
         return Notification("notifications/cancelled", params)
 
-    def _end(self, request_id: RequestId | msgspec.UnsetType, event: _CallEvent) -> Call | None:
-        call = self.find(request_id)
-        if call is None:
-            self._count(request_id)
+    def _end(self, request_id: RequestId | msgspec.UnsetType, event: _OutgoingEvent) -> OutgoingRequest | None:
+        request = self.find(request_id)
+        if request is None:
+            self.count_stray(request_id)
             return None
-        del self._calls[call.id]
-        call.state = CALL.after(call.state, event)
-        return call
+        del self.requests[request.id]
+        request.state = OUTGOING.after(request.state, event)
+        return request
 
-    def _count(self, request_id: Any) -> None:
-        if type(request_id) is int and self._first_id <= request_id < self._next_id:
+    def count_stray(self, request_id: Any) -> None:
+        """Count a response or progress that matches no open request."""
+        if type(request_id) is int and self._first_id <= request_id < self.next_id:
             self.late += 1
         else:
             self.unknown += 1
@@ -567,6 +558,6 @@ def _earlier(one: float | None, other: float | None) -> float | None:
 
 
 def check_seconds(name: str, seconds: Any) -> None:
-    """`UsageError` if this is no timeout: neither a number of seconds nor None."""
+    """Raise `UsageError` unless this is a timeout: a number of seconds, or None."""
     if seconds is not None and not (isinstance(seconds, int | float) and 0 <= seconds < math.inf):
         raise UsageError(f"{name} is {seconds!r}: give it a number of seconds, or None for no limit.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextvars import Context
+from contextlib import suppress
+from contextvars import Context, copy_context
 from typing import Any
 
 from mcplumb.errors import UsageError
@@ -102,6 +104,30 @@ class Workers:
             elif not self._add_thread() and not self._threads:
                 self._jobs.remove(job)
                 raise RuntimeError("The system has no thread left to run a plain function in.")
+
+    async def run(self, function: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[Any, BaseException | None]:
+        """Call a plain function in a thread; return its value and None, or None and what it raised.
+
+        If cancelled, the job is abandoned. Raises `RuntimeError` if the system has no thread left.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+        def settle(value: Any, error: BaseException | None) -> None:
+            if not done.done():
+                done.set_result((value, error))
+
+        def hand_over(value: Any, error: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(settle, value, error)
+
+        job = Job(function, kwargs, hand_over, copy_context())
+        self.submit(job)
+        try:
+            return await done
+        except asyncio.CancelledError:
+            self.abandon(job)
+            raise
 
     def abandon(self, job: Job) -> None:
         """Nobody waits for this job any more."""

@@ -24,7 +24,7 @@ from mcplumb.server.schema.codec import checker_of, schema_of, write
 from mcplumb.server.schema.read_value import cut, located
 from mcplumb.server.schema.shapes import Path
 from mcplumb.server.schema.signature import MISSING
-from mcplumb.types.base import Role
+from mcplumb.types.base import COMPLETE, Role
 from mcplumb.types.content import (
     AudioContent,
     ContentBlock,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mcplumb.server.schema.codec import RawSchema
 
 __all__ = [
+    "ModernText",
     "Output",
     "TextResult",
     "contents_of",
@@ -48,6 +49,7 @@ __all__ = [
     "messages_of",
     "output_of",
     "prompt_result_of",
+    "result_of",
 ]
 
 _CONTENT: tuple[type, ...] = (
@@ -75,6 +77,13 @@ class Output(msgspec.Struct, frozen=True):
 
 class TextResult(CallToolResult, frozen=True):
     """What most calls give: one text and nothing else. Every revision has it in the same way."""
+
+
+class ModernText(msgspec.Struct, frozen=True, gc=False, tag_field="resultType", tag=COMPLETE):
+    """A `TextResult` as a modern client gets it, with the server's ``_meta`` and nothing else."""
+
+    content: list[ContentBlock]
+    meta: msgspec.Raw = msgspec.field(name="_meta")
 
 
 def described_output(schema: RawSchema, spoken: str) -> Output:
@@ -105,7 +114,7 @@ def output_of(returns: Any, *, structured: bool | None = None) -> Output:
     choices = [] if returns is MISSING else list(_choices_of(returns))
     has_lists = any(_is_content_list(choice) for choice in choices)
     has_content = has_lists or any(_is_content_type(choice) for choice in choices)
-    convert = _result_of_list if has_lists else _result_of
+    convert = _result_of_list if has_lists else result_of
     if structured is False:
         return Output(None, _without_structure(convert))
     if structured and has_content:
@@ -116,7 +125,8 @@ def output_of(returns: Any, *, structured: bool | None = None) -> Output:
     return Output(None, convert)
 
 
-def _result_of(value: Any) -> CallToolResult:
+def result_of(value: Any) -> CallToolResult:
+    """Return what a tool returned as its result: content as blocks, objects and arrays as structured content."""
     kind = type(value)
     if kind is str:
         return TextResult([TextContent(value)])
@@ -140,7 +150,7 @@ def _result_of(value: Any) -> CallToolResult:
 
 def _result_of_list(value: Any) -> CallToolResult:
     if type(value) not in _LISTS:
-        return _result_of(value)
+        return result_of(value)
     return CallToolResult([_block_of(item) for item in value if item is not None])
 
 

@@ -13,10 +13,9 @@ from mcplumb.protocol.admission import Admission
 from mcplumb.revisions import Era, Revision
 from mcplumb.rpc.thread_pool import Workers
 from mcplumb.server.catalog import Catalog, WrittenPages
-from mcplumb.server.results import TextResult
+from mcplumb.server.results import ModernText, TextResult
 from mcplumb.server.schema.codec import write
 from mcplumb.types.base import COMPLETE, CacheScope, Implementation, Payload, Result
-from mcplumb.types.content import ContentBlock
 from mcplumb.types.encode import for_revision
 from mcplumb.types.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from mcplumb.types.meta import SERVER_INFO
@@ -25,13 +24,6 @@ if TYPE_CHECKING:
     from mcplumb.protocol.request_state import Sealer  # it loads hashlib, and most servers never ask
 
 __all__ = ["Shared"]
-
-
-class _ModernText(msgspec.Struct, frozen=True, gc=False, tag_field="resultType", tag=COMPLETE):
-    """A `TextResult` as a modern client gets it, with nothing in it but what is written."""
-
-    content: list[ContentBlock]
-    meta: msgspec.Raw = msgspec.field(name="_meta")
 
 
 class Shared(msgspec.Struct, kw_only=True):
@@ -55,9 +47,15 @@ class Shared(msgspec.Struct, kw_only=True):
     lifespan: Any = None
     _sealer: Any = None
     _modern_admission: Admission | None = None
+    #: The encoded ``_meta`` of text results, by the names of the revisions that have it.
+    text_meta: dict[str, msgspec.Raw] = {}
     _result_meta: dict[str, dict[str, Any]] = {}
-    _written_meta: dict[str, msgspec.Raw] = {}
     _pages: dict[tuple[str, str], WrittenPages] = {}
+
+    def __post_init__(self) -> None:
+        for revision in self.revisions:
+            if revision.has_result_types:
+                self.text_meta[revision.name] = msgspec.Raw(msgspec.json.encode(self.result_meta(revision)))
 
     def admission(self, era: Era | None) -> Admission:
         """What judges the requests of a connection on which this era is spoken, or both."""
@@ -113,13 +111,8 @@ class Shared(msgspec.Struct, kw_only=True):
     def written(self, outcome: Any, revision: Revision) -> Any:
         """A result as this revision has it, with the server's name in its ``_meta`` where that is usual."""
         if type(outcome) is TextResult:
-            # The way of most answers: nothing to look through.
-            if not revision.has_result_types:
-                return outcome
-            meta = self._written_meta.get(revision.name)
-            if meta is None:
-                meta = self._written_meta[revision.name] = msgspec.Raw(msgspec.json.encode(self.result_meta(revision)))
-            return _ModernText(outcome.content, meta)
+            meta = self.text_meta.get(revision.name)
+            return outcome if meta is None else ModernText(outcome.content, meta)
         if isinstance(outcome, msgspec.Raw):
             return outcome
         if not isinstance(outcome, Payload):

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Literal, TypeAlias
 
 __all__ = [
@@ -44,8 +45,6 @@ Kind: TypeAlias = Literal["pipe", "socket", "other"]
 
 #: What a pipe is enlarged to once it has been full. It is the most that Linux gives everybody.
 _PIPE_BYTES = 1024 * 1024
-#: The most pieces that one write may have (IOV_MAX; POSIX grants 16, and Linux, macOS and the BSDs 1024).
-_MAX_PIECES = 1024
 #: Descriptors below this have a meaning for every program.
 _FIRST_PRIVATE = 3
 
@@ -231,26 +230,19 @@ class _DescriptorSink:
 class PipeSink(_DescriptorSink):
     """Writes to a pipe through a description of our own, so that only we have it non-blocking."""
 
-    __slots__ = ("_is_large", "_was_blocking")
+    __slots__ = ("_is_large", "_was_blocking", "write")
 
     def __init__(self, fd: int) -> None:
         own = _reopened(fd)
         super().__init__(fd if own is None else own)
+        #: Writes what the pipe has room for. Every message is written by it, so it is a C function and no method.
+        self.write: Callable[[Sequence[bytes | memoryview]], int] = partial(os.writev, self._fd)
         self._is_large = False
         self._was_blocking = own is None and os.get_blocking(fd)
         if own is not None:
             close_private(fd)
         elif self._was_blocking:
             os.set_blocking(fd, False)
-
-    def write(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Write what the pipe has room for."""
-        try:
-            if len(pieces) == 1:  # as most often, and then this is quicker
-                return os.write(self._fd, pieces[0])
-            return os.writev(self._fd, pieces[:_MAX_PIECES])
-        except BlockingIOError:
-            return 0
 
     def unread(self) -> int:
         """How many bytes nobody has read yet; 0 where the system does not tell."""
@@ -286,10 +278,7 @@ class SocketSink(_DescriptorSink):
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
         """Write what the socket has room for."""
-        try:
-            return self._socket.sendmsg(pieces[:_MAX_PIECES], (), socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return 0
+        return self._socket.sendmsg(pieces, (), socket.MSG_DONTWAIT)
 
     def close(self) -> None:
         """Close the socket."""

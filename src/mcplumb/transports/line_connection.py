@@ -18,14 +18,21 @@ from mcplumb.wire.decode import BadMessage, Batch, Expected, decode_line, too_lo
 from mcplumb.wire.lines import LineSplitter, LineTooLong
 from mcplumb.wire.messages import Message, Request, RequestId, encode_batch, encode_line
 
-__all__ = ["HIGH_WATER", "LOW_WATER", "LineConnection", "Sink", "Source", "Trace"]
+__all__ = ["HIGH_WATER", "LOW_WATER", "MOST_PIECES", "LineConnection", "Sink", "Source", "Trace"]
 
 #: Bytes queued from which on a connection is clogged: enough to keep a large pipe full, and little for each of many.
 HIGH_WATER = 1024 * 1024
 #: Bytes queued at which it no longer is. Well below, so that whoever waited can do some work before waiting again.
 LOW_WATER = HIGH_WATER // 4
+#: How many pieces are written at once: systems refuse more.
+MOST_PIECES = 1024
 #: Bytes from which on a line gets its newline in a piece of its own.
 _LARGE = 64 * 1024
+
+_encode = msgspec.json.Encoder().encode
+# As numbers: that is the fastest way to look for a byte.
+_NEWLINE = ord("\n")
+_RETURN = ord("\r")
 
 #: Is shown each line, without its newline, as it is received or queued: of an over-long one, the beginning.
 Trace: TypeAlias = Callable[[Literal["in", "out"], bytes], None]
@@ -59,8 +66,12 @@ class Source(Protocol):
 class Sink(Protocol):
     """Where bytes go."""
 
-    def write(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Take some of the pieces, in order, and say how many bytes; `OSError` if it will never take any again."""
+    @property
+    def write(self) -> Callable[[Sequence[bytes | memoryview]], int]:
+        """Takes some of at most `MOST_PIECES` pieces, in order, and returns how many bytes.
+
+        Raises `BlockingIOError` if there is no room now, and any other `OSError` if there will never be any again.
+        """
 
     def watch(self, then: Callable[[], None]) -> None:
         """Call ``then``, from the loop, whenever more can be written."""
@@ -85,6 +96,7 @@ class LineConnection:
         "_bytes_out",
         "_clean_end",
         "_expect",
+        "_feed",
         "_finished",
         "_has_started",
         "_is_closed",
@@ -98,6 +110,7 @@ class LineConnection:
         "_lines_out",
         "_loop",
         "_max_batch",
+        "_needs_care",
         "_queue",
         "_queued",
         "_received",
@@ -107,6 +120,7 @@ class LineConnection:
         "_splitter",
         "_trace",
         "_waiters",
+        "_write",
         "is_clogged",
     )
 
@@ -132,6 +146,7 @@ class LineConnection:
         # Reading
         self._source = source
         self._splitter = LineSplitter(limits.max_line)
+        self._feed = self._splitter.feed
         self._max_batch = limits.max_batch
         self._expect: Expected = expect
         self._lines: Iterator[bytes | LineTooLong] = iter(())  # read, but not yet received
@@ -139,12 +154,15 @@ class LineConnection:
         self._is_flowing = False
         # Writing
         self._sink = sink
+        self._write = sink.write
         self._queue: list[bytes | memoryview] = []
         self._queued = 0
         self._is_flush_due = True  # by `start`
         self._is_watching = False
         #: Whether the queue grew beyond the high-water mark, and has not come down to the low one since.
         self.is_clogged = False
+        #: Whether more than writing is to be done by a flush: the sink is watched, or the connection clogged or closing.
+        self._needs_care = False
         self._waiters = Waiters(self._loop)
         # Closing
         self._is_usable = True
@@ -160,7 +178,7 @@ class LineConnection:
         self._received = receiver.received
         self._has_started = True
         self._is_flowing = True
-        self._source.start(self._arrived, self._ran_out, receiver.hung_up)
+        self._source.start(self._deliver, self._ran_out, receiver.hung_up)
         self._loop.call_soon(self._flush)
 
     @property
@@ -189,15 +207,6 @@ class LineConnection:
         if self._is_flowing:
             self._source.resume()
 
-    def _arrived(self, chunk: bytes) -> int:
-        self._bytes_in += len(chunk)
-        lines = self._splitter.feed(chunk)
-        count = len(lines)
-        self._lines_in += count
-        self._lines = iter(lines)
-        self._deliver()
-        return count
-
     def _ran_out(self, error: OSError | None) -> None:
         end = self._splitter.end()
         self._clean_end = end.clean and error is None
@@ -205,58 +214,83 @@ class LineConnection:
         self._lines_in += bool(end.rest)
         self._deliver()
 
-    def _deliver(self) -> None:
-        """Pass on the lines that were read, as far as they are wanted, and then write what was sent meanwhile."""
-        received, trace = self._received, self._trace
+    def _deliver(self, chunk: bytes = b"") -> int:
+        """Pass the messages on that a chunk completes, as far as they are wanted, then write what was sent meanwhile.
+
+        Returns how many lines the chunk completed. Without a chunk, lines that were read before are passed on.
+        """
+        count = 0
+        lines = self._lines
+        if chunk:
+            arrived = self._feed(chunk)
+            count = len(arrived)
+            self._bytes_in += len(chunk)
+            self._lines_in += count
+            lines = iter(arrived)
         writes_here = not self._is_flush_due
         self._is_flush_due = True
         try:
-            for line in self._lines:
-                if isinstance(line, bytes):
-                    if trace is not None:
-                        trace("in", line)
+            for line in lines:
+                if type(line) is bytes and self._trace is None:
                     item = decode_line(line, True, self._max_batch, self._expect)
                 else:
-                    if trace is not None:
-                        trace("in", line.head)
-                    item = too_long(line)
+                    item = self._decode_other(line)
                 if type(item) is BadMessage:
                     self._bad_lines += 1
-                received(item)
+                self._received(item)
                 if not self._is_flowing:
                     break
             else:
                 if self._clean_end is not None:
-                    clean, self._clean_end = self._clean_end, None
-                    self._receiver.ended(clean=clean)
+                    self._report_end(self._clean_end)
         except BaseException:
             # A receiver should not raise, but if it does, then the messages behind that one are not lost.
             self._loop.call_soon(self._go_on)
             raise
         finally:
+            self._lines = lines  # what is left of them, if reading was paused
             if writes_here:
                 self._flush()
+        return count
+
+    def _decode_other(self, line: bytes | LineTooLong) -> Message | BadMessage | Batch:
+        """Decode a line that is traced, or too long."""
+        is_whole = isinstance(line, bytes)
+        if self._trace is not None:
+            self._trace("in", line if is_whole else line.head)
+        return decode_line(line, True, self._max_batch, self._expect) if is_whole else too_long(line)
+
+    def _report_end(self, clean: bool) -> None:  # noqa: FBT001 - as the receiver has it
+        self._clean_end = None
+        self._receiver.ended(clean=clean)
 
     # --- Writing ---
 
     def send(self, message: Message | msgspec.Raw, about: RequestId | None = None) -> None:
         """Queue one message. There is one stream, whatever it is about."""
-        # With all that it takes, and no helpers: this is the way of each message.
+        # Every message goes through here, so the straight way calls no other function of ours.
         if self._is_usable:
-            line = encode_line(message)
+            try:
+                line = _encode(message)
+                if _NEWLINE in line or _RETURN in line:
+                    line = encode_line(message)
+            except Exception:  # noqa: BLE001 - encode_line finds the words for it
+                line = encode_line(message)
             if self._trace is not None:
                 self._trace("out", line)
                 if self._is_closing:  # by whoever has seen that
                     return
-            if len(line) < _LARGE:
+            size = len(line) + 1
+            if size < _LARGE:
                 self._queue.append(line + b"\n")
             else:
                 # It is not copied for one byte more. Pieces in the queue count as lines: these are two, and one line.
                 self._queue += (line, b"\n")
                 self._lines_out -= 1
-            queued = self._queued = self._queued + len(line) + 1
-            if queued > HIGH_WATER:
-                self.is_clogged = True
+            size += self._queued
+            self._queued = size
+            if size > HIGH_WATER:
+                self.is_clogged = self._needs_care = True
             if not self._is_flush_due:
                 self._is_flush_due = True
                 self._loop.call_soon(self._flush)
@@ -267,10 +301,14 @@ class LineConnection:
             self.send(msgspec.Raw(encode_batch(messages)))
 
     def _flush(self) -> None:
+        """Write what is queued, as far as the sink takes it."""
         queue = self._queue
         if queue:
+            pieces = len(queue)
             try:
-                written = self._sink.write(queue)
+                written = self._write(queue if pieces <= MOST_PIECES else queue[:MOST_PIECES])
+            except BlockingIOError:
+                written = 0
             except OSError as error:
                 self._break(error)
                 return
@@ -278,13 +316,19 @@ class LineConnection:
             if written < self._queued:
                 self._cut(written)
                 if not self._is_watching:
-                    self._is_watching = self._is_flush_due = True
+                    self._is_watching = self._is_flush_due = self._needs_care = True
                     self._sink.watch(self._flush)
                 return
-            self._lines_out += len(queue)
+            self._lines_out += pieces
             queue.clear()
             self._queued = 0
         self._is_flush_due = False
+        if self._needs_care:
+            self._after_flush()
+
+    def _after_flush(self) -> None:
+        """Undo what a full queue made necessary, and close if that is due."""
+        self._needs_care = self._is_closing
         if self._is_watching or self.is_clogged:
             self._empty()
         if self._is_closing and not self._is_closed:
@@ -359,7 +403,7 @@ class LineConnection:
     def _shut(self) -> None:
         """From now on nothing is received, and nothing more is queued."""
         if not self._is_closing:
-            self._is_closing = True
+            self._is_closing = self._needs_care = True
             self._is_usable = self._is_flowing = False
             self._source.close()
             self._unclog()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mcplumb.errors import Closed, RequestLost, ServerExited, UsageError
-from mcplumb.protocol.in_flight import CALL, Call, Outgoing, check_seconds
+from mcplumb.protocol.in_flight import OUTGOING, Outgoing, OutgoingRequest, check_seconds
 from mcplumb.wire.messages import Error, ErrorDetail, Notification, Result
 from tests.protocol.walks import rows_taken
 
@@ -17,7 +17,7 @@ def new(max_in_flight: int = 10) -> Outgoing:
 
 def opened(
     method: str = "tools/call", timeout: float | None = 10, latest: float | None = None
-) -> tuple[Outgoing, Call]:
+) -> tuple[Outgoing, OutgoingRequest]:
     calls = new()
     return calls, calls.open(method, 100, timeout=timeout, max_timeout=latest)
 
@@ -334,4 +334,4 @@ def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) 
         test_one_call_can_fail_alone,
         test_a_server_may_cancel_a_subscription_and_nothing_else,
     ]
-    assert rows_taken(CALL, examples, monkeypatch) == set(CALL.rows) - {("open", "answer")}
+    assert rows_taken(OUTGOING, examples, monkeypatch) == set(OUTGOING.rows) - {("open", "answer")}

@@ -13,7 +13,7 @@ import pytest
 
 from mcplumb import Server
 from mcplumb.client import connector as async_connecting
-from mcplumb.client.callbacks import Elicitation
+from mcplumb.client.input_handlers import Elicitation
 from mcplumb.errors import Closed, ConnectError, NoCommonRevision, RequestCancelled, UsageError
 from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.revisions import REVISIONS

@@ -23,9 +23,9 @@ from mcplumb.errors import McplumbError, RequestTimeout, ServerExited
 from mcplumb.revisions import LEGACY
 
 if TYPE_CHECKING:
-    from mcplumb.client.callbacks import Elicitation
     from mcplumb.client.client import Client
     from mcplumb.client.connector import Connecting
+    from mcplumb.client.input_handlers import Elicitation
     from mcplumb.client.subscriptions import Changes
     from mcplumb.protocol.subscriptions import Change, Missed
     from mcplumb.transports.line_connection import Trace

@@ -29,7 +29,7 @@ from mcplumb.cli.render.content import end_line
 from mcplumb.cli.render.output import clean_line, complain, print_pairs, print_text, say
 from mcplumb.cli.shell.line_input import History, Lines
 from mcplumb.cli.target import ServerCommand, Target, server_command
-from mcplumb.client.callbacks import Elicitation
+from mcplumb.client.input_handlers import Elicitation
 from mcplumb.errors import McplumbError, UsageError
 from mcplumb.types.client_features import ElicitResult
 from mcplumb.types.notifications import LOGGING_LEVELS, SubscriptionFilter

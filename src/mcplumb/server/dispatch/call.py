@@ -1,4 +1,4 @@
-"""One request being worked on: what it may still send, and how it is stopped."""
+"""One admitted request: what may still be sent for it, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcplumb.errors import RequestCancelled
 from mcplumb.protocol.admission import Admitted
-from mcplumb.protocol.in_flight import ProgressMeter, Work
-from mcplumb.rpc.thread_pool import Job
+from mcplumb.protocol.in_flight import ProgressMeter
+from mcplumb.rpc.endpoint import Handled
 from mcplumb.server.dispatch.client_input import Answers
 from mcplumb.types.base import Number
 from mcplumb.types.encode import for_revision
@@ -38,21 +38,17 @@ _SEVERITY: dict[str, int] = {level: number for number, level in enumerate(LOGGIN
 _NO_OUTCOMES: Any = frozenset()
 
 
-class Call(Work, eq=False, gc=True):
-    """One accepted request. It belongs to the thread of the event loop, except where a method says otherwise."""
+class Call(Handled, eq=False, gc=True, kw_only=True):
+    """One admitted request. It belongs to the thread of the event loop, except where a method says otherwise."""
 
     session: Session
     admitted: Admitted
-    #: What runs an async function.
-    task: asyncio.Task[None] | None = None
-    #: What runs a plain one.
-    job: Job | None = None
+    #: The decoded params; None if they could not be decoded at first sight, and the error is yet to be found.
+    params: Any
     #: The answers of a modern call; None until there is one, or a question.
     answers: Answers | None = None
     #: Read by other threads, too.
     is_cancelled: bool = False
-    #: Whether there is anything to ``finish``.
-    has_told: bool = False
     #: What other threads wait for; its context makes room for them.
     outcomes: set[ThreadFuture[Any]] = _NO_OUTCOMES
     _meter: ProgressMeter | None = None
@@ -87,8 +83,12 @@ class Call(Work, eq=False, gc=True):
         if release is not None and self.is_running:
             release(self.id, retry)
 
-    def finish(self) -> None:
-        """The answer is about to be sent: the progress that was held back goes first, and nothing comes later."""
+    def encoded(self, outcome: Any) -> Any:
+        """Return a result as the client's revision has it."""
+        return self.session.shared.written(outcome, self.admitted.revision)
+
+    def flush(self) -> None:
+        """Send the progress that is held back, because the response is about to be sent."""
         if self._timer is not None:
             self._timer.cancel()
         self._stop_waits()
@@ -96,14 +96,12 @@ class Call(Work, eq=False, gc=True):
             self._notify("notifications/progress", last)
 
     def stop(self) -> None:
-        """Nobody wants the answer any more: stop the work, as far as that can be done."""
+        """Stop the work as far as possible, because the response is not wanted any more."""
         self.is_cancelled = True
         if self._timer is not None:
             self._timer.cancel()
         if self.task is not None:
             self.task.cancel()
-        if self.job is not None:
-            self.session.workers.abandon(self.job)
         self._stop_waits()
 
     def wait_in_thread(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -165,7 +163,7 @@ class Call(Work, eq=False, gc=True):
             outcome.cancel()
 
     def _notify(self, method: str, params: ProgressParams | LogMessageParams) -> None:
-        self.session.notify(self, Notification(method, for_revision(params, self.admitted.revision)))
+        self.session.endpoint.notify_about(self, Notification(method, for_revision(params, self.admitted.revision)))
 
     def _release(self, meter: ProgressMeter) -> None:
         """Send the progress that is held back, if its time has come and the client keeps up; otherwise later."""

@@ -1,19 +1,27 @@
-"""What the protocol's own methods do: those that answer at once, and those that call a function of the author's."""
+"""The protocol's methods on the server: admit a request, begin it, and call the author's function.
+
+`Dispatcher.admit` decides under which revision a request is served, and returns its `Call`. The endpoint then calls
+``begin``, which is one of the functions here: it looks the entry up, reads the arguments, and returns the coroutine
+that calls the function and converts what it returns. Methods that call no function return their result at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from mcplumb.errors import RequestError
-from mcplumb.protocol.admission import Admitted, WithMeta
-from mcplumb.server.catalog import BadCursor, Registry, ResourceEntry
+from mcplumb.protocol.admission import Admission, Admitted, Handshake, Refused, WithMeta
+from mcplumb.rpc import thread_pool
+from mcplumb.rpc.endpoint import DUPLICATE_ID, Outcome, Reply
+from mcplumb.server.catalog import BadCursor, Entry, Registry, ResourceEntry
+from mcplumb.server.context import Context
 from mcplumb.server.dispatch.call import Call
 from mcplumb.server.dispatch.client_input import Answers, may_need_input
-from mcplumb.server.dispatch.execution import Outcome, execute, explained
-from mcplumb.server.results import contents_of, prompt_result_of
+from mcplumb.server.dispatch.failures import error_of, outcome_of
+from mcplumb.server.results import ModernText, TextResult, contents_of, prompt_result_of, result_of
 from mcplumb.server.schema.signature import BadArguments
 from mcplumb.types.base import CacheableResult, PageParams, Payload, Result
 from mcplumb.types.content import TextContent
@@ -44,7 +52,7 @@ if TYPE_CHECKING:
     from mcplumb.server.server_session import Session
     from mcplumb.server.shared_state import Shared
 
-__all__ = ["CALLS", "HANDLED", "Method", "answer_now", "greeting"]
+__all__ = ["Dispatcher"]
 
 #: How many values a completion may have; the protocol says so.
 _MOST_COMPLETIONS = 100
@@ -78,11 +86,11 @@ class _Complete(WithMeta, frozen=True):
     context: CompletionContext | None = None
 
 
-# Requests that are answered at once.
+# --- Methods that are answered at once ---
 
 
-def _discover(session: Session, _: Admitted, __: Request) -> Payload:
-    shared = session.shared
+def _discover(call: Call) -> Payload:
+    shared = call.session.shared
     return DiscoverResult(
         supported_versions=[str(revision) for revision in shared.revisions if revision.is_modern],
         capabilities=shared.capabilities,
@@ -92,20 +100,17 @@ def _discover(session: Session, _: Admitted, __: Request) -> Payload:
     )
 
 
-def _ping(_: Session, __: Admitted, ___: Request) -> Payload:
+def _ping(_: Call) -> Payload:
     return Result()
 
 
-_Lister: TypeAlias = Callable[["Session", Admitted, Request], msgspec.Raw]
+def _lister(kind: str, result: type[CacheableResult], field: str) -> Callable[[Call], msgspec.Raw]:
+    """Return a function that answers with a page of one of the catalog's lists."""
 
-
-def _lister(kind: str, result: type[CacheableResult], field: str) -> _Lister:
-    """Answers with a page of one of the catalog's lists."""
-
-    def answer(session: Session, admitted: Admitted, request: Request) -> msgspec.Raw:
-        shared, revision = session.shared, admitted.revision
+    def answer(call: Call) -> msgspec.Raw:
+        shared, revision = call.session.shared, call.admitted.revision
         registry: Registry[Any] = getattr(shared.catalog, kind)
-        cursor = read(PageParams, request.params, what="params").cursor
+        cursor = read(PageParams, call.request.params, what="params").cursor
         pages = shared.pages(kind, registry.version, revision)
         written = pages.get(cursor)
         if written is not None:
@@ -123,28 +128,28 @@ def _lister(kind: str, result: type[CacheableResult], field: str) -> _Lister:
     return answer
 
 
-def _set_level(session: Session, _: Admitted, request: Request) -> Payload:
-    session.log_level = read(SetLevelParams, request.params, what="params").level
+def _set_level(call: Call) -> Payload:
+    call.session.log_level = read(SetLevelParams, call.request.params, what="params").level
     return Result()
 
 
-def _subscribe(session: Session, _: Admitted, request: Request) -> Payload:
-    session.changes.subscribe(read(ResourceParams, request.params, what="params").uri)
+def _subscribe(call: Call) -> Payload:
+    call.session.changes.subscribe(read(ResourceParams, call.request.params, what="params").uri)
     return Result()
 
 
-def _unsubscribe(session: Session, _: Admitted, request: Request) -> Payload:
-    session.changes.unsubscribe(read(ResourceParams, request.params, what="params").uri)
+def _unsubscribe(call: Call) -> Payload:
+    call.session.changes.unsubscribe(read(ResourceParams, call.request.params, what="params").uri)
     return Result()
 
 
-def _listen(session: Session, _: Admitted, request: Request) -> None:
-    session.exempt(request.id)
-    session.changes.listen(request.id, read(ListenParams, request.params, what="params").notifications)
+def _listen(call: Call) -> None:
+    """Open a subscription. Its response comes when it ends."""
+    call.session.endpoint.incoming.exempt(call.id)
+    call.session.changes.listen(call.id, read(ListenParams, call.request.params, what="params").notifications)
 
 
-#: None instead of a result: the answer comes later.
-_ONE_SHOT: dict[str, Callable[[Session, Admitted, Request], Payload | msgspec.Raw | None]] = {
+_AT_ONCE: dict[str, Callable[[Call], Payload | msgspec.Raw | None]] = {
     "server/discover": _discover,
     "ping": _ping,
     "tools/list": _lister("tools", ListToolsResult, "tools"),
@@ -158,20 +163,21 @@ _ONE_SHOT: dict[str, Callable[[Session, Admitted, Request], Payload | msgspec.Ra
 }
 
 
-def answer_now(call: Call) -> Outcome | None:
-    """What to answer to a request that calls no function of the author's; None if that comes later."""
+def _answer_at_once(call: Call) -> Outcome | None:
+    """Answer a request that calls no function of the author's; None for a subscription, which stays open."""
     name, revision = call.request.method, call.admitted.revision
-    answer = _ONE_SHOT.get(name)
+    answer = _AT_ONCE.get(name)
     if answer is None or not METHODS[name].sent_by("client", revision):
         return ErrorDetail(METHOD_NOT_FOUND, f"There is no method {name[:80]!r} in protocol revision {revision}.")
     try:
-        return answer(call.session, call.admitted, call.request)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
-        return explained(error, name, is_clients=True)
+        result = answer(call)
+        return None if result is None else call.encoded(result)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client gets a response
+        return error_of(error, name, is_clients=True)
 
 
-def greeting(shared: Shared, revision: Revision) -> InitializeResult:
-    """The answer to a client that opens a session."""
+def _initialized(shared: Shared, revision: Revision) -> InitializeResult:
+    """Return the result of ``initialize``."""
     return InitializeResult(
         protocol_version=str(revision),
         capabilities=shared.capabilities,
@@ -180,10 +186,15 @@ def greeting(shared: Shared, revision: Revision) -> InitializeResult:
     )
 
 
-# Requests that call a function of the author's.
+# --- Methods that call a function of the author's ---
+
+_Begun: TypeAlias = Coroutine[Any, Any, Outcome] | Outcome
 
 
-def _call_tool(call: Call, params: _CallTool) -> None:
+def _call_tool(call: Call) -> _Begun:
+    params = call.params
+    if params is None:
+        params = read(_CallTool, call.request.params, what="params")
     entry = call.session.find_tool(params.name)
     if entry is None:
         raise RequestError(INVALID_PARAMS, f"There is no tool {params.name[:_LONGEST_SHOWN]!r}.")
@@ -192,19 +203,24 @@ def _call_tool(call: Call, params: _CallTool) -> None:
     try:
         arguments = entry.read(params.arguments)
     except BadArguments as error:
-        call.session.finish(call, CallToolResult([TextContent(str(error))], is_error=True))
-        return
-    execute(call, entry, arguments, entry.output.result_of)
+        return call.encoded(CallToolResult([TextContent(str(error))], is_error=True))
+    signature = entry.signature
+    if signature.context_name is not None:
+        arguments[signature.context_name] = Context(call)
+    if signature.is_async:
+        return _await(call, entry, arguments, entry.output.result_of)
+    return _call_in_thread(call, entry, arguments, entry.output.result_of)
 
 
-def _read_resource(call: Call, params: _ReadResource) -> None:
+def _read_resource(call: Call) -> _Begun:
+    params = call.params or read(_ReadResource, call.request.params, what="params")
     found = call.session.shared.catalog.find_resource(params.uri)
     if found is None:
         raise _not_found(call, params.uri)
     entry, values = found
     _reopen(call, params)
 
-    def finish(value: Any) -> Payload:
+    def to_result(value: Any) -> Payload:
         if isinstance(value, ReadResourceResult):
             return value
         contents = contents_of(value, uri=params.uri, mime_type=entry.mime_type)
@@ -215,9 +231,9 @@ def _read_resource(call: Call, params: _ReadResource) -> None:
     try:
         arguments = entry.signature.read(values)
     except BadArguments as error:
-        # The address is of the right shape but stands for nothing.
+        # The address has the right form but names nothing.
         raise _not_found(call, params.uri) from error
-    execute(call, entry, arguments, finish)
+    return _execute(call, entry, arguments, to_result)
 
 
 def _read_result(call: Call, entry: ResourceEntry, contents: list[Any]) -> Payload:
@@ -229,7 +245,8 @@ def _read_result(call: Call, entry: ResourceEntry, contents: list[Any]) -> Paylo
     return ReadResourceResult(contents, ttl_ms=ttl_ms, cache_scope=entry.cache_scope or shared.cache_scope)
 
 
-def _get_prompt(call: Call, params: _GetPrompt) -> None:
+def _get_prompt(call: Call) -> _Begun:
+    params = call.params or read(_GetPrompt, call.request.params, what="params")
     entry = call.session.shared.catalog.prompts.get(params.name)
     if entry is None:
         raise RequestError(INVALID_PARAMS, f"There is no prompt {params.name[:_LONGEST_SHOWN]!r}.")
@@ -239,10 +256,11 @@ def _get_prompt(call: Call, params: _GetPrompt) -> None:
     except BadArguments as error:
         raise RequestError(INVALID_PARAMS, str(error)) from error
     description = entry.payload.description
-    execute(call, entry, arguments, lambda value: prompt_result_of(value, description))
+    return _execute(call, entry, arguments, lambda value: prompt_result_of(value, description))
 
 
-def _complete(call: Call, params: _Complete) -> None:
+def _complete(call: Call) -> _Begun:
+    params = call.params or read(_Complete, call.request.params, what="params")
     catalog = call.session.shared.catalog
     ref = params.ref
     if isinstance(ref, PromptReference):
@@ -253,10 +271,9 @@ def _complete(call: Call, params: _Complete) -> None:
         raise RequestError(INVALID_PARAMS, f"There is no prompt or resource template {of[:_LONGEST_SHOWN]!r}.")
     entry = catalog.completions.get((of, params.argument.name))
     if entry is None:
-        call.session.finish(call, CompleteResult(Completion([])))
-        return
+        return call.encoded(CompleteResult(Completion([])))
     given = (params.argument.value, (params.context and params.context.arguments) or {})
-    execute(call, entry, dict(zip(entry.takes, given, strict=False)), _completed)
+    return _execute(call, entry, dict(zip(entry.takes, given, strict=False)), _completed)
 
 
 def _completed(value: Any) -> Payload:
@@ -269,7 +286,8 @@ def _completed(value: Any) -> Payload:
     return CompleteResult(Completion(values[:_MOST_COMPLETIONS], len(values), has_more or None))
 
 
-def _call_handler(call: Call, _: WithMeta) -> None:
+def _call_handler(call: Call) -> _Begun:
+    """Call the author's own handler of a method."""
     entry = call.session.shared.catalog.request_handlers[call.request.method]
     if may_need_input(call.request.method):
         _reopen(call, read(_Retry, call.request.params, what="params"))
@@ -277,34 +295,7 @@ def _call_handler(call: Call, _: WithMeta) -> None:
         arguments = entry.signature.read({entry.takes: read(dict[str, Any], call.request.params, what="params")})
     except BadArguments as error:
         raise RequestError(INVALID_PARAMS, str(error)) from error
-    execute(call, entry, arguments, _itself)
-
-
-def _itself(value: Any) -> Any:
-    return value
-
-
-class Method:
-    """A method whose requests are worked on: what is read of their params, and how the work begins."""
-
-    __slots__ = ("begin", "decode", "params")
-
-    def __init__(self, params: type[WithMeta], begin: Callable[[Call, Any], None]) -> None:
-        self.params = params
-        #: Reads the params, if that is easy; whatever it raises, ``read`` finds the words for it.
-        self.decode: Callable[[msgspec.Raw], WithMeta] = msgspec.json.Decoder(params).decode
-        #: Begins the work, and leaves the answer to the session.
-        self.begin = begin
-
-
-CALLS: dict[str, Method] = {
-    "tools/call": Method(_CallTool, _call_tool),
-    "resources/read": Method(_ReadResource, _read_resource),
-    "prompts/get": Method(_GetPrompt, _get_prompt),
-    "completion/complete": Method(_Complete, _complete),
-}
-#: The same for a method that the author's own handler answers.
-HANDLED = Method(WithMeta, _call_handler)
+    return _execute(call, entry, arguments, None)
 
 
 def _reopen(call: Call, params: _Retry) -> None:
@@ -326,3 +317,129 @@ def _reopen(call: Call, params: _Retry) -> None:
 def _not_found(call: Call, uri: str) -> RequestError:
     shown = uri[:_LONGEST_SHOWN]
     return RequestError(call.admitted.revision.resource_not_found, f"There is no resource {shown!r}.", {"uri": shown})
+
+
+# --- Calling the function ---
+
+#: Makes a result of what a function returned; None if that is the result already.
+_ToResult: TypeAlias = Callable[[Any], Any] | None
+
+
+def _execute(call: Call, entry: Entry, arguments: dict[str, Any], to_result: _ToResult) -> _Begun:
+    signature = entry.signature
+    if signature.context_name is not None:
+        arguments[signature.context_name] = Context(call)
+    call_it = _await if signature.is_async else _call_in_thread
+    return call_it(call, entry, arguments, to_result)
+
+
+async def _await(call: Call, entry: Entry, arguments: dict[str, Any], to_result: _ToResult) -> Outcome:
+    """Await an async function, and return the outcome of the call."""
+    try:
+        value = await entry.function(**arguments)
+        if thread_pool.generation != call.session.generation:
+            thread_pool.end_fork()
+        if type(value) is str and to_result is result_of:
+            # Most tools return text.
+            meta = call.session.shared.text_meta.get(call.admitted.revision.name)
+            return TextResult([TextContent(value)]) if meta is None else ModernText([TextContent(value)], meta)
+        return call.encoded(value if to_result is None else to_result(value))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if thread_pool.generation != call.session.generation:
+            thread_pool.end_fork()
+        if not call.is_running:
+            # Cancelled, or closed with the event loop: no response is wanted.
+            raise
+        return outcome_of(call, entry, error)
+
+
+async def _call_in_thread(call: Call, entry: Entry, arguments: dict[str, Any], to_result: _ToResult) -> Outcome:
+    """Call a plain function in a thread, and return the outcome of the call."""
+
+    def call_it(**arguments: Any) -> Any:
+        # All in the thread, for converting may take time too: a function may return a path, whose file is read.
+        value = entry.function(**arguments)
+        return value if to_result is None else to_result(value)
+
+    try:
+        value, error = await call.session.shared.workers.run(call_it, arguments)
+        if error is None:
+            return call.encoded(value)
+    except Exception as raised:  # noqa: BLE001 - whatever it is, the client gets a response
+        error = raised
+    return outcome_of(call, entry, error)
+
+
+# --- Admission ---
+
+
+class _Method:
+    """A method that calls a function: how its params are decoded, and how it begins."""
+
+    __slots__ = ("begin", "decode")
+
+    def __init__(self, params: type[WithMeta], begin: Callable[[Call], _Begun]) -> None:
+        #: Decodes the params, if nothing is wrong with them; ``begin`` finds the words for what is.
+        self.decode: Callable[[msgspec.Raw], WithMeta] = msgspec.json.Decoder(params).decode
+        self.begin = begin
+
+
+_CALLS = {
+    "tools/call": _Method(_CallTool, _call_tool),
+    "resources/read": _Method(_ReadResource, _read_resource),
+    "prompts/get": _Method(_GetPrompt, _get_prompt),
+    "completion/complete": _Method(_Complete, _complete),
+}
+_HANDLED = _Method(WithMeta, _call_handler)
+
+_NOT_DECODED = (TypeError, msgspec.DecodeError, UnicodeDecodeError)
+
+
+class Dispatcher:
+    """Admits the requests of one connection."""
+
+    __slots__ = ("_admission", "_handlers", "_session")
+
+    def __init__(self, session: Session, admission: Admission) -> None:
+        self._session = session
+        self._admission = admission
+        self._handlers = session.shared.catalog.request_handlers
+
+    def admit(self, request: Request) -> Call | Reply:
+        """Return the call for a request, or the reply to one that is refused or opens a session."""
+        name = request.method
+        method = _HANDLED if name in self._handlers else _CALLS.get(name)
+        params = meta = None
+        if method is not None:
+            try:
+                params = method.decode(request.params)
+                meta = params.meta
+            except _NOT_DECODED:
+                pass  # Whether the request is admitted at all is decided first.
+        elif name == "initialize" and self._session.endpoint.is_in_flight(request.id):
+            # Before it can open a session.
+            return Reply(DUPLICATE_ID)
+        admitted = self._admission.request(request, meta)
+        if type(admitted) is not Admitted:
+            return self._not_admitted(admitted)
+        if method is not None:
+            return Call(request.id, request, method.begin, session=self._session, admitted=admitted, params=params)
+        return Call(
+            request.id,
+            request,
+            _answer_at_once,
+            session=self._session,
+            admitted=admitted,
+            params=None,
+            is_quick=True,
+            stays_open=name == "subscriptions/listen",
+        )
+
+    def _not_admitted(self, verdict: Admitted | Handshake | Refused) -> Reply:
+        if isinstance(verdict, Handshake):
+            shared = self._session.shared
+            return Reply(shared.written(_initialized(shared, verdict.revision), verdict.revision))
+        assert isinstance(verdict, Refused)  # noqa: S101 - the only one left
+        return Reply(verdict.error)

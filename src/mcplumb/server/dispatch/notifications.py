@@ -7,29 +7,33 @@ up. A change that is already waiting is not added again, so a flood of them neve
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
-from mcplumb.errors import RequestError
+from mcplumb.errors import DecodeError, RequestError
 from mcplumb.protocol.subscriptions import LIST_CHANGED, TOPICS, ListTopic, Publisher
+from mcplumb.rpc.thread_pool import Workers
 from mcplumb.server.catalog import HandlerEntry
-from mcplumb.server.dispatch.execution import hear
+from mcplumb.server.schema.signature import BadArguments
+from mcplumb.types.decode import read
 from mcplumb.types.notifications import SubscriptionFilter
 from mcplumb.wire.messages import INVALID_PARAMS, Error, Notification, RequestId
 
 if TYPE_CHECKING:
     from mcplumb.server.server_session import Session
 
-__all__ = ["Changes", "Hearing"]
+__all__ = ["Changes", "NotificationHandlers"]
+
+_logger = logging.getLogger("mcplumb.server")
 
 
-# Notifications that handlers of the author's hear.
+# --- Notifications of the client, for handlers ---
+
+#: How many notifications handlers may be busy with before reading pauses.
+_MOST_BUSY = 100
 
 
-#: How many notifications handlers may be busy with before nothing more is read.
-_MOST_HEARD = 100
-
-
-class Hearing:
+class NotificationHandlers:
     """The notifications of one connection that handlers are busy with."""
 
     def __init__(self, session: Session) -> None:
@@ -39,26 +43,45 @@ class Hearing:
     def __len__(self) -> int:
         return self._busy
 
-    def hear(self, entry: HandlerEntry, notification: Notification) -> None:
-        """Let a handler hear a notification."""
-        session = self._session
-        # At once, as requests are: one that comes after the notification must not overtake it.
-        task = session.start_task(hear(entry, notification, session.workers), session.fresh_context())
+    def handle(self, entry: HandlerEntry, notification: Notification) -> None:
+        """Call the handler of a notification."""
+        endpoint = self._session.endpoint
+        # At once, as requests are: a request that comes after the notification must not overtake it.
+        task = endpoint.start_task(_handle(entry, notification, self._session.shared.workers))
         if task.done():
             return
-        session.keep(task)
         self._busy += 1
-        if self._busy == _MOST_HEARD:
-            session.outbox.pause("notifications")
-        task.add_done_callback(self._has_heard)
+        if self._busy == _MOST_BUSY:
+            endpoint.pause("notifications")
+        task.add_done_callback(self._handled)
 
-    def _has_heard(self, _: asyncio.Task[None]) -> None:
+    def _handled(self, _: asyncio.Task[None]) -> None:
         self._busy -= 1
-        self._session.outbox.unpause("notifications")
+        self._session.endpoint.unpause("notifications")
         self._session.check_finished()
 
 
-# Telling one client about changes, the way its era has for that.
+async def _handle(entry: HandlerEntry, notification: Notification, workers: Workers) -> None:
+    """Call the function for a notification. Its failure is logged and affects nothing else."""
+    try:
+        arguments = entry.signature.read({entry.takes: read(dict[str, Any], notification.params, what="params")})
+    except (BadArguments, DecodeError) as error:
+        _logger.warning("A notification for the %s was ignored. %s", entry.spoken, error)
+        return
+    try:
+        if entry.signature.is_async:
+            await entry.function(**arguments)
+        else:
+            _, failed = await workers.run(entry.function, arguments)
+            if failed is not None:
+                _logger.error("The %s failed.", entry.spoken, exc_info=failed)
+    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:
+        _logger.exception("The %s failed.", entry.spoken)
+
+
+# --- Changes, for subscribers ---
 
 
 class Changes:
@@ -81,7 +104,7 @@ class Changes:
         if isinstance(opened, Error):
             raise RequestError(opened.error.code, opened.error.message)
         self._session.connection.send(opened)
-        self._session.outbox.pause_while_clogged()
+        self._session.endpoint.pause_while_clogged()
 
     def cancel(self, request_id: RequestId) -> None:
         """The client ended a modern subscription."""
@@ -92,7 +115,9 @@ class Changes:
         session = self._session
         self._send()
         for result in self._publisher.end_all(session.shared.result_meta(session.shared.revisions[0])):
-            session.answer_subscription(result)
+            request = session.endpoint.incoming.find(result.id)
+            if request is not None:
+                session.endpoint.finish(request, result.result)
 
     def subscribe(self, uri: str) -> None:
         """The legacy session wants to know when this resource changes; RequestError if it asks for too many."""
@@ -128,7 +153,7 @@ class Changes:
             self._flushing.cancel()
 
     def _flush_soon(self) -> None:
-        if (self._flushing is None or self._flushing.done()) and self._session.is_open:
+        if (self._flushing is None or self._flushing.done()) and self._session.endpoint.is_open:
             self._flushing = self._session.loop.create_task(self._flush())
 
     async def _flush(self) -> None:

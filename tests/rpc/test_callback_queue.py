@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.client.callbacks import Courier, ProgressCourier
+from mcplumb.rpc.callback_queue import CallbackQueue, ProgressCallback
 from mcplumb.types.notifications import ProgressParams
 from tests.client.peers import LOOPS, skip
 from tests.kit.loop import PATIENCE, run, turns
@@ -16,8 +16,8 @@ from tests.kit.loop import PATIENCE, run, turns
 async def test_a_plain_function_is_called_at_once() -> None:
     seen: list[Any] = []
 
-    courier = Courier(lambda *news: seen.append(news), "f")
-    courier.bring(1, 2)
+    courier = CallbackQueue(lambda *news: seen.append(news), "f")
+    courier.put(1, 2)
     assert seen == [(1, 2)]
     await courier.finish(None)
 
@@ -33,7 +33,7 @@ def test_an_async_function_is_called_in_order_one_after_the_other(pauses: int, e
         seen.append(f"{name} ends")
 
     async def main() -> None:
-        courier = Courier(slow, "f")
+        courier = CallbackQueue(slow, "f")
         for names in ("ab", "c"):
             for name in names:
                 asyncio.get_running_loop().call_soon(courier.bring, name)
@@ -59,15 +59,15 @@ def test_what_a_function_raises_is_logged_and_the_next_news_is_brought(
         plain(number)
 
     async def main() -> None:
-        courier = Courier(slow if is_async else plain, "on_something")
-        courier.bring(1)
-        courier.bring(2)
+        courier = CallbackQueue(slow if is_async else plain, "on_something")
+        courier.put(1)
+        courier.put(2)
         await courier.finish(None)
 
     run(main())
     assert seen == [2]
     assert [(record.name, record.levelno) for record in caplog.records] == [("mcplumb.client", logging.ERROR)]
-    assert caplog.messages == ["The function on_something raised an exception."]
+    assert caplog.messages == ["The callback on_something raised an exception."]
 
 
 def test_a_function_that_is_too_slow_misses_the_oldest_news() -> None:
@@ -78,9 +78,9 @@ def test_a_function_that_is_too_slow_misses_the_oldest_news() -> None:
         await go.wait()
 
     async def main() -> None:
-        courier = Courier(slow, "f")
+        courier = CallbackQueue(slow, "f")
         for number in range(1003):
-            courier.bring(number)
+            courier.put(number)
             await turns(2)
         assert courier.dropped == 2
         go.set()
@@ -93,9 +93,9 @@ def test_a_function_that_is_too_slow_misses_the_oldest_news() -> None:
 
 async def test_any_awaitable_will_do() -> None:
     loop = asyncio.get_running_loop()
-    courier = Courier(loop.create_future, "f")
-    courier.bring()
-    courier.bring()
+    courier = CallbackQueue(loop.create_future, "f")
+    courier.put()
+    courier.put()
     await turns()
     courier.stop()
     courier.stop()
@@ -111,9 +111,9 @@ def test_finishing_takes_no_longer_than_it_may() -> None:
             stopped.append(True)
 
     async def main() -> None:
-        courier = Courier(endless, "f")
-        courier.bring()
-        courier.bring()
+        courier = CallbackQueue(endless, "f")
+        courier.put()
+        courier.put()
         await courier.finish(0.01)
 
     run(main())
@@ -128,16 +128,16 @@ def progress(number: float) -> ProgressParams:
 async def test_a_flood_of_progress_is_thinned_out_and_keeps_its_last_value() -> None:
     seen: list[float] = []
 
-    courier = ProgressCourier(lambda number, *_: seen.append(number), asyncio.get_running_loop())
+    courier = ProgressCallback(lambda number, *_: seen.append(number), asyncio.get_running_loop())
     for number in range(1000):
-        courier.bring(progress(number))
+        courier.put(progress(number))
     assert len(seen) < 1000
     assert courier.dropped == 0
     skip(1)
     await turns()
     assert seen[-1] == 999, "it came when its turn came"
     for number in range(1000, 1100):
-        courier.bring(progress(number))
+        courier.put(progress(number))
     await courier.finish(None)
     assert seen[-1] == 1099, "it came before the answer"
 
@@ -146,9 +146,9 @@ async def test_a_flood_of_progress_is_thinned_out_and_keeps_its_last_value() -> 
 async def test_nothing_is_reported_for_a_call_that_failed(count: int) -> None:
     seen: list[float] = []
 
-    courier = ProgressCourier(lambda number, *_: seen.append(number), asyncio.get_running_loop())
+    courier = ProgressCallback(lambda number, *_: seen.append(number), asyncio.get_running_loop())
     for number in range(count):
-        courier.bring(progress(number))
+        courier.put(progress(number))
     before = len(seen)
     courier.stop()
     skip(10)
@@ -159,15 +159,15 @@ async def test_nothing_is_reported_for_a_call_that_failed(count: int) -> None:
 async def test_progress_that_is_held_back_waits_for_its_turn_again_and_again() -> None:
     seen: list[float] = []
 
-    courier = ProgressCourier(lambda number, *_: seen.append(number), asyncio.get_running_loop())
+    courier = ProgressCallback(lambda number, *_: seen.append(number), asyncio.get_running_loop())
     for number in range(1000):
-        courier.bring(progress(number))
+        courier.put(progress(number))
     for more in range(1000, 1003):
         skip(1)
         await turns()
         assert seen[-1] == more - 1
         for _ in range(50):
-            courier.bring(progress(more))
+            courier.put(progress(more))
     await courier.finish(None)
     assert seen[-1] == 1002
 
@@ -182,7 +182,7 @@ def test_news_are_brought_in_the_context_of_whoever_wants_them() -> None:
 
     async def main() -> None:
         place.set("here")
-        plain, waiting = Courier(lambda: seen.append(place.get()), "x"), Courier(later, "x")
+        plain, waiting = CallbackQueue(lambda: seen.append(place.get()), "x"), CallbackQueue(later, "x")
         place.set("there")
         Context().run(plain.bring)
         asyncio.get_running_loop().call_soon(waiting.bring, context=Context())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.client.callbacks import Elicitation, Inputs
+from mcplumb.client.input_handlers import Elicitation, Inputs
 from mcplumb.errors import NotInRevision, ProtocolError, UsageError
 from mcplumb.revisions import LATEST, get_revision
 from mcplumb.types.client_features import (

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from mcplumb.client.send_slots import Turns
+from mcplumb.rpc.send_slots import SendSlots
 from mcplumb.transports.line_connection import HIGH_WATER
 from mcplumb.transports.memory import memory_pair
 from mcplumb.wire.messages import Notification
@@ -21,13 +21,13 @@ TEXT = "x" * (HIGH_WATER // 8)
 
 
 class Ends:
-    """Turns on a connection to a peer that reads when it is told to."""
+    """SendSlots on a connection to a peer that reads when it is told to."""
 
     def __init__(self, count: int) -> None:
         self.near, self.far = memory_pair()
         self.far_side = Recorder()
         self.near.start(Recorder())
-        self.turns = Turns(count, self.near)
+        self.turns = SendSlots(count, self.near)
 
     def clog(self) -> None:
         while not self.near.is_clogged:
@@ -326,7 +326,7 @@ async def test_nothing_looks_out_for_those_who_have_left(how: str) -> None:
 
 
 def test_a_place_can_be_given_back_when_the_loop_is_gone() -> None:
-    async def begin() -> tuple[Turns, asyncio.Task[bool]]:
+    async def begin() -> tuple[SendSlots, asyncio.Task[bool]]:
         ends = Ends(1)
         await ends.turns.take(None)
         waiting = asyncio.ensure_future(ends.turns.take(None))

@@ -1,0 +1,846 @@
+"""One end of a JSON-RPC connection: the requests in flight in both directions, from the first message to the last.
+
+Clients and servers are handlers on an `Endpoint`. It receives what the connection reads, and it is the only place that
+begins and ends requests:
+
+* A request of the peer is admitted by the handler, which returns a record of it. Its ``begin`` returns the outcome, or
+  a coroutine that returns it; the endpoint runs that in a task of its own. ``finish`` sends the outcome. It is the one
+  function that ends a request, so nothing is sent for a request that has ended.
+* A request of this side takes a send slot, gets an id and a deadline, and is awaited as a future. One timer serves all
+  deadlines. A response resumes its caller within the delivery of the message, so that what the caller sends next leaves
+  with the same write.
+
+Everything here belongs to the thread of the event loop. Nothing waits for the peer: a message that arrives is dealt
+with at once, or handed to a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context, copy_context
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
+
+import msgspec
+from msgspec import UNSET
+
+from mcplumb._fast.eager_futures import give, give_now
+from mcplumb._fast.eager_tasks import TaskStarter
+from mcplumb.errors import Closed, EncodeError, McplumbError, RequestTimeout
+from mcplumb.limits import Limits
+from mcplumb.protocol.in_flight import (
+    ANSWERED,
+    OUT_ANSWERED,
+    BatchAnswers,
+    Batches,
+    Incoming,
+    IncomingRequest,
+    Outgoing,
+    OutgoingRequest,
+)
+from mcplumb.rpc.request_errors import Response, describe, failure
+from mcplumb.rpc.send_slots import SendSlots
+from mcplumb.transports.connection import Connection
+from mcplumb.types.meta import PROGRESS_TOKEN
+from mcplumb.types.methods import METHODS
+from mcplumb.types.notifications import ProgressParams
+from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Error,
+    ErrorDetail,
+    Notification,
+    Request,
+    RequestId,
+    Result,
+    encode_line,
+)
+
+if TYPE_CHECKING:
+    from mcplumb.rpc.callback_queue import OnProgress, ProgressCallback
+
+__all__ = ["DUPLICATE_ID", "NO_OPTIONS", "CallOptions", "Endpoint", "Handled", "Handler", "Outcome", "Reply"]
+
+_logger = logging.getLogger("mcplumb.rpc")
+
+_NEVER = float("inf")
+_MAY_NEED_INPUT = frozenset(name for name, method in METHODS.items() if method.may_need_input)
+
+DUPLICATE_ID = ErrorDetail(
+    INVALID_REQUEST, "The id of this request is that of another one that has not been answered yet."
+)
+_STOPPING = ErrorDetail(INTERNAL_ERROR, "The server is stopping, and does not finish this request.")
+_TOO_MANY_QUEUED = ErrorDetail(
+    INTERNAL_ERROR, "Too many requests wait already. Send this one again when some are answered."
+)
+_TOO_MANY_OPEN = ErrorDetail(INTERNAL_ERROR, "This client is busy with too many requests already.")
+_NOT_IN_BATCH = ErrorDetail(INVALID_REQUEST, "A subscription cannot be part of a batch, whose answers come together.")
+_NOT_ENCODABLE = ErrorDetail(INTERNAL_ERROR, "The server's answer cannot be written as JSON.")
+
+#: What a request is answered with: an error, or a result as ``msgspec`` can encode it.
+Outcome: TypeAlias = ErrorDetail | Any
+
+
+class CallOptions(msgspec.Struct, frozen=True):
+    """What a caller wants for one request of this side."""
+
+    #: Seconds until the request times out; None for no limit. Progress extends it, up to ``max_timeout``.
+    timeout: float | None = None
+    max_timeout: float | None = None
+    #: Is called with the progress that the peer reports. The params must be a dict with a dict ``_meta``.
+    on_progress: OnProgress | None = None
+    #: Is added to the request's ``_meta``.
+    meta: dict[str, Any] | None = None
+
+
+NO_OPTIONS = CallOptions()
+
+
+class Handled(IncomingRequest, eq=False, gc=True):
+    """A request of the peer that a handler has admitted."""
+
+    #: Begins the work. Returns the outcome, a coroutine that returns it, or None if the request stays open.
+    begin: Callable[[Any], Outcome | Coroutine[Any, Any, Outcome] | None]
+    #: The task that runs the coroutine, once that had to wait for something.
+    task: asyncio.Task[None] | None = None
+    #: Whether it is answered at once, even while other requests wait in the queue.
+    is_quick: bool = False
+    #: Whether it stays open after ``begin``: a subscription. Such requests do not count towards the cap.
+    stays_open: bool = False
+    #: Whether ``flush`` has to be called before the response is sent.
+    has_told: bool = False
+
+    def flush(self) -> None:
+        """Send what was held back, because the response is about to be sent."""
+
+    def stop(self) -> None:
+        """Stop the work, because the response is not wanted any more."""
+        if self.task is not None:
+            self.task.cancel()
+
+
+@final
+class Reply(msgspec.Struct, frozen=True):
+    """The answer to a request that the handler does not admit; None for no answer at all."""
+
+    outcome: Outcome | None
+
+
+class Handler(Protocol):
+    """What a client or a server adds to an endpoint. Its methods return at once and raise nothing."""
+
+    def admit(self, request: Request) -> Handled | Reply:
+        """Return the record of a request to handle, or the reply to one that is refused."""
+
+    def explain(self, request: Any, error: Exception) -> Outcome:
+        """Return the outcome of a request whose ``begin`` raised this."""
+
+    def notified(self, notification: Notification) -> None:
+        """Handle a notification."""
+
+    def malformed(self, bad: BadMessage) -> Error | None:
+        """Note a line that is no message; return the reply that it deserves."""
+
+    def malformed_batch(self) -> None:
+        """Note a batch in a revision that has none."""
+
+    def rejected(self, error: ErrorDetail) -> None:
+        """Note that the peer could not read a message of this side."""
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether the revision in use has batches."""
+
+    def idle(self) -> None:
+        """Note that no request of the peer is open or queued any more, while the endpoint is closing."""
+
+
+class Endpoint:
+    """One end of one connection. ``peer`` is what the other end is called in messages: "server" or "client".
+
+    With ``max_queued``, requests beyond ``limits.max_in_flight`` wait in a queue of that length, and reading pauses
+    while it is full or the peer does not read. Without, they are refused and reading never pauses: the next message may
+    be what a request of this side waits for.
+    """
+
+    __slots__ = (
+        "_admit",
+        "_batches",
+        "_fresh_context",
+        "_handler",
+        "_held",
+        "_is_held_back",
+        "_is_releasing",
+        "_limits",
+        "_max_queued",
+        "_on_message",
+        "_outgoing",
+        "_pauses",
+        "_peer",
+        "_progress",
+        "_queue",
+        "_slots",
+        "_start_task",
+        "_tasks",
+        "_timer",
+        "_timer_at",
+        "_unclogging",
+        "closed",
+        "connection",
+        "dropped",
+        "first_id",
+        "incoming",
+        "is_open",
+        "loop",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        handler: Handler,
+        limits: Limits,
+        *,
+        peer: str,
+        max_queued: int = 0,
+        first_id: int = 1,
+    ) -> None:
+        self.connection = connection
+        self.loop = asyncio.get_running_loop()
+        #: Whether new requests of the peer are accepted.
+        self.is_open = True
+        #: Why nothing can be sent any more; None while it can.
+        self.closed: McplumbError | None = None
+        #: Progress values that callbacks were too slow for.
+        self.dropped = 0
+        self.first_id = first_id
+        self._peer = peer
+        self._handler = handler
+        self._limits = limits
+        # Requests of the peer
+        self.incoming: Incoming[Handled] = Incoming(max_in_flight=limits.max_in_flight)
+        self._admit = handler.admit
+        self._start_task = TaskStarter(self.loop).start
+        # Each request begins with the context variables of the task that serves the connection.
+        self._fresh_context: Callable[[], Context] = copy_context().copy
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._batches = Batches()
+        self._max_queued = max_queued
+        #: Requests beyond the cap, in order. A plain dict would step over all that have left to find the first.
+        self._queue: OrderedDict[RequestId, tuple[Request, BatchAnswers | None]] | None = None
+        self._is_releasing = False
+        #: Whether a request needs more than the straight way: others are queued or batched, or the end has begun.
+        self._is_held_back = False
+        self._on_message: Callable[[], None] | None = None
+        #: Why nothing is read at the moment.
+        self._pauses: set[str] = set()
+        self._unclogging: asyncio.Task[None] | None = None
+        # Requests of this side, made with the first of them.
+        self._outgoing: Outgoing | None = None
+        self._slots: SendSlots | None = None
+        self._progress: dict[int, ProgressCallback] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = _NEVER
+        self._held = 0
+
+    # --- Messages ---
+
+    def received(self, item: Any, batch: BatchAnswers | None = None) -> None:
+        """Handle a `Message`, `BadMessage` or `Batch` of the peer; a message may be part of a batch."""
+        kind = type(item)
+        if kind is Request:
+            if self._is_held_back and not self._may_accept(item, batch):
+                return
+            request = self._admit(item)
+            if type(request) is Reply:
+                self._reply(item.id, request.outcome, batch)
+                return
+            incoming = self.incoming
+            requests = incoming.requests
+            if (
+                self._is_held_back
+                or batch is not None
+                or len(requests) >= incoming.limit
+                or requests.setdefault(item.id, request) is not request
+            ) and not self._accept(request, batch):
+                return
+            try:
+                outcome = request.begin(request)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets a response
+                outcome = self._handler.explain(request, error)
+            if type(outcome) is CoroutineType:
+                task = self._start_task(self._run(request, outcome), self._fresh_context())
+                if not task.done():
+                    self._keep_running(request, task, outcome)
+            elif outcome is not None:
+                self.finish(request, outcome)
+                self.pause_while_clogged()
+        elif kind is Result:
+            if self._on_message is not None:
+                self._on_message()
+            outgoing = self._outgoing
+            answered = None
+            if outgoing is not None:
+                number = item.id
+                answered = outgoing.requests.pop(number, None) if type(number) is int else None
+            if answered is None:
+                self._count_stray(item.id)
+                return
+            answered.state = OUT_ANSWERED
+            waiter = answered.waiter
+            if type(waiter) is asyncio.Future:
+                give_now(waiter, item)
+            else:
+                give(waiter, item)
+        else:
+            self._received_other(item)
+
+    def _received_other(self, item: Notification | Error | BadMessage | Batch) -> None:
+        if self._on_message is not None:
+            self._on_message()
+        if isinstance(item, Notification):
+            self._handler.notified(item)
+        elif isinstance(item, Error):
+            if item.id is UNSET:
+                self._handler.rejected(item.error)
+            answered = None if self._outgoing is None else self._outgoing.answer(item)
+            if answered is not None:
+                (give_now if type(answered.waiter) is asyncio.Future else give)(answered.waiter, item)
+        elif isinstance(item, Batch):
+            self._received_batch(item)
+        else:
+            self._received_bad(item)
+
+    def _received_bad(self, bad: BadMessage) -> None:
+        reply = self._handler.malformed(bad)
+        if bad.is_response and self._outgoing is not None:
+            broken = self._outgoing.break_off(bad.id)
+            if broken is not None:
+                give(broken.waiter, bad)
+        if reply is not None:
+            self._deliver(reply, None)
+            self.pause_while_clogged()
+
+    def _received_batch(self, batch: Batch) -> None:
+        if not self._handler.has_batches:
+            self._handler.malformed_batch()
+            return
+        replies = {}
+        for place, item in enumerate(batch.items):
+            if isinstance(item, BadMessage):
+                reply = self._handler.malformed(item)
+                if reply is not None:
+                    replies[place] = reply
+        answers = BatchAnswers(len(replies) + sum(isinstance(item, Request) for item in batch.items))
+        for place, item in enumerate(batch.items):
+            if isinstance(item, Request):
+                self.received(item, answers)
+            elif place in replies:
+                self._deliver(replies[place], answers)
+                self.pause_while_clogged()
+            elif not isinstance(item, BadMessage):
+                self.received(item)
+        self._forget_if_complete(answers)
+
+    # --- Requests of the peer ---
+
+    def _may_accept(self, request: Request, batch: BatchAnswers | None) -> bool:
+        """Note the activity of the peer; refuse the request if no new ones are accepted."""
+        if self._is_releasing:
+            return True
+        if self._on_message is not None:
+            self._on_message()
+        if not self.is_open:
+            self._reply(request.id, _STOPPING, batch)
+            return False
+        return True
+
+    def _accept(self, request: Handled, batch: BatchAnswers | None) -> bool:
+        """Put a request in flight; False if it is queued or refused instead."""
+        if self.is_in_flight(request.id):
+            self._reply(request.id, DUPLICATE_ID, batch)
+            return False
+        if batch is not None and request.stays_open:
+            self._reply(request.id, _NOT_IN_BATCH, batch)
+            return False
+        if not request.is_quick and ((self._queue and not self._is_releasing) or self.incoming.is_full):
+            self._enqueue(request.request, batch)
+            return False
+        self.incoming.accept(request)
+        if batch is not None:
+            self._batches.enter(request.id, batch)
+            self._is_held_back = True
+        return True
+
+    def is_in_flight(self, request_id: RequestId) -> bool:
+        """Whether a request of the peer with this id has not been answered yet."""
+        return (
+            self.incoming.find(request_id) is not None
+            or request_id in self._batches
+            or (self._queue is not None and request_id in self._queue)
+        )
+
+    def _enqueue(self, request: Request, batch: BatchAnswers | None) -> None:
+        """Keep a request until another one has ended, and stop reading when the queue is full."""
+        if not self._max_queued:
+            self._reply(request.id, _TOO_MANY_OPEN, batch)
+            return
+        if self._queue is None:
+            self._queue = OrderedDict()
+        # A batch has been read as a whole already.
+        if len(self._queue) >= self._max_queued and (batch is None or self._outgoing):
+            self._reply(request.id, _TOO_MANY_QUEUED, batch)
+            return
+        self._queue[request.id] = request, batch
+        self._is_held_back = True
+        self.pause_if_queue_is_full()
+
+    def _keep_running(self, request: Handled, task: asyncio.Task[None], work: Coroutine[Any, Any, Outcome]) -> None:
+        request.task = task
+        self.keep(task)
+        # A task that is cancelled before its first step would leave a coroutine that was never awaited.
+        task.add_done_callback(lambda _: work.close())
+
+    async def _run(self, request: Handled, work: Coroutine[Any, Any, Outcome]) -> None:
+        outcome = await work
+        if self.connection.is_clogged and request.state == "running":
+            # More requests would only make more responses that wait.
+            self.pause_while_clogged()
+            await self.connection.drained()
+        self.finish(request, outcome)
+
+    def finish(self, request: Handled, outcome: Outcome) -> None:
+        """End a request of the peer with its outcome, unless it has ended already. Nothing else ends one."""
+        if request.state == "running":
+            if request.has_told:
+                request.flush()
+            request.state = ANSWERED
+            incoming = self.incoming
+            del incoming.requests[request.id]
+            if incoming.exempt_ids:
+                incoming.count_again(request.id)
+            response = Error(request.id, outcome) if type(outcome) is ErrorDetail else Result(request.id, outcome)
+            if self._is_held_back:
+                self._deliver(response, self._batches.get(request.id))
+            else:
+                try:
+                    self.connection.send(response)
+                except EncodeError as error:
+                    self._send_encode_error(response, error)
+        if self._is_held_back:
+            self._release()
+
+    def notify_about(self, request: Handled, notification: Notification) -> None:
+        """Send a notification about a request of the peer, unless that has ended."""
+        permitted = self.incoming.notify(request, notification)
+        if permitted is not None:
+            try:
+                self.connection.send(permitted, request.id)
+            except EncodeError as error:
+                _logger.error("%s", error)  # noqa: TRY400 - the sentence says it all
+
+    def cancelled(self, request_id: Any) -> Handled | None:
+        """End a request that the peer cancelled, without a response; None if there is nothing to cancel."""
+        if self._queue is not None and type(request_id) in (int, str) and request_id in self._queue:
+            self._skip(self._queue.pop(request_id)[1])
+            self._release()
+            return None
+        request = self.incoming.cancel(request_id)
+        if request is not None:
+            request.stop()
+            self._skip(self._batches.leave(request.id))
+            self._release()
+        return request
+
+    def _reply(self, request_id: RequestId, outcome: Outcome | None, batch: BatchAnswers | None) -> None:
+        """Answer a request that is not put in flight."""
+        if outcome is None:
+            self._skip(batch)
+            return
+        response = Error(request_id, outcome) if type(outcome) is ErrorDetail else Result(request_id, outcome)
+        self._deliver(response, batch)
+        self.pause_while_clogged()
+
+    def _deliver(self, response: Result | Error, batch: BatchAnswers | None) -> None:
+        """Send a response, or keep it until its batch is complete."""
+        try:
+            if batch is None:
+                self.connection.send(response)
+                return
+            encode_line(response)
+        except EncodeError as error:
+            if batch is None:
+                self._send_encode_error(response, error)
+                return
+            _logger.error("%s", error)  # noqa: TRY400 - the sentence says it all
+            response = Error(response.id, _NOT_ENCODABLE)
+        self._send_batch(batch.answer(response))
+        self._forget_if_complete(batch)
+
+    def _send_encode_error(self, response: Result | Error, error: EncodeError) -> None:
+        _logger.error("%s", error)
+        self.connection.send(Error(response.id, _NOT_ENCODABLE))
+
+    def _skip(self, batch: BatchAnswers | None) -> None:
+        """Leave a request of a batch without a response."""
+        if batch is not None:
+            self._send_batch(batch.skip())
+            self._forget_if_complete(batch)
+
+    def _send_batch(self, answers: Sequence[Result | Error] | None) -> None:
+        if answers:
+            self.connection.send_batch(answers)
+
+    def _forget_if_complete(self, batch: BatchAnswers) -> None:
+        if batch.is_complete:
+            self._batches.forget(batch)
+
+    def _release(self) -> None:
+        """Begin the queued requests for which there is room again, and notice when nothing is left to do."""
+        # A request may end as soon as it has begun, and so come here again while the next one is being looked for.
+        if self._is_releasing:
+            return
+        if self._queue:
+            self._is_releasing = True
+            try:
+                while self._queue and not self.incoming.is_full:
+                    self.received(*self._queue.popitem(last=False)[1])
+            finally:
+                self._is_releasing = False
+            self.pause_if_queue_is_full()
+        self._is_held_back = bool(self._queue or self._batches or not self.is_open or self._on_message is not None)
+        if not self.is_open and self.is_idle:
+            self._handler.idle()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request of the peer is open or queued."""
+        return not (self.incoming or self._queue)
+
+    def stop_accepting(self) -> None:
+        """Refuse new requests from now on. The handler is told when the open ones have ended."""
+        self.is_open = False
+        self._is_held_back = True
+
+    def watch_activity(self, on_message: Callable[[], None] | None) -> None:
+        """Call this for each message from now on."""
+        self._on_message = on_message
+        self._is_held_back = True
+
+    def refuse_all(self) -> list[Handled]:
+        """Answer every request with an error, because the server is stopping, and return those that were open."""
+        queue, self._queue = self._queue, None
+        for request_id, (_, batch) in (queue or {}).items():
+            self._deliver(Error(request_id, _STOPPING), batch)
+        refused = list(self.incoming.requests.values())
+        for request in refused:
+            self.finish(request, _STOPPING)
+            request.stop()
+        return refused
+
+    def drop_all(self) -> None:
+        """Stop the work on every request of the peer. Nothing is sent for them any more."""
+        self._queue = None
+        for request in self.incoming.close():
+            request.stop()
+        if self._unclogging is not None:
+            self._unclogging.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    def start_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine as requests are run: at once as far as it goes, in a fresh context, until the end."""
+        task = self._start_task(coroutine, self._fresh_context())
+        if not task.done():
+            self.keep(task)
+        return task
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Hold a task until it ends, and cancel it with the connection."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait_for_tasks(self, within: float) -> None:
+        """Give cancelled tasks this many seconds to end."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=within)
+
+    # --- Backpressure ---
+
+    def pause(self, reason: str) -> None:
+        """Stop reading until this reason and all others are gone."""
+        if not self._pauses:
+            self.connection.pause()
+        self._pauses.add(reason)
+
+    def unpause(self, reason: str) -> None:
+        """Remove a reason not to read."""
+        if reason in self._pauses:
+            self._pauses.remove(reason)
+            if not self._pauses:
+                self.connection.resume()
+
+    def pause_while_clogged(self) -> None:
+        """Read nothing until the peer has caught up, if it has to and this end may stop reading."""
+        if self.connection.is_clogged and self._unclogging is None and self._max_queued:
+            self.pause("clogged")
+            self._unclogging = self.loop.create_task(self._unclog())
+
+    async def _unclog(self) -> None:
+        await self.connection.drained()
+        self._unclogging = None
+        self.unpause("clogged")
+
+    def pause_if_queue_is_full(self) -> None:
+        """Stop reading while no more requests can be queued, and no longer."""
+        # An end that waits for responses must go on reading, or it waits for ever.
+        if self._queue is None or len(self._queue) < self._max_queued or self._outgoing:
+            self.unpause("queue")
+        else:
+            self.pause("queue")
+
+    # --- Requests of this side ---
+
+    async def request(
+        self,
+        method: str,
+        params: Any = UNSET,
+        options: CallOptions = NO_OPTIONS,
+        start: float | None = None,
+        about: RequestId | None = None,
+    ) -> msgspec.Raw:
+        """Send a request and return its result, as raw JSON. If cancelled, the request is cancelled at the peer too.
+
+        The timeouts run from ``start``, or from now, and cover the wait for a slot and for a peer that does not read.
+        ``about`` is the request of the peer for which this one is sent, if it is sent for one.
+        """
+        if start is None:
+            start = self.loop.time()
+        slots = self._slots
+        if slots is None:
+            slots = self._begin_sending()
+        if slots.free and not slots.waiting and not self.connection.is_clogged:
+            slots.free -= 1
+        else:
+            await self._wait_for_slot(slots, method, params, options, start)
+        try:
+            if self.closed is not None:
+                raise self._not_sent(method) from self.closed
+            outgoing: Outgoing = self._outgoing  # type: ignore[assignment] # made together with the slots
+            timeout, max_timeout = options.timeout, options.max_timeout
+            deadline = latest = None if max_timeout is None else start + max_timeout
+            if timeout is not None:
+                deadline = start + timeout
+                if latest is not None and latest < deadline:
+                    deadline = latest
+            number = outgoing.next_id
+            outgoing.next_id = number + 1
+            answer: asyncio.Future[Response] = asyncio.Future(loop=self.loop)
+            request = outgoing.requests[number] = OutgoingRequest(number, method, deadline, timeout, latest, answer)
+            if options.on_progress is not None:
+                self._report_progress(request, params, options.on_progress)
+            try:
+                self.connection.send(Request(number, method, params), about)
+                if deadline is not None and deadline < self._timer_at:
+                    self._set_timer(deadline)
+                response = await answer
+                if options.on_progress is not None and type(response) is Result:
+                    await self._finish_progress(request)
+            except asyncio.CancelledError:
+                self.give_up(request, "The caller does not wait for the answer any more.", about)
+                raise
+            except EncodeError:
+                outgoing.cancel(request)  # without a word to the peer, which knows nothing of it
+                raise
+            finally:
+                if options.on_progress is not None:
+                    self._stop_progress(request)
+        finally:
+            slots.free += 1
+            if slots.waiting:
+                slots.wake()
+        if type(response) is Result:
+            result: msgspec.Raw = response.result
+            return result
+        raise failure(request, response, describe(method, params), self._peer)
+
+    def open(self, method: str, params: Any) -> tuple[OutgoingRequest, asyncio.Future[Response]]:
+        """Send a request that has no deadline and takes no slot; `Closed` if nothing can be sent any more."""
+        self._check_open(method)
+        if self._slots is None:
+            self._begin_sending()
+        answer: asyncio.Future[Response] = _Deferred(loop=self.loop)
+        request = self.outgoing.open(method, self.loop.time(), None, waiter=answer)
+        try:
+            self.connection.send(Request(request.id, method, params))
+        except EncodeError:
+            self.outgoing.cancel(request)
+            raise
+        return request, answer
+
+    async def notify(self, notification: Notification, within: float | None) -> None:
+        """Send a notification once the peer reads; `Closed` if nothing can be sent any more."""
+        try:
+            async with asyncio.timeout(within):
+                await self.connection.drained()
+        except TimeoutError:
+            raise RequestTimeout(
+                f"{notification.method} was not sent in time: the {self._peer} does not read."
+            ) from None
+        self._check_open(notification.method)
+        self.connection.send(notification)
+
+    def give_up(self, request: OutgoingRequest, reason: str, about: RequestId | None = None) -> None:
+        """Give a request up, and tell the peer, unless it has ended already."""
+        notification = self.outgoing.cancel(request, reason)
+        give(request.waiter, None)
+        if notification is not None:
+            self.connection.send(notification, about)
+
+    def forget(self, request: OutgoingRequest) -> None:
+        """Give a request up without telling the peer."""
+        self.outgoing.cancel(request)
+        give(request.waiter, None)
+
+    def give_up_all(self, reason: str) -> None:
+        """Give up every open request."""
+        for request in self.outgoing.all():
+            self.give_up(request, reason)
+
+    def failed(self, request_id: RequestId, cause: McplumbError) -> None:
+        """End a request that gets no response, for this reason, although the connection goes on."""
+        request = self.outgoing.fail(request_id, cause)
+        if request is not None:
+            give(request.waiter, None)
+
+    def progressed(self, progress: ProgressParams) -> None:
+        """Extend the deadline of the request that made progress, and report it."""
+        request = self.outgoing.advance(progress.progress_token, progress.progress, self.loop.time())
+        callback = None if request is None or self._progress is None else self._progress.get(request.id)
+        if callback is not None:
+            callback.put(progress)
+
+    def subscription_ended(self, request_id: Any) -> None:
+        """End a subscription of this side that the peer cancelled."""
+        request = self.outgoing.end(request_id)
+        if request is not None:
+            give(request.waiter, None)
+
+    def hold_deadlines(self) -> None:
+        """Extend the deadlines of requests that may need input until ``resume_deadlines``: the peer waits for input.
+
+        A legacy server does not say for which request it asks, so it may be any of them. None gets more than its
+        ``max_timeout``.
+        """
+        self._held += 1
+
+    def resume_deadlines(self) -> None:
+        """Let the deadlines count again from now."""
+        self._extend_deadlines()
+        self._held -= 1
+
+    @property
+    def outgoing(self) -> Outgoing:
+        """The requests of this side."""
+        if self._outgoing is None:
+            self._begin_sending()
+        outgoing: Outgoing = self._outgoing  # type: ignore[assignment]
+        return outgoing
+
+    def refuse(self, cause: McplumbError) -> None:
+        """Send no more requests, for this reason; the open ones still wait for their responses."""
+        self.closed = self.closed or cause
+
+    def lose(self, cause: McplumbError) -> None:
+        """End every request of this side, because the connection is gone."""
+        self.closed = cause
+        if self._outgoing is not None:
+            for request in self._outgoing.close(cause):
+                give(request.waiter, None)
+        self._stop_timer()
+
+    def _begin_sending(self) -> SendSlots:
+        limits = self._limits
+        # Subscriptions stay open, and do not take the slots of other requests.
+        most = limits.max_in_flight + limits.max_subscriptions
+        self._outgoing = Outgoing(max_in_flight=most, first_id=self.first_id)
+        slots = self._slots = SendSlots(limits.max_in_flight, self.connection, self.loop)
+        return slots
+
+    async def _wait_for_slot(
+        self, slots: SendSlots, method: str, params: Any, options: CallOptions, start: float
+    ) -> None:
+        waits = [start + wait for wait in (options.timeout, options.max_timeout) if wait is not None]
+        if not await slots.take(min(waits, default=None)):
+            raise RequestTimeout(
+                f"{describe(method, params)} was not sent in time: the {self._peer} does not read, or too many "
+                "requests are open."
+            )
+
+    def _check_open(self, method: str) -> None:
+        if self.closed is not None:
+            raise self._not_sent(method) from self.closed
+
+    def _not_sent(self, method: str) -> Closed:
+        return Closed(f"{method} was not sent: the connection is closed. {self.closed}")
+
+    def _count_stray(self, request_id: Any) -> None:
+        if self._outgoing is not None:
+            self._outgoing.count_stray(request_id)
+
+    def _report_progress(self, request: OutgoingRequest, params: Any, on_progress: OnProgress) -> None:
+        from mcplumb.rpc.callback_queue import ProgressCallback  # servers need none
+
+        if self._progress is None:
+            self._progress = {}
+        params["_meta"][PROGRESS_TOKEN] = request.id
+        self._progress[request.id] = ProgressCallback(on_progress, self.loop)
+
+    async def _finish_progress(self, request: OutgoingRequest) -> None:
+        left = None if request.deadline is None else max(0.0, request.deadline - self.loop.time())
+        if self._progress is not None:
+            await self._progress[request.id].finish(left)
+
+    def _stop_progress(self, request: OutgoingRequest) -> None:
+        if self._progress is not None:
+            callback = self._progress.pop(request.id)
+            callback.stop()
+            self.dropped += callback.dropped
+
+    # --- The timer for all deadlines ---
+
+    def _set_timer(self, when: float) -> None:
+        self._stop_timer()
+        self._timer_at = when
+        self._timer = self.loop.call_at(when, self._expire)
+
+    def _stop_timer(self) -> None:
+        self._timer_at = _NEVER
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        self._stop_timer()
+        if self._held:
+            self._extend_deadlines()
+        for request, notification in self.outgoing.expire(self.loop.time()):
+            give(request.waiter, None)
+            if notification is not None:
+                self.connection.send(notification)
+        deadline = self.outgoing.deadline
+        if deadline is not None:
+            self._set_timer(deadline)
+
+    def _extend_deadlines(self) -> None:
+        now = self.loop.time()
+        for request in self.outgoing.all():
+            if request.method in _MAY_NEED_INPUT:
+                self.outgoing.extend(request, now)
+
+
+class _Deferred(asyncio.Future[Response]):
+    """A response that no task awaits directly, so no task has to be resumed when it arrives."""

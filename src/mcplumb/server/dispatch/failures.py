@@ -1,0 +1,92 @@
+"""What becomes of a failed request: the error or the tool result that the client gets, and what is only logged."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from mcplumb.errors import DecodeError, RequestError, StateRefused, ToolError, UsageError
+from mcplumb.rpc.endpoint import Outcome
+from mcplumb.server.catalog import Entry, ToolEntry
+from mcplumb.server.dispatch.call import Call
+from mcplumb.server.dispatch.client_input import Answers, InputNeeded, as_result
+from mcplumb.types.base import Payload
+from mcplumb.types.content import TextContent
+from mcplumb.types.tools import CallToolResult
+from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, ErrorDetail
+
+__all__ = ["error_of", "outcome_of"]
+
+_logger = logging.getLogger("mcplumb.server")
+
+
+def outcome_of(call: Call, entry: Entry | None, error: BaseException) -> Outcome:
+    """Return the outcome of a call that raised this. Without an entry, no function was called yet."""
+    needed = _inputs_needed(error)
+    try:
+        if needed:
+            return call.encoded(_input_required(call, needed))
+    except UsageError as refused:
+        error = ToolError(f"The questions of this call, and the answers so far, cannot be kept. {refused}")
+    except Exception as another:  # noqa: BLE001 - whatever it is, the client gets a response
+        error = another
+    try:
+        if isinstance(entry, ToolEntry) and not isinstance(error, RequestError):
+            return call.encoded(_tool_failure(entry, error))
+    except Exception as another:  # noqa: BLE001 - whatever it is, the client gets a response
+        error = another
+    return error_of(error, call.method if entry is None else entry.spoken, is_clients=entry is None)
+
+
+def error_of(error: BaseException, what: str, *, is_clients: bool = False) -> ErrorDetail:
+    """Return the error to respond with: the author's own words are sent, everything else is only logged.
+
+    ``is_clients``: no function was called yet, so what cannot be decoded came from the client, which is told.
+    """
+    if isinstance(error, RequestError) and type(error.code) is int and type(error.message) is str:
+        return ErrorDetail(error.code, error.message, msgspec.UNSET if error.data is None else error.data)
+    if isinstance(error, ToolError):
+        return ErrorDetail(INTERNAL_ERROR, str(error))
+    if is_clients and isinstance(error, StateRefused | DecodeError):
+        if isinstance(error, StateRefused):
+            _logger.warning("Request state of the %s was refused: %s.", what, error.reason)
+        return ErrorDetail(INVALID_PARAMS, str(error))
+    _logger.error("The %s failed.", what, exc_info=error)
+    return ErrorDetail(INTERNAL_ERROR, f"The {what} failed, and the server's log says why.")
+
+
+def _tool_failure(entry: ToolEntry, error: BaseException) -> Payload:
+    """Return what a model is told when a tool fails: the author's words, or where to look for the cause."""
+    if isinstance(error, ToolError):
+        text = str(error)
+    else:
+        _logger.error("The %s failed.", entry.spoken, exc_info=error)
+        text = f"The {entry.spoken} failed, and the server's log says why."
+    return CallToolResult([TextContent(text)], is_error=True)
+
+
+def _inputs_needed(error: BaseException) -> list[InputNeeded]:
+    """Return the questions that the function asked, one or several at once."""
+    if isinstance(error, InputNeeded):
+        return [error]
+    if isinstance(error, BaseExceptionGroup):
+        found = [_inputs_needed(each) for each in error.exceptions]
+        return [needed for each in found for needed in each] if all(found) else []
+    return []
+
+
+def _input_required(call: Call, needed: list[InputNeeded]) -> Payload:
+    shared, request = call.session.shared, call.request
+    answers = call.answers or Answers()
+    # Questions that other tasks of the function have asked meanwhile are asked together with this one.
+    needed = answers.needed or needed
+    state = answers.seal(
+        shared.sealer,
+        needed,
+        method=request.method,
+        params=request.params,
+        principal=call.session.principal,
+        now=shared.now(),
+    )
+    return as_result(needed, state)
