@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from mcplumb.client.input_handlers import Inputs
 from mcplumb.client.client import Client
 from mcplumb.client.connector import Connecting
 from mcplumb.client.handshake import EraMemory
+from mcplumb.client.input_handlers import Inputs
 from mcplumb.client.links.link import MemoryLink
 from mcplumb.client.options import Settings
 from mcplumb.client.supervisor import Keeper

@@ -10,6 +10,7 @@ from mcplumb.client.client import Client
 from mcplumb.client.requests import MAX_ROUNDS
 from mcplumb.errors import ProtocolError, RemoteError, UsageError
 from mcplumb.revisions import LATEST
+from mcplumb.rpc.endpoint import CallOptions
 from mcplumb.types.base import Implementation
 from mcplumb.types.content import TextContent
 from mcplumb.types.meta import LOG_LEVEL
@@ -304,11 +305,12 @@ def test_timeouts_are_the_calls_or_the_clients(own: Any, asked: dict[str, Any], 
     seen: list[Any] = []
 
     async def body(client: Client) -> None:
-        async def request(_: str, __: object, limit: object, last: object, *___: object) -> bytes:
-            seen.append((limit, last))
-            return b'{"content":[]}'
+        class Fake:
+            async def request(self, _: str, __: object, options: CallOptions, ___: object) -> bytes:
+                seen.append((options.timeout, options.max_timeout))
+                return b'{"content":[]}'
 
-        vars(client._keeper.session)["request"] = request
+        client._keeper.session.endpoint = Fake()  # type: ignore[assignment]
         await client.call_tool("x", **asked)
 
     talk(modern(nothing), body, timeout=own[0], max_timeout=own[1])

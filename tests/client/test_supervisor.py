@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from mcplumb.client.input_handlers import Inputs
 from mcplumb.client.client import Client
 from mcplumb.client.connector import Connecting, connect
 from mcplumb.client.handshake import EraMemory
+from mcplumb.client.input_handlers import Inputs
 from mcplumb.client.links.link import MemoryLink
 from mcplumb.client.options import Settings
 from mcplumb.client.supervisor import Keeper
@@ -196,7 +196,7 @@ def test_a_server_that_was_started_again_is_known() -> None:
             EraMemory(),
         )
         async with Connecting(keeper) as client:
-            while peer.connections == 1 or not keeper.session.calls.is_open:
+            while peer.connections == 1 or not keeper.session.is_open:
                 await turns()
                 skip(1)
             assert not client.revision.is_modern
@@ -249,7 +249,7 @@ def test_what_was_counted_before_still_counts() -> None:
         await peer.leave()
 
     async def body(client: Client) -> None:
-        while peer.connections == 1 or not client._keeper.session.calls.is_open:
+        while peer.connections == 1 or not client._keeper.session.is_open:
             await turns()
             skip(1)
         assert client.stats.messages_in == 3
@@ -263,7 +263,7 @@ def test_what_happens_to_the_connection_is_logged(caplog: pytest.LogCaptureFixtu
         await peer.leave()
 
     async def body(client: Client) -> None:
-        while peer.connections == 1 or not client._keeper.session.calls.is_open:
+        while peer.connections == 1 or not client._keeper.session.is_open:
             await turns()
             skip(1)
 
@@ -295,7 +295,7 @@ def test_a_start_that_fails_is_tried_again_and_each_wait_is_longer() -> None:
             assert keeper._restarter.deadline - loop.time() == pytest.approx(wait, abs=0.5)
             skip(wait)
             await until(lambda: keeper._restarter.deadline is None)
-        await until(lambda: keeper.session.calls.is_open)
+        await until(lambda: keeper.session.is_open)
 
     peer = Peer(after_discovery(leave), fail, fail, after_discovery(nothing))
     talk_through(peer, body)

@@ -7,14 +7,15 @@ import inspect
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from mcplumb.client.calls import Calls
 from mcplumb.client.client import Client
 from mcplumb.errors import Closed, RequestLost
 from mcplumb.limits import DEFAULT_LIMITS
+from mcplumb.rpc.endpoint import CallOptions, Endpoint, Handler
 from mcplumb.transports.connection import Connection
 from mcplumb.wire.messages import Error, Request, Result
 from tests.client.peers import TEXT, Peer, modern, talk
@@ -36,7 +37,7 @@ class Side:
 
     def __init__(self, near: Connection, far: Connection) -> None:
         self.near, self.far = near, far
-        self.calls = Calls(near, DEFAULT_LIMITS)
+        self.calls = Endpoint(near, cast("Handler", SimpleNamespace(admit=None)), DEFAULT_LIMITS, peer="server")
         self.seen = Recorder()
         self.is_within = False
         near.start(Recorder(self.received))
@@ -46,7 +47,7 @@ class Side:
         assert isinstance(item, Result | Error)
         self.is_within = True
         try:
-            self.calls.answered(item)
+            self.calls.received(item)
         finally:
             self.is_within = False
 
@@ -54,7 +55,7 @@ class Side:
         return asyncio.get_running_loop().create_task(self._call(then, name))
 
     async def call(self, name: str = "x") -> Any:
-        return await self.calls.request(name, {}, timeout=PATIENCE, max_timeout=None)
+        return await self.calls.request(name, {}, CallOptions(timeout=PATIENCE))
 
     async def _call(self, then: Callable[[Side], Awaitable[object]] | None, name: str) -> Any:
         result = await self.call(name)

@@ -36,7 +36,7 @@ def test_an_async_function_is_called_in_order_one_after_the_other(pauses: int, e
         courier = CallbackQueue(slow, "f")
         for names in ("ab", "c"):
             for name in names:
-                asyncio.get_running_loop().call_soon(courier.bring, name)
+                asyncio.get_running_loop().call_soon(courier.put, name)
             await turns(3)
             await courier.finish(None)
 
@@ -184,8 +184,8 @@ def test_news_are_brought_in_the_context_of_whoever_wants_them() -> None:
         place.set("here")
         plain, waiting = CallbackQueue(lambda: seen.append(place.get()), "x"), CallbackQueue(later, "x")
         place.set("there")
-        Context().run(plain.bring)
-        asyncio.get_running_loop().call_soon(waiting.bring, context=Context())
+        Context().run(plain.put)
+        asyncio.get_running_loop().call_soon(waiting.put, context=Context())
         await asyncio.sleep(0)
         await waiting.finish(PATIENCE)
 

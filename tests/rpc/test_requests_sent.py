@@ -469,8 +469,8 @@ def test_however_calls_end_nothing_of_them_stays() -> None:
             RequestTimeout,
         }
         await client.call_tool("last")
-        calls = client._keeper.session.calls
-        assert (len(calls._outgoing), len(calls._couriers), calls._turns.free) == (0, 0, 10_000)
+        calls = client._keeper.session.endpoint
+        assert (len(calls.outgoing), calls._progress, calls._slots and calls._slots.free) == (0, {}, 10_000)
 
     talk(modern(play), body)
 
@@ -514,14 +514,14 @@ def test_a_call_that_is_forgotten_is_given_up_without_a_word() -> None:
         assert len(peer.seen) == 2
 
     async def body(client: Client) -> None:
-        calls = client._keeper.session.calls
-        assert calls.next_id == 2
+        calls = client._keeper.session.endpoint
+        assert calls.outgoing.next_id == 2
         call, answer = calls.open("ping", {})
         calls.forget(call)
         assert await answer is None
         assert call.state == "cancelled"
-        await until(lambda: calls.late)
-        assert calls.next_id == 3
+        await until(lambda: calls.outgoing.late)
+        assert calls.outgoing.next_id == 3
 
     talk(modern(play), body)
 
@@ -533,7 +533,7 @@ def test_initialize_is_never_cancelled() -> None:
         assert [message["method"] for message in peer.seen] == ["server/discover", "initialize"]
 
     async def body(client: Client) -> None:
-        client._keeper.session.calls.open("initialize", {})
+        client._keeper.session.endpoint.open("initialize", {})
 
     talk(modern(play), body)
 
@@ -550,7 +550,7 @@ def test_a_server_may_cancel_a_subscription_and_nothing_else() -> None:
     async def body(client: Client) -> None:
         task = begin(client)
         await turns()
-        call, answer = client._keeper.session.calls.open("subscriptions/listen", {})
+        call, answer = client._keeper.session.endpoint.open("subscriptions/listen", {})
         assert await answer is None
         assert call.state == "ended"
         assert (await task).content

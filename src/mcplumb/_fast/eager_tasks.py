@@ -23,7 +23,7 @@ if sys.version_info >= (3, 12):
         def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
             self._loop = loop
 
-        def start(self, coroutine: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
+        def start(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> asyncio.Task[Any]:
             """A task for the coroutine, in this context, which has run as far as it can without waiting.
 
             Often it is done already.
@@ -48,7 +48,7 @@ else:
             # A loop in C, such as uvloop's, has none; its tasks start a turn later.
             self._names: dict[str, Any] | None = getattr(loop, "__dict__", None)
 
-        def start(self, coroutine: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
+        def start(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> asyncio.Task[Any]:
             """A task for the coroutine, in this context, which has run as far as it can without waiting.
 
             Often it is done already. Called from within another task, its first step comes a turn later.
@@ -58,7 +58,7 @@ else:
                 return self._loop.create_task(coroutine, name=_NAME, context=context)
             names["call_soon"] = self._catch
             try:
-                task: asyncio.Task[None] = asyncio.Task(coroutine, loop=self._loop, name=_NAME, context=context)
+                task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=self._loop, name=_NAME, context=context)
             finally:
                 del names["call_soon"]
             step = self._step

@@ -67,6 +67,9 @@ _logger = logging.getLogger("mcplumb.client")
 class Session:
     """The client's side of one connection. It speaks no revision until ``agree`` says which one."""
 
+    #: The revision that both sides agreed on.
+    revision: Revision
+
     def __init__(self, connection: Connection, settings: Settings, *, first_id: int = 1) -> None:
         self.connection = connection
         self.endpoint = Endpoint(connection, self, settings.limits, peer="server", first_id=first_id)
@@ -81,7 +84,7 @@ class Session:
         #: Is called with each change that the server reports, whether there is a subscription or not.
         self.on_change: Callable[[Change], None] | None = None
         self._settings = settings
-        self._revision: Revision | None = None
+        self._has_agreed = False
         #: The legacy revision in which the server may send requests; None if it may send none.
         self._legacy: Revision | None = None
         # Until there is an agreement, nothing is subscribed to.
@@ -113,7 +116,8 @@ class Session:
 
     def agree(self, revision: Revision, capabilities: ServerCapabilities) -> None:
         """Speak this revision from now on."""
-        self._revision = revision
+        self.revision = revision
+        self._has_agreed = True
         if revision.is_modern:
             self._legacy = None
             self.subscriptions = ModernSubscriptions(self)
@@ -301,7 +305,7 @@ class Session:
     @property
     def has_batches(self) -> bool:
         """Whether the revision in use has batches."""
-        return self._revision is not None and self._revision.has_batches
+        return self._has_agreed and self.revision.has_batches
 
     def _progressed(self, params: Any) -> None:
         self.endpoint.progressed(read(ProgressParams, params, what="params"))

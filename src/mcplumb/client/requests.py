@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import get_running_loop
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
@@ -177,15 +178,18 @@ class Requests:
         ``start`` is when the first round began, if that is known. ``keep`` is called with the params of the last round,
         the raw result and the decoded one.
         """
-        if asyncio.get_running_loop() is not self.loop:
+        if get_running_loop() is not self.loop:
             self._keeper.check_loop()
-        for _ in range(MAX_ROUNDS):
+        usual = self.usual_options
+        rounds = 0
+        while rounds < MAX_ROUNDS:
+            rounds += 1
             if start is None:
                 start = self.loop.time()
             session, generation = self._keeper.session, self._toolbox.generation
             raw, failed = _NO_RESULT, None
             try:
-                if session.encoded_meta is not None and options.meta is None and options.on_progress is None:
+                if options is usual and session.encoded_meta is not None:
                     params["_meta"] = session.encoded_meta
                     raw = await session.endpoint.request(method, params, options, start)
                 else:
@@ -200,15 +204,15 @@ class Requests:
                     raw = await self._recover(sent, failed)
                 finally:
                     failed = None  # or the error and this frame would keep each other
+                session = self._keeper.session
             if kind is _AS_IT_IS:
                 return raw  # type: ignore[return-value]
-            revision = self._keeper.greeting.revision
-            result = read_result(kind, raw, method, revision)  # type: ignore[type-var]
-            if not isinstance(result, InputRequiredResult):
+            result = read_result(kind, raw, method, session.revision)  # type: ignore[type-var]
+            if result.__class__ is not InputRequiredResult:
                 if keep is not None:
-                    keep(params, raw, result)
-                return result
-            params = await next_round(result, params, self._keeper.settings.inputs, revision)
+                    keep(params, raw, result)  # type: ignore[arg-type]
+                return result  # type: ignore[return-value]
+            params = await next_round(result, params, self._keeper.settings.inputs, session.revision)
             start = None
         raise ProtocolError(f"The server asked for input {MAX_ROUNDS} times, and did not come to a result of {method}.")
 

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import Future
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
+from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
 
@@ -68,6 +70,8 @@ __all__ = ["DUPLICATE_ID", "NO_OPTIONS", "CallOptions", "Endpoint", "Handled", "
 _logger = logging.getLogger("mcplumb.rpc")
 
 _NEVER = float("inf")
+#: Stands for the requests of an endpoint that has sent none.
+_NOTHING_SENT: dict[int, OutgoingRequest] = {}
 _MAY_NEED_INPUT = frozenset(name for name, method in METHODS.items() if method.may_need_input)
 
 DUPLICATE_ID = ErrorDetail(
@@ -106,7 +110,7 @@ class Handled(IncomingRequest, eq=False, gc=True):
     #: Begins the work. Returns the outcome, a coroutine that returns it, or None if the request stays open.
     begin: Callable[[Any], Outcome | Coroutine[Any, Any, Outcome] | None]
     #: The task that runs the coroutine, once that had to wait for something.
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[Any] | None = None
     #: Whether it is answered at once, even while other requests wait in the queue.
     is_quick: bool = False
     #: Whether it stays open after ``begin``: a subscription. Such requests do not count towards the cap.
@@ -183,6 +187,7 @@ class Endpoint:
         "_peer",
         "_progress",
         "_queue",
+        "_sent",
         "_slots",
         "_start_task",
         "_tasks",
@@ -226,7 +231,7 @@ class Endpoint:
         self._start_task = TaskStarter(self.loop).start
         # Each request begins with the context variables of the task that serves the connection.
         self._fresh_context: Callable[[], Context] = copy_context().copy
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._batches = Batches()
         self._max_queued = max_queued
         #: Requests beyond the cap, in order. A plain dict would step over all that have left to find the first.
@@ -240,6 +245,7 @@ class Endpoint:
         self._unclogging: asyncio.Task[None] | None = None
         # Requests of this side, made with the first of them.
         self._outgoing: Outgoing | None = None
+        self._sent: dict[int, OutgoingRequest] = _NOTHING_SENT
         self._slots: SendSlots | None = None
         self._progress: dict[int, ProgressCallback] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -250,48 +256,49 @@ class Endpoint:
 
     def received(self, item: Any, batch: BatchAnswers | None = None) -> None:
         """Handle a `Message`, `BadMessage` or `Batch` of the peer; a message may be part of a batch."""
-        kind = type(item)
+        kind = item.__class__
         if kind is Request:
-            if self._is_held_back and not self._may_accept(item, batch):
+            needs_care = self._is_held_back or batch is not None
+            if needs_care and not self._may_accept(item, batch):
                 return
-            request = self._admit(item)
-            if type(request) is Reply:
+            request: Any = self._admit(item)
+            if request.__class__ is Reply:
                 self._reply(item.id, request.outcome, batch)
                 return
             incoming = self.incoming
             requests = incoming.requests
             if (
-                self._is_held_back
-                or batch is not None
-                or len(requests) >= incoming.limit
-                or requests.setdefault(item.id, request) is not request
+                needs_care or len(requests) >= incoming.limit or requests.setdefault(item.id, request) is not request
             ) and not self._accept(request, batch):
                 return
             try:
                 outcome = request.begin(request)
             except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets a response
                 outcome = self._handler.explain(request, error)
-            if type(outcome) is CoroutineType:
-                task = self._start_task(self._run(request, outcome), self._fresh_context())
+            if outcome.__class__ is CoroutineType:
+                task = self._start_task(outcome, self._fresh_context())
                 if not task.done():
-                    self._keep_running(request, task, outcome)
-            elif outcome is not None:
-                self.finish(request, outcome)
-                self.pause_while_clogged()
+                    request.task = task
+                    self._tasks.add(task)
+                    task.add_done_callback(partial(self._finish_task, request))
+                    return
+                outcome = task.result()
+            if outcome is not None:
+                if self.connection.is_clogged:
+                    self._finish_when_drained(request, outcome)
+                else:
+                    self.finish(request, outcome)
         elif kind is Result:
             if self._on_message is not None:
                 self._on_message()
-            outgoing = self._outgoing
-            answered = None
-            if outgoing is not None:
-                number = item.id
-                answered = outgoing.requests.pop(number, None) if type(number) is int else None
+            number = item.id
+            answered = self._sent.pop(number, None) if number.__class__ is int else None
             if answered is None:
-                self._count_stray(item.id)
+                self._count_stray(number)
                 return
             answered.state = OUT_ANSWERED
             waiter = answered.waiter
-            if type(waiter) is asyncio.Future:
+            if waiter.__class__ is Future:
                 give_now(waiter, item)
             else:
                 give(waiter, item)
@@ -308,7 +315,7 @@ class Endpoint:
                 self._handler.rejected(item.error)
             answered = None if self._outgoing is None else self._outgoing.answer(item)
             if answered is not None:
-                (give_now if type(answered.waiter) is asyncio.Future else give)(answered.waiter, item)
+                (give_now if type(answered.waiter) is Future else give)(answered.waiter, item)
         elif isinstance(item, Batch):
             self._received_batch(item)
         else:
@@ -398,19 +405,25 @@ class Endpoint:
         self._is_held_back = True
         self.pause_if_queue_is_full()
 
-    def _keep_running(self, request: Handled, task: asyncio.Task[None], work: Coroutine[Any, Any, Outcome]) -> None:
-        request.task = task
-        self.keep(task)
-        # A task that is cancelled before its first step would leave a coroutine that was never awaited.
-        task.add_done_callback(lambda _: work.close())
+    def _finish_task(self, request: Handled, task: asyncio.Task[Outcome]) -> None:
+        """End a request whose coroutine had to wait and has now returned."""
+        self._tasks.discard(task)
+        if task.cancelled() or task.exception() is not None or request.state != "running":
+            return  # it was stopped, or the whole process is ending
+        if self.connection.is_clogged:
+            self._finish_when_drained(request, task.result())
+        else:
+            self.finish(request, task.result())
 
-    async def _run(self, request: Handled, work: Coroutine[Any, Any, Outcome]) -> None:
-        outcome = await work
-        if self.connection.is_clogged and request.state == "running":
-            # More requests would only make more responses that wait.
-            self.pause_while_clogged()
+    def _finish_when_drained(self, request: Handled, outcome: Outcome) -> None:
+        async def finish() -> None:
             await self.connection.drained()
-        self.finish(request, outcome)
+            self.finish(request, outcome)
+
+        # More requests would only make more responses that wait.
+        self.pause_while_clogged()
+        request.task = self.loop.create_task(finish())
+        self.keep(request.task)
 
     def finish(self, request: Handled, outcome: Outcome) -> None:
         """End a request of the peer with its outcome, unless it has ended already. Nothing else ends one."""
@@ -422,7 +435,7 @@ class Endpoint:
             del incoming.requests[request.id]
             if incoming.exempt_ids:
                 incoming.count_again(request.id)
-            response = Error(request.id, outcome) if type(outcome) is ErrorDetail else Result(request.id, outcome)
+            response = Error(request.id, outcome) if outcome.__class__ is ErrorDetail else Result(request.id, outcome)
             if self._is_held_back:
                 self._deliver(response, self._batches.get(request.id))
             else:
@@ -510,6 +523,7 @@ class Endpoint:
                     self.received(*self._queue.popitem(last=False)[1])
             finally:
                 self._is_releasing = False
+        if self._queue is not None:
             self.pause_if_queue_is_full()
         self._is_held_back = bool(self._queue or self._batches or not self.is_open or self._on_message is not None)
         if not self.is_open and self.is_idle:
@@ -558,7 +572,7 @@ class Endpoint:
             self.keep(task)
         return task
 
-    def keep(self, task: asyncio.Task[None]) -> None:
+    def keep(self, task: asyncio.Task[Any]) -> None:
         """Hold a task until it ends, and cancel it with the connection."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -638,16 +652,18 @@ class Endpoint:
                     deadline = latest
             number = outgoing.next_id
             outgoing.next_id = number + 1
-            answer: asyncio.Future[Response] = asyncio.Future(loop=self.loop)
-            request = outgoing.requests[number] = OutgoingRequest(number, method, deadline, timeout, latest, answer)
-            if options.on_progress is not None:
-                self._report_progress(request, params, options.on_progress)
+            answer: Future[Response] = Future(loop=self.loop)
+            request = OutgoingRequest(number, method, deadline, timeout, latest, answer)
+            self._sent[number] = request
+            on_progress = options.on_progress
+            if on_progress is not None:
+                self._report_progress(request, params, on_progress)
             try:
                 self.connection.send(Request(number, method, params), about)
                 if deadline is not None and deadline < self._timer_at:
                     self._set_timer(deadline)
                 response = await answer
-                if options.on_progress is not None and type(response) is Result:
+                if on_progress is not None and type(response) is Result:
                     await self._finish_progress(request)
             except asyncio.CancelledError:
                 self.give_up(request, "The caller does not wait for the answer any more.", about)
@@ -656,13 +672,13 @@ class Endpoint:
                 outgoing.cancel(request)  # without a word to the peer, which knows nothing of it
                 raise
             finally:
-                if options.on_progress is not None:
+                if on_progress is not None:
                     self._stop_progress(request)
         finally:
             slots.free += 1
             if slots.waiting:
                 slots.wake()
-        if type(response) is Result:
+        if response.__class__ is Result:
             result: msgspec.Raw = response.result
             return result
         raise failure(request, response, describe(method, params), self._peer)
@@ -767,6 +783,7 @@ class Endpoint:
         # Subscriptions stay open, and do not take the slots of other requests.
         most = limits.max_in_flight + limits.max_subscriptions
         self._outgoing = Outgoing(max_in_flight=most, first_id=self.first_id)
+        self._sent = self._outgoing.requests
         slots = self._slots = SendSlots(limits.max_in_flight, self.connection, self.loop)
         return slots
 

@@ -42,6 +42,8 @@ def failure(request: OutgoingRequest, response: Response, what: str, peer: str) 
         return RequestTimeout(f"{what} {_reason_of_timeout(request)}")
     if request.state == "failed" and not isinstance(request.cause, RequestLost):
         return _refused(request, what, peer)
+    if request.state == "lost" and peer == "client":
+        return Closed(f"{what} was not answered. {request.cause}")
     if request.state in ("failed", "lost"):
         lost = RequestLost(
             f"The connection ended before {what} was answered: whether it took effect is unknown. {request.cause}"

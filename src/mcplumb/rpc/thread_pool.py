@@ -13,30 +13,19 @@ from typing import Any
 
 from mcplumb.errors import UsageError
 
-__all__ = ["Job", "Workers", "end_fork", "generation"]
+__all__ = ["Job", "Workers", "end_fork", "forks"]
 
 
-# A function that forks, and comes back in the child as well: the child is no server, and ends there.
+#: Has an item for each fork between this process and the one that loaded this module. A function that forks returns in
+#: the child as well, which is no server: it must end there. Almost always empty, so looking at it costs nothing.
+forks: list[None] = []
 
-
-#: A number that is another one in a fork.
-generation = 0
-
-
-def _note_fork() -> None:
-    global generation  # noqa: PLW0603 - a process has one
-    generation += 1
-
-
-os.register_at_fork(after_in_child=_note_fork)
+os.register_at_fork(after_in_child=lambda: forks.append(None))
 
 
 def end_fork() -> None:
     """End this process, which is a fork of the one that serves."""
     os._exit(1)
-
-
-# The threads that plain functions run in: bounded, first come first served, and apart from all transport work.
 
 
 class Job:
@@ -46,7 +35,7 @@ class Job:
     A job that is abandoned before it starts is never run, and ``done`` is not called for it.
     """
 
-    __slots__ = ("_context", "_done", "_function", "_generation", "_kwargs", "is_abandoned", "is_running")
+    __slots__ = ("_context", "_done", "_forks", "_function", "_kwargs", "is_abandoned", "is_running")
 
     def __init__(
         self,
@@ -59,7 +48,7 @@ class Job:
         self._kwargs = kwargs
         self._done = done
         self._context = context
-        self._generation = generation
+        self._forks = len(forks)
         self.is_running = False
         self.is_abandoned = False
 
@@ -70,7 +59,7 @@ class Job:
             value = self._context.run(self._function, **self._kwargs)
         except BaseException as raised:  # noqa: BLE001 - handed on to whoever waits
             error = raised
-        if generation != self._generation:
+        if len(forks) != self._forks:
             end_fork()
         self._done(value, error)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec import UNSET
 
 from mcplumb.errors import Closed, DecodeError, McplumbError
-from mcplumb.rpc import thread_pool
 from mcplumb.rpc.endpoint import Endpoint, Outcome
+from mcplumb.rpc.thread_pool import forks
 from mcplumb.server.dispatch.call import Call
 from mcplumb.server.dispatch.failures import outcome_of
 from mcplumb.server.dispatch.methods import Dispatcher
@@ -117,10 +117,12 @@ class Session:
         #: Who the client has proved to be.
         self.principal = peer.principal
         self.thread = threading.get_ident()
-        self.generation = thread_pool.generation
+        #: How many forks had happened when the session began.
+        self.forks = len(forks)
         #: From which level on the legacy client wants log messages.
         self.log_level: LoggingLevel = "info"
         self.find_tool = shared.catalog.tools.get
+        self.text_meta = shared.text_meta
         self._admission = shared.admission(peer.era)
         self.admit = Dispatcher(self, self._admission).admit
         limits = shared.limits

@@ -163,10 +163,11 @@ class WatchedSource:
 
     def _read(self) -> None:
         left = _MOST_LINES
+        read, fd, arrived, lull = os.read, self._fd, self._arrived, self._lull
         while True:
             size = self._size
             try:
-                chunk = os.read(self._fd, size)
+                chunk = read(fd, size)
             except BlockingIOError:
                 return  # Somebody who shares the pipe was faster.
             except OSError as error:
@@ -175,20 +176,23 @@ class WatchedSource:
             if not chunk:
                 self._end(None)
                 return
+            lines = arrived(chunk)
+            if size > _SMALL_READ or len(chunk) == size:
+                self._adapt(size, len(chunk), lines)
             if self._left is not None:
                 self._left -= len(chunk)
-            lines = self._arrived(chunk)
-            if len(chunk) == size:
-                if size < _LARGE_READ and lines < _MANY_LINES and self._is_watching:
-                    self._grow()
-            elif size > _SMALL_READ and len(chunk) < size // 4:
-                self._size = size // 4
-            if self._left is not None:
                 self._end_if_due()
                 return
             left -= lines or 1
-            if left <= 0 or not self._is_watching or self._lull is None or not self._lull.brings_input():
+            if left <= 0 or lull is None or not self._is_watching or not lull.brings_input():
                 return
+
+    def _adapt(self, size: int, came: int, lines: int) -> None:
+        """Read more at once if messages are larger than what was read, and less if they have become small again."""
+        if came < size // 4:
+            self._size = size // 4
+        elif came == size and size < _LARGE_READ and lines < _MANY_LINES and self._is_watching:
+            self._grow()
 
     def _grow(self) -> None:
         """Read more at once: a message comes that is larger than what was read."""

@@ -33,6 +33,7 @@ _encode = msgspec.json.Encoder().encode
 # As numbers: that is the fastest way to look for a byte.
 _NEWLINE = ord("\n")
 _RETURN = ord("\r")
+_SPACE = ord(" ")
 
 #: Is shown each line, without its newline, as it is received or queued: of an over-long one, the beginning.
 Trace: TypeAlias = Callable[[Literal["in", "out"], bytes], None]
@@ -96,7 +97,6 @@ class LineConnection:
         "_bytes_out",
         "_clean_end",
         "_expect",
-        "_feed",
         "_finished",
         "_has_started",
         "_is_closed",
@@ -146,7 +146,6 @@ class LineConnection:
         # Reading
         self._source = source
         self._splitter = LineSplitter(limits.max_line)
-        self._feed = self._splitter.feed
         self._max_batch = limits.max_batch
         self._expect: Expected = expect
         self._lines: Iterator[bytes | LineTooLong] = iter(())  # read, but not yet received
@@ -161,7 +160,7 @@ class LineConnection:
         self._is_watching = False
         #: Whether the queue grew beyond the high-water mark, and has not come down to the low one since.
         self.is_clogged = False
-        #: Whether more than writing is to be done by a flush: the sink is watched, or the connection clogged or closing.
+        #: Whether a flush has more to do than to write: the sink is watched, or the connection is clogged or closing.
         self._needs_care = False
         self._waiters = Waiters(self._loop)
         # Closing
@@ -215,54 +214,66 @@ class LineConnection:
         self._deliver()
 
     def _deliver(self, chunk: bytes = b"") -> int:
-        """Pass the messages on that a chunk completes, as far as they are wanted, then write what was sent meanwhile.
+        """Pass on the messages that a chunk completes, as far as they are wanted, then write what was sent meanwhile.
 
         Returns how many lines the chunk completed. Without a chunk, lines that were read before are passed on.
         """
-        count = 0
-        lines = self._lines
-        if chunk:
-            arrived = self._feed(chunk)
-            count = len(arrived)
-            self._bytes_in += len(chunk)
-            self._lines_in += count
-            lines = iter(arrived)
         writes_here = not self._is_flush_due
         self._is_flush_due = True
+        count = 1
         try:
-            for line in lines:
-                if type(line) is bytes and self._trace is None:
-                    item = decode_line(line, True, self._max_batch, self._expect)
-                else:
-                    item = self._decode_other(line)
-                if type(item) is BadMessage:
+            size = len(chunk)
+            self._bytes_in += size
+            splitter = self._splitter
+            if (
+                splitter.is_at_start
+                and chunk.find(b"\n") == size - 1 > 0
+                and chunk[-2] > _SPACE
+                and size <= splitter.max_line
+                and self._trace is None
+            ):
+                # One whole line, and nothing to take off it: what a read brings when one message is awaited.
+                self._lines_in += 1
+                item = decode_line(chunk[:-1], True, self._max_batch, self._expect)
+                if item.__class__ is BadMessage:
                     self._bad_lines += 1
                 self._received(item)
-                if not self._is_flowing:
-                    break
             else:
-                if self._clean_end is not None:
-                    self._report_end(self._clean_end)
+                if chunk:
+                    lines = splitter.feed(chunk)
+                    count = len(lines)
+                    self._lines_in += count
+                    self._lines = iter(lines)
+                self._pass_on()
         except BaseException:
             # A receiver should not raise, but if it does, then the messages behind that one are not lost.
             self._loop.call_soon(self._go_on)
             raise
         finally:
-            self._lines = lines  # what is left of them, if reading was paused
             if writes_here:
                 self._flush()
         return count
 
-    def _decode_other(self, line: bytes | LineTooLong) -> Message | BadMessage | Batch:
-        """Decode a line that is traced, or too long."""
-        is_whole = isinstance(line, bytes)
-        if self._trace is not None:
-            self._trace("in", line if is_whole else line.head)
-        return decode_line(line, True, self._max_batch, self._expect) if is_whole else too_long(line)
-
-    def _report_end(self, clean: bool) -> None:  # noqa: FBT001 - as the receiver has it
-        self._clean_end = None
-        self._receiver.ended(clean=clean)
+    def _pass_on(self) -> None:
+        """Decode lines and hand the messages to the receiver, until reading is paused; then report the end, if any."""
+        received, trace, max_batch, expect = self._received, self._trace, self._max_batch, self._expect
+        for line in self._lines:
+            if isinstance(line, bytes):
+                if trace is not None:
+                    trace("in", line)
+                item = decode_line(line, True, max_batch, expect)
+            else:
+                if trace is not None:
+                    trace("in", line.head)
+                item = too_long(line)
+            if item.__class__ is BadMessage:
+                self._bad_lines += 1
+            received(item)
+            if not self._is_flowing:
+                return
+        if self._clean_end is not None:
+            clean, self._clean_end = self._clean_end, None
+            self._receiver.ended(clean=clean)
 
     # --- Writing ---
 

@@ -19,9 +19,6 @@ HEAD_BYTES = 1024
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-#: White space is not beyond it.
-_SPACE = ord(" ")
-
 
 class LineTooLong(msgspec.Struct, frozen=True):
     """A line passed the cap and is being discarded; ``head`` is how it began (at most 1024 bytes)."""
@@ -76,7 +73,7 @@ class LineSplitter:
     bytes are discarded as they stream past, up to and with its newline. Then the stream goes on.
     """
 
-    __slots__ = ("_discarding", "_first", "_is_at_start", "_line", "max_line")
+    __slots__ = ("_discarding", "_first", "_line", "is_at_start", "max_line")
 
     def __init__(self, max_line: int) -> None:
         if max_line < 1:
@@ -85,17 +82,13 @@ class LineSplitter:
         self._line = Unfinished()
         self._discarding = False
         self._first = True
-        #: Whether a line begins, and not the first one: nothing of it is held or discarded.
-        self._is_at_start = False
+        #: Whether a chunk that is one whole line need not be fed: no line has begun, and the first one is past.
+        self.is_at_start = False
 
     def feed(self, chunk: bytes) -> list[bytes | LineTooLong]:
         """The lines that ``chunk`` completes, and a report for each line in it that passes the cap, in order."""
-        end = chunk.find(b"\n")
-        if self._is_at_start and 0 < end == len(chunk) - 1 and chunk[end - 1] > _SPACE and end <= self.max_line:
-            # One whole line, and nothing to take off it: what a read brings when one message is waited for.
-            return [chunk[:end]]
-        lines = self._cut(chunk, end)
-        self._is_at_start = not (self._line.size or self._first or self._discarding)
+        lines = self._cut(chunk, chunk.find(b"\n"))
+        self.is_at_start = not (self._line.size or self._first or self._discarding)
         return lines
 
     def _cut(self, chunk: bytes, end: int) -> list[bytes | LineTooLong]:

@@ -248,7 +248,7 @@ def test_calls_fail_at_once_while_the_server_is_down_for_good() -> None:
         with pytest.raises(ServerDown):
             await client.notify("notifications/x")
         skip(60)
-        await until(lambda: client._keeper.session.calls.is_open)
+        await until(lambda: client._keeper.session.is_open)
         assert (await client.call_tool("x")).content
 
     talk_through(peer, body, restart=RestartPolicy(first_wait=1, jitter=0, breaker_after=2))
@@ -298,7 +298,7 @@ def test_progress_has_given_a_lost_call_more_time() -> None:
     async def body(client: Client) -> None:
         await client.list_tools()
         call = asyncio.ensure_future(client.call_tool("x", timeout=10, max_timeout=100, on_progress=print))
-        await until(lambda: not client._keeper.session.calls.is_open)
+        await until(lambda: not client._keeper.session.is_open)
         await next_start(peer)
         assert (await call).content
 

@@ -106,9 +106,9 @@ def test_initialize_cannot_be_cancelled() -> None:
 
 def test_closing_drops_every_work() -> None:
     works, work = accepted()
-    assert works.open() == [work]
+    assert list(works.requests.values()) == [work]
     assert works.close() == [work]
-    assert works.open() == []
+    assert works.requests == {}
     assert (work.state, len(works)) == ("dropped", 0)
     assert not works.answer(work)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcplumb.rpc import thread_pool
+from mcplumb.rpc.thread_pool import end_fork, forks
 from tests.server.harness import lines
 
 FORKING = """
@@ -55,11 +55,14 @@ def test_a_server_may_run_in_a_fork(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["result"]["content"][0]["text"] == "here"
 
 
-def test_a_fork_is_known_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_is_noticed_in_the_child() -> None:
+    if (pid := os.fork()) == 0:
+        os._exit(len(forks))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == len(forks) + 1
+
+
+def test_a_fork_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
-    monkeypatch.setattr(thread_pool, "generation", before := thread_pool.generation)
-    thread_pool._note_fork()
-    assert thread_pool.generation == before + 1
-    thread_pool.end_fork()
+    end_fork()
     assert codes == [1]

@@ -473,7 +473,10 @@ def test_a_thread_that_waits_is_woken_by_a_cancellation(where: str) -> None:
             await peer.settled()
             assert not any(each.get("id") == request_id and "method" not in each for each in peer.seen)
             if where == "question":
-                assert (await peer.notification("notifications/cancelled")) == {"requestId": question["id"]}
+                assert (await peer.notification("notifications/cancelled")) == {
+                    "requestId": question["id"],
+                    "reason": "The caller does not wait for the answer any more.",
+                }
 
     run(main())
     assert [type(error) for error in raised] == ([RequestCancelled] if where == "question" else [])
@@ -635,7 +638,10 @@ def test_a_question_of_a_helper_ends_with_the_request() -> None:
             question = await peer.question("roots/list")
             asked.set()
             assert "result" in await peer.answer(request_id)
-            assert await peer.notification("notifications/cancelled") == {"requestId": question["id"]}
+            assert await peer.notification("notifications/cancelled") == {
+                "requestId": question["id"],
+                "reason": "The caller does not wait for the answer any more.",
+            }
             await happens(ended)
 
     run(main())

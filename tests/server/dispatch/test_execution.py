@@ -671,7 +671,7 @@ def test_a_notification_that_does_not_fit_is_passed_over(params: str, caplog: py
 
     run(main())
     assert [each.number for each in heard] == [5]
-    assert "A notification for the notification handler 'example.com/hello' was passed over." in caplog.text
+    assert "A notification for the notification handler 'example.com/hello' was ignored." in caplog.text
 
 
 @pytest.mark.parametrize("ends", ["connection", "loop"])

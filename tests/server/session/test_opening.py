@@ -259,4 +259,4 @@ def test_a_broken_answer_ends_its_question() -> None:
             assert (await peer.answer(request_id))["result"]["isError"] is True
 
     run(main())
-    assert "answered with what is no answer" in str(raised[0])
+    assert "answer to roots/list cannot be read" in str(raised[0])

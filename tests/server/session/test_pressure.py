@@ -428,4 +428,5 @@ async def test_each_request_is_answered_once_whatever_happens(revision: Revision
         (request_id,) = numbered(peer, "echo", 1)
         assert "result" in await peer.answer(request_id)
         (session,) = shop.server.presence._sessions
-        assert not any((session._incoming, session._waiting, session._batches))
+        endpoint = session.endpoint
+        assert not any((endpoint.incoming, endpoint._queue, endpoint._batches))

@@ -9,7 +9,7 @@ import pytest
 
 from mcplumb.revisions import LATEST_LEGACY, LEGACY, Revision
 from mcplumb.server.context import Context
-from mcplumb.wire.messages import Notification, Result
+from mcplumb.wire.messages import Notification
 from tests.kit.loop import run, turns
 from tests.kit.products import revisions
 from tests.kit.results import text_of
@@ -119,9 +119,8 @@ async def test_what_is_told_for_a_request_that_has_ended_is_not_sent() -> None:
     async with raw_client(server) as peer:
         await peer.call("keep", meta={"progressToken": 1})
         call = contexts[0]._call
-        call.session.notify(call, Notification("notifications/late"))
-        call.session.finish(call, {})
-        call.session.answer_subscription(Result("nobody", {}))
+        call.session.endpoint.notify_about(call, Notification("notifications/late"))
+        call.session.endpoint.finish(call, {})
         await peer.settled()
         assert methods_in(peer.seen) == []
 
@@ -200,7 +199,10 @@ async def test_a_cancelled_question_is_taken_back(revision: Revision) -> None:
         request_id = peer.post_call("ask")
         question = await peer.question("roots/list")
         peer.cancel(request_id)
-        assert await peer.notification("notifications/cancelled") == {"requestId": question["id"]}
+        assert await peer.notification("notifications/cancelled") == {
+            "requestId": question["id"],
+            "reason": "The caller does not wait for the answer any more.",
+        }
         peer.reply(question, {"roots": []})
         await peer.settled()
         assert request_id not in order_of_answers(peer)

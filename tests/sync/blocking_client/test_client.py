@@ -104,7 +104,7 @@ def test_errors_are_raised_here_and_say_where(connected: Client) -> None:
     with pytest.raises(RemoteError, match="There is no tool 'nothing'") as caught:
         connected.call_tool("nothing")
     assert caught.traceback[0].name == "test_errors_are_raised_here_and_say_where"
-    assert "client/calls.py" in str(caught.traceback[-1].path)
+    assert "rpc/endpoint.py" in str(caught.traceback[-1].path)
 
 
 @pytest.mark.req("CAN-5")
@@ -182,7 +182,7 @@ def test_progress_that_fails_is_logged_and_harms_nobody(connected: Client, caplo
         raise ToolError("It broke.")
 
     assert text(connected.call_tool("count", {"n": 1}, on_progress=on_progress)) == "counted"
-    assert "The function on_progress raised an exception" in caplog.text
+    assert "The callback on_progress raised an exception" in caplog.text
 
 
 def test_progress_that_is_interrupted_ends_the_call(connected: Client) -> None:

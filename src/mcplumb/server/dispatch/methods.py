@@ -14,8 +14,8 @@ import msgspec
 
 from mcplumb.errors import RequestError
 from mcplumb.protocol.admission import Admission, Admitted, Handshake, Refused, WithMeta
-from mcplumb.rpc import thread_pool
 from mcplumb.rpc.endpoint import DUPLICATE_ID, Outcome, Reply
+from mcplumb.rpc.thread_pool import end_fork, forks
 from mcplumb.server.catalog import BadCursor, Entry, Registry, ResourceEntry
 from mcplumb.server.context import Context
 from mcplumb.server.dispatch.call import Call
@@ -192,9 +192,8 @@ _Begun: TypeAlias = Coroutine[Any, Any, Outcome] | Outcome
 
 
 def _call_tool(call: Call) -> _Begun:
-    params = call.params
-    if params is None:
-        params = read(_CallTool, call.request.params, what="params")
+    params = call.params or read(_CallTool, call.request.params, what="params")
+    call.params = None  # it may wait for long
     entry = call.session.find_tool(params.name)
     if entry is None:
         raise RequestError(INVALID_PARAMS, f"There is no tool {params.name[:_LONGEST_SHOWN]!r}.")
@@ -337,18 +336,18 @@ async def _await(call: Call, entry: Entry, arguments: dict[str, Any], to_result:
     """Await an async function, and return the outcome of the call."""
     try:
         value = await entry.function(**arguments)
-        if thread_pool.generation != call.session.generation:
-            thread_pool.end_fork()
-        if type(value) is str and to_result is result_of:
+        if forks and len(forks) != call.session.forks:
+            end_fork()
+        if to_result is result_of and value.__class__ is str:
             # Most tools return text.
-            meta = call.session.shared.text_meta.get(call.admitted.revision.name)
+            meta = call.session.text_meta.get(call.admitted.revision.name)
             return TextResult([TextContent(value)]) if meta is None else ModernText([TextContent(value)], meta)
         return call.encoded(value if to_result is None else to_result(value))
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        if thread_pool.generation != call.session.generation:
-            thread_pool.end_fork()
+        if forks and len(forks) != call.session.forks:
+            end_fork()
         if not call.is_running:
             # Cancelled, or closed with the event loop: no response is wanted.
             raise
@@ -411,21 +410,28 @@ class Dispatcher:
         """Return the call for a request, or the reply to one that is refused or opens a session."""
         name = request.method
         method = _HANDLED if name in self._handlers else _CALLS.get(name)
-        params = meta = None
-        if method is not None:
-            try:
-                params = method.decode(request.params)
-                meta = params.meta
-            except _NOT_DECODED:
-                pass  # Whether the request is admitted at all is decided first.
-        elif name == "initialize" and self._session.endpoint.is_in_flight(request.id):
+        if method is None:
+            return self._admit_other(request)
+        params: Any
+        try:
+            params = method.decode(request.params)
+            meta = params.meta
+        except _NOT_DECODED:
+            params = meta = None  # whether the request is admitted at all is decided first
+        admitted = self._admission.request(request, meta)
+        if admitted.__class__ is Admitted:
+            return Call(request.id, request, method.begin, session=self._session, admitted=admitted, params=params)
+        return self._not_admitted(admitted)
+
+    def _admit_other(self, request: Request) -> Call | Reply:
+        """Admit a request that calls no function of the author's."""
+        name = request.method
+        if name == "initialize" and self._session.endpoint.is_in_flight(request.id):
             # Before it can open a session.
             return Reply(DUPLICATE_ID)
-        admitted = self._admission.request(request, meta)
+        admitted = self._admission.request(request)
         if type(admitted) is not Admitted:
             return self._not_admitted(admitted)
-        if method is not None:
-            return Call(request.id, request, method.begin, session=self._session, admitted=admitted, params=params)
         return Call(
             request.id,
             request,

@@ -276,7 +276,7 @@ def test_a_client_that_answers_with_an_error_is_a_tool_error(kind: str) -> None:
             (
                 "catch" if kind == "async" else "plain_catch",
                 None,
-                "RemoteError('The peer answered with error -1: No roots here.')",
+                "RemoteError('The peer answered roots/list with error -1: No roots here.')",
             ),
             ("let_go", True, "The client could not be asked: it answered with error -1."),
         ):
