@@ -62,8 +62,9 @@ def run(main: Coroutine[Any, Any, T], *, eager: bool = False, debug: bool = Fals
         finally:
             watch.cancel()
         await turns()
-        assert asyncio.all_tasks() == {task}
-        assert faults == []
+        left = asyncio.all_tasks() - {task}
+        assert not left, f"tasks are left behind: {left}"
+        assert not faults, f"errors that nothing handled: {faults}"
         return result
 
     return asyncio.run(supervised(), debug=debug)
