@@ -97,6 +97,11 @@ async def until(
         await asyncio.sleep(0 if looks < EAGER_LOOKS else PAUSE)
 
 
+async def other_tasks_end() -> None:
+    """Wait until the calling task is the only one."""
+    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()}, "the other tasks to end", asyncio.all_tasks)
+
+
 class Watched:
     """Lets a test wait until what an object has seen makes a condition true, without polling.
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcplumb import Closed, McplumbError, RequestLost, RequestTimeout, ServerExited, connect
-from tests.kit.loop import run, until
+from tests.kit.loop import other_tasks_end, run, until
 from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, PATIENT_STOP, Message, Stage, say
 from tests.launch.remains import is_alive
 
@@ -228,6 +228,7 @@ async def test_a_close_that_is_cancelled(stage: Stage) -> None:
     with pytest.raises(asyncio.CancelledError):
         await closing
     await stage.nothing_lives()
+    await other_tasks_end()
 
 
 @pytest.mark.req("LIF-4")
@@ -244,6 +245,7 @@ async def test_a_block_that_is_cancelled_again_while_it_closes(stage: Stage) -> 
     with pytest.raises(asyncio.CancelledError):
         await task
     await stage.nothing_lives()
+    await other_tasks_end()
 
 
 @pytest.mark.req("LIF-4")
