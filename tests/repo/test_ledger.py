@@ -6,6 +6,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,33 @@ def is_mark(function: ast.expr) -> bool:
     return isinstance(function, ast.Attribute) and function.attr == "req" and ast.unparse(function).endswith("mark.req")
 
 
-def marks(path: Path) -> Iterator[tuple[str, str]]:
-    """Each id that a mark in a test file names, and where; or, with no id, a mark that proves nothing."""
+def is_thorough(marks: ast.expr) -> bool:
+    return "mark.thorough" in ast.unparse(marks)
+
+
+def thorough_marks(tree: ast.Module) -> set[int]:
+    """The nodes of the marks of tests that the default run leaves out."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark" and is_thorough(node.value):
+            return {id(each) for each in ast.walk(tree)}
+    return {
+        id(decorator)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(map(is_thorough, node.decorator_list))
+        for decorator in node.decorator_list
+    }
+
+
+@cache
+def marks(path: Path) -> list[tuple[str, str, bool]]:
+    """Each id that a mark in a test file names, where, and whether the default run has that test.
+
+    A mark that proves nothing has no id.
+    """
+    return list(_marks(path)) if "mark.req" in path.read_text(encoding="utf-8") else []
+
+
+def _marks(path: Path) -> Iterator[tuple[str, str, bool]]:
     tree = parsed(path)
     idle = {
         id(decorator): node.name
@@ -53,21 +79,26 @@ def marks(path: Path) -> Iterator[tuple[str, str]]:
         and not node.name.lower().startswith("test")
         for decorator in node.decorator_list
     }
+    thorough = thorough_marks(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and is_mark(node.func):
             where = f"{path.name}:{node.lineno}"
             if id(node) in idle or not node.args:
-                yield "", f"{where} marks nothing that pytest runs"
+                yield "", f"{where} marks nothing that pytest runs", False
             for argument in node.args:
-                named = argument.value if isinstance(argument, ast.Constant) else None
-                yield (named, where) if isinstance(named, str) else ("", f"{where} does not name its id literally")
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    yield argument.value, where, id(node) not in thorough
+                else:
+                    yield "", f"{where} does not name its id literally", False
 
 
-def marked(folder: Path) -> dict[str, list[str]]:
+def marked(folder: Path, *, by_default: bool = False) -> dict[str, list[str]]:
+    """The ids that marks name, and where: all of them, or those of tests that the default run has."""
     found: dict[str, list[str]] = {}
     for path in sorted(folder.rglob("*.py")):
-        for name, where in marks(path):
-            found.setdefault(name, []).append(where)
+        for name, where, is_default in marks(path):
+            if is_default or not by_default:
+                found.setdefault(name, []).append(where)
     return found
 
 
@@ -91,6 +122,11 @@ def faults(rows: Ledger, proofs: dict[str, list[str]], not_yet: set[str], proven
 
 def test_the_ledger_and_the_tests_agree() -> None:
     assert faults(ledger(), marked(ROOT / "tests"), NOT_YET, PROVEN) == []
+
+
+def test_the_default_run_proves_every_row() -> None:
+    claimed = {name for name, row in ledger().items() if row["state"] != "not yet"}
+    assert claimed - set(marked(ROOT / "tests", by_default=True)) == set()
 
 
 def test_every_row_is_there_and_well_formed() -> None:
@@ -142,3 +178,15 @@ def test_marks_are_read_from_the_source(tmp_path: Path) -> None:
         "test_x.py:6 does not name its id literally",
         "test_x.py:8 marks nothing that pytest runs",
     ]
+
+
+def test_marks_of_thorough_tests_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "test_x.py").write_text(
+        '@pytest.mark.req("A-1")\n@pytest.mark.thorough\ndef test_a(): pass\n'
+        '@pytest.mark.req("A-2")\nasync def test_b(): pass\n'
+    )
+    (tmp_path / "test_y.py").write_text(
+        'pytestmark = [pytest.mark.thorough]\n@pytest.mark.req("A-3")\ndef test_c(): pass\n'
+    )
+    assert sorted(marked(tmp_path)) == ["A-1", "A-2", "A-3"]
+    assert sorted(marked(tmp_path, by_default=True)) == ["A-2"]

@@ -92,6 +92,8 @@ def test_a_fault_is_found(kind: type[Sound], name: str, said: str) -> None:
     assert re.search(said, str(caught.value)), caught.value
 
 
+# The page about transports of one's own does the same in every run.
+@pytest.mark.thorough
 def test_a_sound_transport_passes_everything() -> None:
     asyncio.run(check_transport(lambda: faulty_pair(Sound)))
 
