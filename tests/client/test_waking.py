@@ -93,7 +93,7 @@ async def sides(make: Maker) -> AsyncIterator[Side]:
 async def test_what_the_callers_send_next_goes_out_with_one_write(pair: Maker) -> None:
     async with sides(pair) as side:
         writes: list[int] = []
-        write = side.near._sink.write  # type: ignore[attr-defined]
+        write = side.near._write  # type: ignore[attr-defined]
 
         class Sink:
             def write(self, pieces: list[bytes]) -> int:
@@ -103,13 +103,13 @@ async def test_what_the_callers_send_next_goes_out_with_one_write(pair: Maker) -
 
         first = [side.begin(lambda side: side.call("y")) for _ in range(10)]
         await side.answer(10)
-        side.near._sink = Sink()  # type: ignore[attr-defined]
+        side.near._write = Sink().write  # type: ignore[attr-defined]
         await side.seen.until_count(20)
         assert writes == [10]
         for number in range(11, 21):
             side.far.send(Result(number, number))
         await asyncio.gather(*first)
-        side.near._sink = write.__self__  # type: ignore[attr-defined]
+        side.near._write = write  # type: ignore[attr-defined]
 
 
 async def test_a_caller_may_send_a_thousand_more(pair: Maker) -> None:
