@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from mcplumb._fast.begun import Begun
 from mcplumb._fast.eager_tasks import TaskStarter
 from mcplumb.errors import Closed, DecodeError, EncodeError, McplumbError
 from mcplumb.protocol.admission import Admitted, Handshake, Refused, WithMeta
@@ -109,12 +108,9 @@ class Ending:
 
     async def close(self, connection: Connection) -> None:
         """Close the connection, with as much time for the client to read as there is."""
-        closing = Begun(connection.close())
-        if closing.is_done:
-            return
         try:
             async with asyncio.timeout_at(self._last_moment()) as self._closing:
-                await closing
+                await connection.close()
         except TimeoutError:
             _logger.warning("The client did not read the last answers in time.")
         finally:
