@@ -14,6 +14,8 @@ from mcplumb._fast.eager_futures import give, give_now
 from tests.client.peers import turns
 from tests.transports.ends import in_callback
 
+pytestmark = pytest.mark.tricks
+
 #: Nothing here takes that long, in seconds.
 PATIENCE = 60.0
 

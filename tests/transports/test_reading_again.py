@@ -14,6 +14,8 @@ from mcplumb.transports.fd_connection import StreamConnection, WatchedSource
 from mcplumb.wire.messages import Notification, RequestId
 from tests.transports.ends import Item, nothing_left, run, turns
 
+pytestmark = pytest.mark.tricks
+
 #: More messages than are read before the loop turns.
 MANY = 100
 #: That many are.
@@ -111,9 +113,9 @@ class Pair:
 
     def _count(self) -> None:
         """Count the turns of the loop, and how often the source waits for more."""
-        lull = self.source._lull
-        assert lull is not None
-        select, poll = self._loop._selector.select, lull._poll  # type: ignore[attr-defined]
+        ahead = self.source._poll_ahead
+        assert ahead is not None
+        select, poll = self._loop._selector.select, ahead._poll  # type: ignore[attr-defined]
 
         def counted_select(timeout: float | None = None) -> object:
             self._turn += 1
@@ -124,7 +126,7 @@ class Pair:
             return poll(timeout, most)
 
         self._loop._selector.select = counted_select  # type: ignore[attr-defined]
-        lull._poll = counted_poll
+        ahead._poll = counted_poll
 
 
 def test_more_is_read_without_a_turn_of_the_loop_but_not_for_ever(ends: tuple[int, int]) -> None:

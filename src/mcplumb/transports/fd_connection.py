@@ -8,7 +8,7 @@ import select
 import threading
 from collections.abc import Callable
 
-from mcplumb._fast.poll_ahead import lull_of
+from mcplumb._fast.poll_ahead import poll_ahead_on
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.transports.descriptors import (
     PipeSink,
@@ -47,7 +47,6 @@ class StreamConnection(LineConnection):
     """A connection that reads from one descriptor and writes to another, or to the same if it is a socket.
 
     Both belong to the connection from then on. Neither is made non-blocking where there is a way around it.
-    ``when_large`` is called when messages come that are so large that as much as possible is read at once.
     """
 
     __slots__ = ()
@@ -60,13 +59,12 @@ class StreamConnection(LineConnection):
         limits: Limits = DEFAULT_LIMITS,
         expect: Expected = Request,
         trace: Trace | None = None,
-        when_large: Callable[[], None] | None = None,
     ) -> None:
         if read_fd == write_fd:
             read_fd = private_copy(read_fd)
         is_watchable = kind_of(read_fd) != "other"
         sink = open_sink(write_fd)
-        source = WatchedSource(read_fd, when_large) if is_watchable else ThreadSource(read_fd)
+        source = WatchedSource(read_fd) if is_watchable else ThreadSource(read_fd)
         super().__init__(source, sink, limits=limits, expect=expect, trace=trace)
 
     @property
@@ -97,22 +95,20 @@ class WatchedSource:
         "_is_watching",
         "_left",
         "_loop",
-        "_lull",
+        "_poll_ahead",
         "_ran_out",
         "_size",
-        "_when_large",
     )
 
     _arrived: Callable[[bytes], int]
     _ran_out: Callable[[OSError | None], None]
     _hung_up: Callable[[], None]
 
-    def __init__(self, fd: int, when_large: Callable[[], None] | None = None) -> None:
+    def __init__(self, fd: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._fd = keep_private(fd)
         self._size = _SMALL_READ
-        self._when_large = when_large
-        self._lull = lull_of(self._loop, fd)
+        self._poll_ahead = poll_ahead_on(self._loop, fd)
         self._is_watching = False
         self._has_ended = False
         #: How many more bytes count, once the peer is known to be gone.
@@ -187,7 +183,7 @@ class WatchedSource:
                 self._end_if_due()
                 return
             left -= lines or 1
-            if left <= 0 or not self._is_watching or self._lull is None or not self._lull.brings_input():
+            if left <= 0 or not self._is_watching or self._poll_ahead is None or not self._poll_ahead.brings_input():
                 return
 
     def _grow(self) -> None:
@@ -195,8 +191,6 @@ class WatchedSource:
         if self._size == _PIPE_ROOM:
             enlarge_pipe(self._fd)
         self._size *= 4
-        if self._size == _LARGE_READ and self._when_large is not None:
-            self._when_large()
 
     def _end_if_due(self) -> None:
         if self._left is not None and self._left <= 0:

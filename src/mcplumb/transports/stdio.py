@@ -61,7 +61,7 @@ class Stdio:
         if self._input is None:
             raise UsageError("Standard input and output have been given back: take them again to serve on them.")
         ends = private_copy(self._input), private_copy(self._output)
-        return StreamConnection(*ends, limits=limits, trace=trace, when_large=_keep_memory)
+        return StreamConnection(*ends, limits=limits, trace=trace)
 
     def restore(self) -> None:
         """Put everything back as it was. What was printed meanwhile goes to standard error. May be called again."""
@@ -118,12 +118,6 @@ def _is_there(fd: int, stream: TextIO | None) -> bool:
         return stream is not None and not stream.closed and is_open(fd)
     except ValueError:  # The program has taken it out of its wrapper, to wrap it in another way.
         return is_open(fd)
-
-
-def _keep_memory() -> None:
-    from mcplumb._fast.keep_memory import keep_memory  # most messages are small
-
-    keep_memory()
 
 
 def _flush_stdout() -> None:
