@@ -119,7 +119,9 @@ class HttpRequest:
             raise _too_large(max_bytes)
         try:
             async with asyncio.timeout(within) as self._deadline:
-                return await self._gather(max_bytes)
+                event = await self._receive()
+                chunk = _chunk_of(event, max_bytes, 0)
+                return await self._gather(chunk, max_bytes) if event.get("more_body", False) else chunk
         except TimeoutError:
             if self._is_cut:
                 raise stopping() from None
@@ -134,10 +136,10 @@ class HttpRequest:
             self._is_cut = True
             self._deadline.reschedule(asyncio.get_running_loop().time())
 
-    async def _gather(self, max_bytes: int) -> bytes:
-        """Return the body, once all of it has come."""
-        chunks: list[bytes] = []
-        size = 0
+    async def _gather(self, chunk: bytes, max_bytes: int) -> bytes:
+        """Return the body that begins with this, once all of it has come."""
+        chunks = [chunk]
+        size = len(chunk)
         while True:
             event = await self._receive()
             chunks.append(_chunk_of(event, max_bytes, size))
