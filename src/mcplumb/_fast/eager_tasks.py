@@ -7,7 +7,8 @@ nothing is done by then, and its answer leaves in the turn of the loop in which 
 - Python 3.11 has not. But all that a new task does to start itself is ``loop.call_soon(first_step)``: an attribute of
   the loop hides that method while the task is created and catches the step, which ``start`` then runs.
 
-What it buys: FIGURES
+What it buys, on one core: 7.7 µs of 24.8 a call of a server, one at a time (31 %), and 2.8 µs of 10.1 of its CPU with
+64 in flight (28 %); on 3.13, 8.0 µs of 24.1 and 3.3 of 9.7. ``python -m bench tricks`` measures it.
 
 Proven on 3.11 with asyncio's own selector loop on Linux. Elsewhere on 3.11, and when it is switched off, tasks take
 their first step a turn later, as always.

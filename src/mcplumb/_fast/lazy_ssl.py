@@ -9,7 +9,8 @@ before anybody sees it.
 This touches the whole process, so only ``Server.run`` and ``mcplumb serve`` do it, which own the process. That is why
 ``from mcplumb import Server`` and what a server is made of load no ``asyncio`` (``tests/repo/test_import_cost.py``).
 
-What it buys: FIGURES
+What it buys: 4.6 MB of the 24.6 MB of an idle server (19 %), and 7 ms of the 83 ms of CPU of its start (8 %); on
+3.13, 4.6 MB of 25.5 and 5 ms of 96. ``python -m bench tricks`` measures it.
 
 Proven on CPython 3.11, 3.12 and 3.13 on Linux; event loops do not matter. On other Pythons, when it is switched off,
 in a Python without OpenSSL, and where the program has imported ``asyncio`` or ``ssl`` before, nothing is changed.

@@ -6,7 +6,8 @@ that turn is a good part of what a message costs. `PollAhead` polls the loop's o
 (``loop._selector._selector``), for a few milliseconds, if nothing is due (``loop._ready``, ``loop._scheduled``).
 Whatever else becomes ready is left there for the loop, which is told to turn.
 
-What it buys: FIGURES
+What it buys, on one core, one call at a time: 1.6 µs of 18.7 of a server (9 %), 4.5 µs of 25.6 of a client (18 %); on
+3.13, 1.5 µs of 17.6 and 2.9 of 26.3. With 64 in flight nothing. ``python -m bench tricks`` measures it.
 
 Proven on CPython 3.11, 3.12 and 3.13 on Linux, with asyncio's own selector loop on ``epoll``. On any other Python,
 system, loop or selector, in debug mode, and when it is switched off, the loop turns as always.
