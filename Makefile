@@ -36,7 +36,7 @@ test: $(STAMP) ## run the tests, in parallel
 
 plain: $(STAMP) ## run a part of the tests without the speed tricks (MCPLUMB_PLAIN=1)
 	@echo "==> some tests, without the speed tricks"
-	@MCPLUMB_PLAIN=1 $(BIN)/python -m pytest --quiet -n $(WORKERS) --dist worksteal -m 'not thorough' tests/_fast/test_switch.py tests/everywhere tests/process
+	@MCPLUMB_PLAIN=1 $(BIN)/python -m pytest --quiet -n $(WORKERS) --dist worksteal -m 'not thorough' tests/_fast/test_init.py tests/everywhere tests/process
 
 load: $(STAMP) ## load all tests, and so compile what they need, without running any
 	@echo "==> loading all tests"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mcplumb._fast
-from mcplumb._fast import TRICKS, is_proven_on
+from mcplumb._fast import TRICKS, is_proven_on, is_switched_off, may_use
 
 #: What is on, and what the modules make of that.
 SHOW = """
@@ -85,6 +85,14 @@ def test_all_are_off_where_they_are_not_proven(change: str) -> None:
     show = "print(*(name for name in mcplumb._fast.TRICKS if mcplumb._fast.may_use(name)))"
     done = subprocess.run([sys.executable, "-c", before + show], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_a_trick_is_used_where_it_is_proven_unless_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcplumb._fast, "_switched_off", ("lazy_ssl",))
+    assert [name for name in TRICKS if is_switched_off(name)] == ["lazy_ssl"]
+    for is_proven in (True, False):
+        monkeypatch.setattr(mcplumb._fast, "_is_proven", is_proven)
+        assert [may_use(name) for name in ("lazy_ssl", "poll_ahead")] == [False, is_proven]
 
 
 def test_only_asyncio_s_own_selector_loop_is_proven() -> None:
