@@ -20,6 +20,8 @@ from mcplumb.wire.messages import Error, Request, Result
 from tests.client.peers import TEXT, Peer, modern, talk, turns
 from tests.transports.ends import PAIRS, PATIENCE, Item, Maker, Recorder, nothing_left
 
+pytestmark = pytest.mark.tricks
+
 
 @pytest.fixture(params=PAIRS.values(), ids=list(PAIRS))
 def pair(request: pytest.FixtureRequest) -> Maker:

@@ -334,6 +334,7 @@ def test_the_acknowledgement_comes_first_and_says_what_is_honoured(wanted: Plain
 
 
 @pytest.mark.req("SUB-1")
+@pytest.mark.tricks  # without eager tasks, the tool runs after the subscription was taken
 def test_a_change_before_a_subscription_is_not_told_after_it() -> None:
     server = make_server()
 
