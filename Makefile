@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test load test-thorough test-all check format coverage fuzz fuzz-short interop interop-short conformance bench bench-page docs newcomer completion clean
+.PHONY: help demo test plain load test-thorough test-all check format coverage fuzz fuzz-short interop interop-short conformance bench bench-page docs newcomer completion clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,10 @@ demo: $(STAMP) ## a tour of what there is, with real servers
 test: $(STAMP) ## run the tests, in parallel
 	@echo "==> tests, on $$($(BIN)/python --version)"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not thorough'
+
+plain: $(STAMP) ## run a part of the tests without the speed tricks (MCPLUMB_PLAIN=1)
+	@echo "==> some tests, without the speed tricks"
+	@MCPLUMB_PLAIN=1 $(BIN)/python -m pytest --quiet -n $(WORKERS) --dist worksteal -m 'not thorough' tests/_fast/test_init.py tests/everywhere tests/process
 
 load: $(STAMP) ## load all tests, and so compile what they need, without running any
 	@echo "==> loading all tests"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench import behaviour, caches, client, growth, http, page, server, starting, wire
+from bench import behaviour, caches, client, growth, http, page, server, starting, tricks, wire
 from bench.environments import HOME, ROOT
 from bench.goals import AIMS, GOALS, judged
 from bench.lineup import Lineup, lineup
@@ -26,9 +26,12 @@ PARTS: dict[str, Callable[[Lineup], Part]] = {
     "caches": caches.run,
     "http": http.run,
     "growth": growth.run,
+    "tricks": tricks.run,
 }
 #: What takes long, and runs if it is named, or with the peers.
 LONG = {"growth"}
+#: What is for working on the tricks, and runs if it is named.
+NAMED = {"tricks"}
 #: What needs no figures that only Linux gives.
 ANYWHERE = {"wire"}
 
@@ -48,7 +51,7 @@ def main() -> int:
         case chosen if unknown := sorted(set(chosen) - set(PARTS)):
             arguments.error(f"there is no part {', '.join(unknown)}: the parts are {', '.join(PARTS)}")
         case chosen:
-            usual = [name for name in PARTS if given.peers or name not in LONG]
+            usual = [name for name in PARTS if name not in NAMED and (given.peers or name not in LONG)]
             measure(chosen or usual, peers=given.peers, named=chosen)
     return 0
 

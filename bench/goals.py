@@ -72,16 +72,12 @@ def judged(results: Results, goal: Goal) -> Verdict | None:
 
 
 GOALS = [
-    Goal("server, one at a time, p50", "server", ONE_CORE, "p50", at_most=2.5),
     Goal("server, 64 in flight", "server", ONE_CORE, "in_flight", at_least=0.40),
-    Goal("client, one at a time, p50", "client", ONE_CORE, "p50", at_most=3),
     Goal("client, 64 in flight", "client", ONE_CORE, "in_flight", at_least=0.35),
-    Goal("both, one at a time, p50", "both", ONE_CORE, "p50", at_most=4),
-    Goal("both, 64 in flight", "both", ONE_CORE, "in_flight", at_least=0.35),
-    Goal("cold start of a server", "server", "starts", "cold", at_most=2.3),
+    Goal("both, one at a time, p50", "both", ONE_CORE, "p50", at_most=5.5),
+    Goal("cold start of a server", "server", "starts", "cold", at_most=2.4),
     Goal("idle memory of a server", "server", "starts", "idle", at_most=1.9),
     Goal("10 MB echo, server", "server", ONE_CORE, "large", at_least=0.9),
-    Goal("10 MB echo, client", "client", ONE_CORE, "large", at_least=0.9),
 ]
 #: What else is aimed at, beside the goals.
 AIMS = [

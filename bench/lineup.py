@@ -8,10 +8,23 @@ from typing import NamedTuple
 
 from bench.environments import CONTENDERS, NotInstalled, compiled, node_with, pin, python_with
 
-__all__ = ["BARE", "BLOCKING", "FLOOR", "LOOP", "OFFICIAL", "OURS", "PEERS", "Contender", "Lineup", "lineup"]
+__all__ = [
+    "BARE",
+    "BLOCKING",
+    "FLOOR",
+    "LOOP",
+    "OFFICIAL",
+    "OURS",
+    "PEERS",
+    "PLAIN",
+    "Contender",
+    "Lineup",
+    "lineup",
+    "without",
+]
 
 FLOOR, BARE, LOOP = "C", "bare", "bare on asyncio"
-OURS, BLOCKING = "mcplumb", "mcplumb, sync"
+OURS, PLAIN, BLOCKING = "mcplumb", "mcplumb, plain", "mcplumb, sync"
 OFFICIAL = "mcp 2.3.0"
 MODERN_ONLY, LEGACY_ONLY = ("modern",), ("legacy",)
 
@@ -87,6 +100,17 @@ def ours(name: str) -> Contender:
     return Contender(name, program("mcplumb", "ours"), program("mcplumb", "ours_client"), versions=versions)
 
 
+def without(tricks: str, name: str) -> Contender:
+    """Return mcplumb with some of its speed tricks switched off, as ``MCPLUMB_PLAIN`` takes their names."""
+    made = ours(name)
+    switch = ["env", f"MCPLUMB_PLAIN={tricks}"]
+    return made._replace(server=[*switch, *made.server], client=[*switch, *made.client])
+
+
+def plain(name: str) -> Contender:
+    return without("1", name)
+
+
 def blocking(name: str) -> Contender:
     return ours(name)._replace(server=(), client=program("mcplumb", "ours_sync_client"))
 
@@ -115,6 +139,7 @@ HOME_TEAM: dict[str, Callable[[str], Contender]] = {
     BARE: bare,
     LOOP: loop,
     OURS: ours,
+    PLAIN: plain,
     BLOCKING: blocking,
 }
 PEERS: dict[str, Callable[[str], Contender]] = {

@@ -15,7 +15,7 @@ from statistics import median
 from bench.environments import ROOT
 from bench.figures import FIGURES, as_markdown, cells, rounds, times
 from bench.goals import AIMS, GOALS, ONE_CORE, Goal, judged
-from bench.lineup import BARE, LOOP, OURS, PEERS
+from bench.lineup import BARE, LOOP, OURS, PEERS, PLAIN
 from bench.measure import Row
 from bench.results import Part, Results, Table, load
 
@@ -29,6 +29,20 @@ SECTION = re.compile(r"(<!-- bench (\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 NOTHING = "Not measured in this run."
 #: The figures in which mcplumb is compared with each peer.
 COMPARED = ("p50", "in_flight", "cpu", "loaded", "small", "large")
+
+#: What is shown first: the part, the table and the figure.
+HEADLINE = {
+    "server, one at a time, p50": ("server", ONE_CORE, "p50"),
+    "server, 64 in flight": ("server", ONE_CORE, "in_flight"),
+    "client, one at a time, p50": ("client", ONE_CORE, "p50"),
+    "client, 64 in flight": ("client", ONE_CORE, "in_flight"),
+    "both, one at a time, p50": ("both", ONE_CORE, "p50"),
+    "both, 64 in flight": ("both", ONE_CORE, "in_flight"),
+    "cold start of a server": ("server", "starts", "cold"),
+    "idle memory of a server": ("server", "starts", "idle"),
+    "10 MB echo, server": ("server", ONE_CORE, "large"),
+    "10 MB echo, client": ("client", ONE_CORE, "large"),
+}
 
 
 def write(results: Path | None = None) -> None:
@@ -87,25 +101,25 @@ def shown_run(results: Results) -> str:
 
 def shown_goals(results: Results) -> str:
     peers = others(results)
-    lines = [["", "goal", OURS, "", LOOP, *(headed(results, peer) for peer in peers)]]
+    compared = [*plain(results), LOOP]
+    lines = [["", "goal", OURS, "", *compared, *(headed(results, peer) for peer in peers)]]
     for goal in GOALS:
         if verdict := judged(results, goal):
-            ratios = (goal.ratios(results, other) for other in (LOOP, *peers))
+            ratios = (goal.ratios(results, other) for other in (*compared, *peers))
             cells = [times(median(each)) if each else "-" for each in ratios]
             lines.append([goal.name, goal.words, times(verdict.ratio), verdict.word, *cells])
     return tabled(lines)
 
 
 def shown_headline(results: Results) -> str:
-    """What the goals are about, in absolute figures, of those who speak the modern revision."""
-    names = [name for name in (BARE, OURS, *others(results)) if headed(results, name) == name]
+    """Return the most important figures of those who speak the modern revision, in absolute numbers."""
+    names = [name for name in (BARE, OURS, *plain(results), *others(results)) if headed(results, name) == name]
     lines = [["", *names]]
-    for goal in GOALS:
-        part = results.parts.get(goal.part, Part())
-        if table := part.tables.get(goal.table):
-            medians = (table.median(name, goal.figure) for name in names)
-            written = FIGURES[goal.figure].written
-            lines.append([goal.name, *("-" if value is None else written(value) for value in medians)])
+    for title, (part, place, figure) in HEADLINE.items():
+        if table := results.parts.get(part, Part()).tables.get(place):
+            medians = (table.median(name, figure) for name in names)
+            written = FIGURES[figure].written
+            lines.append([title, *("-" if value is None else written(value) for value in medians)])
     return tabled(lines)
 
 
@@ -143,6 +157,11 @@ def headed(results: Results, peer: str) -> str:
     """With a word for those who are compared with what others do in the legacy era, as they know no other."""
     is_modern = any(peer in table.rounds for part in results.parts.values() if (table := part.tables.get(ONE_CORE)))
     return peer if is_modern else f"{peer}, legacy"
+
+
+def plain(results: Results) -> list[str]:
+    """Return the name of mcplumb without its speed tricks, if the run measured that."""
+    return [PLAIN] if PLAIN in results.versions else []
 
 
 def others(results: Results) -> list[str]:

@@ -13,7 +13,7 @@ from bench.lineup import Contender
 from bench.machine import pinned
 from bench.results import Round, Table
 
-__all__ = ["in_rounds", "load_tables", "start_table"]
+__all__ = ["Measure", "Work", "in_rounds", "load_tables", "start_table"]
 
 
 class Times(NamedTuple):

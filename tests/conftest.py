@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.kit.leaks import _nothing_left  # noqa: F401 - a fixture
@@ -26,6 +27,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Until all tests are there, nearly nothing is garbage.
 gc.disable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("MCPLUMB_PLAIN") == "1":
+        skip = pytest.mark.skip(reason="It needs the speed tricks, which MCPLUMB_PLAIN=1 turns off.")
+        for item in items:
+            if item.get_closest_marker("tricks"):
+                item.add_marker(skip)
 
 
 def pytest_collection_finish() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 
@@ -27,15 +26,3 @@ def test_a_server_does_not_load_the_client() -> None:
     program = "import sys, mcplumb; mcplumb.Server; print(*(name for name in sys.modules if 'mcplumb.client' in name))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-
-
-@pytest.mark.parametrize("call", ["enable", "disable"])
-def test_loading_a_name_leaves_the_garbage_collector_as_it_was(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(vars(mcplumb), "Server", raising=False)
-    was_enabled = gc.isenabled()
-    try:
-        getattr(gc, call)()
-        assert mcplumb.Server is not None
-        assert gc.isenabled() == (call == "enable")
-    finally:
-        (gc.enable if was_enabled else gc.disable)()

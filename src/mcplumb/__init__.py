@@ -94,20 +94,9 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import gc
     from importlib import import_module
 
-    from mcplumb._fast.lazy_ssl import load_asyncio
-
-    load_asyncio()
-    # What an import makes stays, so that looking for what could go, again and again, only takes time.
-    was_collecting = gc.isenabled()
-    gc.disable()
-    try:
-        value = globals()[name] = getattr(import_module(home), name)
-    finally:
-        if was_collecting:
-            gc.enable()
+    value = globals()[name] = getattr(import_module(home), name)
     return value
 
 

@@ -14,6 +14,8 @@ from mcplumb._fast.eager_futures import give, give_now
 from tests.kit.loop import PATIENCE, turns
 from tests.transports.ends import in_callback
 
+pytestmark = pytest.mark.tricks
+
 color: ContextVar[str] = ContextVar("color", default="none")
 
 Main = Callable[[asyncio.AbstractEventLoop], Coroutine[Any, Any, None]]

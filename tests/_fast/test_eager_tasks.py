@@ -14,6 +14,8 @@ from mcplumb._fast.eager_tasks import TaskStarter
 from tests.kit.loop import run, turns
 from tests.transports.ends import in_callback
 
+pytestmark = pytest.mark.tricks
+
 color: ContextVar[str] = ContextVar("color", default="none")
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from mcplumb import connect
 
+pytestmark = pytest.mark.tricks
+
 #: Echoes large texts, and says how many pages the last of them took.
 SERVER = """
 import resource
@@ -51,7 +53,6 @@ def settled():
     return cost()
 
 before = settled()
-keep_memory()
 keep_memory()
 print(before, settled())
 """
@@ -98,7 +99,7 @@ keep_memory()
 
 @needs_glibc
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_server_over_stdio_keeps_what_its_messages_need(is_kept: bool) -> None:
+def test_a_server_that_owns_its_process_keeps_what_its_messages_need(is_kept: bool) -> None:
     async def main() -> int:
         environment = {} if is_kept else {"MALLOC_TRIM_THRESHOLD_": "131072"}
         async with connect([sys.executable, "-c", SERVER], env=environment) as client:

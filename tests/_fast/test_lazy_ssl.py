@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-SERVER = "import sys, mcplumb; mcplumb.Server; "
+pytestmark = pytest.mark.tricks
+
+LOADED = "import sys; from mcplumb._fast.lazy_ssl import load_asyncio; load_asyncio(); import mcplumb; "
+#: A server, and what it has loaded by the end.
+SERVER = """
+import atexit, os, sys
+from mcplumb import Server
+
+server = Server("x")
+atexit.register(lambda: os.write(2, b"%d %d" % ("_ssl" in sys.modules, "mcplumb.server.server_session" in sys.modules)))
+if __name__ == "__main__":
+    server.run()
+"""
 
 
 def run(program: str) -> list[str]:
@@ -18,12 +31,18 @@ def run(program: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("name", ["Server", "connect", "Context"])
-def test_openssl_is_not_loaded(name: str) -> None:
-    assert run(f"import sys, mcplumb; mcplumb.{name}; print('_ssl' in sys.modules, 'asyncio' in sys.modules)") == [
-        "False",
-        "True",
-    ]
+@pytest.mark.parametrize("command", [[], ["-m", "mcplumb", "serve"]], ids=["run", "serve"])
+def test_a_server_that_owns_its_process_does_not_load_openssl(command: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "server_without_tls.py"
+    file.write_text(SERVER)
+    done = subprocess.run([sys.executable, *command, str(file)], input=b"", capture_output=True, check=True, timeout=60)
+    assert done.stderr == b"0 1"
+
+
+@pytest.mark.parametrize("name", ["Server", "connect", "Context", "client_tls"])
+def test_an_import_changes_nothing(name: str) -> None:
+    show = "import asyncio, ssl, types; print(type(ssl) is types.ModuleType, '_ssl' in sys.modules)"
+    assert run(f"import sys, mcplumb; mcplumb.{name}; {show}") == ["True", "True"]
 
 
 @pytest.mark.parametrize(
@@ -43,29 +62,30 @@ def test_openssl_is_not_loaded(name: str) -> None:
 )
 def test_it_is_loaded_when_it_is_used(use: str) -> None:
     show = "import ssl, types; print('_ssl' in sys.modules, type(ssl) is types.ModuleType, sys.modules['ssl'] is ssl)"
-    assert run(f"{SERVER}{use}; {show}") == ["True"] * 3
+    assert run(f"{LOADED}{use}; {show}") == ["True"] * 3
 
 
 def test_looking_at_where_it_is_does_not_load_it() -> None:
     look = "import ssl, asyncio.sslproto; ssl.__name__, ssl.__spec__, isinstance(ssl, type(sys)), asyncio.sslproto"
-    assert run(f"{SERVER}{look}; print('_ssl' in sys.modules)") == ["False"]
+    assert run(f"{LOADED}{look}; print('_ssl' in sys.modules)") == ["False"]
 
 
 def test_what_is_put_into_it_stays() -> None:
     program = (
-        SERVER + "import ssl; ssl.create_default_context = 'mine'; print(ssl.create_default_context, ssl.CERT_NONE)"
+        LOADED + "import ssl; ssl.create_default_context = 'mine'; print(ssl.create_default_context, ssl.CERT_NONE)"
     )
     assert run(program)[0] == "mine"
 
 
 def test_what_is_taken_out_of_it_is_gone() -> None:
-    assert run(SERVER + "import ssl; del ssl.SSLContext; print(hasattr(ssl, 'SSLContext'))") == ["False"]
+    assert run(LOADED + "import ssl; del ssl.SSLContext; print(hasattr(ssl, 'SSLContext'))") == ["False"]
 
 
 def test_all_threads_see_it_whole() -> None:
     program = """
-import sys, threading, mcplumb
-mcplumb.Server
+import sys, threading
+from mcplumb._fast.lazy_ssl import load_asyncio
+load_asyncio()
 assert "_ssl" not in sys.modules
 sys.setswitchinterval(1e-6)
 start, seen = threading.Barrier(16), []
@@ -86,7 +106,7 @@ print(len(seen), len(set(seen)))
 
 @pytest.mark.parametrize("first", ["asyncio", "ssl"])
 def test_it_is_left_alone_where_it_has_been_loaded(first: str) -> None:
-    assert run(f"import {first}; {SERVER}import ssl; print(type(ssl).__name__)") == ["module"]
+    assert run(f"import {first}; {LOADED}import ssl; print(type(ssl).__name__)") == ["module"]
 
 
 def test_a_python_without_openssl_is_left_alone() -> None:
@@ -95,7 +115,7 @@ def test_a_python_without_openssl_is_left_alone() -> None:
     hide += "from importlib.machinery import PathFinder as P; find = P.find_spec; "
     hide += "P.find_spec = lambda name, path=None, target=None: None if name == '_ssl' else find(name, path, target); "
     show = "import asyncio; print(asyncio.base_events.ssl, 'ssl' in sys.modules)"
-    assert run(f"{hide}{SERVER}{show}") == ["None", "False"]
+    assert run(f"{hide}{LOADED}{show}") == ["None", "False"]
 
 
 def test_a_python_of_another_make_is_left_alone() -> None:

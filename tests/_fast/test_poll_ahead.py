@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 import pytest
 
-from mcplumb._fast.poll_ahead import Lull, lull_of
+from mcplumb._fast.poll_ahead import PollAhead, poll_ahead_on
 from mcplumb.transports.fd_connection import WatchedSource
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import PATIENCE, debug_loop, turns
 
 pytestmark = [
+    pytest.mark.tricks,
     pytest.mark.skipif(not hasattr(selectors, "EpollSelector"), reason="There is no epoll here."),
     leaves_nothing,
 ]
@@ -51,8 +52,8 @@ class Reader:
         os.close(self.fd)
 
 
-def lull(reader: Reader) -> Lull:
-    found = reader.source._lull
+def ahead(reader: Reader) -> PollAhead:
+    found = reader.source._poll_ahead
     assert found is not None, "asyncio's own loop is not what it was: look for what was renamed"
     return found
 
@@ -194,7 +195,7 @@ async def test_the_end_is_told_as_soon_as_it_comes() -> None:
 @debug_loop
 async def test_in_debug_mode_the_loop_turns() -> None:
     # It would complain of a callback that takes long.
-    reader = Reader(lambda: waits.append(lull(reader).brings_input()))
+    reader = Reader(lambda: waits.append(ahead(reader).brings_input()))
     waits: list[bool] = []
     reader.send()
     await turns(2)
@@ -206,7 +207,7 @@ async def test_in_debug_mode_the_loop_turns() -> None:
 def test_a_loop_that_waits_in_another_way_has_to_turn(kind: type[selectors.BaseSelector]) -> None:
     async def main() -> None:
         reader = Reader()
-        assert reader.source._lull is None
+        assert reader.source._poll_ahead is None
         for count in range(1, 4):
             reader.send()
             await turns()
@@ -221,7 +222,7 @@ def test_a_loop_that_is_not_asyncio_s_has_to_turn() -> None:
     class Loop(asyncio.AbstractEventLoop):
         """Nothing is known of it."""
 
-    assert lull_of(Loop(), 0) is None  # type: ignore[abstract]
+    assert poll_ahead_on(Loop(), 0) is None  # type: ignore[abstract]
 
 
 def test_what_a_signal_handler_raises_leaves_the_loop() -> None:
@@ -254,7 +255,7 @@ def test_a_loop_that_is_turned_in_another_way_has_to_turn() -> None:
             super()._run_once()  # type: ignore[misc]
 
     async def main() -> None:
-        assert lull_of(asyncio.get_running_loop(), 0) is None
+        assert poll_ahead_on(asyncio.get_running_loop(), 0) is None
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(main())

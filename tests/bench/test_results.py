@@ -16,8 +16,8 @@ from bench.rounds import in_rounds
 from bench.starting import by_package
 
 
-def table(**figures: list[float]) -> Table:
-    return Table("calls", {name: [{"p50": value} for value in values] for name, values in figures.items()})
+def table(figure: str = "p50", **figures: list[float]) -> Table:
+    return Table("calls", {name: [{figure: value} for value in values] for name, values in figures.items()})
 
 
 def results(**tables: Table) -> Results:
@@ -99,8 +99,9 @@ def test_results_are_kept_as_they_are(tmp_path: Path) -> None:
 
 
 def test_sections_of_a_page_are_replaced_and_the_rest_is_kept() -> None:
-    modern = table(mcplumb=[2.0], bare=[1.0], **{"bare on asyncio": [3.0], "mcp 2.3.0": [8.0]})
-    legacy = table(bare=[1.0], **{"mcp 1.30.0": [9.0]})
+    plain, loop = {"mcplumb, plain": [1600.0]}, {"bare on asyncio": [1000.0]}
+    modern = table("in_flight", mcplumb=[2000.0], bare=[4000.0], **plain, **loop, **{"mcp 2.3.0": [400.0]})
+    legacy = table("in_flight", bare=[4000.0], **{"mcp 1.30.0": [200.0]})
     found = results(modern_core=modern, legacy_core=legacy)
     found.parts["wire"] = Part(rows=[Row("lines", "1 line/s", 0.5, 0.4), Row("words", "2 words/s", 3.0)])
     names = ("run", "goals", "headline", "aims", "peers", "server", "wire", "growth")
@@ -110,12 +111,16 @@ def test_sections_of_a_page_are_replaced_and_the_rest_is_kept() -> None:
     assert new.endswith("Not measured in this run.\n<!-- /bench -->\nAfter\n")
     assert "old" not in new
     assert "| | goal | mcplumb |  | bare on asyncio | mcp 2.3.0 | mcp 1.30.0, legacy |".replace("| |", "|  |") in new
-    assert "| server, one at a time, p50 | at most 2.5 times bare | 2 | reached | 3 | 8 | 9 |" in new
+    assert "| server, 64 in flight | at least 0.4 of bare | 0.5 | reached | 0.25 | 0.1 | 0.05 |" in new
     assert "|  | bare | mcplumb | mcp 2.3.0 |\n" in new
-    assert "| server, one at a time, p50 | 1.00 s | 2.00 s | 8.00 s |" in new
+    assert "| server, 64 in flight | 4,000 | 2,000 | 400 |" in new
     assert "| lines | 1 line/s | 0.5 | at least 0.4: reached |" in new
-    assert "Calls, the median of 1:\n\n|  | one at a time, p50 |" in new
+    assert "Calls, the median of 1:\n\n|  | 64 in flight, calls/s |" in new
     assert rendered(new, found) == new
+    found.versions["mcplumb, plain"] = "msgspec 1"
+    with_plain = rendered(page, found)
+    assert "| server, 64 in flight | at least 0.4 of bare | 0.5 | reached | 0.4 | 0.25 | 0.1 | 0.05 |" in with_plain
+    assert "| server, 64 in flight | 4,000 | 2,000 | 1,600 | 400 |" in with_plain
 
 
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)

@@ -100,18 +100,22 @@ def test_a_resource_that_stays_fresh_is_not_read_again_until_it_changes() -> Non
         for text in ("one", "two"):
             contents = [{"uri": "a:1", "text": text}]
             peer.answer(await peer.expect("resources/read"), {**FRESH, "contents": contents})
-            peer.notify("notifications/resources/updated", uri="a:2", _meta={SUBSCRIPTION_ID: 99})
-        await turns()
-        peer.notify("notifications/resources/updated", uri="a:1", _meta={SUBSCRIPTION_ID: 99})
 
     async def body(client: Client) -> None:
         async def text() -> str | None:
             return (await client.read_resource("a:1")).contents[0].text
 
-        assert (await text(), await text()) == ("one", "one")
-        peer.notify("notifications/resources/updated", uri="a:1", _meta={SUBSCRIPTION_ID: 99})
-        await turns()
-        assert (await text(), await text()) == ("two", "two")
+        async def updated(uri: str) -> None:
+            peer.notify("notifications/resources/updated", uri=uri, _meta={SUBSCRIPTION_ID: 99})
+            await turns()
+
+        assert await text() == "one"
+        await updated("a:2")
+        assert await text() == "one"
+        await updated("a:1")
+        assert await text() == "two"
+        await updated("a:2")
+        assert await text() == "two"
 
     peer = modern(play)
     talk(peer, body)
@@ -191,6 +195,7 @@ def test_nothing_is_looked_up_without_need() -> None:
 def test_tools_that_have_changed_are_looked_up_again() -> None:
     async def play(peer: Peer) -> None:
         peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x")})
+        await turns()  # the caller has it
         peer.notify("notifications/tools/list_changed", _meta={SUBSCRIPTION_ID: 99})
         peer.answer(await peer.expect("tools/call"), called({"n": "many"}))
         peer.answer(await peer.expect("tools/list"), {**COMPLETE, **listed("x", outputSchema=SCHEMA)})

@@ -25,6 +25,8 @@ from tests.transports.ends import PAIRS, Item, Maker, Recorder
 
 pytestmark = leaves_nothing
 
+pytestmark = pytest.mark.tricks
+
 
 @pytest.fixture(params=PAIRS.values(), ids=list(PAIRS))
 def pair(request: pytest.FixtureRequest) -> Maker:

@@ -6,6 +6,9 @@ import pytest
 
 from tests.costs.measuring import Case, Side, count
 
+# The ceilings are those of the fast mode.
+pytestmark = pytest.mark.tricks
+
 FEW, MANY = Case(tools=10, waiting=1, subscriptions=10), Case(tools=1000, waiting=100, subscriptions=1000)
 #: That memory is given back is looked at elsewhere: how much tables grow by depends on what is in them.
 ELSEWHERE = {"kept blocks"}

@@ -7,6 +7,9 @@ import pytest
 from tests.costs.ceilings import check
 from tests.costs.measuring import HELD, hold
 
+# The ceilings are those of the fast mode.
+pytestmark = pytest.mark.tricks
+
 
 @pytest.mark.parametrize("subject", HELD)
 def test_what_is_open_takes_little_memory(subject: str) -> None:

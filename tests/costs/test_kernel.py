@@ -7,6 +7,9 @@ import pytest
 from tests.costs.ceilings import check
 from tests.costs.kernel import BUSY, client_seen, server_seen
 
+# The ceilings are those of the fast mode.
+pytestmark = pytest.mark.tricks
+
 
 @pytest.mark.parametrize("subject", BUSY)
 def test_a_call_takes_few_system_calls_of_a_server(subject: str) -> None:

@@ -11,6 +11,9 @@ from tests.costs.ceilings import check
 from tests.costs.loading import LOADED, figures_of
 from tests.repo.test_import_cost import tops
 
+# The ceilings are those of the fast mode.
+pytestmark = pytest.mark.tricks
+
 #: Loaded by nobody who speaks to another process over a pipe.
 NEEDLESS = {
     "dataclasses", "email", "hashlib", "hmac", "html", "http", "json", "multiprocessing", "pathlib", "queue",

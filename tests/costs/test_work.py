@@ -7,6 +7,9 @@ import pytest
 from tests.costs.ceilings import check
 from tests.costs.measuring import CASES, count
 
+# The ceilings are those of the fast mode.
+pytestmark = pytest.mark.tricks
+
 
 @pytest.mark.parametrize("subject", CASES)
 def test_a_call_takes_no_more_than_is_allowed(subject: str) -> None:

@@ -55,19 +55,26 @@ server = mcplumb.Server("x")
 async def one(number: int) -> str: ...
 @server.tool
 def other(ctx: mcplumb.Context, names: list[str] = []) -> dict[str, int]: ...
-import mcplumb.server.hosting.run, mcplumb.transports.stdio
 """
+RUN = "import mcplumb.server.hosting.run, mcplumb.server.server_session, mcplumb.transports.stdio"
+
+
+def test_a_server_that_does_not_run_yet_loads_no_asyncio() -> None:
+    """``Server.run`` loads it in its own way, without OpenSSL, if nothing has loaded it before."""
+    names = loaded(SERVER)
+    assert "mcplumb.server.server" in names
+    assert tops(names) & {"asyncio", "ssl"} == set()
 
 
 def test_a_server_on_stdio_loads_asyncio_and_msgspec_and_hardly_anything_else() -> None:
-    names = loaded(SERVER)
+    names = loaded(SERVER + RUN)
     own = {name for name in names if name.startswith("mcplumb.")}
     assert {"mcplumb.server.server_session", "mcplumb.transports.fd_connection"} <= own
     assert not {
         name for name in own if name.startswith(("mcplumb.client", "mcplumb.cli", "mcplumb.protocol.request_state"))
     }
     assert names - own - loaded("import asyncio, msgspec") <= {
-        "mcplumb", "bisect", "_bisect", "gc", "importlib.util", "importlib._abc",
+        "mcplumb", "bisect", "_bisect", "importlib.util", "importlib._abc",
     }  # fmt: skip
 
 

@@ -19,6 +19,8 @@ from tests.transports.ends import Item
 pytestmark = leaves_nothing
 
 
+pytestmark = pytest.mark.tricks
+
 #: More messages than are read before the loop turns.
 MANY = 100
 #: That many are.
@@ -110,9 +112,9 @@ class Pair:
 
     def _count(self) -> None:
         """Count the turns of the loop, and how often the source waits for more."""
-        lull = self.source._lull
-        assert lull is not None
-        select, poll = self._loop._selector.select, lull._poll  # type: ignore[attr-defined]
+        ahead = self.source._poll_ahead
+        assert ahead is not None
+        select, poll = self._loop._selector.select, ahead._poll  # type: ignore[attr-defined]
 
         def counted_select(timeout: float | None = None) -> object:
             self._turn += 1
@@ -123,7 +125,7 @@ class Pair:
             return poll(timeout, most)
 
         self._loop._selector.select = counted_select  # type: ignore[attr-defined]
-        lull._poll = counted_poll
+        ahead._poll = counted_poll
 
 
 async def test_more_is_read_without_a_turn_of_the_loop_but_not_for_ever(ends: tuple[int, int]) -> None:

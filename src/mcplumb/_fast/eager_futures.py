@@ -1,9 +1,23 @@
-"""Waking the one who waits for a future at once, and not a turn of the event loop later."""
+"""Resume the task that awaits a future when its result is set, and not a turn of the event loop later.
+
+A future that a task awaits has exactly one callback, which is the task's next step (``Future._callbacks``).
+`give_now` takes it off, sets the result, and runs it in its context. Where another task is running, ``Context.run``
+or the task itself refuses ("cannot enter context"), and the step is scheduled as asyncio would have done it.
+
+What it buys, on one core: 9.7 µs of 30.8 a call of a client, one at a time (31 %), and 0.7 µs of 7.7 of its CPU with
+64 in flight (9 %); on 3.13, 8.0 µs of 31.4 and 0.5 of 7.8. ``python -m bench tricks`` measures it.
+
+Proven on CPython 3.11, 3.12 and 3.13 on Linux, with the futures and tasks of asyncio in C and in Python, in debug mode
+and with eager task factories; it uses nothing of the event loop but ``call_soon``. On other Pythons, and when it is
+switched off, `give_now` is `give`; so it is for a future of another make, which has no ``_callbacks``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TypeVar
+
+from mcplumb._fast import may_use
 
 __all__ = ["give", "give_now"]
 
@@ -11,18 +25,17 @@ T = TypeVar("T")
 
 
 def give(future: asyncio.Future[T], value: T) -> None:
-    """Give a future its value, unless it has one, or is not wanted any more."""
+    """Set the result of a future, unless it has one already or was cancelled."""
     if not future.done():
         future.set_result(value)
 
 
 def give_now(future: asyncio.Future[T], value: T) -> None:
-    """The same, and run the task that awaits it, until that waits for something else or has ended.
+    """Set the result of a future and resume the task that awaits it, until that task waits again or has ended.
 
-    What the task raises stays in the task, except that KeyboardInterrupt and SystemExit come out here as well. From
-    within another task, it is woken a turn later, as always: two cannot run at once.
+    What the task raises stays in the task, except that KeyboardInterrupt and SystemExit are raised here as well.
+    Called from within another task, it resumes the task a turn later: two tasks cannot run at once.
     """
-    # What is done when the future is done. It belongs to no public interface; without it, the loop has to turn.
     callbacks = getattr(future, "_callbacks", None)
     if callbacks is None or len(callbacks) != 1:
         give(future, value)
@@ -33,8 +46,12 @@ def give_now(future: asyncio.Future[T], value: T) -> None:
     try:
         context.run(wake, future)
     except RuntimeError as error:
-        # Trying costs less than asking whether a task is being run. A step that has run is not run again.
+        # Trying costs less than asking whether a task is running. A step that has run is not run again.
         loop = future.get_loop()
         if asyncio.current_task(loop) is None and "cannot enter context" not in str(error):
             raise
         loop.call_soon(wake, future, context=context)
+
+
+if not may_use("eager_futures"):
+    give_now = give

@@ -1,4 +1,18 @@
-"""Starting a task for a request: its first step runs at once, without a turn of the event loop."""
+"""Run the first step of a new task at once, without a turn of the event loop.
+
+A task made by `TaskStarter` has run as far as it can without waiting when ``start`` returns. A tool that awaits
+nothing is done by then, and its answer leaves in the turn of the loop in which the request came.
+
+- Python 3.12 and newer have this as a public feature (``eager_start``), on every event loop.
+- Python 3.11 has not. But all that a new task does to start itself is ``loop.call_soon(first_step)``: an attribute of
+  the loop hides that method while the task is created and catches the step, which ``start`` then runs.
+
+What it buys, on one core: 7.7 µs of 24.8 a call of a server, one at a time (31 %), and 2.8 µs of 10.1 of its CPU with
+64 in flight (28 %); on 3.13, 8.0 µs of 24.1 and 3.3 of 9.7. ``python -m bench tricks`` measures it.
+
+Proven on 3.11 with asyncio's own selector loop on Linux. Elsewhere on 3.11, and when it is switched off, tasks take
+their first step a turn later, as always.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +22,15 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any
 
+from mcplumb._fast import is_proven_on, is_switched_off, may_use
+
 __all__ = ["TaskStarter"]
 
-#: A name that is given need not be made up.
+#: A task without a name would make one up.
 _NAME = "mcplumb request"
 
 if sys.version_info >= (3, 12):
+    _IS_EAGER = not is_switched_off("eager_tasks")
 
     class TaskStarter:
         """Starts tasks in one event loop. It belongs to the loop's thread, and works while the loop runs."""
@@ -24,20 +41,17 @@ if sys.version_info >= (3, 12):
             self._loop = loop
 
         def start(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> asyncio.Task[Any]:
-            """A task for the coroutine, in this context, which has run as far as it can without waiting.
+            """Return a task for the coroutine, in this context, which has run as far as it can without waiting.
 
             Often it is done already.
             """
-            return asyncio.Task(coroutine, loop=self._loop, name=_NAME, context=context, eager_start=True)
+            return asyncio.Task(coroutine, loop=self._loop, name=_NAME, context=context, eager_start=_IS_EAGER)
 
 else:
+    _IS_ON = may_use("eager_tasks")
 
     class TaskStarter:
-        """Starts tasks in one event loop. It belongs to the loop's thread, and works while the loop runs.
-
-        Python 3.11 has no eager tasks. But all that a new task does to start itself is to schedule its first step, and
-        that step can be taken from it while it is made, and run at once.
-        """
+        """Starts tasks in one event loop. It belongs to the loop's thread, and works while the loop runs."""
 
         __slots__ = ("_loop", "_names", "_step")
 
@@ -45,11 +59,11 @@ else:
 
         def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
             self._loop = loop
-            # A loop in C, such as uvloop's, has none; its tasks start a turn later.
-            self._names: dict[str, Any] | None = getattr(loop, "__dict__", None)
+            #: The attributes of the loop; None where tasks start a turn later.
+            self._names: dict[str, Any] | None = vars(loop) if _IS_ON and is_proven_on(loop) else None
 
         def start(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> asyncio.Task[Any]:
-            """A task for the coroutine, in this context, which has run as far as it can without waiting.
+            """Return a task for the coroutine, in this context, which has run as far as it can without waiting.
 
             Often it is done already. Called from within another task, its first step comes a turn later.
             """
@@ -64,7 +78,7 @@ else:
             step = self._step
             try:
                 context.run(step)
-            except RuntimeError:  # another task is being run, and two cannot be
+            except RuntimeError:  # another task is being run, and two cannot run at once
                 self._loop.call_soon(step, context=context)
             return task
 

@@ -1,29 +1,34 @@
-"""The memory of large messages, which some C libraries give back to the system after each of them.
+"""Let glibc keep the memory of large messages for the next ones.
 
-A message of ten megabytes is there as bytes, as a text and as the answer. When all of that is free, glibc returns it,
-unless the program has shown that it uses such blocks; and for the next message every page is made and cleared anew,
-which takes longer than to decode it.
+A message of ten megabytes exists as bytes, as text and as the answer. When all of that is freed, glibc returns it to
+the system, and for the next message every page is mapped and cleared anew, which takes longer than to decode it. glibc
+learns how large the blocks of a program are from those that are freed (up to 32 MiB), and then keeps twice as much: so
+one block is allocated and freed before the first message. It is never written to, and uses no memory.
+
+From then on up to 40 MB of free memory stay with the process, and as much with each thread that uses such blocks. This
+touches the whole process, so only ``Server.run`` and ``mcplumb serve`` do it, which own the process.
+
+What it buys: 419 MB/s instead of 241 echoed in messages of 10 MB, and 440 instead of 260 in those of 1 MB (3.11). It
+costs 33 MB of memory that such a server then keeps. ``python -m bench tricks`` measures it.
+
+Proven with glibc on Linux, CPython 3.11, 3.12 and 3.13; event loops do not matter. With other C libraries nothing
+happens, nor where the environment says how much is kept (``MALLOC_TRIM_THRESHOLD_``), nor when it is switched off.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cache
+
+from mcplumb._fast import may_use
 
 __all__ = ["keep_memory"]
 
-#: A block of this size suits messages of ten megabytes: glibc then keeps twice as much. It learns from up to 32 MiB.
+#: Bytes. Twice this is kept, which suits messages of ten megabytes.
 _LESSON = 20_000_000
 
 
-@cache
 def keep_memory() -> None:
-    """Let the memory of large messages, up to 40 MB of it, stay with this process for the next ones.
-
-    glibc learns how large the blocks of a program are by those that are let go. What it learns holds for the memory of
-    each thread, and for all that the process does: this is for one that does nothing but to serve. Nothing happens
-    with other libraries, or if the environment says how much is kept (``MALLOC_TRIM_THRESHOLD_``).
-    """
-    # It is never written to, so no memory is used for it.
-    with suppress(MemoryError):
-        bytes(_LESSON)
+    """Let up to 40 MB of free memory stay with this process."""
+    if may_use("keep_memory"):
+        with suppress(MemoryError):
+            bytes(_LESSON)

@@ -1,9 +1,19 @@
-"""Loading ``asyncio`` without OpenSSL, for as long as nobody uses that.
+"""Load ``asyncio`` without OpenSSL until something uses it.
 
-``asyncio`` imports ``ssl``, which takes a good part of the memory of a small process, and of its start; a server or a
-client on pipes needs none of it. So, in a process that has loaded neither, a stand-in takes the place of ``ssl``, and
-one that of the only module of ``asyncio`` that looks into it at once. The first look into a stand-in, from whatever
-thread, makes it the module that it stands for: the same object, and complete before anybody sees it.
+``asyncio`` imports ``ssl``, which takes a good part of the memory of a small process and of its start; a server on
+pipes needs none of it. In a process that has loaded neither, `load_asyncio` puts a stand-in in the place of ``ssl`` in
+``sys.modules``, and one in the place of the only module of ``asyncio`` that looks into it while it is imported. The
+first access to a stand-in, from any thread, turns it into the module that it stands for: the same object, and complete
+before anybody sees it.
+
+This touches the whole process, so only ``Server.run`` and ``mcplumb serve`` do it, which own the process. That is why
+``from mcplumb import Server`` and what a server is made of load no ``asyncio`` (``tests/repo/test_import_cost.py``).
+
+What it buys: 4.6 MB of the 24.6 MB of an idle server (19 %), and 7 ms of the 83 ms of CPU of its start (8 %); on
+3.13, 4.6 MB of 25.5 and 5 ms of 96. ``python -m bench tricks`` measures it.
+
+Proven on CPython 3.11, 3.12 and 3.13 on Linux; event loops do not matter. On other Pythons, when it is switched off,
+in a Python without OpenSSL, and where the program has imported ``asyncio`` or ``ssl`` before, nothing is changed.
 """
 
 from __future__ import annotations
@@ -15,13 +25,15 @@ from importlib.util import module_from_spec
 from types import ModuleType
 from typing import Any
 
+from mcplumb._fast import may_use
+
 __all__ = ["load_asyncio"]
 
 _PACKAGE, _LIBRARY, _PROTOCOL = "asyncio", "ssl", "asyncio.sslproto"
-#: What Python itself asks of a module while that is imported.
+#: What Python itself looks up in a module while it is imported.
 _FRAME = frozenset({"__class__", "__loader__", "__name__", "__package__", "__path__", "__spec__"})
 
-# One for all, since one loads the other. Whoever loads a module may look into it meanwhile.
+# One lock for both, since one loads the other; reentrant, since a module may look into itself while it is loaded.
 _lock = threading.RLock()
 _loading: list[ModuleType] = []
 
@@ -43,15 +55,15 @@ class _StandIn(ModuleType):
 
 
 def load_asyncio() -> None:
-    """Import ``asyncio``, with the stand-ins in place unless it is too late for that."""
-    if _PACKAGE in sys.modules or _LIBRARY in sys.modules:
+    """Import ``asyncio`` with the stand-ins in place; do nothing where that is too late or not proven."""
+    if not may_use("lazy_ssl") or _PACKAGE in sys.modules or _LIBRARY in sys.modules:
         return
     package = PathFinder.find_spec(_PACKAGE)
     if not _has_openssl():
         return
     library = _stand_in(_LIBRARY, None)
     protocol = _stand_in(_PROTOCOL, package and package.submodule_search_locations)
-    if library is None or protocol is None:  # then they are not what they used to be
+    if library is None or protocol is None:  # this Python is built in another way
         return
     sys.modules.update({_LIBRARY: library, _PROTOCOL: protocol})
     import asyncio
@@ -61,7 +73,7 @@ def load_asyncio() -> None:
 
 
 def _has_openssl() -> bool:
-    """Whether this Python was built with it. If not, ``asyncio`` has to find that out."""
+    """Return whether this Python was built with OpenSSL. If not, ``asyncio`` has to find that out."""
     return "_ssl" in sys.builtin_module_names or PathFinder.find_spec("_ssl") is not None
 
 
@@ -76,7 +88,7 @@ def _stand_in(name: str, path: Any) -> ModuleType | None:
 
 def _load(module: ModuleType) -> None:
     with _lock:
-        # Another thread may have been faster, or this one is in the middle of it.
+        # Another thread may have loaded it, or this one is loading it now.
         if type(module) is not _StandIn or module in _loading:
             return
         _loading.append(module)

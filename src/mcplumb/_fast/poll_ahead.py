@@ -1,8 +1,16 @@
-"""Waiting in place of the event loop, while it has nothing to do but to wait.
+"""Wait for the next message inside the callback that read the last one, instead of a turn of the event loop.
 
-A peer that waits for each answer sends its next message soon after it has got one. Until then there is mostly nothing
-else to do; the loop would go the long way round, only to wait and to find this one descriptor again. That turn is a
-good part of what a message costs.
+A peer that waits for each answer sends its next message soon after it has got one, and until then the loop mostly has
+nothing else to do. It would leave the callback, look at its timers, poll, and call back for this one descriptor again:
+that turn is a good part of what a message costs. `PollAhead` polls the loop's own ``epoll`` object in its place
+(``loop._selector._selector``), for a few milliseconds, if nothing is due (``loop._ready``, ``loop._scheduled``).
+Whatever else becomes ready is left there for the loop, which is told to turn.
+
+What it buys, on one core, one call at a time: 1.6 µs of 18.7 of a server (9 %), 4.5 µs of 25.6 of a client (18 %); on
+3.13, 1.5 µs of 17.6 and 2.9 of 26.3. With 64 in flight nothing. ``python -m bench tricks`` measures it.
+
+Proven on CPython 3.11, 3.12 and 3.13 on Linux, with asyncio's own selector loop on ``epoll``. On any other Python,
+system, loop or selector, in debug mode, and when it is switched off, the loop turns as always.
 """
 
 from __future__ import annotations
@@ -11,54 +19,58 @@ import asyncio
 import selectors
 from typing import Any, NoReturn
 
-__all__ = ["Lull", "lull_of"]
+from mcplumb._fast import is_proven_on, may_use
 
-#: Seconds to wait. Who waits longer does not mind a turn of the loop; and callbacks are expected to take less than a
-#: tenth of a second, also with as many waits as one of them may have.
+__all__ = ["PollAhead", "poll_ahead_on"]
+
+_IS_ON = may_use("poll_ahead")
+
+#: Seconds to wait. A peer that takes longer does not notice a turn of the loop, and a callback is expected to take less
+#: than a tenth of a second, however often it waits.
 _LONGEST = 0.005
-#: After this many interruptions, about every 64th message is followed by a wait.
+#: After this many interruptions in a row, only about every 64th message is followed by a wait.
 _MOST_MISSES = 6
 
 
 class _Raised(asyncio.Handle):
-    """What a signal handler raised while this waited. It leaves the loop as if that had waited, and no callback."""
+    """An exception that a signal handler raised while `PollAhead` waited; the loop raises it as if it had waited."""
 
     def _run(self) -> NoReturn:
         raise self._args[0]
 
 
-class Lull:
-    """The time between two messages from one descriptor, which the loop watches. It belongs to the loop's thread."""
+class PollAhead:
+    """Waits for more input from one descriptor that the loop watches. It belongs to the loop's thread."""
 
-    __slots__ = ("_agenda", "_fd", "_loop", "_misses", "_pass_over", "_poll")
+    __slots__ = ("_fd", "_loop", "_misses", "_poll", "_ready", "_skip")
 
     def __init__(self, loop: Any, fd: int) -> None:
         self._loop = loop
-        self._agenda = loop._ready
+        self._ready = loop._ready
         self._fd = fd
-        # Of everything that the loop watches, which has what other threads and signals want, too.
+        # It covers all that the loop watches, and with it what other threads and signals want.
         self._poll = loop._selector._selector.poll
         self._misses = 0
-        self._pass_over = 0
+        self._skip = 0
 
     def brings_input(self) -> bool:
-        """Wait a moment for something to do, and say whether that is input of this descriptor, or its end.
+        """Wait a moment for anything to do, and return whether it is input of this descriptor, or its end.
 
-        If not, the loop has to turn. Where others come in between again and again, this does not even wait.
+        If not, the loop has to turn. Where other work keeps coming in between, this does not even wait.
         """
         loop = self._loop
-        if self._agenda or loop._stopping or loop._debug:
-            return False  # what is due comes first, and in debug mode it is asked how long a callback takes
-        if self._pass_over:
-            self._pass_over -= 1
+        if self._ready or loop._stopping or loop._debug:
+            return False  # what is due comes first, and debug mode reports callbacks that take long
+        if self._skip:
+            self._skip -= 1
             return False
         if loop._scheduled and loop._scheduled[0].when() < loop.time() + _LONGEST:
             return False
-        # What is not taken here is still there when the loop looks.
+        # What is not handled here is still ready when the loop polls.
         try:
             ready = self._poll(_LONGEST, 2)
         except BaseException as error:  # noqa: BLE001 - it is raised where it would have been
-            self._agenda.append(_Raised(len, (error,), loop))
+            self._ready.append(_Raised(len, (error,), loop))
             return False
         if not ready:
             return False
@@ -66,17 +78,14 @@ class Lull:
             self._misses = 0
             return True
         self._misses = min(self._misses + 1, _MOST_MISSES)
-        self._pass_over = 2**self._misses - 2
+        self._skip = 2**self._misses - 2
         return False
 
 
-def lull_of(loop: asyncio.AbstractEventLoop, fd: int) -> Lull | None:
-    """That of a descriptor in a loop; None if the loop is not asyncio's own, or the system has no ``epoll``."""
-    if not isinstance(loop, asyncio.SelectorEventLoop):
+def poll_ahead_on(loop: asyncio.AbstractEventLoop, fd: int) -> PollAhead | None:
+    """Return how to wait for a descriptor in place of a loop; None where the loop has to turn."""
+    if not _IS_ON or not is_proven_on(loop):
         return None
-    if type(loop)._run_once is not asyncio.BaseEventLoop._run_once:  # type: ignore[attr-defined]
-        return None  # whoever turns it in another way may have something else to do
-    epoll = getattr(selectors, "EpollSelector", None)
-    if epoll is None or type(loop._selector) is not epoll:  # type: ignore[attr-defined]
+    if type(loop._selector) is not selectors.EpollSelector:  # type: ignore[attr-defined]
         return None
-    return Lull(loop, fd)
+    return PollAhead(loop, fd)

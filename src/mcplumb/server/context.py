@@ -10,7 +10,6 @@ import msgspec
 
 from mcplumb.errors import RequestCancelled, ToolError, UsageError
 from mcplumb.revisions import Revision
-from mcplumb.server.dispatch.client_input import ask
 from mcplumb.types.base import Implementation, Number
 from mcplumb.types.client_features import (
     CreateMessageParams,
@@ -34,6 +33,7 @@ from mcplumb.wire.messages import RequestId
 
 if TYPE_CHECKING:
     from mcplumb.server.dispatch.call import Call
+    from mcplumb.types.client_features import InputRequest
 
 __all__ = ["Answer", "Context", "Roots", "Sampled", "Told"]
 
@@ -273,7 +273,7 @@ class Context:
         self._call.release_stream(retry)
 
     async def _elicited(self, request: ElicitRequest, form: Any, key: str | None) -> Answer[Any]:
-        result = await ask(self._call, request, ElicitResult, key)
+        result = await self._ask(request, ElicitResult, key)
         if form is None or result.action != "accept":
             return Answer(result.action, None)
         from mcplumb.server.schema.codec import BadValue
@@ -287,10 +287,15 @@ class Context:
             ) from error
 
     async def _sampled(self, request: CreateMessageRequest, key: str | None) -> Sampled:
-        return await ask(self._call, request, Sampled, key)
+        return await self._ask(request, Sampled, key)
 
     async def _rooted(self, key: str | None) -> Roots:
-        return Roots((await ask(self._call, ListRootsRequest(), ListRootsResult, key)).roots)
+        return Roots((await self._ask(ListRootsRequest(), ListRootsResult, key)).roots)
+
+    async def _ask(self, request: InputRequest, as_type: type[T], key: str | None) -> T:
+        from mcplumb.server.dispatch.client_input import ask  # it loads asyncio
+
+        return await ask(self._call, request, as_type, key)
 
     def _tell(self, tell: Callable[[], None], *, can_wait: bool) -> Told:
         """Tell it now, or when the client keeps up; ``can_wait`` is what the call itself holds back until then."""

@@ -24,7 +24,6 @@ from mcplumb.server.hosting.active_sessions import Lifespan, Lifespans, Presence
 from mcplumb.server.hosting.stderr_logs import LogFormat
 from mcplumb.server.shared_state import Shared
 from mcplumb.server.uri_templates import folded
-from mcplumb.transports.connection import ANYONE, Connection, Peer, Serve
 from mcplumb.types.base import Annotations, CacheScope, Icon, Implementation
 from mcplumb.types.tools import ToolAnnotations
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     import ssl
 
     from mcplumb.server.hosting.serve import OnReady
+    from mcplumb.transports.connection import Connection, Peer, Serve
     from mcplumb.transports.http_server.app import HttpApp
     from mcplumb.transports.http_server.options import HttpOptions
     from mcplumb.transports.line_connection import Trace
@@ -372,6 +372,9 @@ class Server:
         is for ``tcp://`` and ``https://``, and ``http`` has the options of HTTP. ``on_ready`` is called with each
         address once all are served, with the port that the system chose in place of 0.
         """
+        from mcplumb._fast.lazy_ssl import load_asyncio
+
+        load_asyncio()
         from mcplumb.server.hosting.run import run_on_stdio, run_process
         from mcplumb.transports.stdio import take_stdio
 
@@ -434,9 +437,13 @@ class Server:
             trace=trace,
         )
 
-    async def serve_connection(self, connection: Connection, peer: Peer = ANYONE) -> None:
+    async def serve_connection(self, connection: Connection, peer: Peer | None = None) -> None:
         """Serve one connection, until it ends. Several may be served at once, all in the same event loop."""
-        await self.presence.serve(connection, peer, finish_within=self.finish_within, stop_within=self.stop_within)
+        from mcplumb.transports.connection import ANYONE
+
+        await self.presence.serve(
+            connection, peer or ANYONE, finish_within=self.finish_within, stop_within=self.stop_within
+        )
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:

@@ -1,8 +1,8 @@
 """File descriptors, and everything about them that differs between systems.
 
-What a descriptor is, how to write to it without ever waiting for its reader, how to keep it from children and forks.
-The flags of a descriptor belong to everybody who holds a copy of it, other processes too: they are left as they are,
-where the system has another way.
+What a descriptor is, how to write to it without waiting for its reader, how to keep it from children and forks. The
+flags of a descriptor are shared with all copies of it, in other processes too: they are left as they are where the
+system has another way.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ __all__ = [
     "wait_for_input",
 ]
 
-#: What the event loop can watch: pipes (named ones too) and sockets. The rest are files, terminals and devices.
+#: The event loop can watch pipes (named ones too) and sockets. The others are files, terminals and devices.
 Kind: TypeAlias = Literal["pipe", "socket", "other"]
 
-#: What a pipe is enlarged to once it has been full. It is the most that Linux gives everybody.
+#: The size that a pipe is enlarged to once it has been full: the most that Linux allows every user.
 _PIPE_BYTES = 1024 * 1024
-#: Descriptors below this have a meaning for every program.
+#: Descriptors below this are the standard streams.
 _FIRST_PRIVATE = 3
 
 
 def is_open(fd: int) -> bool:
-    """Whether the number belongs to an open file."""
+    """Return whether the number belongs to an open file."""
     try:
         os.fstat(fd)
     except OSError:
@@ -59,7 +59,7 @@ def is_open(fd: int) -> bool:
 
 
 def kind_of(fd: int) -> Kind:
-    """What the descriptor is; `OSError` if it is closed."""
+    """Return what the descriptor is; raise `OSError` if it is closed."""
     mode = os.fstat(fd).st_mode
     if stat.S_ISFIFO(mode):
         return "pipe"
@@ -67,8 +67,8 @@ def kind_of(fd: int) -> Kind:
 
 
 def enlarge_pipe(fd: int) -> None:
-    """Give a pipe more room, where the system can. Users have a quota for that, so do it for those that need it."""
-    # EPERM says that the quota is used up, EBUSY that the room is taken, EBADF that this is no pipe: all are fine.
+    """Enlarge a pipe where the system can. Users have a quota for that, so only pipes that were full are enlarged."""
+    # EPERM: the quota is used up; EBUSY: the pipe is too full; EBADF: it is no pipe. In all cases it stays as it is.
     if hasattr(fcntl, "F_SETPIPE_SZ"):
         with suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
@@ -77,14 +77,14 @@ def enlarge_pipe(fd: int) -> None:
 # --- Privacy ---
 
 _private: set[int] = set()
-#: A reader's thread closes its own.
+#: A lock, because a reader's thread closes its own descriptor.
 _lock = threading.RLock()
 #: The null device, open as long as anything is private.
 _null: int | None = None
 
 
 def private_copy(fd: int) -> int:
-    """A second descriptor for the same file, for this process alone, and not one of the standard three."""
+    """Return a second descriptor for the same file, private to this process, and not one of the standard three."""
     copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_PRIVATE)
     try:
         return keep_private(copy)
@@ -94,7 +94,7 @@ def private_copy(fd: int) -> int:
 
 
 def private_pipe() -> tuple[int, int]:
-    """The two ends of a new pipe, both private, and not among the standard three."""
+    """Return the two ends of a new pipe, both private, and not among the standard three."""
     with _lock:
         ends = os.pipe()
         copies: list[int] = []
@@ -111,12 +111,12 @@ def private_pipe() -> tuple[int, int]:
 
 
 def keep_private(fd: int) -> int:
-    """Take a descriptor over: programs started from here do not get it, and in a fork it is the null device."""
+    """Make a descriptor private: children do not inherit it, and in a fork it is the null device."""
     global _null  # noqa: PLW0603 (a process has one set of descriptors)
     os.set_inheritable(fd, False)
     with _lock:
         if _null is None:
-            # In a fork there may be none left to open it with.
+            # Opened now, because in a fork there may be no descriptor left for it.
             null = os.open(os.devnull, os.O_RDWR)
             try:
                 _null = fcntl.fcntl(null, fcntl.F_DUPFD_CLOEXEC, _FIRST_PRIVATE)
@@ -127,7 +127,7 @@ def keep_private(fd: int) -> int:
 
 
 def close_private(fd: int) -> None:
-    """Close what `private_copy` or `keep_private` gave."""
+    """Close a descriptor that `private_copy` or `keep_private` returned."""
     global _null  # noqa: PLW0603 (a process has one set of descriptors)
     with _lock:
         _private.discard(fd)
@@ -138,12 +138,12 @@ def close_private(fd: int) -> None:
 
 
 def put_copy(fd: int, target: int, *, inheritable: bool = True) -> None:
-    """Make ``target`` another descriptor for the file of ``fd``, whatever it was before."""
+    """Make ``target`` another descriptor for the file of ``fd``, whatever it was."""
     os.dup2(fd, target, inheritable)
 
 
 def put_null(target: int) -> None:
-    """Make ``target`` the null device, also for children."""
+    """Make ``target`` the null device, for children too."""
     null = os.open(os.devnull, os.O_RDWR)
     if null == target:  # it was free
         os.set_inheritable(null, True)
@@ -155,7 +155,7 @@ def put_null(target: int) -> None:
 
 
 def _leave_to_the_parent() -> None:
-    # Not closed: whatever in the fork still has the numbers must not meet a stranger's file behind them.
+    # Not closed: what still uses the numbers in the fork must not reach an unrelated file that has got one of them.
     if _null is not None:
         for fd in _private:
             os.dup2(_null, fd, inheritable=False)
@@ -166,7 +166,7 @@ def _leave_and_unlock() -> None:
     _lock.release()
 
 
-# The lock is held, so that no fork finds it locked for ever, or a descriptor that is not private yet.
+# The lock is held during a fork, so that the fork finds it free and every descriptor registered.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_leave_and_unlock)
 
 
@@ -174,16 +174,16 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 
 
 def bytes_waiting(fd: int) -> int:
-    """How much there is to read right now, in a pipe or a socket."""
-    import termios  # servers never ask, and start sooner without it
+    """Return how many bytes can be read right now from a pipe or a socket."""
+    import termios  # servers never need it, and start sooner without it
 
     return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4), sys.byteorder)
 
 
 def hang_up_bell(fd: int) -> select.epoll | None:
-    """Something to watch that becomes readable when nobody can write into a pipe or socket any more, read or not.
+    """Return something that becomes readable when the last writer of a pipe or socket is gone, even if data is unread.
 
-    None where the system cannot tell that. It has to be closed.
+    Return None where the system cannot tell that. The caller closes it.
     """
     if not hasattr(select, "epoll"):
         return None
@@ -195,7 +195,7 @@ def hang_up_bell(fd: int) -> select.epoll | None:
 
 
 def wait_for_input(fd: int, wake: int) -> bool:
-    """Block until ``fd`` has something to read (True), or the other end of the pipe ``wake`` was closed (False)."""
+    """Block until ``fd`` is readable (return True) or the other end of the pipe ``wake`` is closed (return False)."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     poll.register(wake, select.POLLIN)
@@ -206,7 +206,7 @@ def wait_for_input(fd: int, wake: int) -> bool:
 
 
 class _DescriptorSink:
-    """What all ways to write to a descriptor have in common. It owns the descriptor."""
+    """Common part of the ways to write to a descriptor, which it owns."""
 
     __slots__ = ("_fd", "_loop")
 
@@ -215,11 +215,11 @@ class _DescriptorSink:
         self._fd = keep_private(fd)
 
     def watch(self, then: Callable[[], None]) -> None:
-        """Call ``then`` whenever there is room again."""
+        """Call ``then`` whenever the descriptor is writable."""
         self._loop.add_writer(self._fd, then)
 
     def unwatch(self) -> None:
-        """Do so no more."""
+        """Stop watching."""
         self._loop.remove_writer(self._fd)
 
     def close(self) -> None:
@@ -228,7 +228,7 @@ class _DescriptorSink:
 
 
 class PipeSink(_DescriptorSink):
-    """Writes to a pipe through a description of our own, so that only we have it non-blocking."""
+    """Writes to a pipe through an open file description of our own, so that only ours is non-blocking."""
 
     __slots__ = ("_is_large", "_was_blocking", "write")
 
@@ -245,27 +245,27 @@ class PipeSink(_DescriptorSink):
             os.set_blocking(fd, False)
 
     def unread(self) -> int:
-        """How many bytes nobody has read yet; 0 where the system does not tell."""
+        """Return how many bytes have not been read yet; 0 where the system does not tell."""
         with suppress(OSError):
             return bytes_waiting(self._fd)
         return 0
 
     def watch(self, then: Callable[[], None]) -> None:
-        """Call ``then`` whenever there is room again, of which there will be more."""
+        """Call ``then`` whenever the pipe is writable, after enlarging it once."""
         if not self._is_large:
             self._is_large = True
             enlarge_pipe(self._fd)
         super().watch(then)
 
     def close(self) -> None:
-        """Close the pipe, as blocking as it was."""
+        """Close the pipe, and make it blocking again if it was."""
         if self._was_blocking:
             os.set_blocking(self._fd, True)
         super().close()
 
 
 class SocketSink(_DescriptorSink):
-    """Writes to a socket, and asks it each time not to wait."""
+    """Writes to a socket without blocking, by a flag of each call."""
 
     __slots__ = ("_socket",)
 
@@ -273,11 +273,11 @@ class SocketSink(_DescriptorSink):
         super().__init__(fd)
         self._socket = socket.socket(fileno=fd)
         if self._socket.gettimeout() is not None:
-            # The program set a default timeout for its sockets; with one, a socket would wait all the same.
+            # The program set a default timeout for its sockets, with which a socket would wait all the same.
             self._socket.settimeout(None)
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Write what the socket has room for."""
+        """Write as much as the socket has room for, and return how many bytes that was."""
         return self._socket.sendmsg(pieces, (), socket.MSG_DONTWAIT)
 
     def close(self) -> None:
@@ -287,25 +287,25 @@ class SocketSink(_DescriptorSink):
 
 
 class BlockingSink(_DescriptorSink):
-    """Writes to a file, a terminal or a device, which cannot be watched: all of it, and waits if it must."""
+    """Writes to a file, a terminal or a device, which cannot be watched: everything at once, blocking if it must."""
 
     __slots__ = ()
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Write everything."""
+        """Write everything, and return how many bytes that was."""
         rest = memoryview(b"".join(pieces))
         total = len(rest)
         while rest:
             try:
                 rest = rest[os.write(self._fd, rest) :]
             except BlockingIOError:
-                # Somebody who shares a terminal with us has made it non-blocking.
+                # Another process that shares the terminal has made it non-blocking.
                 select.select((), (self._fd,), ())
         return total
 
 
 def open_sink(fd: int) -> PipeSink | SocketSink | BlockingSink:
-    """The way to write to a descriptor, which then belongs to the sink."""
+    """Return the sink for a descriptor, which the sink then owns."""
     kind = kind_of(fd)
     if kind == "pipe":
         return PipeSink(fd)
@@ -313,9 +313,9 @@ def open_sink(fd: int) -> PipeSink | SocketSink | BlockingSink:
 
 
 def _reopened(fd: int) -> int | None:
-    """The same pipe under a new description, non-blocking, or None where there is no way to that.
+    """Return a new open file description of the same pipe, non-blocking; None where the system has no way to that.
 
-    There is none without /proc, for a pipe that another user made, and for one that nobody reads any more.
+    There is none without /proc, for a pipe of another user, and for one that has no reader any more.
     """
     try:
         own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK)

@@ -8,7 +8,7 @@ import select
 import threading
 from collections.abc import Callable
 
-from mcplumb._fast.poll_ahead import lull_of
+from mcplumb._fast.poll_ahead import poll_ahead_on
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.transports.descriptors import (
     PipeSink,
@@ -29,25 +29,24 @@ from mcplumb.wire.messages import Request
 
 __all__ = ["StreamConnection", "ThreadSource", "WatchedSource"]
 
-#: Bytes to read at once, at first. Room for more would have to be given back to the system after each small read.
+#: Bytes to read at once, at first. A larger buffer would be returned to the system after each small read.
 _SMALL_READ = 16 * 1024
-#: What a pipe can hold, unless somebody has enlarged it.
+#: Bytes that a pipe holds, unless it was enlarged.
 _PIPE_ROOM = 64 * 1024
-#: The most to read at once: all that a large pipe can hold.
+#: The most bytes to read at once: all that an enlarged pipe holds.
 _LARGE_READ = 1024 * 1024
-#: A read that brought more lines than this is large enough: more of them would only keep the loop from other work.
+#: A read that brought more lines than this does not grow: more lines would only keep the loop from other work.
 _MANY_LINES = 32
-#: After so many lines, or pieces of one, the loop turns, even if it has nothing else to do.
+#: After this many lines, or pieces of one, the loop turns even if it has nothing else to do.
 _MOST_LINES = 16
-#: What a thread reads at once.
+#: Bytes that a thread reads at once.
 _BLOCK = 64 * 1024
 
 
 class StreamConnection(LineConnection):
     """A connection that reads from one descriptor and writes to another, or to the same if it is a socket.
 
-    Both belong to the connection from then on. Neither is made non-blocking where there is a way around it.
-    ``when_large`` is called when messages come that are so large that as much as possible is read at once.
+    The connection owns both. Neither is made non-blocking where there is a way around it.
     """
 
     __slots__ = ()
@@ -60,32 +59,31 @@ class StreamConnection(LineConnection):
         limits: Limits = DEFAULT_LIMITS,
         expect: Expected = Request,
         trace: Trace | None = None,
-        when_large: Callable[[], None] | None = None,
     ) -> None:
         if read_fd == write_fd:
             read_fd = private_copy(read_fd)
         is_watchable = kind_of(read_fd) != "other"
         sink = open_sink(write_fd)
-        source = WatchedSource(read_fd, when_large) if is_watchable else ThreadSource(read_fd)
+        source = WatchedSource(read_fd) if is_watchable else ThreadSource(read_fd)
         super().__init__(source, sink, limits=limits, expect=expect, trace=trace)
 
     @property
     def is_unread(self) -> bool:
-        """Whether the peer of a pipe has not read a single byte of what was written to it; False if nobody knows."""
+        """Whether the peer of a pipe has read nothing of what was written to it; False where that is unknown."""
         sink = self._sink
         return not self._is_closed and isinstance(sink, PipeSink) and self.stats.bytes_out <= sink.unread()
 
     def finish(self) -> None:
-        """The peer is known to be gone: receive what is there now, and then the end, whoever else holds the pipe.
+        """Receive what is there now and then the end, because the peer is gone, whoever else holds the pipe.
 
-        Nothing happens on a file or a terminal, which have their own end.
+        Do nothing on a file or a terminal, which have an end of their own.
         """
         if isinstance(self._source, WatchedSource):
             self._source.finish()
 
 
 class WatchedSource:
-    """Reads a pipe or a socket when the loop says that there is something: as much, and as often, as it has learned."""
+    """Reads a pipe or a socket when the loop reports input; the size of a read follows the size of what comes."""
 
     __slots__ = (
         "_arrived",
@@ -97,27 +95,25 @@ class WatchedSource:
         "_is_watching",
         "_left",
         "_loop",
-        "_lull",
+        "_poll_ahead",
         "_ran_out",
         "_size",
-        "_when_large",
     )
 
     _arrived: Callable[[bytes], int]
     _ran_out: Callable[[OSError | None], None]
     _hung_up: Callable[[], None]
 
-    def __init__(self, fd: int, when_large: Callable[[], None] | None = None) -> None:
+    def __init__(self, fd: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._fd = keep_private(fd)
         self._size = _SMALL_READ
-        self._when_large = when_large
-        self._lull = lull_of(self._loop, fd)
+        self._poll_ahead = poll_ahead_on(self._loop, fd)
         self._is_watching = False
         self._has_ended = False
-        #: How many more bytes count, once the peer is known to be gone.
+        #: How many more bytes to read once the peer is known to be gone.
         self._left: int | None = None
-        #: What tells of the end while nothing is read.
+        #: What reports a hang-up while reading is paused.
         self._bell: select.epoll | None = None
         self._has_hung_up = False
 
@@ -127,21 +123,21 @@ class WatchedSource:
         ran_out: Callable[[OSError | None], None],
         hung_up: Callable[[], None],
     ) -> None:
-        """Begin."""
+        """Start reading."""
         self._arrived = arrived
         self._ran_out = ran_out
         self._hung_up = hung_up
         self.resume()
 
     def pause(self) -> None:
-        """Do not read, and look for nothing but the end."""
+        """Stop reading, and watch for a hang-up only."""
         if self._is_watching:
             self._is_watching = False
             self._loop.remove_reader(self._fd)
             self._look_for_hang_up()
 
     def resume(self) -> None:
-        """Read again."""
+        """Read again after a pause."""
         if not self._is_watching and not self._has_ended:
             self._is_watching = True
             self._stop_looking()
@@ -149,7 +145,7 @@ class WatchedSource:
             self._end_if_due()
 
     def finish(self) -> None:
-        """Bring what is there now, and then the end."""
+        """Deliver what is there now, and then the end."""
         if self._left is None and not self._has_ended:
             self._left = bytes_waiting(self._fd)
             self._end_if_due()
@@ -163,13 +159,13 @@ class WatchedSource:
 
     def _read(self) -> None:
         left = _MOST_LINES
-        read, fd, arrived, lull = os.read, self._fd, self._arrived, self._lull
+        read, fd, arrived, ahead = os.read, self._fd, self._arrived, self._poll_ahead
         while True:
             size = self._size
             try:
                 chunk = read(fd, size)
             except BlockingIOError:
-                return  # Somebody who shares the pipe was faster.
+                return  # Another process that shares the pipe was faster.
             except OSError as error:
                 self._end(error)
                 return
@@ -184,7 +180,7 @@ class WatchedSource:
                 self._end_if_due()
                 return
             left -= lines or 1
-            if left <= 0 or lull is None or not self._is_watching or not lull.brings_input():
+            if left <= 0 or ahead is None or not self._is_watching or not ahead.brings_input():
                 return
 
     def _adapt(self, size: int, came: int, lines: int) -> None:
@@ -195,12 +191,10 @@ class WatchedSource:
             self._grow()
 
     def _grow(self) -> None:
-        """Read more at once: a message comes that is larger than what was read."""
+        """Read more at once, because a message is larger than one read."""
         if self._size == _PIPE_ROOM:
             enlarge_pipe(self._fd)
         self._size *= 4
-        if self._size == _LARGE_READ and self._when_large is not None:
-            self._when_large()
 
     def _end_if_due(self) -> None:
         if self._left is not None and self._left <= 0:
@@ -234,9 +228,10 @@ class WatchedSource:
 
 
 class ThreadSource:
-    """Reads what the loop cannot watch, in a thread, one block each time it is asked to.
+    """Reads what the loop cannot watch, in a thread, one block at a time.
 
-    The thread owns the descriptor: nobody else can close it without risking that it reads from a stranger's.
+    The thread owns the descriptor: if another thread closed it, the next read could be of an unrelated file that has
+    got the same number.
     """
 
     __slots__ = (
@@ -271,7 +266,7 @@ class ThreadSource:
         ran_out: Callable[[OSError | None], None],
         hung_up: Callable[[], None],
     ) -> None:
-        """Begin. Nobody hangs up a file, and who hangs up a terminal sends a signal."""
+        """Start reading. ``hung_up`` is never called: files have no peer, and terminals that hang up send a signal."""
         self._arrived = arrived
         self._ran_out = ran_out
         wake, self._wake = private_pipe()
@@ -280,11 +275,11 @@ class ThreadSource:
         self.resume()
 
     def pause(self) -> None:
-        """Pass nothing on."""
+        """Deliver nothing until ``resume``."""
         self._is_flowing = False
 
     def resume(self) -> None:
-        """Pass on what came meanwhile, or ask for more."""
+        """Deliver what came meanwhile, or ask the thread for more."""
         self._is_flowing = True
         if self._held is not None:
             block, self._held = self._held, None
@@ -293,7 +288,7 @@ class ThreadSource:
             self._ask()
 
     def close(self) -> None:
-        """Let the thread go, and with it the descriptor."""
+        """End the thread, which closes the descriptor."""
         self._is_flowing = False
         if self._wake is None:
             close_private(self._fd)
@@ -323,12 +318,12 @@ class ThreadSource:
                 self._ask()
 
     def _work(self, wake: int) -> None:
-        """What the thread does, until ``wake`` tells it to stop."""
+        """Read blocks when they are asked for, in the thread, until ``wake`` is closed."""
         try:
             while self._orders.acquire() and (block := self._block(wake)) is not None:
                 self._loop.call_soon_threadsafe(self._came, block)
         except RuntimeError:
-            pass  # The loop was closed before the connection.
+            pass  # the loop was closed before the connection
         finally:
             close_private(self._fd)
             close_private(wake)
@@ -338,7 +333,7 @@ class ThreadSource:
             try:
                 return os.read(self._fd, _BLOCK)
             except BlockingIOError:
-                continue  # Somebody who shares the terminal was faster.
+                continue  # another process that shares the terminal was faster
             except OSError as error:
                 return error
         return None

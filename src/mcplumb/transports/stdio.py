@@ -1,7 +1,7 @@
-"""The process's own standard input and output, kept for the protocol alone.
+"""The process's own standard input and output, reserved for the protocol.
 
-While they are taken, everybody else in the process, its children and its forks has the null device as standard input,
-and standard error as standard output: a ``print``, a child or native code cannot touch the wire.
+While they are taken, the rest of the process, its children and its forks have the null device as standard input and
+standard error as standard output: a ``print``, a child or native code cannot write to the connection.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _is_taken = False
 
 
 class Stdio:
-    """Standard input and output while they are taken. Made by `take_stdio`."""
+    """Standard input and output while they are taken; `take_stdio` makes it."""
 
     __slots__ = ("_hasty", "_inheritable", "_input", "_output")
 
@@ -40,31 +40,31 @@ class Stdio:
         else:
             put_null(_OUTPUT)
             if not is_open(_ERROR):
-                # Or the next file that is opened gets its number, and with it all that is meant for stderr.
+                # Otherwise the next file that is opened gets its number, and all that is written to stderr.
                 put_null(_ERROR)
         _flush_stdout()
         self._hasty: TextIOWrapper | None = None
         stdout = sys.stdout
         with suppress(OSError, ValueError):
             if isinstance(stdout, TextIOWrapper) and not stdout.line_buffering:
-                # From now on it is read by people, who should see a line when it is printed.
+                # It now goes to stderr, where people read: show each line when it is printed.
                 stdout.reconfigure(line_buffering=True)
                 self._hasty = stdout
 
     @property
     def is_terminal(self) -> bool:
-        """Whether standard input is a terminal, and no client."""
+        """Whether standard input is a terminal and not a client."""
         return self._input is not None and os.isatty(self._input)
 
     def connection(self, *, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None) -> StreamConnection:
-        """A server's connection over them. Closing it and ``restore`` do not depend on each other."""
+        """Return a server's connection over them. It may be closed before or after ``restore``."""
         if self._input is None:
             raise UsageError("Standard input and output have been given back: take them again to serve on them.")
         ends = private_copy(self._input), private_copy(self._output)
-        return StreamConnection(*ends, limits=limits, trace=trace, when_large=_keep_memory)
+        return StreamConnection(*ends, limits=limits, trace=trace)
 
     def restore(self) -> None:
-        """Put everything back as it was. What was printed meanwhile goes to standard error. May be called again."""
+        """Restore both as they were. What was printed meanwhile goes to standard error. A second call does nothing."""
         global _is_taken  # noqa: PLW0603 (a process has one standard input)
         if self._input is None:
             return
@@ -87,10 +87,10 @@ class Stdio:
 
 
 def take_stdio() -> Stdio:
-    """Take standard input and output from everybody else, until they are restored.
+    """Reserve standard input and output for the protocol until they are restored.
 
-    What was printed before, but not yet written, goes to standard error. `UsageError` if they are taken already,
-    `ConnectError` if the process has been started without them.
+    What was printed before but not yet written goes to standard error. Raise `UsageError` if they are taken already,
+    `ConnectError` if the process was started without them.
     """
     global _is_taken  # noqa: PLW0603 (a process has one standard input)
     if _is_taken:
@@ -110,25 +110,19 @@ def take_stdio() -> Stdio:
 
 
 def _is_there(fd: int, stream: TextIO | None) -> bool:
-    """Whether the descriptor is what it was when the process started.
+    """Return whether the descriptor still is the standard stream that the process started with.
 
-    Where a standard stream was missing or has been closed, its number can belong to any other file by now.
+    If the stream was missing or has been closed, its number may belong to any other file by now.
     """
     try:
         return stream is not None and not stream.closed and is_open(fd)
-    except ValueError:  # The program has taken it out of its wrapper, to wrap it in another way.
+    except ValueError:  # the program has detached it, to wrap it in another way
         return is_open(fd)
-
-
-def _keep_memory() -> None:
-    from mcplumb._fast.keep_memory import keep_memory  # most messages are small
-
-    keep_memory()
 
 
 def _flush_stdout() -> None:
     for stream in (sys.stdout, sys.__stdout__):
-        # A program can put anything there, also None; and standard error may be gone.
+        # A program can put anything there, None included; and standard error may be gone.
         if stream is not None:
             with suppress(AttributeError, OSError, ValueError):
                 stream.flush()

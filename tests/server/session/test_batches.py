@@ -204,4 +204,5 @@ async def test_a_request_of_a_batch_may_be_cancelled_while_it_is_held_back(cance
         await peer.settled()
         left = [number for number in range(3) if number not in cancelled]
         assert [each["id"] for batch in peer.inbox if "batch" in batch for each in batch["batch"]] == left
-        assert set(shop.begun) == {0, *left}
+        # Cancelled before its first step, the first one never begins; with eager tasks it has begun by then.
+        assert set(shop.begun) | {0} == {0, *left}

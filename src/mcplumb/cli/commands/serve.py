@@ -438,6 +438,9 @@ def serve(
     mcplumb serve weather.py --unix /run/weather.sock --http 127.0.0.1:8000
     mcplumb serve weather.py --http :8000 --reload
     """
+    from mcplumb._fast.lazy_ssl import load_asyncio
+
+    load_asyncio()  # before the file is imported, which may import asyncio
     given = {"unix": unix, "tcp": tcp, "http": http}
     addresses = [f"{_OPTIONS[option]}{place}" for option, places in given.items() for place in places]
     if token_file is not None and not http:

@@ -1,17 +1,23 @@
-"""The open sessions of a server, and its lifespan: resources that are open while any session is."""
+"""The open sessions of a server, and its lifespan: resources that are open while any session is.
+
+A `Server` is made of this before it runs, so nothing here loads asyncio until then (``_fast/lazy_ssl.py`` says why).
+"""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from mcplumb.server.server_session import Session
 from mcplumb.server.shared_state import Shared
-from mcplumb.transports.connection import Connection, Peer
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mcplumb.server.server_session import Session
+    from mcplumb.transports.connection import Connection, Peer
 
 __all__ = ["Host", "Lifespan", "Lifespans", "Presence"]
 
@@ -55,6 +61,8 @@ class Lifespans:
         if self._lifespan is None:
             yield None
             return
+        import asyncio
+
         if self._ending is not None:
             # The next one may need what this one has not let go yet.
             both = (self._ending, given_up)
@@ -89,6 +97,8 @@ class Lifespans:
                     task.result()
 
     async def _run(self, lifespan: Lifespan, opened: asyncio.Future[Any], unused: asyncio.Event) -> None:
+        import asyncio
+
         try:
             async with lifespan() as value:
                 opened.set_result(value)
@@ -126,6 +136,8 @@ class Presence:
 
     async def serve(self, connection: Connection, peer: Peer, *, finish_within: float, stop_within: float) -> None:
         """Serve one connection, to its end."""
+        from mcplumb.server.server_session import Session
+
         session = Session(self._shared, connection, peer)
         with self._lock:
             self._sessions.add(session)

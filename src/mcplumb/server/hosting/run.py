@@ -14,6 +14,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from mcplumb._fast.keep_memory import keep_memory
 from mcplumb.server.hosting.stderr_logs import LogFormat, set_up_logs, trace_line, write_stderr
 from mcplumb.transports.line_connection import Trace
 from mcplumb.transports.stdio import Stdio
@@ -63,6 +64,7 @@ def run_process(server: Server, serve: _Main, *, log_format: LogFormat | None, t
     stop in. Threads and children that nothing can stop keep it for no more than a few seconds after the server's end.
     """
     tracer = trace_line if set_up_logs(log_format, trace=trace) else None
+    keep_memory()
     before = set(threading.enumerate())
     loop = asyncio.new_event_loop()
     try:

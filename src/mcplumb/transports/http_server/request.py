@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
-from mcplumb._fast.begun import Begun
 from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, RequestId, encode_line
 
 __all__ = ["JSON", "TEXT", "Event", "Gone", "HttpRequest", "Receive", "Refusal", "Scope", "Send", "stopping"]
@@ -118,13 +117,11 @@ class HttpRequest:
         length = self._headers.get(b"content-length", b"")
         if len(length) > _LONGEST_NUMBER or (length.isdigit() and int(length) > max_bytes):
             raise _too_large(max_bytes)
-        # Mostly the body is there already, and a timer would be made in vain.
-        first = Begun(self._receive())
-        if first.is_done and not first.value.get("more_body", False):
-            return _chunk_of(first.value, max_bytes, 0)
         try:
             async with asyncio.timeout(within) as self._deadline:
-                return await self._gather(first, max_bytes)
+                event = await self._receive()
+                chunk = _chunk_of(event, max_bytes, 0)
+                return await self._gather(chunk, max_bytes) if event.get("more_body", False) else chunk
         except TimeoutError:
             if self._is_cut:
                 raise stopping() from None
@@ -139,17 +136,16 @@ class HttpRequest:
             self._is_cut = True
             self._deadline.reschedule(asyncio.get_running_loop().time())
 
-    async def _gather(self, coming: Awaitable[Event], max_bytes: int) -> bytes:
-        """The body whose first part is coming."""
-        chunks: list[bytes] = []
-        size = 0
+    async def _gather(self, chunk: bytes, max_bytes: int) -> bytes:
+        """Return the body that begins with this, once all of it has come."""
+        chunks = [chunk]
+        size = len(chunk)
         while True:
-            event = await coming
+            event = await self._receive()
             chunks.append(_chunk_of(event, max_bytes, size))
             size += len(chunks[-1])
             if not event.get("more_body", False):
                 return b"".join(chunks)
-            coming = self._receive()
 
     async def disconnected(self) -> None:
         """Wait until the client is gone. What it still sends is thrown away. Cancelling this harms nothing."""

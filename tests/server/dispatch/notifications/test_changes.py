@@ -285,6 +285,7 @@ async def test_the_acknowledgement_comes_first_and_says_what_is_honoured(wanted:
 
 
 @pytest.mark.req("SUB-1")
+@pytest.mark.tricks  # without eager tasks, the tool runs after the subscription was taken
 async def test_a_change_before_a_subscription_is_not_told_after_it() -> None:
     server = make_server()
 
