@@ -85,6 +85,9 @@ TABLE: dict[str, dict[str, float | tuple[float, ...]]] = {
         "functions": (23, 23, 23),
         "C functions": (24, 24, 24),
     },
+    # Per call over stdio: functions of the package, where a resumed coroutine counts again, and the files they are in.
+    "walk of a server": {"functions": 16, "files": 9},
+    "walk of a client": {"functions": 16, "files": 9},
     # Per call of a server or a client that nothing looks into: as the kernel counts, where it does. A process that
     # finds its core taken, or a pipe half filled, goes another way now and then.
     "one at a time, to the kernel": {"reads": 1.05, "writes": 1.05, "switches": 1.5},
