@@ -91,7 +91,7 @@ $(VENV)/.docs: $(STAMP)
 	@touch $@
 
 docs: $(VENV)/.docs ## write the generated pages anew, and make a site of all pages, below .site
-	@$(BIN)/python tools/generate_docs.py
+	@$(BIN)/python -m tools.generate_docs
 	@$(BIN)/sphinx-build -q -W --keep-going -n docs .site
 	@echo "==> .site/index.html"
 
