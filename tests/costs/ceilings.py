@@ -21,7 +21,8 @@ Figures: TypeAlias = Mapping[str, float]
 
 MARGINS = {"instructions": 1.1, "functions": 1.1, "C functions": 1.1, "bytes": 1.1, "modules": 1.05, "our modules": 1.0}
 ADVICE = (
-    "`python -m tests.costs server` (or `client`) shows where the work for a call is done, function by function. "
+    "`python -m tests.costs server` (or `client`) shows where the work for a call is done, function by function, "
+    "and `python -m tests.costs walk` which of our functions it passes, in order. "
     "If something is worth what it costs, `python -m tests.costs --write`, with each Python, allows it."
 )
 #: What a Python needs that is newer than those in the table, and which nobody has looked at.

@@ -22,7 +22,18 @@ from tests.costs.driving import driven
 from tests.costs.measuring import PROGRAMS, Side, run
 from tests.costs.messages import call
 
-__all__ = ["CALLS", "WALKS", "WARM_UP", "Recorder", "Step", "Walk", "walk"]
+__all__ = [
+    "CALLS",
+    "WALKS",
+    "WARM_UP",
+    "Recorder",
+    "Step",
+    "Walk",
+    "calls_of_a_client",
+    "calls_of_a_server",
+    "walk",
+    "walk_of",
+]
 
 #: Which end walks, by the name in the table.
 WALKS: Mapping[str, Side] = {"walk of a server": "server", "walk of a client": "client"}
@@ -103,10 +114,10 @@ def _measured(side: Side) -> Walk:
         else:
             run(["-m", "tests.costs.programs.walked_client", str(file), sys.executable, str(PROGRAMS / "ten_lines.py")])
         events = msgspec.json.decode(file.read_bytes(), type=list[str])
-    return _walk_of(_server_calls(events) if side == "server" else _split(events))
+    return walk_of(calls_of_a_server(events) if side == "server" else calls_of_a_client(events))
 
 
-def _split(events: Sequence[str]) -> list[list[str]]:
+def calls_of_a_client(events: Sequence[str]) -> list[list[str]]:
     """Split the events at the beginning of each call, without what comes before the first."""
     calls: list[list[str]] = []
     for event in events:
@@ -117,7 +128,7 @@ def _split(events: Sequence[str]) -> list[list[str]]:
     return calls
 
 
-def _server_calls(events: Sequence[str]) -> list[list[str]]:
+def calls_of_a_server(events: Sequence[str]) -> list[list[str]]:
     """Split the events of a server, where `Recorder.next_call` is noted in the middle of a call, at its waits.
 
     What follows the first mark and what precedes the last are two parts of different calls, and make one together.
@@ -133,7 +144,7 @@ def _server_calls(events: Sequence[str]) -> list[list[str]]:
             part.insert(waits[-1] + 1 if waits else len(part), _CALL)
         ordered += part
         start = index + 1
-    calls = _split([_CALL, *ordered])
+    calls = calls_of_a_client([_CALL, *ordered])
     first, *others = calls
     return [*others[:-1], others[-1] + first]
 
@@ -143,7 +154,7 @@ def _step(name: str, places: Sequence[int]) -> Step:
     return Step(file, function, tuple(places))
 
 
-def _walk_of(calls: Sequence[Sequence[str]]) -> Walk:
+def walk_of(calls: Sequence[Sequence[str]]) -> Walk:
     entered = Counter(event for call in calls for event in call)
     counted = {name: number for name, number in entered.items() if number >= len(calls) / 2}
     usual = Counter(tuple(name for name in call if name in counted) for call in calls).most_common(1)[0][0]
