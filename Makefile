@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test plain load test-thorough test-all check format coverage fuzz fuzz-short interop interop-short conformance bench bench-page docs newcomer completion clean
+.PHONY: help demo test plain load test-thorough test-all check format coverage mutation fuzz fuzz-short interop interop-short conformance bench bench-page docs newcomer completion clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -65,6 +65,9 @@ coverage: $(STAMP) ## show that each module is fully covered by its own tests
 	@echo "==> branch coverage of each module by its own test file"
 	@$(BIN)/python tools/module_coverage.py
 
+mutation: $(STAMP) ## break rules in the source one by one, and show that a test notices each
+	@$(BIN)/python tools/mutation.py
+
 fuzz: $(STAMP) ## fuzz the wire layer with a million inputs and more
 	@$(BIN)/python -m fuzz
 
@@ -96,7 +99,7 @@ $(VENV)/.docs: $(STAMP)
 	@touch $@
 
 docs: $(VENV)/.docs ## write the generated pages anew, and make a site of all pages, below .site
-	@$(BIN)/python tools/generate_docs.py
+	@$(BIN)/python -m tools.generate_docs
 	@$(BIN)/sphinx-build -q -W --keep-going -n docs .site
 	@echo "==> .site/index.html"
 

@@ -1,4 +1,4 @@
-"""Writes the generated pages of the docs: ``python tools/generate_docs.py``.
+"""Writes the generated pages of the docs: ``python -m tools.generate_docs``.
 
 What the code says already is not written a second time by hand: the state machines, the revisions, the limits, the
 errors, the commands and the requirements come from their modules. A test fails when a page is not what this program
@@ -7,10 +7,12 @@ would write now.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -37,9 +39,15 @@ from mcplumb.transports.fd_connection import StreamConnection
 from mcplumb.transports.line_connection import LineConnection, Sink, Source
 from mcplumb.transports.message_connection import Carrier, CarrierConnection
 from mcplumb.transports.tls import client_tls, server_tls
+from tests.costs.walk import WALKS, Step, walk
 
 ROOT = Path(__file__).parents[1]
 NOTE = "This page is written by `make docs`."
+ARCHITECTURE = ROOT / "docs" / "topics" / "architecture.md"
+#: What stands between these lines of the architecture page is generated.
+WALK_BEGINS, WALK_ENDS = "<!-- walk: written by make docs -->\n", "<!-- end of walk -->\n"
+#: The walk differs between Pythons: 3.12 starts tasks eagerly by itself. The page has that of the oldest one.
+WALK_PYTHON = (3, 11)
 
 
 def tables() -> Iterator[tuple[str, Table[str, str]]]:
@@ -314,8 +322,52 @@ def option_table(params: Iterable[click.Parameter], context: click.Context) -> s
     return f"\n| option | |\n|---|---|\n{rows}" if rows else ""
 
 
+def architecture() -> str:
+    """Return the architecture page with the walk of a call as it is now; with other Pythons, the page as it is."""
+    page = ARCHITECTURE.read_text(encoding="utf-8")
+    if sys.version_info[:2] != WALK_PYTHON:
+        return page
+    head, _, rest = page.partition(WALK_BEGINS)
+    _, found, tail = rest.partition(WALK_ENDS)
+    assert found, f"{ARCHITECTURE.name} has no lines {WALK_BEGINS!r} and {WALK_ENDS!r}"
+    return head + WALK_BEGINS + walks() + WALK_ENDS + tail
+
+
+def walks() -> str:
+    """Return a table for each end: when a function is entered, its name, its file, and what it does."""
+    text = ""
+    for subject, side in WALKS.items():
+        found = walk(side)
+        files = len({step.file for step in found.steps})
+        entered = max(step.places[-1] for step in found.steps)
+        text += (
+            f"\nThe {subject}, {entered} steps in {files} files:\n\n| step | function | file | |\n|--:|---|---|---|\n"
+        )
+        for step in found.steps:
+            places = ", ".join(map(str, step.places))
+            link = f"[{step.file}](../../src/mcplumb/{step.file})"
+            text += f"| {places} | `{step.function}` | {link} | {as_markdown(first_sentence(step))} |\n"
+    return text + "\n"
+
+
+def first_sentence(step: Step) -> str:
+    """Return the first sentence of a function's docstring, if it has one."""
+    node: ast.AST = ast.parse((ROOT / "src" / "mcplumb" / step.file).read_text(encoding="utf-8"))
+    doc = ""
+    for name in step.function.replace("<locals>.", "").split("."):
+        named = [each for each in ast.walk(node) if getattr(each, "name", None) == name]
+        if not named:
+            return ""  # a lambda
+        node = named[-1]  # behind its overloads
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        doc = ast.get_docstring(node) or ""
+    paragraph = " ".join(doc.partition("\n\n")[0].split())
+    return re.split(r"(?<=[.!?])\s", paragraph)[0]
+
+
 PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "topics" / "state-machines.md": state_machines,
+    ARCHITECTURE: architecture,
     ROOT / "docs" / "reference" / "revisions.md": revisions,
     ROOT / "docs" / "reference" / "limits.md": limits,
     ROOT / "docs" / "reference" / "errors.md": error_tree,

@@ -1,8 +1,9 @@
 """``python -m tests.costs``: all that is measured, beside what is allowed. With ``--write``, the table follows.
 
 ``python -m tests.costs server`` (or ``client``) shows what one call takes function by function, and further words say
-in which case: ``at_once=50 era=legacy tools=1000 waiting=100 subscriptions=10``. To measure a copy of the package, put
-the folder that it is in into ``PYTHONPATH``.
+in which case: ``at_once=50 era=legacy tools=1000 waiting=100 subscriptions=10``.
+``python -m tests.costs walk`` lists the functions that one call passes at each end. To measure a copy of the package,
+put the folder that it is in into ``PYTHONPATH``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tests.costs.ceilings import Figures, ceiling, too_high, write
 from tests.costs.kernel import BUSY, client_seen, server_seen
 from tests.costs.loading import LOADED, figures_of
 from tests.costs.measuring import CASES, HELD, Case, Side, count, hold
+from tests.costs.walk import WALKS, walk
 
 
 def main(words: list[str]) -> None:
@@ -27,6 +29,8 @@ def main(words: list[str]) -> None:
             show_all(and_write=False)
         case ["--write"]:
             show_all(and_write=True)
+        case ["walk"]:
+            show_walks()
         case [side, *fields] if side in sides and all("=" in field for field in fields):
             show(sides[side], msgspec.convert(dict(field.split("=") for field in fields), Case, strict=False))
         case _:
@@ -51,6 +55,8 @@ def measured() -> Iterator[tuple[str, Figures]]:
         yield subject, client_seen(rounds, at_once)
     for subject in HELD:
         yield subject, hold(subject)
+    for subject, side in WALKS.items():
+        yield subject, walk(side).figures()
     for subject, load in LOADED.items():
         yield subject, figures_of(load())
 
@@ -67,6 +73,15 @@ def show(side: Side, case: Case) -> None:
     print()
     for figure, number in counted.figures().items():
         print(f"{number:>10.2f}  {figure}")
+
+
+def show_walks() -> None:
+    for subject, side in WALKS.items():
+        found = walk(side)
+        print(f"==> {subject}: {found.functions:g} functions in {found.files} files\n\n  entered  function")
+        for step in found.steps:
+            print(f"{', '.join(map(str, step.places)):>9}  {step.function:<40} {step.file}")
+        print()
 
 
 main(sys.argv[1:])

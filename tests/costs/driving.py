@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tests.costs.measuring import PATIENCE, PROGRAMS, environment
 from tests.costs.messages import opening
@@ -37,9 +38,9 @@ class Driven:
 
 
 @contextmanager
-def driven() -> Iterator[Driven]:
-    """A server of ten lines, which has been opened. It ends when it is left, and must end well."""
-    command = [sys.executable, str(PROGRAMS / "ten_lines.py")]
+def driven(program: Path = PROGRAMS / "ten_lines.py", *arguments: str) -> Iterator[Driven]:
+    """Start a server, ask it its first question, and stop it in the end, which must succeed."""
+    command = [sys.executable, str(program), *arguments]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0, env=environment()) as process:
         server = Driven(process)

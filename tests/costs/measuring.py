@@ -166,11 +166,11 @@ def run(words: Sequence[str]) -> bytes:
 
 
 def environment() -> dict[str, str]:
-    """That of a process which is measured: without the settings of whoever runs this, such as to debug asyncio.
+    """Return the environment of a measured process: without settings such as asyncio's debug mode or ``MCPLUMB_PLAIN``.
 
     If a copy of the package is put before it, by ``PYTHONPATH``, then that is measured.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MCPLUMB_PLAIN"))}
     return kept | {"PYTHONPATH": os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)])}
 
 

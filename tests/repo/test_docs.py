@@ -17,8 +17,8 @@ import pytest
 
 from tests.repo.source import ROOT
 from tools.doc_examples import PAGES, example
+from tools.generate_docs import ARCHITECTURE, WALK_PYTHON, tables
 from tools.generate_docs import PAGES as GENERATED
-from tools.generate_docs import tables
 
 FENCE = re.compile(r"^(```+|~~~+)[^\n]*\n.*?^\1\s*?$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
@@ -91,6 +91,8 @@ def private_words(root: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", sorted(GENERATED), ids=lambda page: page.name)
 def test_a_generated_page_is_fresh(page: Path) -> None:
+    if page == ARCHITECTURE and sys.version_info[:2] != WALK_PYTHON:
+        pytest.skip("the walk of a call on this page is that of another Python")
     assert page.read_text(encoding="utf-8") == GENERATED[page](), "run make docs"
 
 
