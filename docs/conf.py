@@ -1,8 +1,8 @@
-"""How Sphinx makes a site of these pages: ``make docs``.
+"""Sphinx settings: ``make docs`` builds a site from these pages.
 
-The pages are written for a reader of the repository. On their way to the site, links to files outside of ``docs/`` go
-to the repository, whose address ``MCPLUMB_REPOSITORY`` has, or become plain text; and commands with their output are
-shown as such. The sections of the index become the tree of the site.
+The pages are written for readers of the repository. For the site, links to files outside of ``docs/`` are rewritten:
+they point to the repository if ``MCPLUMB_REPOSITORY`` has its address, and become plain text otherwise. Commands with
+their output are highlighted as console sessions. The sections of the index become the table of contents.
 """
 
 import os
@@ -19,7 +19,7 @@ root_doc = "README"
 extensions = ["myst_parser", "sphinxcontrib.mermaid"]
 myst_heading_anchors = 3
 myst_fence_as_directive = ["mermaid"]
-# Diagrams in their own size, unless the page is narrower; not stretched to fill it.
+# Show diagrams at their own size, or smaller if the page is narrower; do not stretch them.
 mermaid_init_config = {"startOnLoad": False} | {
     kind: {"useMaxWidth": False} for kind in ("flowchart", "sequence", "state")
 }
@@ -37,7 +37,7 @@ ENTRY = re.compile(r"^- \[[^\]]*\]\(([^)]+)\.md\)", re.MULTILINE)
 
 
 def inside(page, text):
-    """The text of a page, with no link that leaves ``docs/``."""
+    """Return the text of a page without links to files outside of ``docs/``."""
 
     def replaced(link):
         target = (page.parent / link[2]).resolve()
@@ -51,7 +51,7 @@ def inside(page, text):
 
 
 def tree(index):
-    """A hidden table of contents for each section of the index."""
+    """Yield a hidden table of contents for each section of the index."""
     _, *sections = SECTION.split(index)
     for name, listed in zip(sections[::2], sections[1::2], strict=True):
         entries = "\n".join(ENTRY.findall(listed))
@@ -59,7 +59,7 @@ def tree(index):
 
 
 def prepare(app, name, source):
-    """Change a page on its way to the site."""
+    """Adapt a page to the site, as a handler of ``source-read``."""
     page = HERE / f"{name}.md"
     source[0] = inside(page, source[0]).replace("```sh\n$ ", "```console\n$ ")
     if name == root_doc:
@@ -67,12 +67,12 @@ def prepare(app, name, source):
 
 
 def add_index(app, error):
-    """Let the site begin where web servers look."""
+    """Copy the root page to ``index.html``, where web servers look for it."""
     if error is None and app.builder.format == "html":
         shutil.copy(app.outdir / f"{root_doc}.html", app.outdir / "index.html")
 
 
 def setup(app):
-    """Sphinx calls this before it begins."""
+    """Register the handlers; Sphinx calls this function at start-up."""
     app.connect("source-read", prepare)
     app.connect("build-finished", add_index)

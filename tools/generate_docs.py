@@ -1,8 +1,7 @@
-"""Writes the generated pages of the docs: ``python -m tools.generate_docs``.
+"""Generate the reference pages of the docs: ``python -m tools.generate_docs``.
 
-What the code says already is not written a second time by hand: the state machines, the revisions, the limits, the
-errors, the commands and the requirements come from their modules. A test fails when a page is not what this program
-would write now.
+The code is the single source of the state machines, the revisions, the limits, the errors, the commands and the
+requirements, so their pages are generated from it. A test fails if a page differs from what this program generates.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from mcplumb.transports.tls import client_tls, server_tls
 from tests.costs.walk import WALKS, Step, walk
 
 ROOT = Path(__file__).parents[1]
-NOTE = "This page is written by `make docs`."
+NOTE = "`make docs` generates this page."
 ARCHITECTURE = ROOT / "docs" / "topics" / "architecture.md"
 #: What stands between these lines of the architecture page is generated.
 WALK_BEGINS, WALK_ENDS = "<!-- walk: written by make docs -->\n", "<!-- end of walk -->\n"
@@ -51,7 +50,7 @@ WALK_PYTHON = (3, 11)
 
 
 def tables() -> Iterator[tuple[str, Table[str, str]]]:
-    """Every table of the package with the module that it is in, in alphabetical order of the modules."""
+    """Yield every state table of the package with its module, sorted by module."""
     seen: set[int] = set()
     for info in sorted(pkgutil.iter_modules(mcplumb.protocol.__path__), key=lambda info: info.name):
         module = importlib.import_module(f"mcplumb.protocol.{info.name}")
@@ -62,12 +61,12 @@ def tables() -> Iterator[tuple[str, Table[str, str]]]:
 
 
 def state_machines() -> str:
-    """Each machine: what it is for, its diagram, its rows."""
+    """Return the page of the state machines: the purpose, the diagram and the rows of each."""
     text = (
         "# State machines\n\n"
-        "The rules of the protocol are machines that do no I/O: each takes what happened, changes its state by a row "
-        f"of its\ntable, and says what to do. What a table does not list cannot happen. {NOTE[:-1]} from the\n"
-        "tables themselves.\n"
+        "The rules of the protocol are state machines without I/O. Each takes an event, changes its state by a row of "
+        f"its\ntable, and returns actions. Transitions that a table does not list are errors. {NOTE[:-1]} from\n"
+        "the tables.\n"
     )
     for module, table in tables():
         rows = "\n".join(f"| {source} | {event} | {target} |" for (source, event), target in table.rows.items())
@@ -81,7 +80,7 @@ def state_machines() -> str:
 
 
 def comments(source: type | ModuleType, name: str = r"(\w+): ") -> dict[str, str]:
-    """The ``#:`` comment above each field of a record, or other name, from the source."""
+    """Return the ``#:`` comment above each field of a record, or other name, from the source."""
     found: dict[str, str] = {}
     held: list[str] = []
     for line in inspect.getsource(source).splitlines():
@@ -101,15 +100,15 @@ def as_markdown(comment: str) -> str:
 
 
 def revisions() -> str:
-    """What each revision has, from the records."""
+    """Return the page of the revisions, from the records."""
     said = comments(Revision)
     lines = [
         "# Revisions",
         "",
-        "One record per revision, in [revisions.py](../../src/mcplumb/revisions.py); the tests check the records",
+        "Each revision is one record in [revisions.py](../../src/mcplumb/revisions.py). The tests check the records",
         f"against the official schemas. {NOTE}",
         "",
-        "| what | " + " | ".join(map(str, REVISIONS)) + " |",
+        "| feature | " + " | ".join(map(str, REVISIONS)) + " |",
         "|---|" + ":-:|" * len(REVISIONS),
     ]
     for field in Revision.__struct_fields__:
@@ -123,13 +122,13 @@ def revisions() -> str:
 
 
 def limits() -> str:
-    """Every cap, its default, and why it is that."""
+    """Return the page of the limits: each with its default and the reason for it."""
     said = comments(Limits)
     lines = [
         "# Limits",
         "",
-        "Nothing that a peer sends makes mcplumb grow without bound. Whoever runs a connection gives its parts a",
-        f"`Limits` with these caps, or its numbers ([source](../../src/mcplumb/limits.py)). {NOTE}",
+        "These limits keep a peer from making mcplumb grow without bound. Set them with `Server(limits=Limits(…))` and",
+        f"`connect(limits=Limits(…))` ([source](../../src/mcplumb/limits.py)). {NOTE}",
         "",
         "| limit | default | |",
         "|---|--:|---|",
@@ -138,20 +137,20 @@ def limits() -> str:
         f"| `{field}` | {getattr(DEFAULT_LIMITS, field):,} | {as_markdown(said[field])} |"
         for field in Limits.__struct_fields__
     ]
-    lines += ["", "Some caps are fixed:", "", "| constant | value | |", "|---|--:|---|"]
+    lines += ["", "Some limits are fixed:", "", "| constant | value | |", "|---|--:|---|"]
     fixed = comments(mcplumb.limits, r"(MAX_\w+) = ")
     lines += [f"| `{name}` | {getattr(mcplumb.limits, name):,} | {as_markdown(why)} |" for name, why in fixed.items()]
     return "\n".join(lines) + "\n"
 
 
 def error_tree() -> str:
-    """The tree of exceptions, from the docstring that draws it."""
+    """Return the page of the exceptions, from the docstring that draws their tree."""
     head, tree, rest = inspect.cleandoc(errors.__doc__ or "").split("\n\n", 2)
     return f"# Errors\n\n{head} {NOTE}\n\n```text\n{inspect.cleandoc(tree)}\n```\n\n{as_markdown(rest)}\n"
 
 
 def api(title: str, intro: str, *kinds: type) -> str:
-    """The public part of some classes, from their signatures and docstrings."""
+    """Return a page of the public members of some classes, from their signatures and docstrings."""
     text = f"# {title}\n\n{intro} {NOTE}\n"
     for kind in kinds:
         text += f"\n## {kind.__name__}\n"
@@ -172,7 +171,7 @@ def api(title: str, intro: str, *kinds: type) -> str:
 
 
 def written(name: str, signature: inspect.Signature | None) -> str:
-    """A call as one writes it: the defaults of what may be left out, and no types, which the source has."""
+    """Return a signature as source text, with defaults and without types."""
     parts: list[str] = []
     star = False
     for parameter in signature.parameters.values() if signature is not None else ():
@@ -195,11 +194,11 @@ def prose(what: object) -> str:
 
 
 def servers() -> str:
-    """What servers are written with."""
+    """Return the page of the server API."""
     return api(
         "Servers",
-        "`from mcplumb import Server, Context, Image, Audio, File, Header, HttpOptions`. The "
-        "[how-to pages](../README.md) show them at work.",
+        "Import these with `from mcplumb import Server, Context, Image, Audio, File, Header, HttpOptions`. The "
+        "[how-to pages](../README.md) show them in use.",
         Server,
         Context,
         Image,
@@ -210,11 +209,11 @@ def servers() -> str:
 
 
 def transports() -> str:
-    """What transports are made of, and checked with."""
+    """Return the page of the transport API."""
     text = api(
         "Transports",
-        "What every transport gives and asks for, for those who [write one](../howto/custom-transport.md). The kit "
-        "that checks them is in `mcplumb.testing`.",
+        "The interfaces of a transport, for authors who [write one](../howto/custom-transport.md). The kit that checks "
+        "a transport is in `mcplumb.testing`.",
         Connection,
         Receiver,
         LineConnection,
@@ -233,7 +232,7 @@ def transports() -> str:
 
 
 def records(*kinds: type[msgspec.Struct]) -> str:
-    """Records, field by field."""
+    """Return a section for each record, with a table of its fields."""
     text = ""
     for kind in kinds:
         said = comments(kind)
@@ -249,12 +248,12 @@ def records(*kinds: type[msgspec.Struct]) -> str:
 
 
 def clients() -> str:
-    """What clients are made with."""
+    """Return the page of the client API."""
     text = api(
         "Clients",
-        "`from mcplumb import connect`, and the rest from `mcplumb.client`. `from mcplumb.sync import connect` is the "
+        "Import `connect` from `mcplumb`, and the other names from `mcplumb.client`. `mcplumb.sync.connect` is the "
         "same without `await`: see [blocking code](../howto/blocking-code.md). The "
-        "[tutorial](../tutorial/first-client.md) shows a client at work.",
+        "[tutorial](../tutorial/first-client.md) shows a client in use.",
         Client,
         Elicitation,
         ServerProcess,
@@ -267,17 +266,17 @@ def clients() -> str:
 
 
 def requirements() -> str:
-    """The ledger, as a page."""
+    """Return the page of the requirements, from the ledger."""
     rows = tomllib.loads((ROOT / "requirements.toml").read_text(encoding="utf-8"))
     states = [row["state"] for row in rows.values()]
     counts = ", ".join(f"{states.count(state)} {state}" for state in ("process", "rules", "not yet"))
     lines = [
         "# Requirements",
         "",
-        "What the protocol asks of a transport, and what mcplumb promises on top: a page made from",
-        "[requirements.toml](../../requirements.toml). *process*: proven with real processes or sockets. *rules*:",
-        f"decided and tested without I/O. *not yet*: open. Now: {counts}.",
-        f"Every proven row names its tests: search for the id below `tests/`. {NOTE}",
+        "This page lists what the protocol requires of a transport and what mcplumb promises on top. The source is",
+        "[requirements.toml](../../requirements.toml). *process* means proven with real processes or sockets, *rules*",
+        f"implemented and tested without I/O, *not yet* open. The totals are {counts}.",
+        f"To find the tests of a row, search for its id in `tests/`. {NOTE}",
         "",
         "| id | who | strength | rule | state |",
         "|---|---|---|---|---|",
@@ -287,21 +286,21 @@ def requirements() -> str:
 
 
 def command_line() -> str:
-    """Every command, from the program itself."""
+    """Return the page of the command line, from the commands themselves."""
     context = click.Context(cli, info_name="mcplumb", help_option_names=["-h", "--help"])
     commands = {name: cli.get_command(context, name) for name in COMMANDS}
     sample = next(command for command in commands.values() if isinstance(command, ServerCommand))
     text = (
         "# Command line\n\n"
-        "`pip install 'mcplumb[cli]'`. Results are on stdout, and everything else is on stderr. There are no colours "
-        "where there is\nno terminal, or with `--no-color` or `NO_COLOR`. What a server says is shown, and no terminal "
-        f"obeys it.\n{NOTE}\n\n```text\n{OVERVIEW}```\n"
-        "\n## Naming a server\n\nCommands that are for a server take it in one of three ways, and these options:\n"
+        "Install the command with `pip install 'mcplumb[cli]'`. Results go to stdout, and everything else goes to "
+        "stderr. Colours are\noff without a terminal, and with `--no-color` or `NO_COLOR`. On a terminal, control "
+        f"sequences in the output of a server are escaped.\n{NOTE}\n\n```text\n{OVERVIEW}```\n"
+        "\n## Naming a server\n\nCommands that use a server take it in one of three ways, with these options:\n"
         "\n```sh\nmcplumb tools -- python weather.py\nmcplumb tools -s http://127.0.0.1:8000/mcp\n"
         f"mcplumb tools -s weather\n```\n{option_table(sample.server_params, context)}"
-        "\n## Options of all commands\n\nThey stand before the command or, but for `--version`, after it, where "
-        f"that is for a server.\n{option_table(cli.params, context)}"
-        "\n## Exit codes\n\nThey do not change.\n\n| code | meaning |\n|--:|---|\n"
+        "\n## Options of all commands\n\nPut these options before the command. Commands that use a server also accept "
+        f"them after it, except `--version`.\n{option_table(cli.params, context)}"
+        "\n## Exit codes\n\nExit codes are stable.\n\n| code | meaning |\n|--:|---|\n"
     )
     text += "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
     for name, command in commands.items():

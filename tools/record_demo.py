@@ -1,6 +1,6 @@
-"""Takes the picture of ``mcplumb demo`` that is in the README: docs/demo.svg, of a real run at a terminal.
+"""Record ``mcplumb demo`` on a terminal as the picture in the README, docs/demo.svg.
 
-``python tools/record_demo.py`` writes it anew, ``… FILE`` writes it elsewhere.
+``python tools/record_demo.py`` replaces that file; ``python tools/record_demo.py FILE`` writes to another file.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PICTURE = ROOT / "docs" / "demo.svg"
 COLUMNS = 104
 ROWS = 50
 PATIENCE = 120.0
-# Fonts that are loaded from elsewhere: no page shows them inside a picture, and every system has a font of its own.
+# Remote fonts: browsers do not load them inside an image, and every system has its own monospace font.
 FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 def shown(command: list[str]) -> str:
-    """What a command writes to a terminal. Its stderr, where the progress bar moves, is none."""
+    """Return what a command writes to a terminal on stdout; stderr, which has the progress bar, is discarded."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (ROWS, COLUMNS))
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8"}
@@ -51,7 +51,7 @@ def shown(command: list[str]) -> str:
 
 
 def picture(text: str) -> str:
-    """An SVG of a terminal that shows this."""
+    """Return an SVG of a terminal that shows this text."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text("$ mcplumb demo", style="bold"))
     console.print(Text.from_ansi(text))
@@ -59,7 +59,7 @@ def picture(text: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Run it, and write the picture."""
+    """Run the demo and write the picture."""
     path = Path(arguments[0]) if arguments else PICTURE
     svg = picture(shown([sys.executable, "-m", "mcplumb", "demo"]))
     path.write_text(svg, encoding="utf-8")
