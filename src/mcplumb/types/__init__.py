@@ -1,7 +1,7 @@
-"""The payloads of the protocol: one set of immutable types for all five revisions.
+"""The payload types of the protocol: one set of immutable types for all five revisions.
 
-``read`` makes them from JSON; ``for_revision`` makes them ready to be written to a peer of a given revision. The rules
-that hold for all of them are in ``mcplumb.types.base``.
+``read`` decodes a payload from JSON; ``for_revision`` prepares one to be sent to a peer of a given revision. The rules
+for all types are in ``mcplumb.types.base``.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_the_types_that_are_known_are_those_of_the_blocks() -> None:
         for kind in (*t.ContentBlock.__args__, *t.SamplingContent.__args__)
         if kind is not t.UnknownContent
     }
-    assert kinds == decode._KNOWN
+    assert kinds == decode._KNOWN_BLOCKS
 
 
 @pytest.mark.parametrize(
