@@ -61,7 +61,7 @@ def topics_of(wanted: SubscriptionFilter) -> frozenset[Topic]:
         "resources": wanted.resources_list_changed,
         "updates": wanted.resource_subscriptions,
     }
-    return frozenset(topic for topic, wish in asked.items() if wish)
+    return frozenset(topic for topic, value in asked.items() if value)
 
 
 # The client's side of one connection: which subscription a notification belongs to.
