@@ -11,9 +11,9 @@ import pytest
 from mcplumb.client.client import Client
 from mcplumb.errors import Closed, ProtocolError, RemoteError, RequestLost
 from mcplumb.limits import Limits
-from mcplumb.protocol.subscriptions import Change
+from mcplumb.protocol.subscription_state import Change
 from mcplumb.types.meta import LOG_LEVEL, TRACEPARENT
-from mcplumb.types.notifications import LogMessageParams
+from mcplumb.types.notification_params import LogMessageParams
 from mcplumb.wire.messages import Error, ErrorDetail, Notification, Request
 from tests.client.peers import TEXT, Peer, modern, skip, talk, talk_in, talk_legacy
 from tests.kit.loop import turns

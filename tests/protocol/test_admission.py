@@ -19,8 +19,8 @@ from mcplumb.protocol.admission import (
 )
 from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Revision
 from mcplumb.types import ClientCapabilities, Implementation
-from mcplumb.types.decode import read
 from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, UnsupportedVersionData
+from mcplumb.types.payload_decoder import read
 from mcplumb.wire.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,

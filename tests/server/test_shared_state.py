@@ -19,8 +19,8 @@ from mcplumb.server.shared_state import Shared
 from mcplumb.types.base import Annotations, Icon, Implementation, Result
 from mcplumb.types.client_features import InputRequiredResult
 from mcplumb.types.content import TextContent
-from mcplumb.types.encode import for_revision
 from mcplumb.types.meta import SERVER_INFO
+from mcplumb.types.revision_adapter import for_revision
 from mcplumb.types.tools import CallToolResult
 
 IDENTITY = Implementation("clock", "1", title="A clock", icons=[Icon("https://example.com/clock.png")])

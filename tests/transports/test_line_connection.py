@@ -13,7 +13,7 @@ from mcplumb.errors import EncodeError
 from mcplumb.limits import Limits
 from mcplumb.transports.connection import Connection, Stats
 from mcplumb.transports.line_connection import HIGH_WATER, LOW_WATER
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import (
     INVALID_REQUEST,
     Error,

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from mcplumb import types as t
-from mcplumb.types.methods import METHODS
+from mcplumb.types.method_table import METHODS
 from tests.types.strategies import payloads
 
 #: Every type that can be made and sent: the public ones, without those that only others are made from.

@@ -17,9 +17,9 @@ from mcplumb.protocol.in_flight import BatchAnswers, Incoming, Work
 from mcplumb.revisions import Revision
 from mcplumb.transports.connection import Connection
 from mcplumb.types.client_features import CreateMessageRequest, ElicitRequest, InputRequest, ListRootsRequest
-from mcplumb.types.decode import read
-from mcplumb.types.methods import METHODS
-from mcplumb.wire.decode import BadMessage
+from mcplumb.types.method_table import METHODS
+from mcplumb.types.payload_decoder import read
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,

@@ -31,11 +31,11 @@ from mcplumb.errors import (
 from mcplumb.limits import Limits
 from mcplumb.protocol.in_flight import Call, Outgoing
 from mcplumb.transports.connection import Connection
-from mcplumb.types.decode import read
 from mcplumb.types.meta import PROGRESS_TOKEN
-from mcplumb.types.methods import METHODS
-from mcplumb.types.notifications import ProgressParams
-from mcplumb.wire.decode import BadMessage
+from mcplumb.types.method_table import METHODS
+from mcplumb.types.notification_params import ProgressParams
+from mcplumb.types.payload_decoder import read
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Error, Notification, Request, RequestId, Result
 
 __all__ = ["Calls", "Outcome", "describe", "failure"]

@@ -18,22 +18,22 @@ from mcplumb.client.options import ClientStats, Settings
 from mcplumb.client.subscriptions import LegacySubscriptions, ModernSubscriptions
 from mcplumb.errors import Closed, DecodeError, McplumbError
 from mcplumb.protocol.in_flight import BatchAnswers, Call
-from mcplumb.protocol.subscriptions import LIST_CHANGED, Change, Topic
+from mcplumb.protocol.subscription_state import LIST_CHANGED, Change, Topic
 from mcplumb.revisions import Revision
 from mcplumb.transports.connection import Connection
 from mcplumb.types.base import Params
-from mcplumb.types.decode import read
-from mcplumb.types.encode import for_revision
 from mcplumb.types.lifecycle import ServerCapabilities
 from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, read_subscription_id
-from mcplumb.types.notifications import (
+from mcplumb.types.notification_params import (
     AcknowledgedParams,
     CancelledParams,
     LoggingLevel,
     LogMessageParams,
     ProgressParams,
 )
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.types.payload_decoder import read
+from mcplumb.types.revision_adapter import for_revision
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Error, Message, Notification, Request, RequestId, Result
 
 __all__ = ["Session", "metadata"]

@@ -16,7 +16,6 @@ from mcplumb.errors import DecodeError, UsageError
 from mcplumb.protocol.state_table import Table
 from mcplumb.revisions import Revision, choose_revision, newest_first
 from mcplumb.types.base import Implementation, Payload
-from mcplumb.types.decode import read
 from mcplumb.types.lifecycle import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
 from mcplumb.types.meta import (
     CLIENT_CAPABILITIES,
@@ -27,7 +26,8 @@ from mcplumb.types.meta import (
     RequestMeta,
     UnsupportedVersionData,
 )
-from mcplumb.types.notifications import LoggingLevel
+from mcplumb.types.notification_params import LoggingLevel
+from mcplumb.types.payload_decoder import read
 from mcplumb.wire.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,

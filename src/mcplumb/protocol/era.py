@@ -21,8 +21,8 @@ import msgspec
 from mcplumb.errors import ConnectError, ConnectTimeout, DecodeError, NoCommonRevision, UsageError
 from mcplumb.protocol.state_table import Table
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Era, Revision, choose_revision, newest_first
-from mcplumb.types.decode import read
 from mcplumb.types.meta import UnsupportedVersionData
+from mcplumb.types.payload_decoder import read
 from mcplumb.wire.messages import UNSUPPORTED_VERSION, ErrorDetail
 
 __all__ = [

@@ -17,7 +17,7 @@ import msgspec
 from mcplumb.errors import DecodeError, EncodeError
 from mcplumb.types.base import Payload
 from mcplumb.types.meta import PROTOCOL_VERSION
-from mcplumb.types.methods import METHODS
+from mcplumb.types.method_table import METHODS
 from mcplumb.wire.messages import (
     HEADER_MISMATCH,
     INVALID_PARAMS,

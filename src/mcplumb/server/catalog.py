@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Raw
 
 from mcplumb.errors import UsageError
-from mcplumb.protocol.subscriptions import ListTopic
+from mcplumb.protocol.subscription_state import ListTopic
 from mcplumb.server.context import Context
 from mcplumb.server.results import Output, described_output, output_of
 from mcplumb.server.schema.signature import Signature, header_schema, headers_in, inspect_function

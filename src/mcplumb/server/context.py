@@ -28,7 +28,7 @@ from mcplumb.types.client_features import (
 )
 from mcplumb.types.content import SamplingContent, TextContent
 from mcplumb.types.lifecycle import ClientCapabilities
-from mcplumb.types.notifications import LOGGING_LEVELS, LoggingLevel
+from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel
 from mcplumb.types.tools import Tool
 from mcplumb.wire.messages import RequestId
 

@@ -22,8 +22,8 @@ from mcplumb.errors import EncodeError, UsageError
 from mcplumb.server.media import Audio, Data, File, Image, block_of_bytes, mime_type_of, to_base64
 from mcplumb.server.schema.codec import checker_of, schema_of, write
 from mcplumb.server.schema.read_value import cut, located
-from mcplumb.server.schema.shapes import Path
 from mcplumb.server.schema.signature import MISSING
+from mcplumb.server.schema.type_shapes import Path
 from mcplumb.types.base import Role
 from mcplumb.types.content import (
     AudioContent,

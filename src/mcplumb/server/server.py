@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.protocol.subscriptions import ListTopic
+from mcplumb.protocol.subscription_state import ListTopic
 from mcplumb.revisions import allowed_revisions
 from mcplumb.rpc.thread_pool import Workers
 from mcplumb.server.catalog import (
@@ -31,7 +31,7 @@ from mcplumb.types.tools import ToolAnnotations
 if TYPE_CHECKING:
     import ssl
 
-    from mcplumb.server.hosting.serve import OnReady
+    from mcplumb.server.hosting.address_host import OnReady
     from mcplumb.transports.http_server.app import HttpApp
     from mcplumb.transports.http_server.options import HttpOptions
     from mcplumb.transports.line_connection import Trace
@@ -380,7 +380,7 @@ class Server:
         if _is_stdio_only(addresses, tls, http):
             run_on_stdio(self, take_stdio(), log_format=log_format, trace=trace)
             return
-        from mcplumb.server.hosting.serve import AddressHost
+        from mcplumb.server.hosting.address_host import AddressHost
 
         host = AddressHost(self, addresses, tls=tls, http=http, on_ready=on_ready)
         if "stdio" in addresses:
@@ -405,7 +405,7 @@ class Server:
             with take_stdio() as stdio:
                 await self.serve_connection(stdio.connection(limits=self.limits))
             return
-        from mcplumb.server.hosting.serve import AddressHost
+        from mcplumb.server.hosting.address_host import AddressHost
 
         host = AddressHost(self, addresses, tls=tls, http=http, on_ready=on_ready)
         if "stdio" not in addresses:

@@ -26,9 +26,9 @@ from mcplumb.server.outbox import Outbox
 from mcplumb.server.shared_state import Shared
 from mcplumb.transports.connection import ANYONE, Connection, Peer
 from mcplumb.types.base import Payload
-from mcplumb.types.decode import read
-from mcplumb.types.notifications import CancelledParams, LoggingLevel
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.types.notification_params import CancelledParams, LoggingLevel
+from mcplumb.types.payload_decoder import read
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,

@@ -17,7 +17,7 @@ import msgspec
 from mcplumb.errors import DecodeError, UsageError
 from mcplumb.types.base import Number, Params, Payload, Result, Role
 from mcplumb.types.content import SamplingContent
-from mcplumb.types.decode import read
+from mcplumb.types.payload_decoder import read
 from mcplumb.types.tools import Tool
 
 __all__ = [

@@ -14,7 +14,7 @@ from mcplumb.errors import DecodeError
 from mcplumb.types.base import Implementation, Payload, RequestId
 from mcplumb.types.client_features import ElicitParams
 from mcplumb.types.lifecycle import ClientCapabilities
-from mcplumb.types.notifications import LoggingLevel
+from mcplumb.types.notification_params import LoggingLevel
 
 __all__ = [
     "BAGGAGE",

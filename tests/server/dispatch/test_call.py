@@ -18,7 +18,7 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.server.server import Server
 from mcplumb.types.meta import LOG_LEVEL
-from mcplumb.types.notifications import LOGGING_LEVELS, LoggingLevel
+from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel
 from mcplumb.wire.messages import Notification
 from tests.kit.loop import PATIENCE, happens, run, turns
 from tests.kit.results import text_of

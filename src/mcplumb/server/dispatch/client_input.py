@@ -33,10 +33,10 @@ from mcplumb.protocol.in_flight import Outgoing
 from mcplumb.server.outbox import Outbox
 from mcplumb.types.base import Payload
 from mcplumb.types.client_features import CreateMessageRequest, ElicitRequest, InputRequest, InputRequiredResult
-from mcplumb.types.decode import read
-from mcplumb.types.encode import for_revision
-from mcplumb.types.methods import METHODS
-from mcplumb.wire.decode import BadMessage
+from mcplumb.types.method_table import METHODS
+from mcplumb.types.payload_decoder import read
+from mcplumb.types.revision_adapter import for_revision
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import INVALID_PARAMS, Error, Request, RequestId, Result
 
 if TYPE_CHECKING:

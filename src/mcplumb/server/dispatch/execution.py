@@ -22,7 +22,7 @@ from mcplumb.server.dispatch.client_input import Answers, InputNeeded, as_result
 from mcplumb.server.schema.signature import BadArguments
 from mcplumb.types.base import Payload
 from mcplumb.types.content import TextContent
-from mcplumb.types.decode import read
+from mcplumb.types.payload_decoder import read
 from mcplumb.types.tools import CallToolResult
 from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, ErrorDetail, Notification
 

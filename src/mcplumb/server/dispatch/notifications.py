@@ -10,10 +10,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from mcplumb.errors import RequestError
-from mcplumb.protocol.subscriptions import LIST_CHANGED, TOPICS, ListTopic, Publisher
+from mcplumb.protocol.subscription_state import LIST_CHANGED, TOPICS, ListTopic, Publisher
 from mcplumb.server.catalog import HandlerEntry
 from mcplumb.server.dispatch.execution import hear
-from mcplumb.types.notifications import SubscriptionFilter
+from mcplumb.types.notification_params import SubscriptionFilter
 from mcplumb.wire.messages import INVALID_PARAMS, Error, Notification, RequestId
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import msgspec
 from mcplumb.errors import EncodeError, UsageError
 from mcplumb.server.schema.from_annotation import look
 from mcplumb.server.schema.read_value import Fault, Reading, cut, located, read_custom, shown, write_custom
-from mcplumb.server.schema.shapes import completer_of
 from mcplumb.server.schema.signature import MAX_FAULTS, BadArguments, Signature, in_sentences
 from mcplumb.server.schema.to_json_schema import schema_for
+from mcplumb.server.schema.type_shapes import completer_of
 
 if TYPE_CHECKING:
     import jsonschema_rs

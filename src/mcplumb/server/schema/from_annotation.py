@@ -31,7 +31,7 @@ from mcplumb.server.schema.read_value import (
     union_of,
     write_custom,
 )
-from mcplumb.server.schema.shapes import (
+from mcplumb.server.schema.type_shapes import (
     Alias,
     Array,
     Field,

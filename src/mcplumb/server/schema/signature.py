@@ -21,8 +21,8 @@ from mcplumb.errors import UsageError
 from mcplumb.server.schema.docstrings import Docstring, read_docstring
 from mcplumb.server.schema.from_annotation import is_field_info, look, resolved
 from mcplumb.server.schema.read_value import Fault, Reading, cut, located, read_custom
-from mcplumb.server.schema.shapes import NO_DEFAULT, Completer, Field, Record, completer_of
 from mcplumb.server.schema.to_json_schema import schema_for
+from mcplumb.server.schema.type_shapes import NO_DEFAULT, Completer, Field, Record, completer_of
 
 if TYPE_CHECKING:
     from mcplumb.protocol.http_headers import ParamHeaders

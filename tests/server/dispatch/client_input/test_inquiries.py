@@ -14,7 +14,7 @@ from mcplumb.server.dispatch.client_input import Inquiries
 from mcplumb.server.outbox import Outbox
 from mcplumb.transports.memory import memory_pair
 from mcplumb.types.base import PageParams
-from mcplumb.wire.decode import BadMessage
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 from tests.kit.loop import run, turns
 from tests.transports.ends import Recorder

@@ -18,7 +18,7 @@ from typing_extensions import TypeAliasType
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.codec import reader_of, schema_of
 from mcplumb.server.schema.from_annotation import look, resolved
-from mcplumb.server.schema.shapes import Model
+from mcplumb.server.schema.type_shapes import Model
 from tests.server.types_in_use import (
     INTEGER,
     NATIVE,

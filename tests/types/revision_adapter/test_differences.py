@@ -5,7 +5,7 @@ import pytest
 
 from mcplumb import types as t
 from mcplumb.revisions import LATEST, REVISIONS, Revision
-from mcplumb.types.encode import FIELDS, FILLED, PAYLOADS
+from mcplumb.types.revision_adapter import FIELDS, FILLED, PAYLOADS
 
 FLAGS = {name for name in Revision.__struct_fields__ if name.startswith("has_")}
 

@@ -14,7 +14,14 @@ import typing_extensions
 
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.codec import reader_of, schema_of, write
-from mcplumb.server.schema.shapes import NO_DEFAULT, Declared, declared_fields, is_named_tuple, is_record, is_typed_dict
+from mcplumb.server.schema.type_shapes import (
+    NO_DEFAULT,
+    Declared,
+    declared_fields,
+    is_named_tuple,
+    is_record,
+    is_typed_dict,
+)
 from tests.server.types_in_use import (
     INTEGER,
     STRING,

@@ -16,7 +16,7 @@ from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.protocol.state_table import Table
 from mcplumb.types.base import COMPLETE
 from mcplumb.types.meta import SUBSCRIPTION_ID
-from mcplumb.types.notifications import ListenResult, SubscriptionFilter
+from mcplumb.types.notification_params import ListenResult, SubscriptionFilter
 from mcplumb.wire.messages import INVALID_PARAMS, Error, ErrorDetail, Notification, RequestId, Result
 
 __all__ = [

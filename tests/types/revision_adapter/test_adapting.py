@@ -11,7 +11,7 @@ import pytest
 from mcplumb import types as t
 from mcplumb.errors import EncodeError, NotInRevision
 from mcplumb.revisions import LATEST, REVISIONS, Revision
-from mcplumb.types.encode import ADAPTED
+from mcplumb.types.revision_adapter import ADAPTED
 
 _2026_07_28, _2025_11_25, _2025_06_18, _2025_03_26, _2024_11_05 = REVISIONS
 

@@ -12,7 +12,7 @@ import pytest
 from mcplumb import Server, connect
 from mcplumb.server.schema.codec import reader_of, write
 from mcplumb.server.schema.from_annotation import look
-from mcplumb.server.schema.shapes import completer_of
+from mcplumb.server.schema.type_shapes import completer_of
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from mcplumb.types.client_features import (
     ListRootsResult,
 )
 from mcplumb.types.lifecycle import DiscoverResult, InitializeParams, InitializeResult
-from mcplumb.types.notifications import (
+from mcplumb.types.notification_params import (
     AcknowledgedParams,
     CancelledParams,
     ListenParams,

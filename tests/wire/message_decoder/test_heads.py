@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, UnsetType
 
-from mcplumb.wire.decode import BadMessage, decode_line, end_of_text, look_at
+from mcplumb.wire.message_decoder import BadMessage, decode_line, end_of_text, look_at
 from mcplumb.wire.messages import Error, Request, RequestId, Result, encode_line
 from tests.wire.strategies import messages
 

@@ -59,7 +59,7 @@ from mcplumb.types.lifecycle import (
     SamplingCapability,
     ServerCapabilities,
 )
-from mcplumb.types.notifications import (
+from mcplumb.types.notification_params import (
     AcknowledgedParams,
     CancelledParams,
     ListenParams,
