@@ -13,7 +13,7 @@ from mcplumb.errors import EncodeError, StateRefused, UsageError
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.revisions import LATEST, LATEST_LEGACY, REVISIONS, Revision
 from mcplumb.rpc.thread_pool import Workers
-from mcplumb.server.catalog import Catalog, CompletionEntry, Described, ResourceEntry
+from mcplumb.server.catalog import Catalog, CompletionEntry, EntryOptions, ResourceEntry
 from mcplumb.server.results import TextResult
 from mcplumb.server.shared_state import Shared
 from mcplumb.types.base import Annotations, Icon, Implementation, Result
@@ -54,7 +54,7 @@ def resource(uri: str) -> ResourceEntry:
     return ResourceEntry(
         uri,
         lambda x="": x,
-        Described(name="r"),
+        EntryOptions(name="r"),
         mime_type=None,
         annotations=None,
         size=None,

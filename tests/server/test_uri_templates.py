@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mcplumb.errors import UsageError
 from mcplumb.server import uri_templates
-from mcplumb.server.uri_templates import UriTemplate, folded
+from mcplumb.server.uri_templates import UriTemplate, normalize_uri
 
 MATCHES: list[tuple[str, str, dict[str, str] | None]] = [
     # One URI
@@ -332,8 +332,8 @@ def test_no_value_escapes(template: str, values: list[str]) -> None:
 
 @given(st.text("AbC:/?#@%\0é", max_size=12))
 def test_folding_changes_letters_of_scheme_and_host_only(uri: str) -> None:
-    once = folded(uri)
-    assert folded(once) == once
+    once = normalize_uri(uri)
+    assert normalize_uri(once) == once
     assert once.lower() == uri.lower()
     assert len(once) == len(uri)
 
@@ -352,7 +352,7 @@ def test_folding_changes_letters_of_scheme_and_host_only(uri: str) -> None:
     ],
 )
 def test_folding(uri: str, expected: str) -> None:
-    assert folded(uri) == expected
+    assert normalize_uri(uri) == expected
 
 
 def test_the_most_specific_come_first() -> None:

@@ -24,9 +24,9 @@ from msgspec import Raw
 from mcplumb.errors import UsageError
 from mcplumb.protocol.subscription_state import ListTopic
 from mcplumb.server.context import Context
-from mcplumb.server.results import Output, described_output, output_of
+from mcplumb.server.results import Output, output_of, output_with_schema
 from mcplumb.server.schema.signature import Signature, header_schema, headers_in, inspect_function
-from mcplumb.server.uri_templates import UriTemplate, folded
+from mcplumb.server.uri_templates import UriTemplate, normalize_uri
 from mcplumb.types.base import Annotations, CacheScope, Icon
 from mcplumb.types.prompts import Prompt, PromptArgument
 from mcplumb.types.resources import Resource, ResourceTemplate
@@ -39,8 +39,8 @@ __all__ = [
     "BadCursor",
     "Catalog",
     "CompletionEntry",
-    "Described",
     "Entry",
+    "EntryOptions",
     "HandlerEntry",
     "PromptEntry",
     "Registry",
@@ -148,7 +148,7 @@ _TOOL_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123
 _MAX_TOOL_NAME = 128
 
 
-class Described(msgspec.Struct, frozen=True, kw_only=True):
+class EntryOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What an author may specify for any entry besides its function."""
 
     name: str | None = None
@@ -179,7 +179,7 @@ class ToolEntry(Entry):
     def __init__(
         self,
         function: Callable[..., Any],
-        described: Described,
+        described: EntryOptions,
         *,
         annotations: ToolAnnotations | None,
         structured: bool | None,
@@ -226,11 +226,11 @@ class ToolEntry(Entry):
             raise UsageError(f"The {self.spoken} has an output schema, so it cannot have structured=False.")
         from mcplumb.server.schema.codec import RawSchema  # most tools have none
 
-        return described_output(RawSchema(schema, f"output schema of the {self.spoken}"), self.spoken)
+        return output_with_schema(RawSchema(schema, f"output schema of the {self.spoken}"), self.spoken)
 
 
 class ResourceEntry(Entry):
-    """A resource or a resource template. Its name is the URI; for a resource, as ``folded`` returns it."""
+    """A resource or a resource template. Its name is the URI; for a resource, as ``normalize_uri`` returns it."""
 
     __slots__ = ("cache_scope", "mime_type", "payload", "template", "ttl_ms")
 
@@ -238,7 +238,7 @@ class ResourceEntry(Entry):
         self,
         uri: str,
         function: Callable[..., Any],
-        described: Described,
+        described: EntryOptions,
         *,
         mime_type: str | None,
         annotations: Annotations | None,
@@ -250,7 +250,7 @@ class ResourceEntry(Entry):
         kind = "resource template" if template.is_template else "resource"
         super().__init__(kind, uri, function, inspect_function(function, context=Context, strict=False))
         if not template.is_template:
-            self.name = folded(uri)
+            self.name = normalize_uri(uri)
         self.template = template
         self.mime_type = mime_type
         self.ttl_ms = ttl_ms
@@ -289,7 +289,7 @@ class PromptEntry(Entry):
 
     __slots__ = ("payload",)
 
-    def __init__(self, function: Callable[..., Any], described: Described) -> None:
+    def __init__(self, function: Callable[..., Any], described: EntryOptions) -> None:
         name = _name_of(function, described)
         super().__init__("prompt", name, function, inspect_function(function, context=Context, strict=False))
         required = set(self.signature.required)
@@ -354,14 +354,14 @@ class HandlerEntry(Entry):
         self.takes = self.signature.names[0]
 
 
-def _name_of(function: Callable[..., Any], described: Described) -> str:
+def _name_of(function: Callable[..., Any], described: EntryOptions) -> str:
     name = described.name or getattr(function, "__name__", None)
     if name is None or name == "<lambda>":
         raise UsageError(f"{function!r} has no name of its own. Give it one with name=….")
     return str(name)
 
 
-def _description_of(signature: Signature, described: Described) -> str | None:
+def _description_of(signature: Signature, described: EntryOptions) -> str | None:
     if described.description is not None:
         return described.description
     return signature.docstring.description or None
@@ -461,7 +461,7 @@ class Catalog:
 
     def find_resource(self, uri: str) -> tuple[ResourceEntry, dict[str, str]] | None:
         """Return the resource with this URI, or the most specific matching template and its values; None if neither."""
-        exact = self.resources.get(folded(uri))
+        exact = self.resources.get(normalize_uri(uri))
         if exact is not None:
             return exact, {}
         for entry in self._templates_by_rank():

@@ -20,8 +20,8 @@ import msgspec
 
 from mcplumb.errors import EncodeError, UsageError
 from mcplumb.server.media import Audio, Data, File, Image, block_of_bytes, mime_type_of, to_base64
-from mcplumb.server.schema.codec import checker_of, schema_of, write
-from mcplumb.server.schema.read_value import cut, located
+from mcplumb.server.schema.codec import schema_of, validator_of, write
+from mcplumb.server.schema.read_value import format_path, shorten
 from mcplumb.server.schema.signature import MISSING
 from mcplumb.server.schema.type_shapes import Path
 from mcplumb.types.base import Role
@@ -44,9 +44,9 @@ __all__ = [
     "Output",
     "TextResult",
     "contents_of",
-    "described_output",
     "messages_of",
     "output_of",
+    "output_with_schema",
     "prompt_result_of",
 ]
 
@@ -77,7 +77,7 @@ class TextResult(CallToolResult, frozen=True):
     """The most common result: one text and nothing else. It is the same in every revision."""
 
 
-def described_output(schema: RawSchema, spoken: str) -> Output:
+def output_with_schema(schema: RawSchema, spoken: str) -> Output:
     """Return the output of a tool with a schema from its author: return values become structured content."""
 
     def convert(value: Any) -> CallToolResult:
@@ -85,14 +85,16 @@ def described_output(schema: RawSchema, spoken: str) -> Output:
             return value
         data = _json_of(value)
         for path, reason in schema.faults(msgspec.json.decode(data)):
-            raise UsageError(f"The {spoken} returned what its output schema does not allow{_at(path)}: {cut(reason)}.")
+            raise UsageError(
+                f"The {spoken} returned what its output schema does not allow{_at(path)}: {shorten(reason)}."
+            )
         return CallToolResult([TextContent(data.decode())], structured_content=msgspec.Raw(data))
 
     return Output(schema.schema, convert)
 
 
 def _at(path: Path) -> str:
-    return f", at {cut(located(path))}" if path else ""
+    return f", at {shorten(format_path(path))}" if path else ""
 
 
 def output_of(returns: Any, *, structured: bool | None = None) -> Output:
@@ -148,7 +150,7 @@ def _result_of_list(value: Any) -> CallToolResult:
 def _structured(schema: dict[str, Any] | None, returns: Any) -> Callable[[Any], CallToolResult]:
     kind = (schema or {}).get("type")
     start = {"object": b"{", "array": b"["}.get(kind, b"") if isinstance(kind, str) else b""
-    check = checker_of(returns) if schema is not None else len
+    check = validator_of(returns) if schema is not None else len
 
     def convert(value: Any) -> CallToolResult:
         if isinstance(value, CallToolResult):

@@ -14,16 +14,16 @@ from mcplumb.rpc.thread_pool import Workers
 from mcplumb.server.catalog import (
     Catalog,
     CompletionEntry,
-    Described,
+    EntryOptions,
     HandlerEntry,
     PromptEntry,
     ResourceEntry,
     ToolEntry,
 )
-from mcplumb.server.hosting.active_sessions import Lifespan, Lifespans, Presence
+from mcplumb.server.hosting.active_sessions import ActiveSessions, Lifespan, LifespanRunner
 from mcplumb.server.hosting.stderr_logs import LogFormat
 from mcplumb.server.shared_state import Shared
-from mcplumb.server.uri_templates import folded
+from mcplumb.server.uri_templates import normalize_uri
 from mcplumb.transports.connection import ANYONE, Connection, Peer, Serve
 from mcplumb.types.base import Annotations, CacheScope, Icon, Implementation
 from mcplumb.types.tools import ToolAnnotations
@@ -117,7 +117,7 @@ class Server:
             state_ttl=state_ttl,
         )
         #: The open sessions.
-        self.presence = Presence(self._shared, Lifespans(lifespan))
+        self.presence = ActiveSessions(self._shared, LifespanRunner(lifespan))
         if state_keys:
             self._shared.check_keys()
 
@@ -181,7 +181,7 @@ class Server:
         """
         entry = ToolEntry(
             function,
-            Described(name=name, title=title, description=description, icons=icons, meta=meta),
+            EntryOptions(name=name, title=title, description=description, icons=icons, meta=meta),
             annotations=annotations,
             structured=structured,
             input_schema=input_schema,
@@ -257,7 +257,7 @@ class Server:
         entry = ResourceEntry(
             uri,
             function,
-            Described(name=name, title=title, description=description, icons=icons, meta=meta),
+            EntryOptions(name=name, title=title, description=description, icons=icons, meta=meta),
             mime_type=mime_type,
             annotations=annotations,
             size=size,
@@ -272,11 +272,11 @@ class Server:
         if self._catalog.templates.get(uri) is not None:
             self._catalog.templates.remove(uri)
         else:
-            self._catalog.resources.remove(folded(uri))
+            self._catalog.resources.remove(normalize_uri(uri))
 
     def resource_changed(self, uri: str) -> None:
         """Notify the clients that subscribed to a resource that it has changed."""
-        self.presence.tell(lambda session: session.changes.resource_changed(uri))
+        self.presence.for_each_session(lambda session: session.changes.resource_changed(uri))
 
     # Prompts, completions
 
@@ -311,7 +311,7 @@ class Server:
 
         The function returns a text, a message, or a list of these.
         """
-        described = Described(name=name, title=title, description=description, icons=icons, meta=meta)
+        described = EntryOptions(name=name, title=title, description=description, icons=icons, meta=meta)
         self._catalog.prompts.add(PromptEntry(function, described))
 
     def remove_prompt(self, name: str) -> None:
@@ -458,7 +458,7 @@ class Server:
         return self.presence.stop(self.stop_within)
 
     def _list_changed(self, topic: ListTopic) -> None:
-        self.presence.tell(lambda session: session.changes.list_changed(topic))
+        self.presence.for_each_session(lambda session: session.changes.list_changed(topic))
 
 
 def _decorated(function: F | None, options: dict[str, Any], add: Callable[..., None]) -> F | Callable[[F], F]:

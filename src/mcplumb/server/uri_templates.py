@@ -25,7 +25,7 @@ import msgspec
 
 from mcplumb.errors import UsageError
 
-__all__ = ["UriTemplate", "folded"]
+__all__ = ["UriTemplate", "normalize_uri"]
 
 # ASCII only, because the lower case of other letters may have more characters.
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
@@ -81,7 +81,7 @@ class UriTemplate:
         parsed = _Parser(text)
         self._text = text
         self._variables = parsed.variables
-        self._literals = folded("\0".join(parsed.literals)).split("\0")
+        self._literals = normalize_uri("\0".join(parsed.literals)).split("\0")
         self._fixed = parsed.fixed
         self.optional_names = tuple(parsed.parameters)
         self.names = (*(variable.name for variable in parsed.variables), *parsed.parameters)
@@ -130,7 +130,7 @@ class UriTemplate:
 
     def _match_base(self, uri: str) -> dict[str, str] | None:
         literals, variables, pivot = self._literals, self._variables, self._pivot
-        text = folded(uri)
+        text = normalize_uri(uri)
         if not variables:
             return {} if text == literals[0] else None
         if not (text.startswith(literals[0]) and text.endswith(literals[-1])):
@@ -176,7 +176,7 @@ class UriTemplate:
         return f"UriTemplate({self._text!r})"
 
 
-def folded(uri: str) -> str:
+def normalize_uri(uri: str) -> str:
     """Return the URI with its scheme and host in lower case, as a lookup key."""
     scheme, colon, rest = uri.partition(":")
     if not colon:

@@ -1,9 +1,9 @@
 """Adapt payloads to one protocol revision before they are sent.
 
 The payload types cover all revisions; ``for_revision`` removes, replaces or adds what one revision requires. The tables
-``FIELDS``, ``FILLED`` and ``PAYLOADS`` say which ``Revision`` flag each part needs, and an entry for a type also
-applies to its subclasses. ``ADAPTED`` has the functions for what no table can express. A payload that a revision cannot
-represent at all raises ``NotInRevision``.
+``FIELDS``, ``DEFAULTS`` and ``PAYLOADS`` say which ``Revision`` flag each part needs, and an entry for a type also
+applies to its subclasses. ``ADAPTERS`` has the functions for what no table can express. A payload that a revision
+cannot represent at all raises ``NotInRevision``.
 
 ``for_revision`` compiles the tables into one plan per type and revision, and then follows the plan.
 """
@@ -71,7 +71,7 @@ from mcplumb.types.prompts import CompleteParams, Prompt, PromptArgument, Prompt
 from mcplumb.types.resources import Resource, ResourceContents, ResourceParams, ResourceTemplate
 from mcplumb.types.tools import CallToolResult, Tool, ToolAnnotations
 
-__all__ = ["ADAPTED", "FIELDS", "FILLED", "PAYLOADS", "Adapt", "for_revision"]
+__all__ = ["ADAPTERS", "DEFAULTS", "FIELDS", "PAYLOADS", "Adapt", "for_revision"]
 
 
 # The tables.
@@ -135,7 +135,7 @@ FIELDS: dict[type[Payload], dict[str, str]] = {
 }
 
 #: Fields that are required in a revision that has them, and their default values.
-FILLED: dict[type[Payload], dict[str, Any]] = {
+DEFAULTS: dict[type[Payload], dict[str, Any]] = {
     Result: {"result_type": COMPLETE},
     InputRequiredResult: {"result_type": INPUT_REQUIRED},
     CacheableResult: {"ttl_ms": 0, "cache_scope": "private"},
@@ -322,7 +322,7 @@ def _cancelled(params: CancelledParams, revision: Revision) -> CancelledParams:
 
 
 #: The function for each type, and the flags of the revisions that do not need it (None: all revisions need it).
-ADAPTED: dict[type[Payload], tuple[tuple[str, ...] | None, Adapt]] = {
+ADAPTERS: dict[type[Payload], tuple[tuple[str, ...] | None, Adapt]] = {
     AudioContent: (("has_audio",), _audio),
     ResourceLink: (("has_resource_links",), _link),
     UnknownContent: (None, _unknown),
@@ -442,12 +442,12 @@ def _make_plan(kind: type[Payload], revision: Revision) -> _Plan | None:
         if parent in PAYLOADS:
             flag, name = PAYLOADS[parent]
             refused = None if getattr(revision, flag) else name
-        if parent in ADAPTED:
-            flags, adapt = ADAPTED[parent]
+        if parent in ADAPTERS:
+            flags, adapt = ADAPTERS[parent]
             if flags is not None and all(getattr(revision, flag) for flag in flags):
                 adapt = None
         fields |= FIELDS.get(parent, {})
-        defaults |= FILLED.get(parent, {})
+        defaults |= DEFAULTS.get(parent, {})
     left_out = tuple(name for name, flag in fields.items() if not getattr(revision, flag))
     filled = tuple((name, value) for name, value in defaults.items() if name not in left_out)
     inner = []

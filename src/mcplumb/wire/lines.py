@@ -12,7 +12,7 @@ import msgspec
 
 from mcplumb.errors import UsageError
 
-__all__ = ["BYTE_ORDER_MARK", "HEAD_BYTES", "End", "LineSplitter", "LineTooLong", "Unfinished"]
+__all__ = ["BYTE_ORDER_MARK", "HEAD_BYTES", "End", "LineBuffer", "LineSplitter", "LineTooLong"]
 
 #: How many bytes of an over-long line are kept: enough to identify the request.
 HEAD_BYTES = 1024
@@ -41,7 +41,7 @@ class End(msgspec.Struct, frozen=True):
     rest: bytes
 
 
-class Unfinished:
+class LineBuffer:
     """A buffer for the beginning of a line whose end has not arrived yet, and its size in bytes."""
 
     __slots__ = ("_bytes", "size")
@@ -82,7 +82,7 @@ class LineSplitter:
         if max_line < 1:
             raise UsageError(f"The line cap is {max_line}: it must be at least 1.")
         self.max_line = max_line
-        self._line = Unfinished()
+        self._line = LineBuffer()
         self._discarding = False
         self._first = True
         #: Whether the next byte starts a line other than the first: nothing is buffered or being discarded.

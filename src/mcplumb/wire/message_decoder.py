@@ -41,7 +41,7 @@ from mcplumb.wire.messages import (
 if TYPE_CHECKING:
     from mcplumb.wire.server_sent_events import EventTooLong  # a stream of lines has none
 
-__all__ = ["BadMessage", "Batch", "Expected", "decode_line", "end_of_text", "is_too_deep", "look_at", "too_long"]
+__all__ = ["BadMessage", "Batch", "Expected", "decode_line", "end_of_string", "identify", "is_too_deep", "too_long"]
 
 
 # Nesting depth: checked without parsing, so that the decoder cannot overflow the stack.
@@ -101,7 +101,7 @@ _decode_head_text = msgspec.json.Decoder(str).decode
 _decode_head_id = msgspec.json.Decoder(BoundedId).decode
 
 
-def look_at(head: bytes) -> tuple[RequestId | UnsetType, Literal["request", "response"] | None]:
+def identify(head: bytes) -> tuple[RequestId | UnsetType, Literal["request", "response"] | None]:
     """Return the id and the kind of the message that begins with ``head``, as far as its simple members show them.
 
     A simple member has a string, a number or a literal as its value. The search ends at the first other member.
@@ -112,7 +112,7 @@ def look_at(head: bytes) -> tuple[RequestId | UnsetType, Literal["request", "res
         at = _expect(head, 0, b"{")
         while True:
             start = _after_space(head, at)
-            end = end_of_text(head, _expect(head, start, b'"') - 1)
+            end = end_of_string(head, _expect(head, start, b'"') - 1)
             key = _decode_head_text(head[start:end])
             if key in ("result", "error"):
                 return (UNSET if has_method else id_), "response"
@@ -128,7 +128,7 @@ def look_at(head: bytes) -> tuple[RequestId | UnsetType, Literal["request", "res
         return id_, "request" if has_method else None
 
 
-def end_of_text(data: bytes, start: int) -> int:
+def end_of_string(data: bytes, start: int) -> int:
     """Return the index after the JSON string whose first quote is at ``start``; raise ValueError if it does not end."""
     at = start + 1
     while True:
@@ -142,7 +142,7 @@ def end_of_text(data: bytes, start: int) -> int:
 def _end_of_simple(head: bytes, at: int) -> int:
     """Return the index after the simple value at ``at``."""
     if head[at : at + 1] == b'"':
-        return end_of_text(head, at)
+        return end_of_string(head, at)
     end = at
     while head[end : end + 1].isalnum() or head[end : end + 1] in (b"-", b"+", b"."):
         end += 1
@@ -477,7 +477,7 @@ def _has_duplicate_key(line: bytes) -> bool:
     at = line.index(b"{") + 1
     for _ in members:
         start = line.index(b'"', at)
-        end = end_of_text(line, start)
+        end = end_of_string(line, start)
         at = line.index(b":", end) + 1
         while line[at] in b" \t\r\n":
             at += 1
@@ -550,7 +550,7 @@ def _from_head(line: bytes, reason: str, code: int) -> BadMessage:
     loss only by a timeout; and a response could be answered. An object whose head does not show its kind may be one.
     """
     head = line[:HEAD_BYTES]
-    id_, kind = look_at(head)
+    id_, kind = identify(head)
     if kind == "request":
         # A line that is not JSON is answered without an id, even if it seems to have one.
         return _bad(line, reason, code, UNSET if code == PARSE_ERROR else id_)

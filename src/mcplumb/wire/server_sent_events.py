@@ -12,7 +12,7 @@ import msgspec
 
 from mcplumb.errors import EncodeError, UsageError
 from mcplumb.limits import MAX_EVENT_FIELD
-from mcplumb.wire.lines import BYTE_ORDER_MARK, HEAD_BYTES, Unfinished
+from mcplumb.wire.lines import BYTE_ORDER_MARK, HEAD_BYTES, LineBuffer
 
 __all__ = ["Event", "EventDecoder", "EventTooLong", "encode_comment", "encode_event"]
 
@@ -105,7 +105,7 @@ class EventDecoder:
         # The part of a byte-order mark that has arrived; None once the stream is past it.
         self._mark: bytes | None = b""
         # The line being read.
-        self._line = Unfinished()
+        self._line = LineBuffer()
         self._skipping = False
         # The event being read. Its data is in one buffer, as a list of short lines would take many times their size.
         self._data = BytesIO()

@@ -13,7 +13,7 @@ from mcplumb.server.server_session import Session
 from mcplumb.server.shared_state import Shared
 from mcplumb.transports.connection import Connection, Peer
 
-__all__ = ["Host", "Lifespan", "Lifespans", "Presence"]
+__all__ = ["ActiveSessions", "Host", "Lifespan", "LifespanRunner"]
 
 _logger = logging.getLogger("mcplumb.server")
 
@@ -27,7 +27,7 @@ _CANCEL_WAIT = 1.0
 Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 
 
-class Lifespans:
+class LifespanRunner:
     """Runs a lifespan in its own task while it has users.
 
     The first user opens it and the last one closes it. These may be different tasks, but a context manager must be
@@ -112,13 +112,13 @@ class Host(Protocol):
         """Accept no more connections, and stop the sessions. May be called from any thread."""
 
 
-class Presence:
+class ActiveSessions:
     """The open sessions of one server, its hosts, and its holds.
 
     The first of them opens what all sessions share, the lifespan and the threads, and the last one closes it.
     """
 
-    def __init__(self, shared: Shared, lifespans: Lifespans) -> None:
+    def __init__(self, shared: Shared, lifespans: LifespanRunner) -> None:
         self._shared = shared
         self._lifespans = lifespans
         self._sessions: set[Session] = set()
@@ -149,7 +149,7 @@ class Presence:
     async def held(self, given_up: asyncio.Future[Any], *, within: float) -> AsyncIterator[None]:
         """Keep the lifespan and the threads open, even while there are no sessions.
 
-        ``given_up`` and ``within`` are as for `Lifespans.running`.
+        ``given_up`` and ``within`` are as for `LifespanRunner.running`.
         """
         with self._lock:
             self._holds += 1
@@ -181,9 +181,9 @@ class Presence:
             hosts = list(self._hosts)
         for host in hosts:
             host.stop()
-        return bool(hosts) or self.tell(lambda session: session.stop(within))
+        return bool(hosts) or self.for_each_session(lambda session: session.stop(within))
 
-    def tell(self, tell: Callable[[Session], None]) -> bool:
+    def for_each_session(self, call: Callable[[Session], None]) -> bool:
         """Call a function with every session, in the session's thread; return False if there are no sessions.
 
         May be called from any thread.
@@ -192,10 +192,10 @@ class Presence:
             sessions = list(self._sessions)
         for session in sessions:
             if threading.get_ident() == session.thread:
-                tell(session)
+                call(session)
             else:
                 with suppress(RuntimeError):  # its loop has just been closed
-                    session.loop.call_soon_threadsafe(tell, session)
+                    session.loop.call_soon_threadsafe(call, session)
         return bool(sessions)
 
     def _release_if_unused(self) -> None:

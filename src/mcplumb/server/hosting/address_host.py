@@ -157,7 +157,7 @@ class AddressHost:
         try:
             await asyncio.sleep(0)
             # Close the listeners first: a client that connects now is refused and retries, and gets no error response.
-            self._server.presence.tell(lambda session: session.stop(within))
+            self._server.presence.for_each_session(lambda session: session.stop(within))
             if self._serving and within:
                 await asyncio.wait(self._serving, timeout=within + _LAST_STEPS)
             self._cancel()

@@ -14,16 +14,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mcplumb.errors import EncodeError, UsageError
-from mcplumb.server.schema.from_annotation import look
-from mcplumb.server.schema.read_value import Fault, Reading, cut, located, read_custom, shown, write_custom
-from mcplumb.server.schema.signature import MAX_FAULTS, BadArguments, Signature, in_sentences
+from mcplumb.server.schema.from_annotation import parse_type
+from mcplumb.server.schema.read_value import (
+    Fault,
+    ValueReader,
+    format_path,
+    read_custom,
+    shorten,
+    value_in_words,
+    write_custom,
+)
+from mcplumb.server.schema.signature import MAX_FAULTS, BadArguments, Signature, describe_faults
 from mcplumb.server.schema.to_json_schema import schema_for
 from mcplumb.server.schema.type_shapes import completer_of
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-__all__ = ["BadValue", "RawArguments", "RawSchema", "checker_of", "reader_of", "schema_of", "write"]
+__all__ = ["BadValue", "RawArguments", "RawSchema", "reader_of", "schema_of", "validator_of", "write"]
 
 
 # JSON Schemas written by the author.
@@ -79,9 +87,9 @@ class RawArguments:
         if values is None:
             values = {}
         if not isinstance(values, dict):
-            raise BadArguments(in_sentences([((), f"expected an object, got {shown(values)}")]))
+            raise BadArguments(describe_faults([((), f"expected an object, got {value_in_words(values)}")]))
         if faults := self._schema.faults(values):
-            raise BadArguments(in_sentences(faults))
+            raise BadArguments(describe_faults(faults))
         return self._signature.read_as_one(values)
 
 
@@ -94,7 +102,7 @@ def _compile(schema: dict[str, Any], what: str) -> Callable[[Any], Iterable[json
         return validator_for(schema, offline=True, validate_formats=False).iter_errors
     except ValueError as error:
         reason = str(getattr(error, "message", error)).rstrip(".")
-        path = located(getattr(error, "instance_path", ()))
+        path = format_path(getattr(error, "instance_path", ()))
         raise UsageError(f"The {what} is no JSON schema{f', at {path}' if path else ''}: {reason}.") from error
 
 
@@ -122,7 +130,7 @@ def schema_of(kind: Any, *, output: bool = False, scope: Mapping[str, Any] | Non
     With ``output`` the schema describes the JSON that ``write`` returns, otherwise the JSON that ``reader_of`` accepts.
     Names in string annotations that their module does not define are looked up in ``scope``.
     """
-    return schema_for(look(kind, scope or {}).shape, output=output)
+    return schema_for(parse_type(kind, scope or {}).shape, output=output)
 
 
 def reader_of(kind: Any, *, strict: bool = True, scope: Mapping[str, Any] | None = None) -> Callable[[Any], Any]:
@@ -130,10 +138,10 @@ def reader_of(kind: Any, *, strict: bool = True, scope: Mapping[str, Any] | None
 
     Unless ``strict``, strings are converted: ``"3"`` to 3, and JSON in a string to a list or an object.
     """
-    looked = look(kind, scope or {})
-    shape = looked.shape
-    complete = completer_of(shape) if looked.is_native else None
-    decoder = msgspec.json.Decoder(shape.kind if looked.is_native else Any, strict=strict, dec_hook=read_custom)
+    parsed = parse_type(kind, scope or {})
+    shape = parsed.shape
+    complete = completer_of(shape) if parsed.is_native else None
+    decoder = msgspec.json.Decoder(shape.kind if parsed.is_native else Any, strict=strict, dec_hook=read_custom)
 
     def read_by_msgspec(value: Any) -> Any:
         if isinstance(value, msgspec.Raw):
@@ -145,30 +153,30 @@ def reader_of(kind: Any, *, strict: bool = True, scope: Mapping[str, Any] | None
         return made
 
     def read(value: Any) -> Any:
-        if looked.is_native:
+        if parsed.is_native:
             try:
                 return read_by_msgspec(value)
             except (msgspec.ValidationError, TypeError, RecursionError):
                 pass  # reading by the shape below reports all faults, or accepts the value after all
-        reading = Reading(strict=strict)
-        made = reading.whole(shape, value)
-        if reading.faults:
-            path, reason = reading.faults[0]
-            raise BadValue(cut(reason), cut(located(path)))
+        reader = ValueReader(strict=strict)
+        made = reader.read_whole(shape, value)
+        if reader.faults:
+            path, reason = reader.faults[0]
+            raise BadValue(shorten(reason), shorten(format_path(path)))
         return made
 
     return read
 
 
-def checker_of(kind: Any) -> Callable[[bytes], object]:
+def validator_of(kind: Any) -> Callable[[bytes], object]:
     """Return a function that raises ``msgspec.ValidationError`` if the JSON from ``write`` does not match this type.
 
     Types that only pydantic can read are not checked.
     """
-    looked = look(kind, {})
-    if not looked.is_native or hasattr(kind, "model_validate"):
+    parsed = parse_type(kind, {})
+    if not parsed.is_native or hasattr(kind, "model_validate"):
         return len
-    return msgspec.json.Decoder(looked.shape.kind, dec_hook=read_custom).decode
+    return msgspec.json.Decoder(parsed.shape.kind, dec_hook=read_custom).decode
 
 
 def write(value: Any) -> bytes:

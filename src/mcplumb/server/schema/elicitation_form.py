@@ -11,7 +11,7 @@ import msgspec
 
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.codec import reader_of, schema_of
-from mcplumb.server.schema.from_annotation import look
+from mcplumb.server.schema.from_annotation import parse_type
 from mcplumb.server.schema.read_value import as_text
 from mcplumb.server.schema.type_shapes import Array, Noted, Record, Shape, Union, Values
 from mcplumb.types.client_features import FormSchema
@@ -67,7 +67,7 @@ def _form(kind: Any) -> _Form:
     name = getattr(kind, "__name__", str(kind))
     if "properties" not in whole:
         raise UsageError(f"{name} cannot be a form: use a class with fields.")
-    titles = _titles_of_fields(look(kind, {}).shape)
+    titles = _titles_of_fields(parse_type(kind, {}).shape)
     properties = {}
     nullable = set()
     for field, schema in whole["properties"].items():

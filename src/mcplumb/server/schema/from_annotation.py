@@ -1,7 +1,8 @@
 """Parse type annotations into shapes.
 
-``look`` is the entry point: it resolves string annotations, aliases and generics, reads the metadata of ``Annotated``
-(limits and notes), and returns the shape of a type, and whether ``msgspec`` can read the type without help.
+``parse_type`` is the entry point: it resolves string annotations, aliases and generics, reads the metadata of
+``Annotated`` (limits and notes), and returns the shape of a type, and whether ``msgspec`` can read the type without
+help.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from mcplumb.server.schema.read_value import (
     class_adapter,
     is_model,
     is_path,
-    limited,
     read_custom,
-    unfit_limits,
     union_of,
+    unsupported_limits,
+    with_limits,
     write_custom,
 )
 from mcplumb.server.schema.type_shapes import (
@@ -44,14 +45,14 @@ from mcplumb.server.schema.type_shapes import (
     Tuple,
     Union,
     Values,
-    bind,
     declared_fields,
     is_named_tuple,
     is_record,
     is_typed_dict,
+    substitute,
 )
 
-__all__ = ["Looked", "Metadata", "is_field_info", "look", "read_metadata", "resolved"]
+__all__ = ["Metadata", "ParsedType", "is_field_info", "parse_type", "read_metadata", "resolve_annotation"]
 
 
 # The metadata of ``Annotated``: limits for values, and notes for the schema.
@@ -149,21 +150,21 @@ _dict: Any = dict
 _tuple: Any = tuple
 
 
-class Looked(msgspec.Struct, frozen=True):
+class ParsedType(msgspec.Struct, frozen=True):
     """A parsed type: its shape, and whether msgspec can read the shape's ``kind`` without help."""
 
     shape: Shape
     is_native: bool
 
 
-def look(kind: Any, scope: Mapping[str, Any]) -> Looked:
+def parse_type(kind: Any, scope: Mapping[str, Any]) -> ParsedType:
     """Return the shape of a type; raise UsageError if JSON cannot represent it.
 
     Names in string annotations that their module does not define are looked up in ``scope``.
     """
-    looker = _Looker(scope)
-    shape = looker.look(kind)
-    return Looked(shape, looker.is_native and _is_supported_by_msgspec(shape.kind))
+    parser = _TypeParser(scope)
+    shape = parser.parse(kind)
+    return ParsedType(shape, parser.is_native and _is_supported_by_msgspec(shape.kind))
 
 
 def _is_supported_by_msgspec(kind: Any) -> bool:
@@ -174,7 +175,7 @@ def _is_supported_by_msgspec(kind: Any) -> bool:
     return True
 
 
-class _Looker:
+class _TypeParser:
     def __init__(self, scope: Mapping[str, Any]) -> None:
         self.scope = scope
         #: Whether msgspec reads all parts of the type in the same way as their shapes do.
@@ -184,7 +185,7 @@ class _Looker:
         #: The aliases that are being parsed, and the shapes that represent them inside themselves.
         self.aliases: dict[Any, Alias | None] = {}
 
-    def look(self, kind: Any) -> Shape:
+    def parse(self, kind: Any) -> Shape:
         if isinstance(kind, str | typing.ForwardRef):
             kind = self.resolve(kind)
         origin = get_origin(kind)
@@ -197,9 +198,9 @@ class _Looker:
         if origin is typing.Literal:
             return self.of_literal(kind)
         if origin is typing.Final:
-            return self.look(get_args(kind)[0])
+            return self.parse(get_args(kind)[0])
         if hasattr(kind, "__supertype__"):
-            return self.look(kind.__supertype__)
+            return self.parse(kind.__supertype__)
         if isinstance(kind, typing.TypeVar):
             return self.of_variable(kind)
         return self.of_plain(kind, origin or kind)
@@ -233,14 +234,14 @@ class _Looker:
         inner, *items = get_args(kind)
         if any(map(is_model, items)):
             return self.of_model(kind)
-        shape = self.look(inner)
+        shape = self.parse(inner)
         found = read_metadata(items)
-        if unfit := unfit_limits(shape, found.limits):
+        if unsupported := unsupported_limits(shape, found.limits):
             if any(map(is_field_info, items)):
                 return self.of_model(kind)
-            raise UsageError(f"The limit {min(unfit)!r} makes no sense for {_type_name(inner)}: leave it out.")
+            raise UsageError(f"The limit {min(unsupported)!r} makes no sense for {_type_name(inner)}: leave it out.")
         if found.limits:
-            shape = limited(shape, found.limits)
+            shape = with_limits(shape, found.limits)
             # Inside a class, msgspec reads the original annotation.
             self.is_native &= not (found.is_foreign and self.depth)
         return Noted(kind=shape.kind, inner=shape, notes=found.notes) if found.notes else shape
@@ -260,7 +261,9 @@ class _Looker:
             return shape
         self.aliases[kind] = None
         origin = get_origin(kind) or kind
-        inner = self.look(bind(origin.__value__, dict(zip(origin.__type_params__, get_args(kind), strict=False))))
+        inner = self.parse(
+            substitute(origin.__value__, dict(zip(origin.__type_params__, get_args(kind), strict=False)))
+        )
         named = self.aliases.pop(kind)
         if named is None:
             return inner
@@ -268,26 +271,26 @@ class _Looker:
         return named
 
     def of_union(self, kinds: tuple[Any, ...]) -> Shape:
-        members = [self.look(kind) for kind in kinds if kind is not msgspec.UnsetType]
+        members = [self.parse(kind) for kind in kinds if kind is not msgspec.UnsetType]
         return members[0] if len(members) == 1 else union_of(members)
 
     def of_array(self, make: Any, kind: Any) -> Shape:
-        item = self.look(kind)
+        item = self.parse(kind)
         if make is not list and getattr(get_origin(item.kind) or item.kind, "__hash__", True) is None:
             raise UsageError(f"A {make.__name__} cannot hold {_type_name(kind)}, which has no hash: use a list.")
         return Array(kind=make[item.kind], item=item, make=make)
 
     def of_object(self, key_kind: Any, kind: Any) -> Shape:
-        key, item = self.look(key_kind), self.look(kind)
+        key, item = self.parse(key_kind), self.parse(kind)
         if not _can_be_key(key):
             raise UsageError(f"The names in a JSON object cannot stand for {_type_name(key_kind)}: use str or int.")
         return Object(kind=_dict[key.kind, item.kind], key=key, item=item)
 
     def of_tuple(self, kinds: tuple[Any, ...]) -> Shape:
         if len(kinds) == 2 and kinds[1] is ...:
-            item = self.look(kinds[0])
+            item = self.parse(kinds[0])
             return Array(kind=_tuple[item.kind, ...], item=item, make=tuple)
-        items = [self.look(kind) for kind in kinds]
+        items = [self.parse(kind) for kind in kinds]
         return Tuple(kind=_tuple[tuple(item.kind for item in items)], items=items)
 
     def of_literal(self, kind: Any) -> Shape:
@@ -314,7 +317,7 @@ class _Looker:
         if kind.__constraints__:
             self.is_native &= not self.depth  # inside a class, msgspec treats it as Any
             return self.of_union(kind.__constraints__)
-        return self.look(kind.__bound__ or Any)
+        return self.parse(kind.__bound__ or Any)
 
     def of_record(self, kind: Any, origin: Any) -> Shape:
         doc = _own_docstring(origin)
@@ -341,7 +344,7 @@ class _Looker:
                 Field(
                     key=field.key,
                     argument=field.argument,
-                    shape=self.look(field.kind),
+                    shape=self.parse(field.kind),
                     required=field.required,
                     description=doc.arguments.get(field.name, ""),
                     default=field.default,
@@ -354,10 +357,10 @@ class _Looker:
 
     def resolve(self, name: str | typing.ForwardRef) -> Any:
         text = name if isinstance(name, str) else name.__forward_arg__
-        return resolved(text, {}, self.scope, "A type")
+        return resolve_annotation(text, {}, self.scope, "A type")
 
 
-def resolved(annotation: Any, names: dict[str, Any], scope: Mapping[str, Any], what: str) -> Any:
+def resolve_annotation(annotation: Any, names: dict[str, Any], scope: Mapping[str, Any], what: str) -> Any:
     """Return an annotation with its strings evaluated: names are looked up in ``scope``, then in ``names``.
 
     ``what`` is the beginning of the UsageError's sentence if a name cannot be found.

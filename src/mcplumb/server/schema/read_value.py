@@ -38,27 +38,27 @@ from mcplumb.server.schema.type_shapes import (
 
 __all__ = [
     "Fault",
-    "Reading",
+    "ValueReader",
     "adapter_of",
     "as_text",
     "class_adapter",
     "closest",
     "counted",
-    "cut",
+    "dump_model",
     "expected",
-    "in_words",
+    "format_path",
     "is_model",
     "is_path",
-    "limited",
     "listed",
-    "located",
     "model_schema",
-    "plain_model",
     "read_custom",
     "read_model",
-    "shown",
-    "unfit_limits",
+    "schema_in_words",
+    "shorten",
     "union_of",
+    "unsupported_limits",
+    "value_in_words",
+    "with_limits",
     "write_custom",
 ]
 
@@ -104,7 +104,7 @@ _LIMITS = {
 }
 
 
-def in_words(schema: dict[str, Any]) -> str:
+def schema_in_words(schema: dict[str, Any]) -> str:
     """Return what a schema requires, for example ``an integer of at least 3``."""
     if "enum" in schema:
         options = schema["enum"]
@@ -116,7 +116,7 @@ def in_words(schema: dict[str, Any]) -> str:
     return " ".join([name, " and ".join(limits)]) if limits else name
 
 
-def shown(value: Any) -> str:
+def value_in_words(value: Any) -> str:
     """Return a description of a value: its JSON type and, shortened if it is long, the value."""
     match value:
         case None | bool():
@@ -160,12 +160,12 @@ def closest(name: str, names: Collection[str]) -> str:
     return f", known are {listed(names)}" if names else ", none is known"
 
 
-def cut(text: str) -> str:
+def shorten(text: str) -> str:
     """Return a text from outside, shortened if it is long."""
     return text if len(text) <= _MAX_LINE else text[:_MAX_LINE] + "…"
 
 
-def located(path: Iterable[str | int]) -> str:
+def format_path(path: Iterable[str | int]) -> str:
     """Return a path into a value as text, for example ``.days[2].hour``."""
     return "".join(f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{_json(part)}]" for part in path)
 
@@ -231,7 +231,7 @@ def read_model(adapter: Any, value: Any) -> tuple[Any, list[tuple[tuple[str | in
         return None, [(fault["loc"], fault["msg"]) for fault in faults]
 
 
-def plain_model(value: Any) -> Any:
+def dump_model(value: Any) -> Any:
     """Return a value of a pydantic type as plain data, with the names from its schema."""
     kind: Any = type(value)
     return class_adapter(kind).dump_python(value, mode="json", by_alias=True)
@@ -254,7 +254,7 @@ def read_custom(kind: type, value: Any) -> Any:
         return made
     if is_path(kind) and isinstance(value, str):
         return kind(value)
-    raise ValueError(f"{shown(value)} is no {kind.__name__}")
+    raise ValueError(f"{value_in_words(value)} is no {kind.__name__}")
 
 
 def write_custom(value: Any) -> Any:
@@ -262,7 +262,7 @@ def write_custom(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if is_model(type(value)):
-        return plain_model(value)
+        return dump_model(value)
     raise TypeError(f"JSON has no form for {type(value).__name__!r}")
 
 
@@ -275,7 +275,7 @@ Fault: TypeAlias = tuple[Path, str]
 _MAX_FAULTS_PER_ITEM = 20
 
 
-class Reading:
+class ValueReader:
     """Reads one value. Unless ``strict``, strings are converted: ``"3"`` to 3, and JSON in a string to a list.
 
     ``faults`` collects the faults with their paths. If there are any, the returned value must not be used.
@@ -290,7 +290,7 @@ class Reading:
         #: its id stays unique. Without this cache, the time for recursive unions would double with each level.
         self._unions: dict[tuple[int, int], tuple[Any, Any, list[Fault]]] = {}
 
-    def whole(self, shape: Shape, value: Any) -> Any:
+    def read_whole(self, shape: Shape, value: Any) -> Any:
         """Read a whole value of a shape's type from plain data or ``msgspec.Raw``."""
         try:
             return self.read(shape, msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value, ())
@@ -368,7 +368,7 @@ class Reading:
         value = self._parsed(value)
         if not isinstance(value, dict) or not _is_within(len(value), shape.limits):
             return self._mismatch(shape, value, at)
-        names = Reading(strict=False)
+        names = ValueReader(strict=False)
         made = {}
         before = len(self.faults)
         for name, item in value.items():
@@ -396,7 +396,7 @@ class Reading:
             members = sorted(members, key=lambda member: _dropped_keys(member, value))
         similar = []
         for member in members:
-            trial = Reading(strict=self.strict)
+            trial = ValueReader(strict=self.strict)
             trial._unions = self._unions
             made = trial.read(member, value, at)
             if not trial.faults:
@@ -405,7 +405,7 @@ class Reading:
                 similar.append(trial.faults)
         if len(similar) == 1:  # only one of the types is similar to the value: its faults are the helpful ones
             return None, similar[0]
-        return None, [(at, f"expected {expected(shape)}, got {shown(value)}")]
+        return None, [(at, f"expected {expected(shape)}, got {value_in_words(value)}")]
 
     def _record(self, record: Record, value: Any, at: Path) -> Any:
         value = self._parsed(value)
@@ -417,8 +417,8 @@ class Reading:
         if record.tag is not None:
             key, tag = record.tag
             if key not in members or members[key] != tag:
-                received = shown(members[key]) if key in members else "nothing"
-                self._fault(places[key], f"expected {in_words({'enum': [tag]})}, got {received}")
+                received = value_in_words(members[key]) if key in members else "nothing"
+                self._fault(places[key], f"expected {schema_in_words({'enum': [tag]})}, got {received}")
         arguments: dict[str, Any] = {}
         for field in record.fields:
             if field.argument is None:
@@ -448,7 +448,7 @@ class Reading:
         self.faults.append((at, reason))
 
     def _mismatch(self, shape: Shape, value: Any, at: Path) -> None:
-        self._fault(at, f"expected {expected(shape)}, got {shown(value)}")
+        self._fault(at, f"expected {expected(shape)}, got {value_in_words(value)}")
 
     def _parsed(self, value: Any) -> Any:
         """Return the value, or, unless ``strict``, the decoded JSON if it is a string that contains JSON."""
@@ -466,15 +466,15 @@ def expected(shape: Shape) -> str:
         case Noted() | Alias():
             return expected(shape.inner)
         case Leaf():
-            return in_words(shape.schema)
+            return schema_in_words(shape.schema)
         case Values():
-            return in_words({"enum": [constant for constant, _ in shape.options]})
+            return schema_in_words({"enum": [constant for constant, _ in shape.options]})
         case Array():
-            return in_words({"type": "array", **shape.limits})
+            return schema_in_words({"type": "array", **shape.limits})
         case Tuple():
             return counted("an array of {} item", len(shape.items))
         case Object():
-            return in_words({"type": "object", **shape.limits})
+            return schema_in_words({"type": "object", **shape.limits})
         case Union():
             return " or ".join(dict.fromkeys(map(expected, shape.members)))
         case Record(is_array=True):
@@ -536,12 +536,12 @@ def union_of(members: list[Shape]) -> Union:
     return Union(kind=reduce(or_, (member.kind for member in members)), members=members)
 
 
-def unfit_limits(shape: Shape, limits: dict[str, Any]) -> set[str]:
+def unsupported_limits(shape: Shape, limits: dict[str, Any]) -> set[str]:
     """Return the limits, by msgspec's names, that a shape cannot have."""
     return limits.keys() - _fitting(shape).keys()
 
 
-def limited(shape: Shape, limits: dict[str, Any]) -> Shape:
+def with_limits(shape: Shape, limits: dict[str, Any]) -> Shape:
     """Return a shape with limits added. Limits that it cannot have are ignored: they apply to other union members."""
     fitting = _fitting(shape)
     limits = {name: bound for name, bound in limits.items() if name in fitting}
@@ -549,9 +549,9 @@ def limited(shape: Shape, limits: dict[str, Any]) -> Shape:
     try:
         match shape:
             case Union():
-                return union_of([limited(member, limits) for member in shape.members])
+                return union_of([with_limits(member, limits) for member in shape.members])
             case Noted():
-                inner = limited(shape.inner, limits)
+                inner = with_limits(shape.inner, limits)
                 return Noted(kind=inner.kind, inner=inner, notes=shape.notes)
             case Array() | Object() if limits:
                 return replace(shape, kind=_with_meta(shape.kind, limits), limits=shape.limits | keywords)

@@ -19,8 +19,8 @@ from msgspec.structs import asdict
 
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.docstrings import Docstring, read_docstring
-from mcplumb.server.schema.from_annotation import is_field_info, look, resolved
-from mcplumb.server.schema.read_value import Fault, Reading, cut, located, read_custom
+from mcplumb.server.schema.from_annotation import is_field_info, parse_type, resolve_annotation
+from mcplumb.server.schema.read_value import Fault, ValueReader, format_path, read_custom, shorten
 from mcplumb.server.schema.to_json_schema import schema_for
 from mcplumb.server.schema.type_shapes import NO_DEFAULT, Completer, Field, Record, completer_of
 
@@ -33,21 +33,21 @@ __all__ = [
     "BadArguments",
     "Header",
     "Signature",
+    "describe_faults",
+    "enclosing_names",
     "header_schema",
     "headers_in",
-    "in_sentences",
     "inspect_function",
     "is_async",
-    "names_around",
     "parameters_of",
-    "source_of",
+    "unwrap",
 ]
 
 
 # Introspection of callables.
 
 
-def source_of(function: Callable[..., Any]) -> Any:
+def unwrap(function: Callable[..., Any]) -> Any:
     """Return the function inside partials, methods, ``functools.wraps`` decorators, and objects with ``__call__``."""
     *_, source = _layers(function)
     return source
@@ -70,7 +70,7 @@ def parameters_of(function: Callable[..., Any], spoken: str) -> inspect.Signatur
     return signature.replace(parameters=[p for name, p in signature.parameters.items() if name not in filled])
 
 
-def names_around(source: Any) -> dict[str, Any]:
+def enclosing_names(source: Any) -> dict[str, Any]:
     """Return the names that string annotations of a function may use besides those of its module.
 
     These are its type parameters, its closure and, while the enclosing function still runs, that function's locals.
@@ -280,18 +280,18 @@ class Signature:
             except RecursionError:
                 return False
         elif isinstance(value, msgspec.Raw):  # otherwise it is the default
-            reading = Reading(strict=self._strict)
-            values[parameter.field.key] = reading.whole(parameter.field.shape, value)
-            return not reading.faults
+            reader = ValueReader(strict=self._strict)
+            values[parameter.field.key] = reader.read_whole(parameter.field.shape, value)
+            return not reader.faults
         return True
 
     def read_as_one(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the keyword arguments for a function whose only parameter takes all arguments as one value."""
         (parameter,) = self._parameters
-        reading = Reading(strict=self._strict)
-        value = reading.whole(parameter.field.shape, arguments)
-        if reading.faults:
-            raise BadArguments(in_sentences(reading.faults))
+        reader = ValueReader(strict=self._strict)
+        value = reader.read_whole(parameter.field.shape, arguments)
+        if reader.faults:
+            raise BadArguments(describe_faults(reader.faults))
         return {parameter.field.key: value}
 
     def _walk(self, arguments: msgspec.Raw | Mapping[str, Any] | None) -> dict[str, Any]:
@@ -300,10 +300,10 @@ class Signature:
             arguments = dict(arguments or {})
         elif bytes(arguments) == b"null":
             arguments = {}
-        reading = Reading(strict=self._strict)
-        values: dict[str, Any] = reading.whole(self._record, arguments)
-        if reading.faults:
-            raise BadArguments(in_sentences(reading.faults))
+        reader = ValueReader(strict=self._strict)
+        values: dict[str, Any] = reader.read_whole(self._record, arguments)
+        if reader.faults:
+            raise BadArguments(describe_faults(reader.faults))
         for parameter in self._parameters:
             if parameter.default is not None and parameter.field.key not in values:
                 values[parameter.field.key] = parameter.default()
@@ -318,18 +318,18 @@ def inspect_function(function: Callable[..., Any], *, context: type, strict: boo
     """
     if not callable(function):
         raise UsageError(f"{function!r} is not a function.")
-    source = source_of(function)
+    source = unwrap(function)
     spoken = f"The function {getattr(source, '__qualname__', source)!r}"
     signature = parameters_of(function, spoken)
     # The context's class is often imported for type checkers only.
     names = {context.__name__: context, **getattr(source, "__globals__", {})}
-    scope = names_around(source)
+    scope = enclosing_names(source)
     docstring = read_docstring(getattr(source, "__doc__", None))
     context_name = None
     parameters = []
     for parameter in signature.parameters.values():
         what = f"{spoken} has a parameter {parameter.name!r} that"
-        annotation = resolved(parameter.annotation, names, scope, what)
+        annotation = resolve_annotation(parameter.annotation, names, scope, what)
         if _is_context(annotation, context):
             if context_name is not None:
                 raise UsageError(f"{what} takes the context, as {context_name!r} does: leave one of them out.")
@@ -341,7 +341,7 @@ def inspect_function(function: Callable[..., Any], *, context: type, strict: boo
         parameters,
         docstring=docstring,
         context_name=context_name,
-        returns=resolved(signature.return_annotation, names, scope, f"{spoken} has a return annotation that"),
+        returns=resolve_annotation(signature.return_annotation, names, scope, f"{spoken} has a return annotation that"),
         is_async=is_async(function),
         strict=strict,
     )
@@ -365,7 +365,7 @@ def _read_parameter(
     if default is None and annotation is not Any:
         annotation = _or_none(annotation)
     try:
-        looked = look(annotation, scope)
+        parsed = parse_type(annotation, scope)
     except UsageError as error:
         raise UsageError(f"{what} clients could not fill in. {error}") from error
     if default is not MISSING and factory is None:
@@ -373,12 +373,12 @@ def _read_parameter(
     field = Field(
         key=parameter.name,
         argument=parameter.name,
-        shape=looked.shape,
+        shape=parsed.shape,
         required=factory is None,
         description=description,
         default=NO_DEFAULT if default is MISSING else default,
     )
-    return _Parameter(field, looked.is_native, factory, completer_of(looked.shape) if looked.is_native else None)
+    return _Parameter(field, parsed.is_native, factory, completer_of(parsed.shape) if parsed.is_native else None)
 
 
 def _struct_of(parameters: Collection[_Parameter]) -> type[msgspec.Struct]:
@@ -413,7 +413,7 @@ def _or_none(annotation: Any) -> Any:
         return _annotated[(_or_none(inner), *items)]
     try:
         return annotation | None
-    except TypeError:  # not a type: `look` reports it
+    except TypeError:  # not a type: `parse_type` reports it
         return annotation
 
 
@@ -421,7 +421,7 @@ def _always(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
-def in_sentences(faults: list[Fault]) -> str:
+def describe_faults(faults: list[Fault]) -> str:
     """Return the faults of a call's arguments as sentences for the model that chose them, at most ``MAX_FAULTS``."""
     sentences = list(map(_in_a_sentence, faults[:MAX_FAULTS]))
     if len(faults) > MAX_FAULTS:
@@ -432,8 +432,8 @@ def in_sentences(faults: list[Fault]) -> str:
 def _in_a_sentence(fault: Fault) -> str:
     path, reason = fault
     if not path:
-        return f"The arguments are wrong: {cut(reason)}."
+        return f"The arguments are wrong: {shorten(reason)}."
     name, *inner = path
-    where = f", at {cut(located(inner))}" if inner else ""
+    where = f", at {shorten(format_path(inner))}" if inner else ""
     end = "" if reason.endswith(("?", ".", "!")) else "."
-    return f"Argument {cut(repr(name))}{where}: {cut(reason)}{end}"
+    return f"Argument {shorten(repr(name))}{where}: {shorten(reason)}{end}"

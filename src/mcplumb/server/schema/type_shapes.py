@@ -23,7 +23,7 @@ __all__ = [
     "Alias",
     "Array",
     "Completer",
-    "Declared",
+    "DeclaredField",
     "Field",
     "Leaf",
     "Model",
@@ -35,12 +35,12 @@ __all__ = [
     "Tuple",
     "Union",
     "Values",
-    "bind",
     "completer_of",
     "declared_fields",
     "is_named_tuple",
     "is_record",
     "is_typed_dict",
+    "substitute",
 ]
 
 
@@ -168,7 +168,7 @@ Shape: TypeAlias = Noted | Alias | Leaf | Values | Array | Tuple | Object | Unio
 _PURE_FACTORIES = (list, dict, set, frozenset, tuple)
 
 
-class Declared(msgspec.Struct, frozen=True):
+class DeclaredField(msgspec.Struct, frozen=True):
     """One declared field of a class."""
 
     name: str
@@ -206,7 +206,7 @@ def is_record(kind: Any) -> bool:
     )
 
 
-def declared_fields(kind: Any, scope: Mapping[str, Any]) -> list[Declared]:
+def declared_fields(kind: Any, scope: Mapping[str, Any]) -> list[DeclaredField]:
     """Return the fields of a class, or of a generic class with its type arguments, in their order.
 
     Names in its annotations that its module does not define are looked up in ``scope``.
@@ -224,33 +224,33 @@ def declared_fields(kind: Any, scope: Mapping[str, Any]) -> list[Declared]:
     return list(_of_attrs(owner, hints))
 
 
-def _of_struct(kind: Any, owner: Any) -> Iterator[Declared]:
+def _of_struct(kind: Any, owner: Any) -> Iterator[DeclaredField]:
     try:
         fields = msgspec.structs.fields(kind)
     except NameError as error:
         raise _unresolved(owner, error) from error
     for field in fields:
         default = _default(field.default, field.default_factory, msgspec.NODEFAULT)
-        yield Declared(field.name, field.type, field.encode_name, field.name, field.required, default)
+        yield DeclaredField(field.name, field.type, field.encode_name, field.name, field.required, default)
 
 
-def _of_typed_dict(owner: Any, hints: dict[str, Any]) -> Iterator[Declared]:
+def _of_typed_dict(owner: Any, hints: dict[str, Any]) -> Iterator[DeclaredField]:
     for name, hint in hints.items():
         required = name in owner.__required_keys__
         # Python ignores these qualifiers if the annotations are strings.
         while (qualifier := str(get_origin(hint)).rpartition(".")[2]) in ("Required", "NotRequired", "ReadOnly"):
             required = qualifier == "Required" or (qualifier == "ReadOnly" and required)
             hint = get_args(hint)[0]
-        yield Declared(name, hint, name, name, required)
+        yield DeclaredField(name, hint, name, name, required)
 
 
-def _of_named_tuple(owner: Any, hints: dict[str, Any]) -> Iterator[Declared]:
+def _of_named_tuple(owner: Any, hints: dict[str, Any]) -> Iterator[DeclaredField]:
     for name in owner._fields:
         default = owner._field_defaults.get(name, NO_DEFAULT)
-        yield Declared(name, hints.get(name, Any), name, name, default is NO_DEFAULT, default)
+        yield DeclaredField(name, hints.get(name, Any), name, name, default is NO_DEFAULT, default)
 
 
-def _of_dataclass(owner: Any, hints: dict[str, Any]) -> Iterator[Declared]:
+def _of_dataclass(owner: Any, hints: dict[str, Any]) -> Iterator[DeclaredField]:
     from dataclasses import MISSING, InitVar, fields
 
     for name, hint in hints.items():
@@ -260,7 +260,7 @@ def _of_dataclass(owner: Any, hints: dict[str, Any]) -> Iterator[Declared]:
         required = field.default is MISSING and field.default_factory is MISSING
         default = _default(field.default, field.default_factory, MISSING)
         argument = field.name if field.init else None
-        yield Declared(
+        yield DeclaredField(
             field.name,
             hints[field.name],
             field.name,
@@ -271,14 +271,14 @@ def _of_dataclass(owner: Any, hints: dict[str, Any]) -> Iterator[Declared]:
         )
 
 
-def _of_attrs(owner: Any, hints: dict[str, Any]) -> Iterator[Declared]:
+def _of_attrs(owner: Any, hints: dict[str, Any]) -> Iterator[DeclaredField]:
     import attrs
 
     made_by: Any = attrs.Factory
     for field in owner.__attrs_attrs__:
         is_made = isinstance(field.default, made_by)
         default = _default(attrs.NOTHING, field.default.factory, attrs.NOTHING) if is_made else field.default
-        yield Declared(
+        yield DeclaredField(
             field.name,
             hints.get(field.name, field.type or Any),
             field.name,
@@ -304,7 +304,7 @@ def _hints(kind: Any, owner: Any, scope: Mapping[str, Any]) -> dict[str, Any]:
     except NameError:
         hints = _hints_in_scope(owner, scope)
     bound = _bindings(kind, {})
-    return {name: bind(hint, _of_owner(owner, name, bound)) for name, hint in hints.items()}
+    return {name: substitute(hint, _of_owner(owner, name, bound)) for name, hint in hints.items()}
 
 
 def _hints_in_scope(owner: Any, scope: Mapping[str, Any]) -> dict[str, Any]:
@@ -331,7 +331,9 @@ def _of_owner(owner: Any, name: str, bound: dict[Any, dict[Any, Any]]) -> dict[A
 def _bindings(kind: Any, outer: dict[Any, Any]) -> dict[Any, dict[Any, Any]]:
     """Return the type variable bindings of a class and of its generic bases."""
     owner = get_origin(kind) or kind
-    own = dict(zip(getattr(owner, "__parameters__", ()), (bind(arg, outer) for arg in get_args(kind)), strict=False))
+    own = dict(
+        zip(getattr(owner, "__parameters__", ()), (substitute(arg, outer) for arg in get_args(kind)), strict=False)
+    )
     found = {owner: own}
     if isinstance(owner, type):  # the bases TypedDict and NamedTuple are functions
         for parent in vars(owner).get("__orig_bases__", owner.__bases__):
@@ -339,7 +341,7 @@ def _bindings(kind: Any, outer: dict[Any, Any]) -> dict[Any, dict[Any, Any]]:
     return found
 
 
-def bind(hint: Any, meanings: dict[Any, Any]) -> Any:
+def substitute(hint: Any, meanings: dict[Any, Any]) -> Any:
     """Return a type with its type variables substituted."""
     if isinstance(hint, TypeVar):
         return meanings.get(hint, hint)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from mcplumb.errors import UsageError
-from mcplumb.server.catalog import Described, ToolEntry
+from mcplumb.server.catalog import EntryOptions, ToolEntry
 from mcplumb.server.context import Context
 from mcplumb.server.schema.signature import BadArguments
 from mcplumb.server.server import Server
@@ -46,7 +46,7 @@ async def echo(arguments: dict[str, Any]) -> str:
 
 
 def tool(function: Callable[..., Any] = echo, structured: bool | None = None, **schemas: Any) -> ToolEntry:
-    return ToolEntry(function, Described(), annotations=None, structured=structured, **schemas)
+    return ToolEntry(function, EntryOptions(), annotations=None, structured=structured, **schemas)
 
 
 def read(schema: Plain, arguments: bytes | None) -> dict[str, Any]:

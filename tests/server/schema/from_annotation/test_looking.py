@@ -17,7 +17,7 @@ from typing_extensions import TypeAliasType
 
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.codec import reader_of, schema_of
-from mcplumb.server.schema.from_annotation import look, resolved
+from mcplumb.server.schema.from_annotation import parse_type, resolve_annotation
 from mcplumb.server.schema.type_shapes import Model
 from tests.server.types_in_use import (
     INTEGER,
@@ -35,7 +35,7 @@ from tests.server.types_in_use import (
 
 @pytest.mark.parametrize("name", NATIVE | OTHERS)
 def test_what_msgspec_can_read_is_known(name: str) -> None:
-    assert look((NATIVE | OTHERS)[name], {}).is_native == (name in NATIVE)
+    assert parse_type((NATIVE | OTHERS)[name], {}).is_native == (name in NATIVE)
 
 
 @dataclasses.dataclass
@@ -147,10 +147,10 @@ def test_what_pydantic_has_a_say_in_is_left_to_it() -> None:
         Annotated[decimal.Decimal, pydantic.Field(gt=0)],
         pydantic.dataclasses.dataclass(dataclasses.make_dataclass("Checked", [("x", int)])),
     ):
-        looked = look(kind, {})
+        looked = parse_type(kind, {})
         assert isinstance(looked.shape, Model)
         assert not looked.is_native
-    assert look(Author, {}).is_native
+    assert parse_type(Author, {}).is_native
 
 
 def test_an_enum_may_find_values_by_itself() -> None:
@@ -166,18 +166,18 @@ def test_an_enum_may_find_values_by_itself() -> None:
 
 
 def test_strings_are_resolved() -> None:
-    assert resolved("list[a]", {"a": int}, {}, "It") == list[int]
-    assert resolved("a", {"a": int}, {"a": str}, "It") is str
-    assert resolved(int, {}, {}, "It") is int
-    assert look("a", {"a": int}).shape.kind is int
+    assert resolve_annotation("list[a]", {"a": int}, {}, "It") == list[int]
+    assert resolve_annotation("a", {"a": int}, {"a": str}, "It") is str
+    assert resolve_annotation(int, {}, {}, "It") is int
+    assert parse_type("a", {"a": int}).shape.kind is int
     with pytest.raises(UsageError, match="It names 'b', which cannot be found: define or import it at the top"):
-        resolved("list[b]", {}, {}, "It")
+        resolve_annotation("list[b]", {}, {}, "It")
     for text in ("a text", "1.a", "list[int"):
         with pytest.raises(UsageError, match=r"It is annotated with .* which is no type"):
-            resolved(text, {}, {}, "It")
+            resolve_annotation(text, {}, {}, "It")
     for text in ("a.b", "a[1, 2, 3]"):
         with pytest.raises(UsageError, match=r"It is annotated with .* which is no type"):
-            resolved(text, {"a": int}, {}, "It")
+            resolve_annotation(text, {"a": int}, {}, "It")
 
 
 def test_keys_may_be_noted() -> None:
