@@ -82,7 +82,7 @@ def test_bad_lines_are_counted_and_passed_over(era: str, caplog: pytest.LogCaptu
     assert first.startswith('A line from the server was passed over: \'{"jsonrpc"')
     assert first.endswith("{}'. The line is not JSON: it ends too early, or has half of a surrogate pair.")
     assert second.startswith('A line from the server was passed over: \'{"jsonrpc"')
-    assert second.endswith("xxx…'. A line is longer than the cap of 2000 bytes, and was skipped.")
+    assert second.endswith("xxx…'. A line is longer than the limit of 2000 bytes, and was skipped.")
     assert third == "The server could not read a message: 'What?'."
 
 

@@ -342,7 +342,7 @@ def test_a_legacy_only_server_does_not_know_modern_metadata() -> None:
 
 
 def test_a_server_serves_somebody() -> None:
-    with pytest.raises(UsageError, match="no protocol revision"):
+    with pytest.raises(UsageError, match="at least one protocol revision"):
         Admission(())
 
 

@@ -191,9 +191,9 @@ FOLLOW = "nothing can follow the query parameters"
         ("x:{a}{b}", 6, "two variables need a literal between them"),
         ("x:{+a}{b}", 7, "two variables need a literal between them"),
         ("x:{+a}/{b*}", 8, "only one variable can be the rest of a path"),
-        ("x:{a}/{a}", 7, "'a' is there twice"),
-        ("x:{a}{?a}", 6, "'a' is there twice"),
-        ("x:{?a,a}", 3, "'a' is there twice"),
+        ("x:{a}/{a}", 7, "'a' occurs twice"),
+        ("x:{a}{?a}", 6, "'a' occurs twice"),
+        ("x:{?a,a}", 3, "'a' occurs twice"),
         ("x:{}", 3, FORMS),
         ("x:{*}", 3, FORMS),
         ("x:{+}", 3, FORMS),
@@ -270,7 +270,7 @@ def test_values_that_are_missing() -> None:
     ],
 )
 def test_values_that_have_no_place(template: str, values: dict[str, str]) -> None:
-    said = f"The URI template {template!r} has no place for these values: {values!r}."
+    said = f"The URI template {template!r} cannot represent these values: {values!r}."
     with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
         UriTemplate(template).expand(**values)
 

@@ -136,7 +136,7 @@ async def test_an_over_long_message_costs_no_other(pair: Maker) -> None:
     assert isinstance(fourth, Request)
     for item, length in ((second, 1000), (third, 3_000_000)):
         assert isinstance(item, BadMessage)
-        assert item.reason == "A line is longer than the cap of 1000 bytes, and was skipped."
+        assert item.reason == "A line is longer than the limit of 1000 bytes, and was skipped."
         assert (item.code, item.id) == (INVALID_REQUEST, length)
         assert item.quoted.startswith("'{")
         assert item.quoted.endswith("nnn…'")

@@ -128,7 +128,7 @@ class Admission:
 
     def __init__(self, served: Sequence[Revision]) -> None:
         if not served:
-            raise UsageError("A server that speaks no protocol revision cannot serve anyone.")
+            raise UsageError("A server needs at least one protocol revision.")
         self.state: _State = SESSION.initial
         # By name, because every modern request looks its revision up.
         self._modern = {revision.name: revision for revision in newest_first(served) if revision.is_modern}
@@ -221,7 +221,7 @@ class Admission:
             return self._unsupported(_requested_version(request))
         params = read(_LenientInitializeParams, request.params, what="params")
         if self.session is not None:
-            return _invalid_request("This session is open already: initialize comes once, at its start.")
+            return _invalid_request("The session is open already: initialize must be sent once, at its start.")
         revision = choose_revision(self._legacy, [params.protocol_version]) or self._legacy[0]
         self.state = SESSION.after(self.state, "initialize")
         self.session = Handshake(revision, params.capabilities, params.client_info)
@@ -242,7 +242,7 @@ class Admission:
         return Refused(
             ErrorDetail(
                 UNSUPPORTED_VERSION,
-                f"Unsupported protocol version {requested!r}: this server takes requests in {', '.join(supported)}"
+                f"Unsupported protocol version {requested!r}: this server accepts requests in {', '.join(supported)}"
                 + (", and in older versions after initialize." if self._legacy else "."),
                 UnsupportedVersionData(supported, requested),
             )

@@ -209,7 +209,7 @@ class EraFinder:
         remembered: Era | None = None,
     ) -> None:
         if not allowed:
-            raise UsageError("No protocol revision is allowed, so no server can be spoken to.")
+            raise UsageError("No protocol revision is allowed: allow at least one.")
         self.state: _State = ERA.initial
         self.late = 0
         self._allowed = newest_first(allowed)

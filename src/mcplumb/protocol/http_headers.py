@@ -79,13 +79,13 @@ def decode_field(value: str) -> str:
     if not _is_encoded(value):
         if value.isascii() and value.replace("\t", " ").isprintable():
             return value
-        raise DecodeError("The value has characters that no header field can have.")
+        raise DecodeError("The value has characters that HTTP headers do not allow.")
     if len(value) < len(_PREFIX) + len(_SUFFIX):
-        raise DecodeError("The value is of the base64 form, but its two marks overlap.")
+        raise DecodeError("The value has the base64 form, but its prefix and suffix overlap.")
     try:
         return a2b_base64(value[len(_PREFIX) : -len(_SUFFIX)], strict_mode=True).decode()
     except ValueError as error:
-        raise DecodeError("The value is of the base64 form, but what it encodes is malformed or no UTF-8.") from error
+        raise DecodeError("The value has the base64 form, but its content is not valid base64 or not UTF-8.") from error
 
 
 def is_token(name: str) -> bool:
@@ -317,10 +317,10 @@ def _compare(given: str | None, name: str, expected: str | None, decode: Callabl
 def _compare_param(given: str | None, header: ParamHeader, value: Any) -> str | None:
     argument = f"the argument {_quoted('.'.join(header.path))}"
     if value is None:
-        return None if given is None else f"{header.name} is there, but {argument} is not."
+        return None if given is None else f"{header.name} is present, but {argument} is not."
     text = _text_of(value)
     if text is None:
-        return f"{argument} is no text, boolean or integer up to {_MAX_INTEGER}, so that {header.name} cannot say it."
+        return f"{argument} is not a string, boolean or integer up to {_MAX_INTEGER}, so {header.name} cannot carry it."
     decode = decode_field if isinstance(value, str | bool) else _decode_number
     return _compare(given, header.name, text, decode)
 
@@ -342,7 +342,7 @@ def _trimmed(value: str) -> str:
 def _annotated(part: Any, place: _Path, path: _Path | None) -> Iterator[tuple[dict[str, Any], _Path, _Path | None]]:
     """Yield each annotated part of a schema with its place, and its path if that consists of properties only."""
     if len(place) > _MAX_STEPS and isinstance(part, dict | list):
-        raise _bad(place, "may be in what is nested too deeply to be looked at")
+        raise _bad(place, "may be nested too deeply to be checked")
     if isinstance(part, list):
         for number, item in enumerate(part):
             yield from _annotated(item, (*place, str(number)), None)

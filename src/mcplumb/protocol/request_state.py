@@ -93,7 +93,7 @@ class Sealer:
             )
         expires = (now + self._ttl) * 1000
         if not 0 <= expires < _MAX_TIME:
-            raise UsageError(f"The time {now} is no time that request state can be sealed at.")
+            raise UsageError(f"Request state cannot be sealed at the time {now}, which is out of range.")
         try:
             binding = _binding(method, params, principal)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:

@@ -181,7 +181,7 @@ class Restarter:
         A second call for the same exit (its output ends, then its process is reaped) returns the same decision.
         """
         if not 0.0 <= random < 1.0:
-            raise UsageError(f"The random number {random} is not in the range from 0 to 1, without 1.")
+            raise UsageError(f"The random number {random} is not in the range [0, 1).")
         if self.state == "stopped":
             self._take("give_up")
             return GiveUp("stopped")

@@ -103,7 +103,7 @@ def page_of(
     of another list.
     """
     if size is not None and size < 1:
-        raise UsageError(f"A page cannot have {size} items: give a size of at least 1, or None for all at once.")
+        raise UsageError(f"The page size is {size}: it must be at least 1, or None for all items.")
     start = 0 if cursor is None else bisect_right(items, _number_in(cursor, name), key=_number_of)
     end = len(items) if size is None else min(start + size, len(items))
     page = [item for _, item in items[start:end]]
@@ -266,7 +266,7 @@ class ResourceEntry(Entry):
             "meta": described.meta,
         }
         if template.is_template and size is not None:
-            raise UsageError(f"The {self.spoken} stands for many resources, so it cannot have one size.")
+            raise UsageError(f"The {self.spoken} stands for many resources, so it cannot have a size.")
         self.payload: Resource | ResourceTemplate = (
             ResourceTemplate(uri, name, **details) if template.is_template else Resource(uri, name, size, **details)
         )
@@ -279,8 +279,8 @@ class ResourceEntry(Entry):
         missing = set(self.signature.required) - (names - set(self.template.optional_names))
         if missing:
             raise UsageError(
-                f"The function of the {self.spoken} needs values that an address may not have: {_quoted(missing)}. "
-                "Give them defaults, or put them into the address in braces, before its query."
+                f"The function of the {self.spoken} needs values that a URI may omit: {_quoted(missing)}. "
+                "Give them defaults, or put them into the URI in braces, before its query."
             )
 
 
@@ -357,7 +357,7 @@ class HandlerEntry(Entry):
 def _name_of(function: Callable[..., Any], described: EntryOptions) -> str:
     name = described.name or getattr(function, "__name__", None)
     if name is None or name == "<lambda>":
-        raise UsageError(f"{function!r} has no name of its own. Give it one with name=….")
+        raise UsageError(f"{function!r} has no name: pass name=….")
     return str(name)
 
 

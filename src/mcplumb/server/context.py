@@ -162,7 +162,7 @@ class Context:
         Nothing is sent if the client did not ask for progress.
         """
         if type(progress) not in _NUMBERS or (total is not None and type(total) not in _NUMBERS):
-            raise UsageError(f"Progress is told in numbers, and not as {progress!r} of {total!r}.")
+            raise UsageError(f"Progress must be numbers, not {progress!r} of {total!r}.")
         if self._call.admitted.progress_token is None:
             return _TOLD
         return self._send(lambda: self._call.progress(progress, total, message and str(message)), is_throttled=True)
@@ -261,7 +261,7 @@ class Context:
         request does not occupy a connection. On other revisions and transports this does nothing.
         """
         if not 0 <= retry < float("inf"):
-            raise UsageError(f"A client cannot come back after {retry!r} seconds: give a number of at least 0.")
+            raise UsageError(f"A client cannot reconnect after {retry!r} seconds: give a number of at least 0.")
         if self._call.is_own_thread():
             self._call.release_stream(retry)
         else:
@@ -282,9 +282,7 @@ class Context:
         try:
             return Answer(result.action, read_form(form, result.content or {}))
         except BadValue as error:
-            raise ToolError(
-                f"The client's answer does not fit the form that it was asked to fill in: {error}"
-            ) from error
+            raise ToolError(f"The client's answer does not match the form: {error}") from error
 
     async def _sample(self, request: CreateMessageRequest, key: str | None) -> Sampled:
         return await ask(self._call, request, Sampled, key)

@@ -86,7 +86,7 @@ def output_with_schema(schema: RawSchema, spoken: str) -> Output:
         data = _json_of(value)
         for path, reason in schema.faults(msgspec.json.decode(data)):
             raise UsageError(
-                f"The {spoken} returned what its output schema does not allow{_at(path)}: {shorten(reason)}."
+                f"The {spoken} returned a value that does not match its output schema{_at(path)}: {shorten(reason)}."
             )
         return CallToolResult([TextContent(data.decode())], structured_content=msgspec.Raw(data))
 

@@ -85,7 +85,7 @@ class Server:
         experimental: dict[str, Any] | None = None,
     ) -> None:
         if not name or {type(name), type(version)} != {str}:
-            raise UsageError(f"A server has a name and a version, both texts, and not {name!r} and {version!r}.")
+            raise UsageError(f"A server needs a name and a version, both strings, not {name!r} and {version!r}.")
         if page_size < 1:
             raise UsageError(f"The page size is {page_size}: it must be at least 1.")
         if not (0 <= finish_within < float("inf") and 0 <= stop_within < float("inf")):
@@ -212,7 +212,7 @@ class Server:
     ) -> Callable[[F], F]:
         """Register a function as a resource: ``@server.resource("notes://all")``; see ``add_resource``."""
         if not isinstance(uri, str):
-            raise UsageError("A resource has an address: write @server.resource('scheme://path') above its function.")
+            raise UsageError("A resource needs a URI: write @server.resource('scheme://path') above its function.")
 
         def decorate(function: F) -> F:
             self.add_resource(
@@ -463,7 +463,7 @@ class Server:
 
 def _decorated(function: F | None, options: dict[str, Any], add: Callable[..., None]) -> F | Callable[[F], F]:
     if function is not None and not callable(function):
-        raise UsageError(f"{function!r} is no function. To give a name, write (name={function!r}).")
+        raise UsageError(f"{function!r} is not a function. To give a name, write (name={function!r}).")
     if function is not None:
         add(function)
         return function
@@ -477,7 +477,7 @@ def _decorated(function: F | None, options: dict[str, Any], add: Callable[..., N
 
 def _milliseconds(seconds: float) -> int:
     if not 0 <= seconds < float("inf"):
-        raise UsageError(f"Results cannot be kept for {seconds} seconds: give a finite number, at least 0.")
+        raise UsageError(f"Results cannot be cached for {seconds} seconds: give a finite number, at least 0.")
     return round(seconds * 1000)
 
 
@@ -493,4 +493,4 @@ def _check_no_loop() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise UsageError("server.run() makes an event loop of its own, and one is running already: await server.serve().")
+    raise UsageError("server.run() creates its own event loop, but one is running already: await server.serve().")

@@ -125,7 +125,7 @@ class UriTemplate:
         if pairs:
             uri += ("&" if self._fixed else "?") + "&".join(pairs)
         if self.match(uri) != values:
-            raise UsageError(f"The URI template {self._text!r} has no place for these values: {values!r}.")
+            raise UsageError(f"The URI template {self._text!r} cannot represent these values: {values!r}.")
         return uri
 
     def _match_base(self, uri: str) -> dict[str, str] | None:
@@ -276,7 +276,7 @@ class _Parser:
         if not (name.isascii() and name.isidentifier()):
             self._fail(f"the forms of variables are {_FORMS}, and names are those of function arguments")
         if name in self.parameters or any(name == variable.name for variable in self.variables):
-            self._fail(f"{name!r} is there twice")
+            self._fail(f"{name!r} occurs twice")
 
     def _fail(self, why: str) -> NoReturn:
         raise UsageError(f"The URI template {self._text!r} cannot be read at character {self._at + 1}: {why}.")

@@ -280,7 +280,7 @@ class ElicitParams(_ElicitDetails, frozen=True):
         try:
             return msgspec.convert(self.requested_schema, FormSchema)
         except msgspec.ValidationError as error:
-            raise DecodeError(f"The requested form has a schema that forms cannot have: {error}.") from error
+            raise DecodeError(f"The protocol does not allow the schema of the requested form: {error}.") from error
 
 
 class _ElicitResultDetails(Payload, frozen=True, kw_only=True):

@@ -80,7 +80,7 @@ class LineSplitter:
 
     def __init__(self, max_line: int) -> None:
         if max_line < 1:
-            raise UsageError(f"The line cap is {max_line}: it must be at least 1.")
+            raise UsageError(f"The line limit is {max_line}: it must be at least 1.")
         self.max_line = max_line
         self._line = LineBuffer()
         self._discarding = False

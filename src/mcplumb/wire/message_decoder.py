@@ -374,9 +374,9 @@ def _decode_any_kind(line: bytes, max_batch: int) -> Message | BadMessage | Batc
 def too_long(event: LineTooLong | EventTooLong) -> BadMessage:
     """Return the `BadMessage` for an over-long line or event, with its id if the head shows it."""
     if isinstance(event, LineTooLong):
-        reason = f"A line is longer than the cap of {event.max_line} bytes, and was skipped."
+        reason = f"A line is longer than the limit of {event.max_line} bytes, and was skipped."
     else:
-        reason = f"An event is longer than the cap of {event.max_event} bytes, and was skipped."
+        reason = f"An event is longer than the limit of {event.max_event} bytes, and was skipped."
     return _from_head(event.head, reason, INVALID_REQUEST)
 
 
@@ -429,14 +429,14 @@ def _decode_object(line: bytes) -> Message | BadMessage:
             id_ = UNSET
         fault = "A key appears twice in the envelope"
     elif members.jsonrpc is UNSET or not _is_text(members.jsonrpc, "2.0"):
-        fault = 'The message does not say "jsonrpc": "2.0"'
+        fault = 'The message does not have "jsonrpc": "2.0"'
     elif not id_is_readable:
-        fault = "The id is neither a text nor an integer of at most 64 bits"
+        fault = "The id is neither a string nor an integer of at most 64 bits"
     elif (method is not UNSET) + (result is not UNSET) + (error is not UNSET) != 1:
         fault = "The message does not have exactly one of a method, a result and an error"
     elif method is not UNSET:
         if not _is_text(method):
-            fault = "The method is not a text"
+            fault = "The method is not a string"
         elif id_ is None:
             fault = "The id of a request is null"
         elif params is not UNSET and memoryview(params)[0] != _OPENING:
@@ -452,7 +452,7 @@ def _decode_object(line: bytes) -> Message | BadMessage:
         detail = None if error is UNSET else _read_error(error)
         if detail is not None:
             return Error(UNSET if id_ is None else id_, detail)
-        fault = "The error is not an object with an integer code and a text for its message"
+        fault = "The error is not an object with an integer code and a string message"
     is_response = result is not UNSET or error is not UNSET
     return _bad(line, f"{fault}.", INVALID_REQUEST, UNSET if id_ is None else id_, is_response=is_response)
 

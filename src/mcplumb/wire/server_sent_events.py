@@ -52,7 +52,7 @@ def encode_event(
         lines.append(b"id: " + _field_value("id", event_id, "\r\n\0"))
     if retry is not None:
         if retry < 0 or len(str(retry)) > _RETRY_DIGITS:
-            raise EncodeError(f"An event cannot say retry: {retry}. It has to be a number of milliseconds.")
+            raise EncodeError(f"The retry time of an event cannot be {retry}: it must be a number of milliseconds.")
         lines.append(b"retry: %d" % retry)
     lines.extend(b"data: " + line for line in _split_lines(data))
     return b"\n".join(lines) + b"\n\n"
@@ -95,7 +95,7 @@ class EventDecoder:
 
     def __init__(self, max_event: int) -> None:
         if max_event < 1:
-            raise UsageError(f"The event cap is {max_event}: it must be at least 1.")
+            raise UsageError(f"The event limit is {max_event}: it must be at least 1.")
         self.max_event = max_event
         # The stream.
         self._last_event_id = ""

@@ -680,7 +680,7 @@ async def test_an_error_on_the_loop_is_raised_in_the_thread_that_waits(kind: typ
         request_id = peer.post_call("ask")
         peer.reply(await peer.question(), {"action": "accept", "content": {"name": "Ada"}})
         text = text_of((await peer.answer(request_id))["result"])
-        assert text.startswith("caught") or "does not fit" in text, text
+        assert text.startswith("caught") or "does not match" in text, text
 
 
 def test_a_context_outlives_its_loop_without_harm() -> None:

@@ -294,7 +294,7 @@ def test_an_end_that_takes_too_long_is_cut_short(is_stubborn: bool, caplog: pyte
         await turns()
 
     run(main())
-    assert ("does not end, and is left behind" in caplog.text) == is_stubborn
+    assert ("does not end and is abandoned" in caplog.text) == is_stubborn
 
 
 @pytest.mark.parametrize("when", ["opening", "open"])

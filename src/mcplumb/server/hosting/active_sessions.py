@@ -83,7 +83,7 @@ class LifespanRunner:
                     await asyncio.wait((task,), timeout=_CANCEL_WAIT)
                 self._ending = None
                 if not task.done():
-                    _logger.warning("The lifespan of the server does not end, and is left behind.")
+                    _logger.warning("The lifespan of the server does not end and is abandoned.")
                 elif not task.cancelled():
                     task.result()
 

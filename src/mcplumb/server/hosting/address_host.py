@@ -54,9 +54,9 @@ class AddressHost:
         self.stdio: Stdio | None = None
         self._places = [_parse(text, tls) for text in addresses if text != "stdio"]
         if tls is not None and all(isinstance(place, UnixAddress) for place in self._places):
-            raise UsageError("tls is for tcp:// and https:// addresses, and there is none of them.")
+            raise UsageError("tls is for tcp:// and https:// addresses, but none was given.")
         if http is not None and not any(isinstance(place, HttpAddress) for place in self._places):
-            raise UsageError("http is for http:// addresses, and there is none of them.")
+            raise UsageError("http is for http:// addresses, but none was given.")
         self._tls = tls
         self._http = http
         self._on_ready = on_ready
@@ -178,9 +178,9 @@ def _parse(text: str, tls: ssl.SSLContext | None) -> UnixAddress | TcpAddress | 
     address = read_address(text)
     if address is None:
         raise UsageError(
-            f"A server cannot be run on {text!r}. What it can be run on is 'stdio', 'unix:/path', 'tcp://host:port' or "
+            f"A server cannot run on {text!r}. It can run on 'stdio', 'unix:/path', 'tcp://host:port' or "
             "'http://host:port/path'."
         )
     if isinstance(address, HttpAddress) and (address.scheme == "https") != (tls is not None):
-        raise UsageError(f"{text!r} does not fit: https:// needs tls=…, and http:// is without it.")
+        raise UsageError(f"{text!r} does not match tls: https:// needs tls=…, and http:// must not have it.")
     return address

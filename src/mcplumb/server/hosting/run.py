@@ -55,8 +55,8 @@ def run_on_stdio(server: Server, stdio: Stdio, *, log_format: LogFormat | None, 
 def what_it_waits_for(command: str, with_address: str) -> str:
     """Return a hint for a user who started a server on a terminal with this command, where it seems to hang."""
     return (
-        f"This waits for messages on standard input, from a client that has started it: mcplumb tools -- {command}. "
-        f"To let clients come to it, give an address, such as {with_address}. Ctrl-C ends it."
+        f"This server waits for messages on standard input from a client that starts it: mcplumb tools -- {command}. "
+        f"To accept connections, give an address, such as {with_address}. Ctrl-C ends it."
     )
 
 
@@ -122,11 +122,11 @@ class _Signals:
             os._exit(code)
         self._is_stopping = True
         within = self._server.stop_within + _GRACE
-        _end_process_after(within, code, "The process ends, although something in it does not stop.")
+        _end_process_after(within, code, "The process ends although something in it does not stop.")
         self._loop.call_soon_threadsafe(self._stop, signal.Signals(number).name)
 
     def _stop(self, name: str) -> None:
-        _logger.info("%s came: the server stops.", name)
+        _logger.info("Received %s: the server stops.", name)
         # Without sessions and hosts, only the lifespan may be opening or closing: cancel it at once.
         patience = self._server.stop_within + _LAST_STEPS if self._server.stop() else 0
         self._loop.call_later(patience, self._main.cancel)

@@ -54,7 +54,7 @@ class StderrHandler(logging.Handler):
         if self._is_plain:
             text = self._prefix(record) + text
         if self._dropped:
-            text = f"({self._dropped} log messages were dropped, because nobody read them.)\n{text}"
+            text = f"({self._dropped} log messages were dropped, because stderr was not read.)\n{text}"
         if write_stderr(text.encode("utf-8", "backslashreplace") + b"\n"):
             self._dropped = 0
         else:
@@ -78,9 +78,9 @@ class BadLines:
         """Record that a line was ignored for this reason."""
         self._count += 1
         if self._count <= _LOGGED_LINES:
-            _logger.warning("A line from the client was passed over. %s", reason)
+            _logger.warning("A line from the client was ignored. %s", reason)
         elif self._count & (self._count - 1) == 0:
-            _logger.warning("%d lines from the client were passed over so far. %s", self._count, reason)
+            _logger.warning("%d lines from the client were ignored so far. %s", self._count, reason)
 
 
 def write_stderr(data: bytes) -> bool:

@@ -103,7 +103,7 @@ def _compile(schema: dict[str, Any], what: str) -> Callable[[Any], Iterable[json
     except ValueError as error:
         reason = str(getattr(error, "message", error)).rstrip(".")
         path = format_path(getattr(error, "instance_path", ()))
-        raise UsageError(f"The {what} is no JSON schema{f', at {path}' if path else ''}: {reason}.") from error
+        raise UsageError(f"The {what} is not a valid JSON Schema{f', at {path}' if path else ''}: {reason}.") from error
 
 
 def _no_errors(_: Any) -> Iterable[jsonschema_rs.ValidationError]:

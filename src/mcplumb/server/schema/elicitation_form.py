@@ -23,7 +23,7 @@ _TEXT = ("title", "description", "minLength", "maxLength", "default")
 _NUMBER = ("title", "description", "minimum", "maximum", "default")
 _MULTIPLE = ("title", "description", "minItems", "maxItems", "default")
 _FORMATS = ("email", "uri", "date", "date-time")
-_ALLOWED = "texts, numbers, true or false, choices, and lists of choices"
+_ALLOWED = "texts, numbers, booleans, choices, and lists of choices"
 
 
 def form_schema(kind: Any) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def form_schema(kind: Any) -> dict[str, Any]:
         try:
             msgspec.convert(kind, FormSchema)
         except msgspec.ValidationError as error:
-            raise UsageError(f"This is not the schema of a form, which has {_ALLOWED} only: {error}.") from error
+            raise UsageError(f"The schema is not valid for a form, which has only {_ALLOWED}: {error}.") from error
         return kind
     return _form(kind).schema
 
@@ -74,7 +74,7 @@ def _form(kind: Any) -> _Form:
         schema, is_nullable = _simplify(schema, whole.get("$defs", {}))
         written = _field(schema, titles.get(field, {}))
         if written is None:
-            raise UsageError(f"The field {field!r} of {name} cannot be in a form, which has {_ALLOWED} only.")
+            raise UsageError(f"The field {field!r} of {name} cannot be in a form, which has only {_ALLOWED}.")
         properties[field] = written
         if is_nullable:
             nullable.add(field)

@@ -239,7 +239,7 @@ class _TypeParser:
         if unsupported := unsupported_limits(shape, found.limits):
             if any(map(is_field_info, items)):
                 return self.of_model(kind)
-            raise UsageError(f"The limit {min(unsupported)!r} makes no sense for {_type_name(inner)}: leave it out.")
+            raise UsageError(f"The limit {min(unsupported)!r} does not apply to {_type_name(inner)}: remove it.")
         if found.limits:
             shape = with_limits(shape, found.limits)
             # Inside a class, msgspec reads the original annotation.
@@ -277,13 +277,13 @@ class _TypeParser:
     def of_array(self, make: Any, kind: Any) -> Shape:
         item = self.parse(kind)
         if make is not list and getattr(get_origin(item.kind) or item.kind, "__hash__", True) is None:
-            raise UsageError(f"A {make.__name__} cannot hold {_type_name(kind)}, which has no hash: use a list.")
+            raise UsageError(f"A {make.__name__} cannot contain {_type_name(kind)}, which is not hashable: use a list.")
         return Array(kind=make[item.kind], item=item, make=make)
 
     def of_object(self, key_kind: Any, kind: Any) -> Shape:
         key, item = self.parse(key_kind), self.parse(kind)
         if not _can_be_key(key):
-            raise UsageError(f"The names in a JSON object cannot stand for {_type_name(key_kind)}: use str or int.")
+            raise UsageError(f"The keys of a JSON object cannot represent {_type_name(key_kind)}: use str or int.")
         return Object(kind=_dict[key.kind, item.kind], key=key, item=item)
 
     def of_tuple(self, kinds: tuple[Any, ...]) -> Shape:
@@ -309,7 +309,9 @@ class _TypeParser:
     def of_values(self, kind: Any, options: list[tuple[Any, Any]], *native: set[type]) -> Values:
         found = {type(constant) for constant, _ in options}
         if not found or not found <= _CONSTANTS:
-            raise UsageError(f"{_type_name(kind)} has no values, or some that JSON lacks: use strings and numbers.")
+            raise UsageError(
+                f"{_type_name(kind)} has no values, or values that JSON cannot represent: use strings and numbers."
+            )
         self.is_native &= any(found <= known for known in native)
         return Values(kind=kind, options=options)
 
@@ -373,7 +375,7 @@ def resolve_annotation(annotation: Any, names: dict[str, Any], scope: Mapping[st
             f"{what} names {error.name!r}, which cannot be found: define or import it at the top of the module."
         ) from error
     except (SyntaxError, TypeError, AttributeError) as error:
-        raise UsageError(f"{what} is annotated with {annotation!r}, which is no type: {error}.") from error
+        raise UsageError(f"{what} is annotated with {annotation!r}, which is not a type: {error}.") from error
 
 
 def _can_be_key(shape: Shape) -> bool:
@@ -410,6 +412,6 @@ def _own_docstring(owner: type) -> Docstring:
 
 def _unsupported_type(kind: Any) -> UsageError:
     return UsageError(
-        f"The type {_type_name(kind)} has no form in JSON: use builtin types, dataclasses, TypedDicts, msgspec "
-        "Structs, attrs classes or pydantic models."
+        f"The type {_type_name(kind)} cannot be represented in JSON: use builtin types, dataclasses, TypedDicts, "
+        "msgspec Structs, attrs classes or pydantic models."
     )

@@ -254,7 +254,7 @@ def read_custom(kind: type, value: Any) -> Any:
         return made
     if is_path(kind) and isinstance(value, str):
         return kind(value)
-    raise ValueError(f"{value_in_words(value)} is no {kind.__name__}")
+    raise ValueError(f"{value_in_words(value)} is not of type {kind.__name__}")
 
 
 def write_custom(value: Any) -> Any:
@@ -376,7 +376,7 @@ class ValueReader:
             made[key] = self.read(shape.item, item, (*at, name))
             if len(self.faults) + len(names.faults) - before >= _MAX_FAULTS_PER_ITEM:
                 break
-        self.faults += [(there, f"the name is wrong: {reason}") for there, reason in names.faults]
+        self.faults += [(there, f"the key is invalid: {reason}") for there, reason in names.faults]
         return made
 
     def _union(self, shape: Union, value: Any, at: Path) -> Any:
@@ -558,7 +558,7 @@ def with_limits(shape: Shape, limits: dict[str, Any]) -> Shape:
             case Leaf() if limits:
                 return _limited_leaf(shape, limits, keywords)
     except (TypeError, ValueError, re.error) as error:
-        raise UsageError(f"The limits of {expected(shape)} do not work: {error}.") from error
+        raise UsageError(f"The limits for {expected(shape)} are invalid: {error}.") from error
     return shape
 
 

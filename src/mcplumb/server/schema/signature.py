@@ -63,9 +63,7 @@ def parameters_of(function: Callable[..., Any], spoken: str) -> inspect.Signatur
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"{spoken} has no signature that Python could tell: wrap it in a function of yours."
-        ) from error
+        raise UsageError(f"{spoken} has no signature that Python can inspect: wrap it in a function.") from error
     filled = {name for layer in _layers(function) if isinstance(layer, functools.partial) for name in layer.keywords}
     return signature.replace(parameters=[p for name, p in signature.parameters.items() if name not in filled])
 
@@ -353,10 +351,12 @@ def _read_parameter(
     if (refused := _REFUSED.get(parameter.kind)) is not None:
         raise UsageError(f"{what} is {refused}: clients pass each argument by its name.")
     if parameter.name.startswith("__"):
-        raise UsageError(f"{what} has a name for Python's own use: clients need one without two underscores before it.")
+        raise UsageError(f"{what} starts with two underscores, which Python reserves: rename it.")
     if annotation is MISSING:
         if parameter.name == "self":
-            raise UsageError(f"{what} nobody fills in: it is a method, so take it from an object (thing.method).")
+            raise UsageError(
+                f"{what} clients cannot fill in: register the method of an object (thing.method), not of its class."
+            )
         annotation = Any
     default, factory = parameter.default, None
     if is_field_info(default):
@@ -367,7 +367,7 @@ def _read_parameter(
     try:
         parsed = parse_type(annotation, scope)
     except UsageError as error:
-        raise UsageError(f"{what} clients could not fill in. {error}") from error
+        raise UsageError(f"{what} clients cannot fill in. {error}") from error
     if default is not MISSING and factory is None:
         factory = _always(default)
     field = Field(
@@ -425,14 +425,14 @@ def describe_faults(faults: list[Fault]) -> str:
     """Return the faults of a call's arguments as sentences for the model that chose them, at most ``MAX_FAULTS``."""
     sentences = list(map(_in_a_sentence, faults[:MAX_FAULTS]))
     if len(faults) > MAX_FAULTS:
-        sentences.append("More is wrong.")
+        sentences.append("There are more errors.")
     return "\n".join(sentences)
 
 
 def _in_a_sentence(fault: Fault) -> str:
     path, reason = fault
     if not path:
-        return f"The arguments are wrong: {shorten(reason)}."
+        return f"The arguments are invalid: {shorten(reason)}."
     name, *inner = path
     where = f", at {shorten(format_path(inner))}" if inner else ""
     end = "" if reason.endswith(("?", ".", "!")) else "."

@@ -64,8 +64,8 @@ def test_limits_that_make_no_sense() -> None:
     assert unsupported_limits(integer, {"ge": 1, "min_length": 1}) == {"min_length"}
     assert unsupported_limits(Leaf(kind=None, schema={"type": "null"}), {"ge": 1}) == {"ge"}
     for limits in ({"ge": 1.5}, {"ge": "a"}, {"ge": 2**70}):
-        with pytest.raises(UsageError, match="The limits of an integer do not work: "):
+        with pytest.raises(UsageError, match="The limits for an integer are invalid: "):
             with_limits(integer, limits)
-    with pytest.raises(UsageError, match="The limits of a string do not work: "):
+    with pytest.raises(UsageError, match="The limits for a string are invalid: "):
         with_limits(Leaf(kind=str, schema={"type": "string"}), {"pattern": "("})
     assert with_limits(integer, {}) is integer

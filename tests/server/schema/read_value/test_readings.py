@@ -112,7 +112,7 @@ class Nothing(msgspec.Struct, forbid_unknown_fields=True):
          'expected an object with at most 0 members, got an object with "a"'),
         (list[int], [1, "b"], 'at [1]: expected an integer, got the string "b"'),
         (dict[str, int], {"a b": "c"}, 'at ["a b"]: expected an integer, got the string "c"'),
-        (dict[int, str], {"a": "b"}, 'at .a: the name is wrong: expected an integer, got the string "a"'),
+        (dict[int, str], {"a": "b"}, 'at .a: the key is invalid: expected an integer, got the string "a"'),
         (Point, {}, "at .x: missing, expected an integer"),
         (Pair, [], "at [0]: missing, expected an integer"),
         (Pair, [1, 2], "at [1]: expected a string, got the number 2"),

@@ -104,7 +104,7 @@ def test_what_has_not(function: Any) -> None:
 
 
 def test_what_has_no_signature_is_refused() -> None:
-    with pytest.raises(UsageError, match="It has no signature that Python could tell: wrap it in a function of yours"):
+    with pytest.raises(UsageError, match="It has no signature that Python can inspect: wrap it in a function"):
         parameters_of(dict, "It")
 
 
