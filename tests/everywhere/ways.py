@@ -15,6 +15,7 @@ from mcplumb import Client, connect
 from mcplumb.client import Connecting
 from tests.everywhere.server import make_server
 from tests.kit.loop import run
+from tests.kit.products import sampled
 from tests.repo.source import ROOT
 from tests.transports.socket_ends import tls_of_client, tls_of_server
 
@@ -100,7 +101,10 @@ WAYS: dict[str, Way] = {
     "http+sse": at_address("http://127.0.0.1:0/mcp", OLDEST, is_sse=True),
 }
 
-everywhere = pytest.mark.parametrize("way", WAYS)
+#: The ways of every run: both eras, in memory, with a process, over a socket and over HTTP.
+USUAL_WAYS = ("memory", "memory, legacy", "stdio", "tcp", "http", "http, legacy")
+
+everywhere = pytest.mark.parametrize("way", sampled(WAYS, USUAL_WAYS))
 
 
 def meet(way: str, body: Callable[[Client], Awaitable[None]], **options: Any) -> None:

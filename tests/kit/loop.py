@@ -62,8 +62,9 @@ def run(main: Coroutine[Any, Any, T], *, eager: bool = False, debug: bool = Fals
         finally:
             watch.cancel()
         await turns()
-        assert asyncio.all_tasks() == {task}
-        assert faults == []
+        left = asyncio.all_tasks() - {task}
+        assert not left, f"tasks are left behind: {left}"
+        assert not faults, f"errors that nothing handled: {faults}"
         return result
 
     return asyncio.run(supervised(), debug=debug)
@@ -94,6 +95,11 @@ async def until(
         assert _now() < deadline, f"waited in vain for {what} {report()}"
         looks += 1
         await asyncio.sleep(0 if looks < EAGER_LOOKS else PAUSE)
+
+
+async def other_tasks_end() -> None:
+    """Wait until the calling task is the only one."""
+    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()}, "the other tasks to end", asyncio.all_tasks)
 
 
 class Watched:

@@ -10,7 +10,7 @@ import pytest
 from mcplumb import McplumbError, ProtocolError, RemoteError, RequestTimeout, connect
 from mcplumb.limits import Limits
 from tests.kit.loop import run
-from tests.kit.products import revision_names
+from tests.kit.products import revision_names, spread
 from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, MODERN, Stage, say
 
 META = "io.modelcontextprotocol/"
@@ -43,7 +43,7 @@ EXPECTED = [f"täxt {number}" for number in range(10)]
 
 @pytest.mark.req("FRM-4")
 @pytest.mark.parametrize("revision", ERAS)
-@pytest.mark.parametrize("kind", NOISE)
+@pytest.mark.parametrize("kind", spread(NOISE, 4))
 def test_bad_lines_are_counted_and_passed_over(stage: Stage, kind: str, revision: str) -> None:
     answers, bad = run(talk(stage.command("garbling", revisions=[revision], before=NOISE[kind])))
     assert answers == EXPECTED
@@ -186,7 +186,7 @@ async def test_odd_answers_that_can_be_understood(stage: Stage, how: str) -> Non
 
 
 @pytest.mark.req("FRM-4", "DIR-4")
-@pytest.mark.parametrize("how", BAD)
+@pytest.mark.parametrize("how", spread(BAD, 4))
 async def test_odd_answers_that_cannot_be_understood_harm_only_their_calls(stage: Stage, how: str) -> None:
     async with connect(stage.command("odd")) as client:
         other = asyncio.create_task(client.call_tool("hold"))

@@ -12,7 +12,7 @@ import pytest
 from mcplumb import Closed, McplumbError, RequestLost, RequestTimeout, ServerDown, connect
 from mcplumb.protocol.restart import MAX_SENDS, RestartPolicy
 from tests.kit.loop import PATIENCE, run, until
-from tests.kit.products import revision_names
+from tests.kit.products import revision_names, spread
 from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, LEGACY, MODERN, Message, Stage, say
 
 BOTH = pytest.mark.parametrize("revision", ERAS)
@@ -162,7 +162,9 @@ async def test_a_program_that_is_not_there_for_a_while(stage: Stage) -> None:
 
 
 @pytest.mark.req("LIF-6")
-@pytest.mark.parametrize("method", ["list_tools", "list_resources", "list_prompts", "list_resource_templates", "ping"])
+@pytest.mark.parametrize(
+    "method", spread(["list_tools", "list_resources", "list_prompts", "list_resource_templates", "ping"], 2)
+)
 @BOTH
 async def test_reading_methods_are_sent_again(stage: Stage, revision: str, method: str) -> None:
     names = {

@@ -17,6 +17,9 @@ from tests.kit.products import revision_names
 from tests.launch.harness import LEGACY, MODERN, Message, Stage
 from tests.launch.remains import is_alive
 
+# They are proven by the tests that use them, too.
+pytestmark = pytest.mark.thorough
+
 
 class Raw:
     """One of the servers, on pipes."""

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mcplumb import Closed, McplumbError, RequestLost, RequestTimeout, ServerExited, connect
-from tests.kit.loop import run, until
+from tests.kit.loop import other_tasks_end, run, until
+from tests.kit.products import sampled
 from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, PATIENT_STOP, Message, Stage, say
 from tests.launch.remains import is_alive
 
@@ -28,6 +29,10 @@ CHILDREN: dict[str, Message] = {
     "a daemon": {"session": True, "orphan": True},
     "a stubborn daemon": {"session": True, "orphan": True, "ignores": ["TERM", "HUP", "INT"]},
 }
+
+
+#: The children of every run.
+USUAL = ("a child", "an orphan", "a stubborn daemon")
 
 
 async def visit(command: list[str], **options: Any) -> None:
@@ -92,7 +97,7 @@ def test_one_that_floods_while_it_is_stopped(stage: Stage) -> None:
 
 
 @pytest.mark.req("LIF-3")
-@pytest.mark.parametrize("kind", CHILDREN)
+@pytest.mark.parametrize("kind", sampled(CHILDREN, USUAL))
 def test_children_of_a_server_that_leaves_cleanly_are_ended(stage: Stage, kind: str) -> None:
     run(visit(stage.command("parent", children=[CHILDREN[kind]] * 2), **IMPATIENT))
     assert len(stage.log.children()) == 2
@@ -100,14 +105,14 @@ def test_children_of_a_server_that_leaves_cleanly_are_ended(stage: Stage, kind: 
 
 
 @pytest.mark.req("LIF-3")
-@pytest.mark.parametrize("kind", CHILDREN)
+@pytest.mark.parametrize("kind", sampled(CHILDREN, USUAL))
 def test_children_of_a_server_that_stays_are_ended(stage: Stage, kind: str) -> None:
     run(visit(stage.command("parent", children=[CHILDREN[kind]] * 2, ignores_eof=True), **IMPATIENT))
     assert len(stage.log.children()) == 2
 
 
 @pytest.mark.req("LIF-3")
-@pytest.mark.parametrize("kind", CHILDREN)
+@pytest.mark.parametrize("kind", sampled(CHILDREN, USUAL))
 def test_children_of_a_server_that_crashed_are_ended(stage: Stage, kind: str) -> None:
     async def main() -> None:
         async with connect(stage.command("parent", children=[CHILDREN[kind]]), restart=False, **IMPATIENT) as client:
@@ -228,6 +233,7 @@ async def test_a_close_that_is_cancelled(stage: Stage) -> None:
     with pytest.raises(asyncio.CancelledError):
         await closing
     await stage.nothing_lives()
+    await other_tasks_end()
 
 
 @pytest.mark.req("LIF-4")
@@ -244,6 +250,7 @@ async def test_a_block_that_is_cancelled_again_while_it_closes(stage: Stage) -> 
     with pytest.raises(asyncio.CancelledError):
         await task
     await stage.nothing_lives()
+    await other_tasks_end()
 
 
 @pytest.mark.req("LIF-4")

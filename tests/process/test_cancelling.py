@@ -20,7 +20,7 @@ from tests.process.harness import (
     progress_in,
 )
 
-ERAS = pytest.mark.parametrize("revision", [MODERN, LEGACY[0], LEGACY[-1]])
+ERAS = pytest.mark.parametrize("revision", revision_names([MODERN, LEGACY[0], LEGACY[-1]]))
 LOG = {"io.modelcontextprotocol/logLevel": "debug"}
 
 STRANGE_CANCELLATIONS: list[Message | None] = [

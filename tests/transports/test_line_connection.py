@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcplumb.errors import EncodeError
@@ -26,6 +26,7 @@ from mcplumb.wire.messages import (
 )
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import run, turns
+from tests.kit.products import examples
 from tests.transports.ends import PAIRS, Item, Maker, Recorder, pipe_pair
 
 pytestmark = leaves_nothing
@@ -671,7 +672,7 @@ STEPS = st.lists(st.sampled_from(["send", "send many", "send large", "pause", "r
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "memory"])
 @given(steps=STEPS, is_aborted=st.booleans())
-@settings(max_examples=50)
+@examples(50)
 def test_whatever_happens_on_the_way_all_arrives_in_order(kind: str, steps: list[str], is_aborted: bool) -> None:
     async def main() -> None:
         near, _, far, far_side = started(PAIRS[kind])

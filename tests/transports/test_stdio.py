@@ -21,6 +21,7 @@ from mcplumb.transports.stdio import take_stdio
 from mcplumb.wire.messages import Notification
 from tests.kit.leaks import nothing_left
 from tests.kit.loop import PATIENCE, run
+from tests.kit.products import spread
 from tests.repo.source import ROOT
 from tests.transports.echo import echo
 from tests.transports.ends import Recorder
@@ -93,9 +94,9 @@ WRITTEN = [
 @pytest.mark.parametrize(
     "code",
     [
-        *(f"{stray}; serve()" for stray in UNWRITTEN),
-        *(f"serve(lambda: {stray})" for stray in UNWRITTEN + WRITTEN),
-        *(f"serve(); {stray}" for stray in UNWRITTEN + WRITTEN),
+        *spread((f"{stray}; serve()" for stray in UNWRITTEN), 2),
+        *spread((f"serve(lambda: {stray})" for stray in UNWRITTEN + WRITTEN), 4),
+        *spread((f"serve(); {stray}" for stray in UNWRITTEN + WRITTEN), 3),
     ],
 )
 def test_stray_output_goes_to_standard_error(code: str) -> None:

@@ -274,6 +274,7 @@ async def test_a_client_that_does_not_read_clogs_its_connection() -> None:
     await asyncio.gather(draining, closing, serving)
     assert [event.event for event in staged.events] == ["endpoint", "message"]
     assert staged.is_complete
+    stage.ends.set()
 
 
 async def test_closing_that_is_cancelled_aborts() -> None:
@@ -289,6 +290,7 @@ async def test_closing_that_is_cancelled_aborts() -> None:
         await closing
     await serving
     assert not staged.is_complete
+    stage.ends.set()
 
 
 async def test_a_client_that_leaves_can_neither_send_nor_hear() -> None:
@@ -302,6 +304,7 @@ async def test_a_client_that_leaves_can_neither_send_nor_hear() -> None:
     assert [error.strerror for error in stage.owner.errors] == ["the client has closed its stream"]
     with pytest.raises(Refusal):
         await stage.post(endpoint, NOTE)
+    stage.ends.set()
 
 
 async def test_a_client_that_leaves_a_connection_which_is_closed() -> None:
@@ -315,6 +318,7 @@ async def test_a_client_that_leaves_a_connection_which_is_closed() -> None:
     await turns()
     assert stage.owner.ends == []
     assert stage.owner.errors == []
+    stage.ends.set()
 
 
 async def test_posts_wait_while_nothing_is_wanted() -> None:

@@ -372,6 +372,7 @@ async def test_when_it_is_closed_requests_are_refused() -> None:
     app = Server("s").asgi()
     await app.close()
     assert (await _ask(app, "/mcp", _written("server/discover")))[0]["status"] == 200
+    await app.close()
     shop = Workshop()
     async with serving(shop.server) as site:
         answer = await Caller(site).begin_call("wait", gate="a")
