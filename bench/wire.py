@@ -11,8 +11,8 @@ from bench.contenders.orders import META
 from bench.lineup import Lineup
 from bench.measure import Row, best_of, show
 from bench.results import Part
-from mcplumb.wire.decode import decode_line
 from mcplumb.wire.lines import LineSplitter
+from mcplumb.wire.message_decoder import decode_line
 from mcplumb.wire.messages import Error, Message, Notification, Request, Result, encode_line
 
 __all__ = ["run"]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec import UNSET
 
 from mcplumb.limits import MAX_DEPTH
-from mcplumb.wire.decode import BadMessage
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import PARSE_ERROR, Error, Message, Notification, Request
 
 __all__ = ["Verdict", "agrees", "begins_like_a_response", "judge", "seen", "shown_keys"]

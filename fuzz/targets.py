@@ -13,9 +13,9 @@ from fuzz.mutation import chunks
 from fuzz.oracle import agrees, begins_like_a_response, judge
 from fuzz.references import Events, Lines, plain_events, plain_lines
 from mcplumb.errors import DecodeError
-from mcplumb.types.decode import read
-from mcplumb.wire.decode import BadMessage, Batch, decode_line, too_long
+from mcplumb.types.payload_decoder import read
 from mcplumb.wire.lines import HEAD_BYTES, End, LineSplitter, LineTooLong
+from mcplumb.wire.message_decoder import BadMessage, Batch, decode_line, too_long
 from mcplumb.wire.messages import PARSE_ERROR, Error, Message, Request, Result, encode_line
 from mcplumb.wire.server_sent_events import Event, EventDecoder, EventTooLong, encode_event
 

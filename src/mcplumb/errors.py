@@ -1,27 +1,27 @@
-"""Everything that mcplumb raises on purpose, as one tree.
+"""The exception tree: every exception that mcplumb raises on purpose.
 
     McplumbError
     ├── UsageError            you asked for something that cannot work (also a ValueError)
-    │   ├── EncodeError       a value that JSON cannot carry
-    │   └── NotInRevision     something that the agreed revision does not have
+    │   ├── EncodeError       a value cannot be written as JSON
+    │   └── NotInRevision     the agreed revision does not have this feature
     ├── ToolError             a tool's own message to the model
-    ├── RequestError          a handler's own JSON-RPC error, to answer its request with
-    ├── ConnectError          a server could not be started or reached, or no agreement was reached
-    │   ├── ConnectTimeout    that took too long (also a TimeoutError)
-    │   ├── NoCommonRevision  both sides work, but share no protocol revision
-    │   ├── ServerExited      the server's process ended when it should not have
-    │   └── ServerDown        it did so too often: calls fail at once until a new start succeeds
+    ├── RequestError          a server's handler answers its request with this JSON-RPC error
+    ├── ConnectError          a server could not be started or reached, or the handshake failed
+    │   ├── ConnectTimeout    connecting took too long (also a TimeoutError)
+    │   ├── NoCommonRevision  client and server share no protocol revision
+    │   ├── ServerExited      the server's process exited unexpectedly
+    │   └── ServerDown        it exited too often: calls fail at once until a new start succeeds
     ├── RemoteError           the peer answered with a JSON-RPC error
-    ├── HttpError             the server refused an HTTP request, and did not say why in JSON-RPC
-    ├── ProtocolError         the peer broke a rule of the protocol
-    │   └── DecodeError       a payload from the peer that cannot be read
+    ├── HttpError             the server refused an HTTP request without a JSON-RPC error
+    ├── ProtocolError         the peer violated the protocol
+    │   └── DecodeError       a payload from the peer cannot be read
     ├── RequestTimeout        no answer in time (also a TimeoutError)
-    ├── RequestCancelled      the request was given up before it was answered
-    ├── RequestLost           the connection ended first: the outcome is unknown
-    ├── StateRefused          sealed request state that does not verify
+    ├── RequestCancelled      the request was cancelled before it was answered
+    ├── RequestLost           the connection ended before the answer: the outcome is unknown
+    ├── StateRefused          sealed request state does not verify
     └── Closed                the connection is closed, and nothing can be sent
 
-``str(error)`` is always a sentence that says what happened, to what, and, where there is something to do, what.
+``str(error)`` is always a sentence: what happened, to what, and what to do about it where something can be done.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ __all__ = [
 
 
 class McplumbError(Exception):
-    """The root: catch this to catch everything that mcplumb raises on purpose."""
+    """The base class of all exceptions that mcplumb raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not by calling the class again: some have constructors that take other things than the sentence they make.
-        return _rebuilt, (type(self), self.args), self.__dict__ or None
+        # Pickling must not call the constructor: some take other arguments than the sentence that ends up in args.
+        return _rebuild, (type(self), self.args), self.__dict__ or None
 
 
 class UsageError(McplumbError, ValueError):
@@ -66,15 +66,15 @@ class UsageError(McplumbError, ValueError):
 
 
 class EncodeError(UsageError):
-    """A value cannot be written as JSON (a lone surrogate, an unknown type, endless nesting)."""
+    """A value cannot be written as JSON (a lone surrogate, an unknown type, a cycle)."""
 
 
 class NotInRevision(UsageError):
-    """The agreed protocol revision has no way to say this."""
+    """The agreed protocol revision does not have this feature."""
 
 
 class ToolError(McplumbError):
-    """Raised by a tool to tell the model what went wrong, in the author's words."""
+    """Raised by a tool: its text becomes the tool's error result, for the model to read."""
 
 
 class RequestError(McplumbError):
@@ -88,28 +88,28 @@ class RequestError(McplumbError):
 
 
 class ConnectError(McplumbError):
-    """A server could not be started or reached, or the two sides could not agree."""
+    """A server could not be started or reached, or the handshake failed."""
 
 
 class ConnectTimeout(ConnectError, TimeoutError):
-    """A server could not be reached in time, or did not answer before the two sides had agreed."""
+    """A server could not be reached, or did not finish the handshake, in time."""
 
 
 class NoCommonRevision(ConnectError):
-    """Both sides work, but they share no protocol revision."""
+    """Client and server share no protocol revision."""
 
     def __init__(self, ours: Sequence[str], theirs: Sequence[str], detail: str = "") -> None:
         self.ours = tuple(ours)
         self.theirs = tuple(theirs)
-        offered = f"the server offers {_listed(self.theirs)}" if theirs else "the server named none"
+        offered = f"the server offers {_join(self.theirs)}" if theirs else "the server named none"
         super().__init__(
-            f"No common protocol revision: this client allows {_listed(self.ours)}, and {offered}."
+            f"No common protocol revision: this client allows {_join(self.ours)}, and {offered}."
             + (f" {detail}" if detail else "")
         )
 
 
 class ServerExited(ConnectError):
-    """The server's process ended when it should not have."""
+    """The server's process exited unexpectedly."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class ServerExited(ConnectError):
             how = f"exited with code {exit_code}"
         else:
             how = "ended"
-        if stderr_tail is None:  # nobody knows
+        if stderr_tail is None:  # stderr was not captured
             said = "."
         else:
             said = f"; the end of its stderr:\n{stderr_tail}" if stderr_tail else ", and wrote nothing to stderr."
@@ -139,7 +139,7 @@ class ServerExited(ConnectError):
 
 
 class ServerDown(ConnectError):
-    """The server failed again and again: nothing is sent to it until a new start, at a time to come, succeeds."""
+    """The server failed repeatedly: calls fail at once until a later start succeeds."""
 
 
 class RemoteError(McplumbError):
@@ -156,21 +156,21 @@ class RemoteError(McplumbError):
 
 
 class HttpError(McplumbError):
-    """A server refused an HTTP request, and did not say why in JSON-RPC."""
+    """A server refused an HTTP request without a JSON-RPC error."""
 
     def __init__(self, status: int, sentence: str, *, www_authenticate: str | None = None) -> None:
         self.status = status
-        #: What the server asks for, if it wants to know who is there.
+        #: The ``WWW-Authenticate`` header of the response: how the server wants the client to authenticate.
         self.www_authenticate = www_authenticate
         super().__init__(sentence)
 
 
 class ProtocolError(McplumbError):
-    """The peer broke a rule of the protocol."""
+    """The peer violated the protocol."""
 
 
 class DecodeError(ProtocolError):
-    """A payload from the peer cannot be read as what it has to be."""
+    """A payload from the peer cannot be read as the expected type."""
 
 
 class RequestTimeout(McplumbError, TimeoutError):
@@ -178,20 +178,20 @@ class RequestTimeout(McplumbError, TimeoutError):
 
 
 class RequestCancelled(McplumbError):
-    """A request was given up before it was answered."""
+    """A request was cancelled before it was answered."""
 
 
 class RequestLost(McplumbError):
-    """The connection ended before the answer came: whether the request took effect is unknown."""
+    """The connection ended before the answer arrived: whether the request took effect is unknown."""
 
-    #: When the time of the request would have been over, by the clock of the event loop.
+    #: When the request would have timed out, by the clock of the event loop; None if it had no timeout.
     deadline: float | None = None
 
 
 class StateRefused(McplumbError):
-    """Request state that a client sent back does not verify; the request must start again without it.
+    """The request state that a client sent back does not verify; the request must start again without it.
 
-    The sentence may be shown to the client. ``reason`` is for the server's own log: it says more.
+    The message may be shown to the client. ``reason`` has more detail and is for the server's own log only.
     """
 
     def __init__(self, message: str, *, reason: str = "") -> None:
@@ -200,12 +200,12 @@ class StateRefused(McplumbError):
 
 
 class Closed(McplumbError):
-    """The connection is closed: nothing was sent, and nothing can be."""
+    """The connection is closed: nothing was sent, and nothing can be sent."""
 
 
-def _rebuilt(kind: type[McplumbError], args: tuple[Any, ...]) -> McplumbError:
+def _rebuild(kind: type[McplumbError], args: tuple[Any, ...]) -> McplumbError:
     return kind.__new__(kind, *args)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     return ", ".join(names)

@@ -1,7 +1,7 @@
-"""The five protocol revisions: one frozen record each, saying what it has.
+"""The five protocol revisions: one frozen record of features for each.
 
-This is the only module that compares revision names. Everyone else asks a record (``revision.has_batches``).
-The tests check each record against that revision's own schema wherever a program can see the answer there.
+This is the only module that compares revision names; all other code checks a feature (``revision.has_batches``).
+The tests check each record against that revision's official schema wherever the schema shows the feature.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Era = Literal["modern", "legacy"]
 
 
 class Revision(msgspec.Struct, frozen=True, kw_only=True):
-    """What one protocol revision has. ``str(revision)`` is its date."""
+    """The features of one protocol revision. ``str(revision)`` is its date."""
 
     name: str
-    #: ``modern``: every request carries its metadata. ``legacy``: a session opened with ``initialize``.
+    #: ``modern``: every request carries its own metadata. ``legacy``: a session is opened with ``initialize``.
     era: Era
 
     # Messages
@@ -47,7 +47,7 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     has_server_requests: bool = False
     #: ``resultType`` in every result.
     has_result_types: bool = False
-    #: The code that says "no such resource".
+    #: The error code for a resource that does not exist.
     resource_not_found: int = -32002
 
     # Methods
@@ -57,7 +57,7 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     has_discover: bool = False
     #: ``ping``, both ways.
     has_ping: bool = False
-    #: ``logging/setLevel``; without it the level comes with each request.
+    #: ``logging/setLevel``; without it, each request carries the log level.
     has_set_level: bool = False
     #: ``resources/subscribe`` and ``resources/unsubscribe``.
     has_resource_subscribe: bool = False
@@ -102,14 +102,14 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     # Completion, progress
     #: The capability ``completions`` (the method itself is in every revision).
     has_completions_capability: bool = False
-    #: The arguments already chosen, sent along with a completion request.
+    #: ``context`` in completion requests: the values that other arguments already have.
     has_completion_context: bool = False
     #: ``message`` in progress notifications.
     has_progress_message: bool = False
 
-    # Input from the client
+    # Client input
     has_elicitation: bool = False
-    #: ``mode`` in elicitation requests, and ``url`` as one of them.
+    #: ``mode`` in elicitation requests, with ``url`` as one of the modes.
     has_url_elicitation: bool = False
     #: ``elicitationId`` in URL elicitation, ``notifications/elicitation/complete``, and error -32042.
     has_elicitation_ids: bool = False
@@ -132,7 +132,7 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     has_session_ids: bool = False
     #: Streams resumed with ``Last-Event-ID``.
     has_resumption: bool = False
-    #: Streams that begin with an event of nothing but an id, and may end early: the client comes back for the rest.
+    #: Streams that begin with an event that has only an id, and may end early: the client reconnects for the rest.
     has_priming_events: bool = False
     #: The header ``MCP-Protocol-Version``.
     has_version_header: bool = False
@@ -245,12 +245,12 @@ _BY_NAME = {revision.name: revision for revision in REVISIONS}
 
 
 def find_revision(name: object) -> Revision | None:
-    """The record of the revision called ``name``, or None if there is none."""
+    """Return the revision called ``name``, or None if it does not exist."""
     return _BY_NAME.get(name) if isinstance(name, str) else None
 
 
 def get_revision(name: str) -> Revision:
-    """The record of the revision called ``name``; UsageError if there is none."""
+    """Return the revision called ``name``; raise UsageError if it does not exist."""
     revision = find_revision(name)
     if revision is None:
         raise UsageError(f"There is no protocol revision {name!r}. The known ones are {', '.join(_BY_NAME)}.")
@@ -258,7 +258,7 @@ def get_revision(name: str) -> Revision:
 
 
 def allowed_revisions(names: Iterable[str] | None) -> tuple[Revision, ...]:
-    """The records for a user's list of dates, newest first; all of them for None."""
+    """Return the revisions with these dates, newest first; all revisions for None."""
     if names is None:
         return REVISIONS
     if isinstance(names, str):
@@ -272,12 +272,12 @@ def allowed_revisions(names: Iterable[str] | None) -> tuple[Revision, ...]:
 
 
 def newest_first(revisions: Iterable[Revision]) -> tuple[Revision, ...]:
-    """The same revisions in the order of preference, each once."""
+    """Return the revisions in the order of preference, without duplicates."""
     by_name = {revision.name: revision for revision in revisions}
     return tuple(by_name[name] for name in sorted(by_name, reverse=True))
 
 
 def choose_revision(ours: Iterable[Revision], theirs: Iterable[object]) -> Revision | None:
-    """The newest of ``ours`` whose name is in ``theirs``, or None; what is no name is passed over."""
+    """Return the newest of ``ours`` whose name is in ``theirs``, or None. Elements that are not strings are ignored."""
     names = {name for name in theirs if isinstance(name, str)}
     return next((revision for revision in newest_first(ours) if revision.name in names), None)

@@ -17,7 +17,7 @@ from mcplumb.errors import McplumbError
 from mcplumb.revisions import LATEST
 from mcplumb.transports.connection import Connection
 from mcplumb.types.meta import SERVER_INFO, SUBSCRIPTION_ID
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 from tests.kit.loop import run
 

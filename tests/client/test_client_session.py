@@ -11,9 +11,9 @@ import pytest
 from mcplumb.client.client import Client
 from mcplumb.errors import Closed, ProtocolError, RemoteError, RequestLost
 from mcplumb.limits import Limits
-from mcplumb.protocol.subscriptions import Change
+from mcplumb.protocol.subscription_state import Change
 from mcplumb.types.meta import LOG_LEVEL, TRACEPARENT
-from mcplumb.types.notifications import LogMessageParams
+from mcplumb.types.notification_params import LogMessageParams
 from mcplumb.wire.messages import Error, ErrorDetail, Notification, Request
 from tests.client.peers import TEXT, Peer, modern, skip, talk, talk_in, talk_legacy
 from tests.kit.loop import turns
@@ -82,7 +82,7 @@ def test_bad_lines_are_counted_and_passed_over(era: str, caplog: pytest.LogCaptu
     assert first.startswith('A line from the server was passed over: \'{"jsonrpc"')
     assert first.endswith("{}'. The line is not JSON: it ends too early, or has half of a surrogate pair.")
     assert second.startswith('A line from the server was passed over: \'{"jsonrpc"')
-    assert second.endswith("xxx…'. A line is longer than the cap of 2000 bytes, and was skipped.")
+    assert second.endswith("xxx…'. A line is longer than the limit of 2000 bytes, and was skipped.")
     assert third == "The server could not read a message: 'What?'."
 
 

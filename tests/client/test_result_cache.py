@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mcplumb.client.result_cache import Cache
-from mcplumb.protocol.subscriptions import Change, Missed, Topic
+from mcplumb.protocol.subscription_state import Change, Missed, Topic
 from mcplumb.types.base import CacheableResult
 from mcplumb.types.resources import ReadResourceResult, ResourceContents
 from mcplumb.types.tools import ListToolsResult, Tool

@@ -11,7 +11,7 @@ import pytest
 from mcplumb.client.client import Client
 from mcplumb.errors import Closed, RemoteError, RequestTimeout
 from mcplumb.protocol.restart import RestartPolicy
-from mcplumb.protocol.subscriptions import Change, Missed
+from mcplumb.protocol.subscription_state import Change, Missed
 from mcplumb.revisions import allowed_revisions
 from tests.client.peers import Peer, Play, nothing, skip
 from tests.client.restarting import after_discovery, after_handshake, talk_through

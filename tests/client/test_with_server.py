@@ -14,7 +14,7 @@ import pytest
 from mcplumb import Client, Context, Server, ToolError, connect
 from mcplumb.errors import ConnectError, NoCommonRevision, RemoteError, RequestTimeout
 from mcplumb.protocol.stop_ladder import StopLadder
-from mcplumb.protocol.subscriptions import Change
+from mcplumb.protocol.subscription_state import Change
 from mcplumb.revisions import REVISIONS, get_revision
 from mcplumb.types.client_features import CreateMessageParams
 from mcplumb.types.content import TextContent

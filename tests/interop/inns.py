@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from mcplumb import Client, RemoteError
 from mcplumb.client.input_handlers import Elicitation
 from mcplumb.types.content import TextContent
-from mcplumb.types.notifications import LogMessageParams
+from mcplumb.types.notification_params import LogMessageParams
 from mcplumb.types.prompts import GetPromptResult
 from tests.interop.environments import (
     FASTMCP_3,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mcplumb import RequestLost, ServerExited, connect
-from mcplumb.protocol.subscriptions import Change, Missed
+from mcplumb.protocol.subscription_state import Change, Missed
 from mcplumb.sync import connect as connect_in_sync
 from tests.interop.environments import PYTHON_V2, TYPESCRIPT_V1, UV, Environment
 from tests.interop.visiting import MARK, POLITE, pid_of, processes_with, said, visiting

@@ -16,10 +16,10 @@ import pytest
 
 from mcplumb import Client, RemoteError, RequestTimeout
 from mcplumb.client.input_handlers import Elicitation
-from mcplumb.protocol.subscriptions import Change
+from mcplumb.protocol.subscription_state import Change
 from mcplumb.types.client_features import CreateMessageParams
 from mcplumb.types.content import EmbeddedResource, ImageContent, ResourceLink, TextContent
-from mcplumb.types.notifications import LogMessageParams
+from mcplumb.types.notification_params import LogMessageParams
 from tests.interop.environments import TYPESCRIPT_V1
 from tests.interop.serving import calling, serving
 from tests.interop.visiting import IMPATIENT, LEGACY, complain_not, read, said, visiting

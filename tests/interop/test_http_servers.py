@@ -11,7 +11,7 @@ import pytest
 
 from mcplumb import Client, RequestLost
 from mcplumb.protocol.restart import RestartPolicy
-from mcplumb.protocol.subscriptions import Change, Missed
+from mcplumb.protocol.subscription_state import Change, Missed
 from tests.interop.environments import TYPESCRIPT_V1
 from tests.interop.inns import FAST_3, FAST_4, NOTES, TS_1, TS_2, V1, V2, Guest, Inn
 from tests.interop.serving import HttpServer, calling, serving

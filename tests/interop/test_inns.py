@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mcplumb import Client, NoCommonRevision
-from mcplumb.protocol.subscriptions import Change
+from mcplumb.protocol.subscription_state import Change
 from tests.interop.environments import PYTHON_V1, PYTHON_V2, TYPESCRIPT_V1, TYPESCRIPT_V2, Environment
 from tests.interop.inns import NOTES, OVER_HTTP, OVER_STDIO, Guest, Inn, use
 from tests.interop.serving import calling, serving

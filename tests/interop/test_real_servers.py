@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcplumb import Client, RemoteError
-from mcplumb.protocol.subscriptions import Change
+from mcplumb.protocol.subscription_state import Change
 from tests.interop.environments import PYTHON_V2, TYPESCRIPT_V1, run
 from tests.interop.visiting import LEGACY, MODERN, complain_not, read, said, visiting
 

@@ -19,8 +19,8 @@ from mcplumb.protocol.admission import (
 )
 from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Revision
 from mcplumb.types import ClientCapabilities, Implementation
-from mcplumb.types.decode import read
 from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, UnsupportedVersionData
+from mcplumb.types.payload_decoder import read
 from mcplumb.wire.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -342,7 +342,7 @@ def test_a_legacy_only_server_does_not_know_modern_metadata() -> None:
 
 
 def test_a_server_serves_somebody() -> None:
-    with pytest.raises(UsageError, match="no protocol revision"):
+    with pytest.raises(UsageError, match="at least one protocol revision"):
         Admission(())
 
 

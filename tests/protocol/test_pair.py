@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mcplumb.errors import Closed
 from mcplumb.protocol.in_flight import OUTGOING, Incoming, IncomingRequest, Outgoing, OutgoingRequest, ProgressMeter
-from mcplumb.protocol.subscriptions import (
+from mcplumb.protocol.subscription_state import (
     LIST_CHANGED,
     TOPICS,
     Change,
@@ -26,8 +26,8 @@ from mcplumb.protocol.subscriptions import (
     topics_of,
 )
 from mcplumb.types.meta import SUBSCRIPTION_ID
-from mcplumb.types.notifications import ProgressParams, SubscriptionFilter
-from mcplumb.wire.decode import decode_line
+from mcplumb.types.notification_params import ProgressParams, SubscriptionFilter
+from mcplumb.wire.message_decoder import decode_line
 from mcplumb.wire.messages import Error, Message, Notification, Request, RequestId, Result, encode_line
 from tests.kit.products import examples
 

@@ -286,7 +286,7 @@ def test_state_has_a_largest_size() -> None:
 
 @pytest.mark.parametrize("now", [math.nan, math.inf, -1e6, 1e30])
 def test_a_time_that_cannot_be_is_refused_when_sealing(now: float) -> None:
-    with pytest.raises(UsageError, match="is no time that request state can be sealed at"):
+    with pytest.raises(UsageError, match="Request state cannot be sealed at the time"):
         seal(SEALER, now=now)
 
 

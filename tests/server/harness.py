@@ -25,7 +25,7 @@ from mcplumb.transports.fd_connection import StreamConnection
 from mcplumb.transports.memory import memory_pair
 from mcplumb.transports.stdio import Stdio
 from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 from tests.kit.loop import Watched, turns
 from tests.kit.results import text_of

@@ -220,7 +220,7 @@ def test_progress_is_told_in_numbers(kind: str, values: Any) -> None:
     server = make_server()
 
     def tell(ctx: Context) -> str:
-        with pytest.raises(UsageError, match="Progress is told in numbers"):
+        with pytest.raises(UsageError, match="Progress must be numbers"):
             ctx.progress(*values)
         return "refused"
 
@@ -400,7 +400,7 @@ def test_an_answer_that_does_not_fit_the_form_is_an_error(revision: Revision, ki
         answer = {"action": "accept"} | ({"content": content} if content != {"content": None} else {})
         result = await answered(peer, "ask", answer)
         assert result["isError"] is True
-        assert text_of(result).startswith("The client's answer does not fit the form that it was asked to fill in: ")
+        assert text_of(result).startswith("The client's answer does not match the form: ")
 
     talk(server, body, revision, capabilities=ABLE)
 

@@ -106,7 +106,7 @@ async def test_times_after_which_nobody_comes_back(retry: float) -> None:
 
     @server.tool
     async def release(ctx: Context) -> str:
-        with pytest.raises(UsageError, match="cannot come back after"):
+        with pytest.raises(UsageError, match="cannot reconnect after"):
             ctx.release_stream(retry)
         return "refused"
 

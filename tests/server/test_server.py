@@ -41,7 +41,7 @@ def test_a_server_knows_its_name_and_limits() -> None:
         ({"finish_within": -1}, "at least 0"),
         ({"finish_within": float("inf")}, "finite"),
         ({"stop_within": float("nan")}, "finite"),
-        ({"ttl": -1}, "Results cannot be kept for -1 seconds"),
+        ({"ttl": -1}, "Results cannot be cached for -1 seconds"),
         ({"ttl": float("inf")}, "finite"),
         ({"threads": 0}, "at least 1"),
         ({"revisions": ["1999-01-01"]}, "There is no protocol revision '1999-01-01'"),
@@ -56,7 +56,7 @@ def test_what_a_server_cannot_be_made_with(options: dict[str, Any], words: str) 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), (5, "1"), ("x", 1.0)])
 def test_a_server_has_a_name_and_a_version(name: Any, version: Any) -> None:
-    with pytest.raises(UsageError, match="A server has a name and a version"):
+    with pytest.raises(UsageError, match="A server needs a name and a version"):
         Server(name, version=version)
 
 
@@ -117,7 +117,7 @@ def test_a_resource_may_be_described() -> None:
 
 @pytest.mark.parametrize("decorate", [lambda server: server.tool("name"), lambda server: server.prompt("name")])
 def test_a_decorator_that_gets_no_function_says_so(decorate: Callable[[Server], Any]) -> None:
-    with pytest.raises(UsageError, match="no function"):
+    with pytest.raises(UsageError, match="not a function"):
         decorate(make_server())
 
 
@@ -126,7 +126,7 @@ def test_a_resource_has_an_address() -> None:
         return ""
 
     wrong: Any = notes
-    with pytest.raises(UsageError, match="A resource has an address"):
+    with pytest.raises(UsageError, match="A resource needs a URI"):
         make_server().resource(wrong)
 
 
@@ -149,7 +149,7 @@ def test_names_are_there_once_and_only_what_is_there_can_be_removed() -> None:
 
 
 def test_a_resource_s_time_to_live_is_checked() -> None:
-    with pytest.raises(UsageError, match="Results cannot be kept for -5 seconds"):
+    with pytest.raises(UsageError, match="Results cannot be cached for -5 seconds"):
         make_server().add_resource("a://x", lambda: "", name="x", ttl=-5)
 
 
@@ -499,9 +499,9 @@ def test_serve_does_the_same_inside_a_loop() -> None:
 @pytest.mark.parametrize("address", ["", "stdout", "7000"])
 def test_an_address_that_cannot_be_served_is_refused(address: str) -> None:
     server = make_server()
-    with pytest.raises(UsageError, match="cannot be run on"):
+    with pytest.raises(UsageError, match="cannot run on"):
         server.run(address)
-    with pytest.raises(UsageError, match="cannot be run on"):
+    with pytest.raises(UsageError, match="cannot run on"):
         run(server.serve(address))
 
 

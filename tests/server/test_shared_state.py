@@ -13,14 +13,14 @@ from mcplumb.errors import EncodeError, StateRefused, UsageError
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.revisions import LATEST, LATEST_LEGACY, REVISIONS, Revision
 from mcplumb.rpc.thread_pool import Workers
-from mcplumb.server.catalog import Catalog, CompletionEntry, Described, ResourceEntry
+from mcplumb.server.catalog import Catalog, CompletionEntry, EntryOptions, ResourceEntry
 from mcplumb.server.results import TextResult
 from mcplumb.server.shared_state import Shared
 from mcplumb.types.base import Annotations, Icon, Implementation, Result
 from mcplumb.types.client_features import InputRequiredResult
 from mcplumb.types.content import TextContent
-from mcplumb.types.encode import for_revision
 from mcplumb.types.meta import SERVER_INFO
+from mcplumb.types.revision_adapter import for_revision
 from mcplumb.types.tools import CallToolResult
 
 IDENTITY = Implementation("clock", "1", title="A clock", icons=[Icon("https://example.com/clock.png")])
@@ -54,7 +54,7 @@ def resource(uri: str) -> ResourceEntry:
     return ResourceEntry(
         uri,
         lambda x="": x,
-        Described(name="r"),
+        EntryOptions(name="r"),
         mime_type=None,
         annotations=None,
         size=None,

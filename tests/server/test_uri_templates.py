@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mcplumb.errors import UsageError
 from mcplumb.server import uri_templates
-from mcplumb.server.uri_templates import UriTemplate, folded
+from mcplumb.server.uri_templates import UriTemplate, normalize_uri
 
 MATCHES: list[tuple[str, str, dict[str, str] | None]] = [
     # One URI
@@ -191,9 +191,9 @@ FOLLOW = "nothing can follow the query parameters"
         ("x:{a}{b}", 6, "two variables need a literal between them"),
         ("x:{+a}{b}", 7, "two variables need a literal between them"),
         ("x:{+a}/{b*}", 8, "only one variable can be the rest of a path"),
-        ("x:{a}/{a}", 7, "'a' is there twice"),
-        ("x:{a}{?a}", 6, "'a' is there twice"),
-        ("x:{?a,a}", 3, "'a' is there twice"),
+        ("x:{a}/{a}", 7, "'a' occurs twice"),
+        ("x:{a}{?a}", 6, "'a' occurs twice"),
+        ("x:{?a,a}", 3, "'a' occurs twice"),
         ("x:{}", 3, FORMS),
         ("x:{*}", 3, FORMS),
         ("x:{+}", 3, FORMS),
@@ -270,7 +270,7 @@ def test_values_that_are_missing() -> None:
     ],
 )
 def test_values_that_have_no_place(template: str, values: dict[str, str]) -> None:
-    said = f"The URI template {template!r} has no place for these values: {values!r}."
+    said = f"The URI template {template!r} cannot represent these values: {values!r}."
     with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
         UriTemplate(template).expand(**values)
 
@@ -332,8 +332,8 @@ def test_no_value_escapes(template: str, values: list[str]) -> None:
 
 @given(st.text("AbC:/?#@%\0é", max_size=12))
 def test_folding_changes_letters_of_scheme_and_host_only(uri: str) -> None:
-    once = folded(uri)
-    assert folded(once) == once
+    once = normalize_uri(uri)
+    assert normalize_uri(once) == once
     assert once.lower() == uri.lower()
     assert len(once) == len(uri)
 
@@ -352,7 +352,7 @@ def test_folding_changes_letters_of_scheme_and_host_only(uri: str) -> None:
     ],
 )
 def test_folding(uri: str, expected: str) -> None:
-    assert folded(uri) == expected
+    assert normalize_uri(uri) == expected
 
 
 def test_the_most_specific_come_first() -> None:

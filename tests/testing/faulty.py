@@ -14,7 +14,7 @@ from mcplumb.errors import EncodeError, McplumbError
 from mcplumb.testing import Pair, memory_pair
 from mcplumb.transports.connection import Connection, Receiver, Stats
 from mcplumb.transports.line_connection import LineConnection
-from mcplumb.wire.decode import BadMessage
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Message, Notification, RequestId
 from tests.transports.ends import Item
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from mcplumb.errors import McplumbError
 from mcplumb.transports.fd_connection import StreamConnection
 from mcplumb.transports.stdio import Stdio, take_stdio
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 
 

@@ -15,7 +15,7 @@ from mcplumb.transports.descriptors import open_sink
 from mcplumb.transports.fd_connection import StreamConnection, ThreadSource
 from mcplumb.transports.line_connection import LineConnection, Trace
 from mcplumb.transports.memory import memory_pair
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Message, Notification, Request, RequestId
 from tests.kit.loop import Watched
 

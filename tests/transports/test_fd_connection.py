@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mcplumb.transports.fd_connection import StreamConnection, ThreadSource
-from mcplumb.wire.decode import BadMessage
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Notification, Request, Result
 from tests.kit.leaks import leaves_nothing, readers
 from tests.kit.loop import PATIENCE, run, turns

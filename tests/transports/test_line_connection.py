@@ -13,7 +13,7 @@ from mcplumb.errors import EncodeError
 from mcplumb.limits import Limits
 from mcplumb.transports.connection import Connection, Stats
 from mcplumb.transports.line_connection import HIGH_WATER, LOW_WATER
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import (
     INVALID_REQUEST,
     Error,
@@ -137,7 +137,7 @@ async def test_an_over_long_message_costs_no_other(pair: Maker) -> None:
     assert isinstance(fourth, Request)
     for item, length in ((second, 1000), (third, 3_000_000)):
         assert isinstance(item, BadMessage)
-        assert item.reason == "A line is longer than the cap of 1000 bytes, and was skipped."
+        assert item.reason == "A line is longer than the limit of 1000 bytes, and was skipped."
         assert (item.code, item.id) == (INVALID_REQUEST, length)
         assert item.quoted.startswith("'{")
         assert item.quoted.endswith("nnn…'")

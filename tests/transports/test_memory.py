@@ -10,7 +10,7 @@ from mcplumb.errors import EncodeError
 from mcplumb.limits import Limits
 from mcplumb.transports.line_connection import HIGH_WATER
 from mcplumb.transports.memory import memory_pair
-from mcplumb.wire.decode import BadMessage
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Notification, Request, Result
 from tests.kit.loop import turns
 from tests.transports.ends import Recorder

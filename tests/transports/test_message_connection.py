@@ -15,7 +15,7 @@ from mcplumb.errors import ConnectError
 from mcplumb.limits import Limits
 from mcplumb.testing import Check, Pair, checks
 from mcplumb.transports import CarrierConnection, Connection
-from mcplumb.wire.decode import BadMessage
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Notification
 from tests.kit.loop import Watched, run, turns
 from tests.transports.ends import Recorder

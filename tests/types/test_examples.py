@@ -11,7 +11,7 @@ import pytest
 
 from mcplumb import types as t
 from mcplumb.revisions import LATEST
-from mcplumb.types.methods import METHODS
+from mcplumb.types.method_table import METHODS
 from tests import spec
 
 EXAMPLES = spec.examples(str(LATEST))

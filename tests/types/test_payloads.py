@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from mcplumb import types as t
-from mcplumb.types.methods import METHODS
+from mcplumb.types.method_table import METHODS
 from tests.kit.products import examples
 from tests.types.strategies import payloads
 

@@ -8,7 +8,7 @@ import pkgutil
 from mcplumb import types
 
 #: Names that the modules of the package share with each other, and not with users.
-INNER = {"ADAPTED", "DECODERS", "FIELDS", "FILLED", "PAYLOADS", "UNREADABLE", "Adapt"}
+INNER = {"ADAPTERS", "DECODERS", "FIELDS", "DEFAULTS", "PAYLOADS", "UNREADABLE", "Adapt"}
 
 
 def test_all_is_what_the_modules_have() -> None:

@@ -18,8 +18,8 @@ from fuzz.oracle import Verdict, agrees, begins_like_a_response, judge, shown_ke
 from fuzz.references import Events, Lines, plain_events, plain_lines
 from fuzz.runner import Failure, run
 from fuzz.targets import TARGETS, Target, events, lines, messages
-from mcplumb.wire.decode import BadMessage, decode_line, too_long
 from mcplumb.wire.lines import End, LineSplitter, LineTooLong
+from mcplumb.wire.message_decoder import BadMessage, decode_line, too_long
 from mcplumb.wire.messages import INVALID_REQUEST, Request
 from mcplumb.wire.server_sent_events import Event, EventDecoder, EventTooLong
 

@@ -21,9 +21,9 @@ from mcplumb.client.input_handlers import Elicitation
 from mcplumb.errors import DecodeError, McplumbError, RemoteError, UsageError
 from mcplumb.server.schema.read_value import as_text
 from mcplumb.types.client_features import ElicitResult
-from mcplumb.types.decode import read
 from mcplumb.types.lifecycle import ClientCapabilities, ElicitationCapability
 from mcplumb.types.meta import UrlElicitationRequiredData
+from mcplumb.types.payload_decoder import read
 from mcplumb.wire.messages import MISSING_CAPABILITY, URL_ELICITATION_REQUIRED
 
 __all__ = ["Asker", "ReadLine", "asking_options", "forget_typed", "read_line"]

@@ -17,7 +17,7 @@ from mcplumb.errors import UsageError
 
 if TYPE_CHECKING:
     from mcplumb.cli.command_runner import GlobalOptions
-    from mcplumb.types.notifications import LogMessageParams
+    from mcplumb.types.notification_params import LogMessageParams
 
 __all__ = ["MASK", "Tracer", "logs", "masked", "show_log"]
 

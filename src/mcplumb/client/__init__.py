@@ -8,7 +8,7 @@ from mcplumb.client.subscriptions import Changes
 from mcplumb.protocol.era import EraWaits
 from mcplumb.protocol.restart import RestartPolicy
 from mcplumb.protocol.stop_ladder import StopLadder
-from mcplumb.protocol.subscriptions import Change, Missed
+from mcplumb.protocol.subscription_state import Change, Missed
 
 __all__ = [
     "Change",

@@ -18,10 +18,9 @@ from mcplumb.errors import UsageError
 from mcplumb.revisions import Revision
 from mcplumb.rpc.callback_queue import OnProgress
 from mcplumb.types.base import Implementation, Result
-from mcplumb.types.decode import read
-from mcplumb.types.encode import for_revision
 from mcplumb.types.lifecycle import ServerCapabilities
-from mcplumb.types.notifications import LOGGING_LEVELS, LoggingLevel, SubscriptionFilter
+from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel, SubscriptionFilter
+from mcplumb.types.payload_decoder import read
 from mcplumb.types.prompts import (
     CompleteParams,
     CompleteResult,
@@ -42,6 +41,7 @@ from mcplumb.types.resources import (
     Resource,
     ResourceTemplate,
 )
+from mcplumb.types.revision_adapter import for_revision
 from mcplumb.types.tools import CallToolResult, ListToolsResult, Tool
 
 if TYPE_CHECKING:

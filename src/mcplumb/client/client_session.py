@@ -15,7 +15,7 @@ from mcplumb.client.options import ClientStats, Settings
 from mcplumb.client.subscriptions import LegacySubscriptions, ModernSubscriptions
 from mcplumb.errors import Closed, DecodeError, McplumbError, RequestError
 from mcplumb.protocol.in_flight import OutgoingRequest
-from mcplumb.protocol.subscriptions import LIST_CHANGED, Change, Topic
+from mcplumb.protocol.subscription_state import LIST_CHANGED, Change, Topic
 from mcplumb.revisions import Revision
 from mcplumb.rpc.callback_queue import CallbackQueue
 from mcplumb.rpc.endpoint import NO_OPTIONS, CallOptions, Endpoint, Handled, Outcome, Reply
@@ -23,19 +23,19 @@ from mcplumb.rpc.request_errors import Response
 from mcplumb.transports.connection import Connection
 from mcplumb.types.base import Params
 from mcplumb.types.client_features import CreateMessageRequest, ElicitRequest, InputRequest, ListRootsRequest
-from mcplumb.types.decode import read
-from mcplumb.types.encode import for_revision
 from mcplumb.types.lifecycle import ServerCapabilities
 from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, read_subscription_id
-from mcplumb.types.methods import METHODS
-from mcplumb.types.notifications import (
+from mcplumb.types.method_table import METHODS
+from mcplumb.types.notification_params import (
     AcknowledgedParams,
     CancelledParams,
     LoggingLevel,
     LogMessageParams,
     ProgressParams,
 )
-from mcplumb.wire.decode import BadMessage
+from mcplumb.types.payload_decoder import read
+from mcplumb.types.revision_adapter import for_revision
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,

@@ -34,11 +34,11 @@ from mcplumb.protocol.in_flight import OutgoingRequest
 from mcplumb.revisions import Era, Revision
 from mcplumb.rpc.request_errors import Response
 from mcplumb.types.base import Implementation, Payload
-from mcplumb.types.decode import read
-from mcplumb.types.encode import for_revision
 from mcplumb.types.lifecycle import InitializeParams, ServerCapabilities
 from mcplumb.types.meta import SERVER_INFO
-from mcplumb.wire.decode import BadMessage
+from mcplumb.types.payload_decoder import read
+from mcplumb.types.revision_adapter import for_revision
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Error, ErrorDetail, Result
 
 __all__ = ["EraMemory", "Greeting", "Opening", "process_memory"]

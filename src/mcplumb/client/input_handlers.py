@@ -29,8 +29,8 @@ from mcplumb.types.client_features import (
     Root,
 )
 from mcplumb.types.content import TextContent
-from mcplumb.types.encode import for_revision
 from mcplumb.types.lifecycle import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
+from mcplumb.types.revision_adapter import for_revision
 
 __all__ = [
     "Elicitation",

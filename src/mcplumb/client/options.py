@@ -17,7 +17,7 @@ from mcplumb.protocol.restart import ResendPolicy, RestartPolicy, may_resend
 from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.revisions import REVISIONS, Revision
 from mcplumb.types.base import Implementation
-from mcplumb.types.notifications import LogMessageParams
+from mcplumb.types.notification_params import LogMessageParams
 
 __all__ = ["ANONYMOUS", "DEFAULT_MAX_TIMEOUT", "DEFAULT_TIMEOUT", "ClientStats", "OnLog", "Settings"]
 

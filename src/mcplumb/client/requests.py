@@ -36,8 +36,8 @@ from mcplumb.rpc.endpoint import CallOptions
 from mcplumb.rpc.request_errors import describe
 from mcplumb.types.base import COMPLETE, CacheableResult, Result
 from mcplumb.types.client_features import InputRequiredResult
-from mcplumb.types.decode import DECODERS, UNREADABLE, read, read_result_type
-from mcplumb.types.methods import METHODS
+from mcplumb.types.method_table import METHODS
+from mcplumb.types.payload_decoder import DECODERS, UNREADABLE, read, read_result_type
 from mcplumb.types.prompts import ListPromptsResult
 from mcplumb.types.resources import ListResourcesResult, ListResourceTemplatesResult
 from mcplumb.types.tools import CallToolResult, ListToolsResult, Tool

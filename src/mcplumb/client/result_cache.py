@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from mcplumb.protocol.subscriptions import Change, Missed, Topic
+from mcplumb.protocol.subscription_state import Change, Missed, Topic
 from mcplumb.types.base import COMPLETE, CacheableResult
 
 __all__ = ["Cache"]

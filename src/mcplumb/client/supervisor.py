@@ -17,8 +17,8 @@ from mcplumb.client.subscription_renewal import Listening
 from mcplumb.client.tool_registry import Toolbox
 from mcplumb.errors import Closed, McplumbError, RequestTimeout, ServerDown, UsageError
 from mcplumb.protocol.restart import BreakerOpen, GiveUp, Restarter, RestartPolicy
-from mcplumb.protocol.subscriptions import Change
-from mcplumb.types.notifications import LoggingLevel
+from mcplumb.protocol.subscription_state import Change
+from mcplumb.types.notification_params import LoggingLevel
 
 __all__ = ["Keeper"]
 

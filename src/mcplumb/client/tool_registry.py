@@ -18,7 +18,7 @@ import msgspec
 from mcplumb.client.schema_cost import Cost, SchemaRefused, size_of
 from mcplumb.errors import ProtocolError, UsageError
 from mcplumb.types.tools import CallToolResult, Tool
-from mcplumb.wire.decode import is_too_deep
+from mcplumb.wire.message_decoder import is_too_deep
 
 if TYPE_CHECKING:
     from mcplumb.protocol.http_headers import ParamHeaders

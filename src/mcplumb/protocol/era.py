@@ -1,14 +1,14 @@
-"""Finding out which era a server belongs to, on the client's side.
+"""Era detection: the client's state machine that finds out whether a server is modern or legacy.
 
-A server is asked with ``server/discover`` first. A modern one answers it; a legacy one answers with any error, with
-nothing, or by exiting. Silence is the hard case: a modern server may just be slow to start, and a legacy one may never
-answer. So after a short quiet time ``initialize`` is sent as well, while the question stays open: whichever is answered
-decides, and a late answer to ``server/discover`` still counts until the server has answered ``initialize``. But some
-servers of both eras, once they have read ``initialize``, refuse everything modern. So a late answer is followed by the
-same question again: if it is refused now, another process is started, which is sent nothing else.
+The client sends ``server/discover`` (the probe) first. A modern server answers it; a legacy server answers with any
+error, not at all, or by exiting. Silence is the hard case: a modern server may be slow to start, and a legacy server
+may never answer. So after a short time the client sends ``initialize`` as well, while the probe stays open: the first
+answer decides, and a late answer to the probe still counts until the server has answered ``initialize``. But some
+servers of both eras refuse everything modern once they have read ``initialize``. So after a late answer the client
+repeats the probe: if the server refuses it now, the client starts another process and sends it nothing but the probe.
 
-The machine sends nothing. Each method takes what happened and the time, and returns what to do, in order; between
-calls, ``deadline`` says when to call ``due``.
+The machine does no I/O. Each method takes an event and the time, and returns the actions to take, in order; between
+calls, ``deadline`` is the time to call ``due``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import msgspec
 from mcplumb.errors import ConnectError, ConnectTimeout, DecodeError, NoCommonRevision, UsageError
 from mcplumb.protocol.state_table import Table
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Era, Revision, choose_revision, newest_first
-from mcplumb.types.decode import read
 from mcplumb.types.meta import UnsupportedVersionData
+from mcplumb.types.payload_decoder import read
 from mcplumb.wire.messages import UNSUPPORTED_VERSION, ErrorDetail
 
 __all__ = [
@@ -115,27 +115,27 @@ ERA: Table[_State, _Event] = Table(
     },
     final=("modern", "legacy", "failed"),
     doc=(
-        "How a client finds a server's era. In *probing* the question `server/discover` is open; in *hedging* "
-        "`initialize` is open beside it; in *settling* `initialize` was answered first and the other answer gets a "
-        "moment more; in *confirming* the question was answered after `initialize` was sent, and is asked again; in "
-        "*waiting* `initialize` was denied, so the server is modern and slow; in *asking* the two "
-        "sides cannot agree, and one more question finds out which revisions to name in the error."
+        "How a client detects a server's era. In *probing* the request `server/discover` is open; in *hedging* "
+        "`initialize` is open as well; in *settling* `initialize` was answered first, and the other answer gets a "
+        "little more time; in *confirming* `server/discover` was answered after `initialize` was sent, and is sent "
+        "again; in *waiting* `initialize` was refused, so the server is modern and slow; in *asking* there is no "
+        "common revision, and one more request finds out which revisions to name in the error."
     ),
 )
 
 
 class EraWaits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the client waits for what, in seconds."""
+    """The timeouts of era detection, in seconds."""
 
-    #: For an answer to the probe, before ``initialize`` is sent beside it.
+    #: For an answer to the probe, before ``initialize`` is sent as well.
     quiet: float = 1.0
-    #: The same for a server that was modern when it was last seen.
+    #: Like ``quiet``, for a server that was modern when it was last connected.
     quiet_modern: float = 15.0
-    #: For the probe's answer, once ``initialize`` was answered first.
+    #: For the probe's answer, after ``initialize`` was answered first.
     settle: float = 0.1
-    #: For the answer that only serves to name the server's revisions in an error.
+    #: For the answer that is needed only to name the server's revisions in an error.
     ask: float = 1.0
-    #: For everything together, the server's start included.
+    #: For the whole detection, including the server's start.
     patience: float = 60.0
 
     def __post_init__(self) -> None:
@@ -147,7 +147,11 @@ class EraWaits(msgspec.Struct, frozen=True, kw_only=True):
 
 DEFAULT_WAITS = EraWaits()
 
-#: The states in which an answer to each question counts; in *asking* it is the one that was asked last.
+#: How much of a peer's text, and how many of its revisions, an error quotes.
+_MAX_QUOTE = 100
+_MAX_NAMES = 20
+
+#: The states in which an answer to each request counts; in *asking* it is the request that was sent last.
 _OPEN: dict[_Question, frozenset[_State]] = {
     "probe": frozenset(("probing", "hedging", "settling", "confirming", "waiting")),
     "initialize": frozenset(("hedging", "initializing")),
@@ -161,7 +165,7 @@ class SendProbe(msgspec.Struct, frozen=True):
 
 
 class SendInitialize(msgspec.Struct, frozen=True):
-    """Send ``initialize`` and offer this revision."""
+    """Send ``initialize`` with this revision."""
 
     revision: Revision
 
@@ -171,17 +175,17 @@ class SendInitialized(msgspec.Struct, frozen=True):
 
 
 class StartAgain(msgspec.Struct, frozen=True):
-    """The process is gone because of what it was asked: start another one, then call ``started``."""
+    """The process exited because of a request: start another process, then call ``started``."""
 
 
 class Agreed(msgspec.Struct, frozen=True):
-    """Both sides speak this revision from now on."""
+    """Both sides use this revision from now on."""
 
     revision: Revision
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """There is no agreement; the error says why."""
+    """Client and server cannot agree; the error says why."""
 
     error: ConnectError
 
@@ -190,12 +194,11 @@ Action: TypeAlias = SendProbe | SendInitialize | SendInitialized | StartAgain | 
 
 
 class EraFinder:
-    """Finds the era of one server. Use one finder for each connect or restart.
+    """Detects the era of one server. Create one for each connect or restart.
 
-    ``allowed`` are the revisions that the user lets us speak. ``remembered`` is the era found earlier: after ``legacy``
-    the probe is skipped, after ``modern`` a silent server is given longer; a wrong memory is noticed and the
-    question asked after all. An answer to a question that is not open, or not any more, is counted as ``late`` and
-    changes nothing.
+    ``allowed`` are the revisions that the user allows. ``remembered`` is the era that was detected earlier: after
+    ``legacy`` the probe is skipped, after ``modern`` a silent server gets more time; a wrong value is noticed, and the
+    probe sent after all. Answers to requests that are not open are counted in ``late`` and ignored.
     """
 
     def __init__(
@@ -206,7 +209,7 @@ class EraFinder:
         remembered: Era | None = None,
     ) -> None:
         if not allowed:
-            raise UsageError("No protocol revision is allowed, so no server can be spoken to.")
+            raise UsageError("No protocol revision is allowed: allow at least one.")
         self.state: _State = ERA.initial
         self.late = 0
         self._allowed = newest_first(allowed)
@@ -218,11 +221,11 @@ class EraFinder:
         self._timer: float | None = None
         #: The modern revisions that the probe was sent with.
         self._probed: list[Revision] = []
-        #: Whether this process, and not one before it, was sent a probe.
+        #: Whether a probe was sent to this process, and not to one before it.
         self._probed_here = False
-        #: Whether the server said that it is modern, by the error that names its versions.
+        #: Whether the server proved to be modern, by the error that lists its versions.
         self._is_modern = False
-        #: What to do once the wait in *settling* is over.
+        #: The actions to take when the wait in *settling* is over.
         self._held: tuple[Action, ...] = ()
         self._refusal: ErrorDetail | None = None
         self._denial: ErrorDetail | None = None
@@ -235,18 +238,18 @@ class EraFinder:
 
     @property
     def deadline(self) -> float | None:
-        """When to call ``due``; None once the machine has ended or before it has begun."""
+        """When to call ``due``; None before the start and after the end."""
         if self.state == "idle" or self.ended:
             return None
         return self._give_up_at if self._timer is None else min(self._timer, self._give_up_at)
 
     @property
     def ended(self) -> bool:
-        """Whether the era is known, or known to be out of reach."""
+        """Whether the detection has ended, with an agreement or a failure."""
         return self.state in ERA.final
 
     def started(self, now: float) -> tuple[Action, ...]:
-        """The server's process runs, for the first time or again."""
+        """The server's process was started or restarted."""
         self._probed_here = False
         if self.state == "restarting":
             return self._probe(now) if self._after_restart == "probe" else self._initialize("initialize")
@@ -260,7 +263,7 @@ class EraFinder:
             return ()
         if not isinstance(supported, list | tuple) or not supported:
             return self._refused(ErrorDetail(0, "a result that names no versions"), now)
-        self._hear(supported)
+        self._note_versions(supported)
         revision = None if self.state == "asking" else choose_revision(self._allowed, supported)
         if revision is None:
             return self._no_common()
@@ -282,7 +285,7 @@ class EraFinder:
         supported = _supported_versions(error)
         if supported is None:
             return self._refused(error, now)
-        self._hear(supported)
+        self._note_versions(supported)
         if self.state == "asking":
             return self._no_common()
         revision = self._next_probe(supported)
@@ -302,7 +305,7 @@ class EraFinder:
         """``initialize`` was answered; ``version`` is the ``protocolVersion`` of that result."""
         if self._is_late("initialize"):
             return ()
-        self._hear([version])
+        self._note_versions([version])
         revision = None if self.state == "asking" else choose_revision(self._legacy, [version])
         if revision is None:
             return self._denied(ErrorDetail(0, f"a result in revision {_cut(version)}"), now)
@@ -318,7 +321,7 @@ class EraFinder:
         """``initialize`` was answered with an error."""
         if self._is_late("initialize"):
             return ()
-        self._hear(_supported_versions(error) or ())
+        self._note_versions(_supported_versions(error) or ())
         return self._denied(error, now)
 
     def exited(self, now: float) -> tuple[Action, ...]:
@@ -330,7 +333,7 @@ class EraFinder:
         is_settled = self.state in ("waiting", "asking", "restarting")
         unproven = self.state == "initializing" and bool(self._modern) and not self._probed
         by_probe = self._probed_here and bool(self._legacy) and not is_settled
-        # One that was modern may have crashed for any reason: it is asked once more before it is taken for legacy.
+        # A server that was modern may have crashed for any reason: probe it again before assuming that it is legacy.
         was_modern = self._remembered == "modern" and self._restarts == 0
         if self._restarts > (self._remembered == "modern") or not (unproven or by_probe):
             if self.state == "asking":
@@ -343,11 +346,11 @@ class EraFinder:
         return (StartAgain(),)
 
     def due(self, now: float) -> tuple[Action, ...]:
-        """The time of ``deadline`` has come."""
+        """The time ``deadline`` has been reached."""
         if self.ended or self.state == "idle":
             return ()
         if now >= self._give_up_at:
-            if self._theirs and self.state != "confirming":  # It has answered something, if not what we can go on with.
+            if self._theirs and self.state != "confirming":  # it answered, but with no usable revision
                 return self._no_common()
             names = ", ".join(revision.name for revision in self._allowed)
             return self._fail(
@@ -376,7 +379,7 @@ class EraFinder:
         return (SendProbe(self._modern[0]),)
 
     def _next_probe(self, supported: Sequence[str]) -> Revision | None:
-        """The revision to ask with next: an untried one or, as other processes may differ, one once more."""
+        """Return the revision for the next probe: an untried one, or one tried once, as processes may differ."""
         untried = [revision for revision in self._modern if revision not in self._probed]
         tried_once = [revision for revision in self._modern if self._probed.count(revision) == 1]
         return choose_revision(untried, supported) or choose_revision(tried_once, supported)
@@ -387,7 +390,7 @@ class EraFinder:
         return (SendInitialize(self._legacy[0]),)
 
     def _turned(self) -> tuple[Action, ...]:
-        """The server is modern, but this process of it, since it has read ``initialize``, is so no more."""
+        """The server is modern, but its process refuses modern requests after ``initialize``: start another one."""
         self._move("turned")
         self._restarts += 1
         self._is_modern = True
@@ -395,7 +398,7 @@ class EraFinder:
         return (StartAgain(),)
 
     def _refused(self, error: ErrorDetail, now: float) -> tuple[Action, ...]:
-        """The answer to the probe is not one that a modern server gives."""
+        """The answer to the probe is not that of a modern server."""
         self._refusal = error
         if self.state in ("asking", "settling") or self._is_modern:
             return self._no_common()
@@ -410,7 +413,7 @@ class EraFinder:
         return (SendInitialize(LATEST_LEGACY),)
 
     def _denied(self, error: ErrorDetail, now: float) -> tuple[Action, ...]:
-        """The answer to ``initialize`` is not one to go on with."""
+        """The answer to ``initialize`` does not open a session."""
         self._denial = error
         if self.state == "asking":
             return self._no_common()
@@ -427,7 +430,7 @@ class EraFinder:
         return (SendProbe(LATEST),)
 
     def _chosen_legacy(self, revision: Revision, now: float) -> tuple[Action, ...]:
-        """The server named its revisions, and the best common one is a legacy one."""
+        """The server listed its revisions, and the newest common one is a legacy revision."""
         self._legacy = [revision, *(other for other in self._legacy if other != revision)]
         self._is_modern = False
         return self._refused(ErrorDetail(0, f"the names of older revisions, {revision} the best of them"), now)
@@ -449,18 +452,20 @@ class EraFinder:
         if choose_revision(self._probed, self._theirs) is not None:
             detail = "It refused a revision that it names itself."
         elif self._refusal is not None:
-            detail = f"It answered server/discover with {_said(self._refusal)}."
+            detail = f"It answered server/discover with {_describe(self._refusal)}."
         elif self._denial is not None:
-            detail = f"It answered initialize with {_said(self._denial)}."
+            detail = f"It answered initialize with {_describe(self._denial)}."
         return (Failed(NoCommonRevision([revision.name for revision in self._allowed], self._theirs, detail)),)
 
-    def _hear(self, versions: Sequence[Any]) -> None:
-        """Keep what the server names, for an error: some names, and not at any length."""
-        names = [_cut(name) for name in versions[:_NAMES_KEPT] if isinstance(name, str)]
-        self._theirs = list(dict.fromkeys([*self._theirs, *names]))[:_NAMES_KEPT]
+    def _note_versions(self, versions: Sequence[Any]) -> None:
+        """Keep the revisions that the server lists, for an error: a limited number, each of limited length."""
+        names = [_cut(name) for name in versions[:_MAX_NAMES] if isinstance(name, str)]
+        self._theirs = list(dict.fromkeys([*self._theirs, *names]))[:_MAX_NAMES]
 
     def _refused_both(self, probe: ErrorDetail, init: ErrorDetail) -> tuple[Action, ...]:
-        return self._fail(f"The server refused both server/discover ({_said(probe)}) and initialize ({_said(init)}).")
+        return self._fail(
+            f"The server refused both server/discover ({_describe(probe)}) and initialize ({_describe(init)})."
+        )
 
     def _fail(self, sentence: str, kind: type[ConnectError] = ConnectError) -> tuple[Action, ...]:
         self._move("fail")
@@ -470,14 +475,14 @@ class EraFinder:
         self.state = ERA.after(self.state, event)
 
     def _is_late(self, question: _Question) -> bool:
-        """Whether the answer to this question changes nothing any more."""
+        """Return whether an answer to this request must be ignored, because the request is not open."""
         is_open = self._asked == question if self.state == "asking" else self.state in _OPEN[question]
         self.late += not is_open
         return not is_open
 
 
 def _supported_versions(error: ErrorDetail) -> list[str] | None:
-    """The versions named by a well-formed "unsupported version" error, else None."""
+    """Return the versions in a well-formed "unsupported version" error, else None."""
     if error.code != UNSUPPORTED_VERSION:
         return None
     try:
@@ -486,14 +491,10 @@ def _supported_versions(error: ErrorDetail) -> list[str] | None:
         return None
 
 
-def _said(error: ErrorDetail) -> str:
+def _describe(error: ErrorDetail) -> str:
     return f"error {error.code} ({_cut(error.message)})" if error.code else error.message
 
 
 def _cut(text: Any) -> str:
-    """What a peer said, at a length that fits into a sentence."""
-    return text[:_LONGEST_QUOTE] if isinstance(text, str) else f"a {type(text).__name__}"
-
-
-_LONGEST_QUOTE = 100
-_NAMES_KEPT = 20
+    """Return a peer's text, shortened to fit into an error message."""
+    return text[:_MAX_QUOTE] if isinstance(text, str) else f"a {type(text).__name__}"

@@ -1,8 +1,8 @@
-"""HTTP headers that repeat parts of a modern request's body.
+"""HTTP headers that repeat parts of a modern request's body, for gateways that read only headers.
 
-Every request has ``MCP-Protocol-Version`` and ``Mcp-Method``, some have ``Mcp-Name``, and a tool may ask for some
-arguments as ``Mcp-Param-…``: in its input schema the annotation ``x-mcp-header`` of a property gives the rest of that
-name. A server takes no request whose headers say anything else than its body.
+Every request has ``MCP-Protocol-Version`` and ``Mcp-Method``, and some have ``Mcp-Name``. A tool may ask for some of
+its arguments as ``Mcp-Param-…``: the annotation ``x-mcp-header`` of a property in its input schema is the rest of that
+name. A server refuses a request whose headers differ from its body.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from mcplumb.errors import DecodeError, EncodeError
 from mcplumb.types.base import Payload
 from mcplumb.types.meta import PROTOCOL_VERSION
-from mcplumb.types.methods import METHODS
+from mcplumb.types.method_table import METHODS
 from mcplumb.wire.messages import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -45,22 +45,21 @@ __all__ = [
 ]
 
 
-# HTTP header fields that carry any text: plain where HTTP allows it, otherwise as ``=?base64?…?=``.
-
+# Header values: plain text where HTTP allows it, otherwise ``=?base64?…?=``.
 
 _PREFIX = "=?base64?"
 _SUFFIX = "?="
-_BLANKS = " \t"
+_WHITE_SPACE = " \t"
 _TOKEN_CHARACTERS = f"!#$%&'*+-.^_`|~{digits}{ascii_letters}"
 
 
 def encode_field(text: str) -> str:
-    """The text as the value of a header field.
+    """Return the text as the value of a header field.
 
-    It stays as it is if no one on the way can change or misread it: ASCII without control characters (tabs are some),
-    without blanks at its ends, and not itself of the base64 form. `EncodeError` for a text that UTF-8 cannot carry.
+    The text stays unchanged if it is ASCII without control characters (including tabs) and without spaces at its ends,
+    and does not look like the base64 form. Raises `EncodeError` for a text that UTF-8 cannot represent.
     """
-    # Of ASCII, the printable characters are those from the blank to the tilde.
+    # The printable ASCII characters are those from the space to the tilde.
     if text.isascii() and text.isprintable() and text == text.strip(" ") and not _is_encoded(text):
         return text
     try:
@@ -71,26 +70,26 @@ def encode_field(text: str) -> str:
 
 
 def decode_field(value: str) -> str:
-    """The text that a header field carries; blanks around it are not part of it.
+    """Return the text in a header field, without white space around it.
 
-    `DecodeError` if the value has characters that HTTP does not allow there, or begins and ends like the base64 form
-    and is not of it. What has only the beginning or only the end of that form is a plain text.
+    Raises `DecodeError` if the value has characters that HTTP does not allow, or is a malformed base64 form. A value
+    with only the prefix or only the suffix of that form is plain text.
     """
-    value = value.strip(_BLANKS)
+    value = value.strip(_WHITE_SPACE)
     if not _is_encoded(value):
         if value.isascii() and value.replace("\t", " ").isprintable():
             return value
-        raise DecodeError("The value has characters that no header field can have.")
+        raise DecodeError("The value has characters that HTTP headers do not allow.")
     if len(value) < len(_PREFIX) + len(_SUFFIX):
-        raise DecodeError("The value is of the base64 form, but its two marks overlap.")
+        raise DecodeError("The value has the base64 form, but its prefix and suffix overlap.")
     try:
         return a2b_base64(value[len(_PREFIX) : -len(_SUFFIX)], strict_mode=True).decode()
     except ValueError as error:
-        raise DecodeError("The value is of the base64 form, but what it encodes is malformed or no UTF-8.") from error
+        raise DecodeError("The value has the base64 form, but its content is not valid base64 or not UTF-8.") from error
 
 
 def is_token(name: str) -> bool:
-    """Whether this may be the name of a header field, or the end of one."""
+    """Return whether this may be the name of a header field, or the end of one."""
     return bool(name) and not name.strip(_TOKEN_CHARACTERS)
 
 
@@ -98,8 +97,7 @@ def _is_encoded(value: str) -> bool:
     return value.startswith(_PREFIX) and value.endswith(_SUFFIX)
 
 
-# What a modern request over HTTP says twice: in its body, and in headers for those who only look at headers.
-
+# The headers of a request: which arguments they repeat, how a client writes them, and how a server checks them.
 
 ANNOTATION = "x-mcp-header"
 
@@ -107,43 +105,57 @@ _VERSION = "MCP-Protocol-Version"
 _METHOD = "Mcp-Method"
 _NAME = "Mcp-Name"
 
-#: By method, what ``Mcp-Name`` repeats.
+#: The member of the params that ``Mcp-Name`` repeats, by method.
 _NAMED_BY = {method.name: method.named_by for method in METHODS.values() if method.named_by is not None}
 
-#: Steps from the root of a schema to what is looked at, two for each property. No honest schema goes half as far.
+#: The depth to which a schema is searched, two for each property. Real schemas do not reach half of it.
 _MAX_STEPS = 128
-#: What every JavaScript program can tell from its neighbours.
+#: The largest integer that JavaScript represents exactly.
 _MAX_INTEGER = 2**53 - 1
 _MAX_DIGITS = len(str(_MAX_INTEGER))
-#: Characters that are quoted from what does not match.
-_QUOTED = 80
+#: The characters of a mismatching value that an error quotes.
+_MAX_QUOTE = 80
+
+#: Keywords whose members are schemas under arbitrary names, which may look like keywords.
+_SCHEMAS_BY_NAME = frozenset((
+    "properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions",
+))  # fmt: skip
+#: Keywords whose values are data, not schemas.
+_DATA = frozenset(("const", "default", "enum", "examples"))
+
+_STATUS = dict.fromkeys(
+    (PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION), 400
+) | {METHOD_NOT_FOUND: 404}
+
+_NULL = msgspec.Raw(b"null")
 
 _Path: TypeAlias = tuple[str, ...]
 
 
 class BadAnnotation(DecodeError):
-    """An ``x-mcp-header`` that breaks a rule: the tool is not to be used over HTTP."""
+    """An invalid ``x-mcp-header`` annotation: the tool cannot be used over HTTP."""
 
 
 class ParamHeader(msgspec.Struct, frozen=True):
     """One argument that is repeated in a header."""
 
-    #: Of the header, whole.
+    #: The full name of the header.
     name: str
     #: The properties that lead to the argument.
     path: _Path
 
 
 class ParamHeaders(msgspec.Struct, frozen=True):
-    """The arguments of one tool that are repeated in headers, at least one."""
+    """The arguments of one tool that are repeated in headers; at least one."""
 
     headers: tuple[ParamHeader, ...]
 
 
 def param_headers(schema: dict[str, Any]) -> ParamHeaders | None:
-    """What the annotations of an input schema say; None if it has none, `BadAnnotation` if one breaks a rule.
+    """Return the headers that an input schema asks for; None if it has no annotations.
 
-    The cost is linear in the size of the schema, and small for one without annotations.
+    Raises `BadAnnotation` if an annotation is invalid. The cost is linear in the size of the schema, and small without
+    annotations.
     """
     if ANNOTATION.encode() not in msgspec.json.encode(schema):
         return None
@@ -163,10 +175,10 @@ def param_headers(schema: dict[str, Any]) -> ParamHeaders | None:
 
 
 def headers_of(request: Request, params: ParamHeaders | None) -> list[tuple[str, str]]:
-    """The headers that a client sends with this request, which has been written as JSON before.
+    """Return the headers that a client sends with this request.
 
-    ``params`` is for ``tools/call``, and of the tool. A value that no header can say, such as a list where the schema
-    has a text, gets none: the server will refuse it.
+    ``params`` are the headers of the called tool, for ``tools/call``. A value that no header can represent, such as a
+    list where the schema has a string, gets none: the server will refuse it.
     """
     written = request.params
     if not isinstance(written, msgspec.Raw | msgspec.UnsetType):
@@ -185,35 +197,30 @@ def headers_of(request: Request, params: ParamHeaders | None) -> list[tuple[str,
 def check_headers(
     header: Callable[[str], str | None], request: Request, params: ParamHeaders | None
 ) -> ErrorDetail | None:
-    """The error that refuses this request because of its headers; None if there is nothing wrong with them.
+    """Return the error for a request whose headers differ from its body; None if they match.
 
-    ``header`` gives the value of a header, by its name in any case, or None. ``params`` is for ``tools/call``, and of
-    the tool. Where the body lacks what it must have, or cannot be read, there is nothing to compare: it is left to
-    those who read all of it to refuse it for that.
+    ``header`` returns the value of a header by its case-insensitive name, or None. ``params`` are the headers of the
+    called tool, for ``tools/call``. Members that are missing from the body or cannot be read are not compared: decoding
+    the body reports those.
     """
     body = _read_body(request.params)
-    mistake = (
-        _find_mistake(header(_VERSION), _VERSION, body.version, _trimmed)
-        or _find_mistake(header(_METHOD), _METHOD, request.method, _trimmed)
-        or _find_mistake(header(_NAME), _NAME, _name_in(body, request.method), decode_field)
+    mismatch = (
+        _compare(header(_VERSION), _VERSION, body.version, _trimmed)
+        or _compare(header(_METHOD), _METHOD, request.method, _trimmed)
+        or _compare(header(_NAME), _NAME, _name_in(body, request.method), decode_field)
     )
-    if mistake is None and params is not None:
-        mistakes = (_find_mistake_in_param(header(found.name), found, value) for found, value in _values(params, body))
-        mistake = next(filter(None, mistakes), None)
-    return None if mistake is None else ErrorDetail(HEADER_MISMATCH, f"Header mismatch: {mistake}")
+    if mismatch is None and params is not None:
+        mismatches = (_compare_param(header(found.name), found, value) for found, value in _values(params, body))
+        mismatch = next(filter(None, mismatches), None)
+    return None if mismatch is None else ErrorDetail(HEADER_MISMATCH, f"Header mismatch: {mismatch}")
 
 
 def status_of(error: ErrorDetail) -> int:
-    """The HTTP status of a response that is this error."""
+    """Return the HTTP status of a response with this error."""
     return _STATUS.get(error.code, 200)
 
 
-_STATUS = dict.fromkeys(
-    (PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION), 400
-) | {METHOD_NOT_FOUND: 404}
-
-
-_NOTHING = msgspec.Raw(b"null")
+# The parts of a body that headers repeat.
 
 
 class _Meta(Payload, frozen=True):
@@ -221,12 +228,12 @@ class _Meta(Payload, frozen=True):
 
 
 class _Body(Payload, frozen=True):
-    """What headers repeat of a request's params: each is read by itself, so that a bad one does not hide the others."""
+    """The params that headers repeat. Each is decoded separately, so that an invalid one does not hide the others."""
 
-    meta: msgspec.Raw = msgspec.field(default=_NOTHING, name="_meta")
-    name: msgspec.Raw = _NOTHING
-    uri: msgspec.Raw = _NOTHING
-    arguments: msgspec.Raw = _NOTHING
+    meta: msgspec.Raw = msgspec.field(default=_NULL, name="_meta")
+    name: msgspec.Raw = _NULL
+    uri: msgspec.Raw = _NULL
+    arguments: msgspec.Raw = _NULL
 
     @property
     def version(self) -> str | None:
@@ -262,7 +269,7 @@ def _name_in(body: _Body, method: str) -> str | None:
 
 
 def _values(params: ParamHeaders, body: _Body) -> Iterator[tuple[ParamHeader, Any]]:
-    """The arguments that are repeated, each with its value; None if it has none."""
+    """Yield the arguments that are repeated, each with its value; None if it is absent."""
     try:
         arguments = _decode_arguments(body.arguments)
     except _UNREADABLE:
@@ -279,12 +286,12 @@ def _read_value(written: Any) -> Any:
     try:
         return _decode(written)
     except _UNREADABLE:
-        # Such as a number that is too large: there, but nothing that a header can say.
+        # For example, a number that is too large: the argument is present, but no header can represent it.
         return ()
 
 
 def _text_of(value: Any) -> str | None:
-    """An argument as a header says it, before it is encoded; None if no header can."""
+    """Return an argument as the text of a header, before encoding; None if no header can represent it."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -294,8 +301,8 @@ def _text_of(value: Any) -> str | None:
     return None
 
 
-def _find_mistake(given: str | None, name: str, expected: str | None, decode: Callable[[str], str]) -> str | None:
-    """Why a header does not say what is expected, if anything is."""
+def _compare(given: str | None, name: str, expected: str | None, decode: Callable[[str], str]) -> str | None:
+    """Return why a header does not have the expected value; None if it has, or if nothing is expected."""
     if expected is None:
         return None
     if given is None:
@@ -307,19 +314,19 @@ def _find_mistake(given: str | None, name: str, expected: str | None, decode: Ca
     return None if said == expected else f"{name} says {_quoted(said)}, but the body says {_quoted(expected)}."
 
 
-def _find_mistake_in_param(given: str | None, header: ParamHeader, value: Any) -> str | None:
+def _compare_param(given: str | None, header: ParamHeader, value: Any) -> str | None:
     argument = f"the argument {_quoted('.'.join(header.path))}"
     if value is None:
-        return None if given is None else f"{header.name} is there, but {argument} is not."
+        return None if given is None else f"{header.name} is present, but {argument} is not."
     text = _text_of(value)
     if text is None:
-        return f"{argument} is no text, boolean or integer up to {_MAX_INTEGER}, so that {header.name} cannot say it."
+        return f"{argument} is not a string, boolean or integer up to {_MAX_INTEGER}, so {header.name} cannot carry it."
     decode = decode_field if isinstance(value, str | bool) else _decode_number
-    return _find_mistake(given, header.name, text, decode)
+    return _compare(given, header.name, text, decode)
 
 
 def _decode_number(value: str) -> str:
-    """A header's integer without needless zeros: for JSON, 42.0 is one, too."""
+    """Return a header's integer in canonical form: in JSON, 42.0 is an integer, too."""
     text = decode_field(value)
     whole, _, fraction = text.partition(".")
     digits = whole.removeprefix("-")
@@ -333,9 +340,9 @@ def _trimmed(value: str) -> str:
 
 
 def _annotated(part: Any, place: _Path, path: _Path | None) -> Iterator[tuple[dict[str, Any], _Path, _Path | None]]:
-    """Each annotated part of a schema with its place, and the path to it if that leads through properties alone."""
+    """Yield each annotated part of a schema with its place, and its path if that consists of properties only."""
     if len(place) > _MAX_STEPS and isinstance(part, dict | list):
-        raise _bad(place, "may be in what is nested too deeply to be looked at")
+        raise _bad(place, "may be nested too deeply to be checked")
     if isinstance(part, list):
         for number, item in enumerate(part):
             yield from _annotated(item, (*place, str(number)), None)
@@ -343,7 +350,7 @@ def _annotated(part: Any, place: _Path, path: _Path | None) -> Iterator[tuple[di
         if ANNOTATION in part:
             yield part, place, path
         for key, value in part.items():
-            if key in _NAMING and isinstance(value, dict):
+            if key in _SCHEMAS_BY_NAME and isinstance(value, dict):
                 for name, inner in value.items():
                     ahead = (*path, name) if key == "properties" and path is not None else None
                     yield from _annotated(inner, (*place, key, name), ahead)
@@ -351,14 +358,8 @@ def _annotated(part: Any, place: _Path, path: _Path | None) -> Iterator[tuple[di
                 yield from _annotated(value, (*place, key), None)
 
 
-#: Keywords with schemas by names that can be anything, also the name of a keyword.
-_NAMING = frozenset(("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"))
-#: Keywords with values of which no part is a schema, whatever it looks like.
-_DATA = frozenset(("const", "default", "enum", "examples"))
-
-
 def _is_primitive(kind: Any) -> bool:
-    """Whether a schema's ``type`` is one that a header can say; it may be null as well, which no header says."""
+    """Return whether a header can represent values of this ``type`` of a schema. The type may include null."""
     kinds = [each for each in kind if each != "null"] if isinstance(kind, list) else [kind]
     return len(kinds) == 1 and kinds[0] in ("string", "integer", "boolean")
 
@@ -369,4 +370,4 @@ def _bad(place: _Path, why: str) -> BadAnnotation:
 
 def _quoted(value: Any) -> str:
     text = ascii(value)
-    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"
+    return text if len(text) <= _MAX_QUOTE else f"{text[:_MAX_QUOTE]}…"

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from mcplumb.errors import Closed, McplumbError, UsageError
 from mcplumb.protocol.state_table import Table
 from mcplumb.types.base import Number
-from mcplumb.types.notifications import ProgressParams
+from mcplumb.types.notification_params import ProgressParams
 from mcplumb.wire.messages import Error, Notification, Request, RequestId, Result
 
 __all__ = [

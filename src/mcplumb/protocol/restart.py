@@ -1,10 +1,11 @@
-"""When a server that exited is started again, and which of its requests may be sent again.
+"""Restart rules: when a server that exited is started again, and which of its requests may be sent again.
 
-:class:`RestartPolicy` is what a user sets; :class:`Restarter` applies it. Time and chance are arguments: the owner
-of the process passes a monotonic ``now`` and a random number, and acts on the decision that it gets back.
+Users configure :class:`RestartPolicy`; :class:`Restarter` applies it. Time and randomness are arguments: the owner of
+the process passes a monotonic ``now`` and a random number, and acts on the returned decision.
 
-Each early exit in a row makes the next wait longer. Too many of them open the breaker: calls then fail at once,
-until a trial start is due. One long life (``healthy_after``) forgets everything that went before it.
+Each consecutive early exit lengthens the wait before the next start (exponential backoff with jitter). Too many of them
+open a circuit breaker: calls then fail at once until a trial start is due. A long uptime (``healthy_after``) resets the
+backoff.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = [
     "may_resend",
 ]
 
-#: No wait is shorter than this, whatever the policy and the jitter say: a loop without a wait burns a processor.
+#: The minimum wait, whatever the policy and the jitter say: restarting without a wait would occupy a processor.
 _SHORTEST_WAIT = 0.01
 
 
@@ -40,19 +41,19 @@ class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool = True
     #: The wait after the first early exit.
     first_wait: float = 0.1
-    #: How much longer each next wait is.
+    #: The factor by which each next wait is longer.
     factor: float = 2.0
-    #: No wait before a start is longer, jitter included.
+    #: The longest wait before a start, jitter included.
     max_wait: float = 30.0
-    #: The part of a wait that chance may take away, so that many clients do not start their servers in step.
+    #: The fraction of a wait that is randomly subtracted, so that many clients do not restart at the same time.
     jitter: float = 0.5
-    #: A server that could be used for this long was healthy: its exit counts as the first.
+    #: The uptime after which a server counts as healthy: its next exit counts as the first.
     healthy_after: float = 60.0
-    #: The number of early exits in a row that opens the breaker.
+    #: The number of consecutive early exits that opens the breaker.
     breaker_after: int = 5
-    #: How long the breaker stays open before a trial start; longer by ``factor`` after each trial that fails.
+    #: How long the breaker stays open before a trial start; longer by ``factor`` after each failed trial.
     breaker_wait: float = 60.0
-    #: The breaker never stays open longer than this, jitter included.
+    #: The longest time that the breaker stays open, jitter included.
     breaker_max_wait: float = 600.0
 
     def __post_init__(self) -> None:
@@ -73,13 +74,13 @@ class StartAgain(msgspec.Struct, frozen=True):
 
 
 class BreakerOpen(msgspec.Struct, frozen=True):
-    """The server exits too often: fail calls at once, and make a trial start at the time ``until``."""
+    """The server exits too often: fail calls at once, and try to start it at the time ``until``."""
 
     until: float
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """Do not start the server again: restarts are switched off, or it was stopped on purpose."""
+    """Do not start the server again: restarts are disabled, or it was stopped on purpose."""
 
     because: Literal["disabled", "stopped"]
 
@@ -112,14 +113,14 @@ RESTART: Table[_State, _Event] = Table(
         ("stopped", "stop"): "stopped",
     },
     final=("stopped",),
-    doc="Whether and when a server that exited is started again. `crash` is an early exit, `trip` the one too many "
-    "that opens the breaker, `connect` the end of its handshake, `lived` the news that it has run for long enough to "
-    "count as healthy.",
+    doc="Whether and when a server that exited is started again. `crash` is an early exit, `trip` the early exit that "
+    "opens the breaker, `connect` the end of its handshake, and `lived` means that it has run for long enough to count "
+    "as healthy.",
 )
 
 
 class Restarter:
-    """The machine that applies a :class:`RestartPolicy` to one server."""
+    """The state machine that applies a :class:`RestartPolicy` to one server."""
 
     __slots__ = ("_breaker_wait", "_deadline", "_policy", "_up_since", "_wait", "failures", "starts", "state")
 
@@ -130,14 +131,14 @@ class Restarter:
         self.state: _State = RESTART.initial
         #: How often the server was started.
         self.starts = 0
-        #: Early exits in a row.
+        #: Consecutive early exits.
         self.failures = 0
         self._wait = policy.first_wait
         self._breaker_wait = policy.breaker_wait
 
     @property
     def restarts(self) -> int:
-        """How often the server was started again."""
+        """How often the server was restarted."""
         return max(0, self.starts - 1)
 
     @property
@@ -147,27 +148,27 @@ class Restarter:
 
     @property
     def deadline(self) -> float | None:
-        """When the next start is due, or None when none is planned."""
+        """When the next start is due; None if none is planned."""
         return self._deadline
 
     def due(self, now: float) -> bool:
-        """Whether a planned start should happen now. The first start is the owner's own decision."""
+        """Return whether a planned restart is due. The caller decides about the first start."""
         return self._deadline is not None and now >= self._deadline
 
     def started(self, now: float) -> None:
-        """The server is being started. A start that fails is an exit: tell it to :meth:`exited`."""
+        """Record that the server is being started. A start that fails counts as an exit: call :meth:`exited`."""
         self._take("start")
         self._deadline = None
         self._up_since = None
         self.starts += 1
 
     def connected(self, now: float) -> None:
-        """The server that was started has answered: after a trial, calls may go to it again."""
+        """Record that the handshake has ended. After a trial start, calls may be sent again."""
         self._take("connect")
         self._up_since = now
 
     def tick(self, now: float) -> None:
-        """Notice a long life. Optional: :meth:`exited` does it first."""
+        """Reset the backoff if the server has become healthy. Optional: :meth:`exited` calls it first."""
         if self._up_since is not None and now - self._up_since >= self._policy.healthy_after:
             self._take("lived")
             self.failures = 0
@@ -175,12 +176,12 @@ class Restarter:
             self._breaker_wait = self._policy.breaker_wait
 
     def exited(self, now: float, random: float) -> Decision:
-        """The server exited when it should not have. ``random`` is evenly spread over 0 to 1, without 1.
+        """Record an unexpected exit, and return what to do. ``random`` is uniform in [0, 1).
 
-        Said again of the same exit (its output ends, then its process is reaped), it gives the same decision again.
+        A second call for the same exit (its output ends, then its process is reaped) returns the same decision.
         """
         if not 0.0 <= random < 1.0:
-            raise UsageError(f"The random number {random} is not in the range from 0 to 1, without 1.")
+            raise UsageError(f"The random number {random} is not in the range [0, 1).")
         if self.state == "stopped":
             self._take("give_up")
             return GiveUp("stopped")
@@ -192,7 +193,7 @@ class Restarter:
         self.tick(now)
         self._up_since = None
         failures = self.failures + 1
-        # Always so in a trial: the failures that opened the breaker count until a long life forgets them.
+        # Always true in a trial: the failures that opened the breaker count until the server is healthy.
         trips = failures >= self._policy.breaker_after
         self._take("trip" if trips else "crash")
         self.failures = failures
@@ -205,7 +206,7 @@ class Restarter:
         return StartAgain(self._deadline)
 
     def stop(self) -> None:
-        """The server is stopped on purpose: whatever comes after this starts nothing. May be called again."""
+        """Record that the server is stopped on purpose: it is not started again. May be called repeatedly."""
         self._take("stop")
         self._deadline = self._up_since = None
 
@@ -213,12 +214,14 @@ class Restarter:
         self.state = RESTART.after(self.state, event)
 
 
-#: How often a request is sent at the most, the first time included.
+# Resending requests after a lost connection.
+
+#: How often a request is sent at most, including the first time.
 MAX_SENDS = 3
 
 ResendPolicy: TypeAlias = Literal["safe", "always", "never"]
 
-# Reading changes nothing. Setting a level or a subscription changes only what the old process took with it.
+# Reading changes nothing. Setting a level or a subscription changes only state that was lost with the old process.
 _SAFE = frozenset(
     {
         "completion/complete",
@@ -236,8 +239,8 @@ _SAFE = frozenset(
     }
 )
 
-# Both are begun anew by their own machines after a restart: sending the old request too would do it twice.
-_BEGUN_ANEW = frozenset({"initialize", "subscriptions/listen"})
+# Their own state machines send these again after a restart: resending the old request would do it twice.
+_REOPENED = frozenset({"initialize", "subscriptions/listen"})
 
 
 def may_resend(
@@ -248,18 +251,19 @@ def may_resend(
     idempotent: bool | None = None,
     sent: int = 1,
 ) -> bool:
-    """Whether a request whose connection was lost may be sent again on the next one.
+    """Return whether a request may be sent again after its connection was lost.
 
-    ``safe`` allows methods that only read, and ``tools/call`` for a tool marked as read-only or idempotent (the two
-    marks are hints of the server; None means that it gave none). ``always`` allows the rest as well: the caller
-    accepts that something may happen twice. ``initialize`` and ``subscriptions/listen`` are never sent again as
-    they are: a new connection makes its own handshake, and subscriptions are opened again with their own ids.
+    ``safe`` allows methods that only read, and ``tools/call`` of a tool that its server marks as read-only or
+    idempotent (None means that there is no such hint). ``always`` allows all other methods as well: the caller accepts
+    that they may take effect twice. ``initialize`` and ``subscriptions/listen`` are never resent: a new connection
+    makes its own handshake, and subscriptions are opened again with new ids.
 
-    ``sent`` is how often it was sent already. After :data:`MAX_SENDS` times it may be what the server dies of.
+    ``sent`` is how often the request was sent already. After :data:`MAX_SENDS` times, the request itself may be what
+    makes the server exit.
     """
     if policy not in ("safe", "always", "never"):
         raise UsageError(f"There is no resend policy {policy!r}. Use 'safe', 'always' or 'never'.")
-    if policy == "never" or method in _BEGUN_ANEW or sent >= MAX_SENDS:
+    if policy == "never" or method in _REOPENED or sent >= MAX_SENDS:
         return False
     if policy == "always" or method in _SAFE:
         return True

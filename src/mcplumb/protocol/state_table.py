@@ -1,9 +1,9 @@
-"""The transition table: every machine of this layer is one, plus the data that it keeps.
+"""Transition tables: every state machine of this layer is one table plus its own data.
 
-A machine asks ``TABLE.after(state, event)`` for its next state, and nothing else changes its state. What the
-table does not list cannot happen: the lookup fails with a sentence. The docs' diagrams are drawn from it.
+A machine calls ``TABLE.after(state, event)`` for its next state, and changes its state in no other way. A transition
+that the table does not list is an error. The diagrams in the documentation are generated from the tables.
 
-Declare the states and events as ``Literal`` types, and the type checker finds a misspelt one::
+Declare states and events as ``Literal`` types, so that the type checker finds a misspelt one::
 
     State = Literal["shut", "open"]
     Event = Literal["push", "pull"]
@@ -26,18 +26,18 @@ _E = TypeVar("_E", bound=str)
 
 
 class Table(msgspec.Struct, Generic[_S, _E], frozen=True, eq=False):
-    """The rows of one machine: from a state, by an event, to a state."""
+    """The transition table of one machine: from a state, by an event, to a state."""
 
     name: str
     initial: _S
     rows: Mapping[tuple[_S, _E], _S]
-    #: The states that nothing leads out of; an event that comes too late may lead from one to itself.
+    #: The states without a transition to another state; a late event may lead from one to itself.
     final: tuple[_S, ...] | frozenset[_S] = ()
-    #: One paragraph for the docs: what the machine is for.
+    #: One paragraph for the documentation: the purpose of the machine.
     doc: str = ""
 
     def after(self, state: _S, event: _E) -> _S:
-        """The state that ``event`` leads to from ``state``; ``UsageError`` if the table has no such row."""
+        """Return the state that ``event`` leads to from ``state``; raise ``UsageError`` if there is no such row."""
         following = self.rows.get((state, event))
         if following is None:
             raise UsageError(
@@ -47,20 +47,20 @@ class Table(msgspec.Struct, Generic[_S, _E], frozen=True, eq=False):
         return following
 
     def events(self, state: _S) -> tuple[_E, ...]:
-        """The events that may happen in ``state``, in the order of the table."""
+        """Return the events that may occur in ``state``, in the order of the table."""
         return tuple(event for (source, event) in self.rows if source == state)
 
     def states(self) -> tuple[_S, ...]:
-        """Every state that the table names, in the order of first mention."""
+        """Return every state in the table, in the order of first mention."""
         named = [self.initial]
         for (source, _), target in self.rows.items():
             named += (source, target)
         return tuple(dict.fromkeys((*named, *sorted(self.final))))
 
     def faults(self) -> list[str]:
-        """What is wrong with the rows, a sentence each: states out of reach, dead ends, ends that go on."""
+        """Return the faults of the table, one sentence each: unreachable states, dead ends, final states with exits."""
         reached = [self.initial]
-        for state in reached:  # grows while it is walked
+        for state in reached:  # the list grows during the iteration
             reached += [t for (s, _), t in self.rows.items() if s == state and t not in reached]
         left = {source for (source, _), target in self.rows.items() if target != source}
         stuck = [state for state in self.states() if state not in self.final and not self.events(state)]
@@ -70,7 +70,7 @@ class Table(msgspec.Struct, Generic[_S, _E], frozen=True, eq=False):
         return said
 
     def mermaid(self) -> str:
-        """The rows as a Mermaid state diagram; events that join the same two states share an arrow."""
+        """Return the table as a Mermaid state diagram; events between the same two states share an arrow."""
         arrows: dict[tuple[_S, _S], list[_E]] = {}
         for (source, event), target in self.rows.items():
             arrows.setdefault((source, target), []).append(event)

@@ -1,7 +1,6 @@
-"""How a server's process is stopped: a ladder of three rungs, each with a bounded wait.
+"""Stop a server's process in three steps, each with a bounded wait: close its input, SIGTERM, SIGKILL.
 
-Its input is closed, which asks it to leave; then it is told to end; then it is killed. What is stopped is the
-whole process group: a server that leaves while its children stay is not stopped yet, and the ladder goes on.
+The whole process group is stopped: if the server exits while its children keep running, the next step follows.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ Action: TypeAlias = Literal["close_input", "terminate", "kill"]
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One rung: what to do, and how long to wait before the next one."""
+    """One step: the action, and how long to wait before the next step."""
 
     action: Action
     wait: float
 
 
 class StopLadder(msgspec.Struct, frozen=True, kw_only=True):
-    """The waits of the three rungs, in seconds. A wait of zero goes on to the next rung at once."""
+    """The waits of the three steps, in seconds. After a wait of zero the next step follows at once."""
 
     #: After closing the server's input.
     close_wait: float = 2.0
-    #: After asking the process group to end (SIGTERM).
+    #: After terminating the process group (SIGTERM).
     term_wait: float = 2.0
-    #: After killing the process group (SIGKILL): only a process stuck inside the kernel outlives that.
+    #: After killing the process group (SIGKILL): only a process stuck inside the kernel survives that.
     kill_wait: float = 2.0
 
     def __post_init__(self) -> None:
@@ -42,7 +41,7 @@ class StopLadder(msgspec.Struct, frozen=True, kw_only=True):
                 raise UsageError(f"The stop ladder's {name} is {wait}: it must be a number of seconds, 0 or more.")
 
     def steps(self) -> tuple[Step, ...]:
-        """The rungs, in order."""
+        """Return the three steps, in order."""
         return (
             Step("close_input", self.close_wait),
             Step("terminate", self.term_wait),
@@ -51,7 +50,7 @@ class StopLadder(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> float:
-        """The longest that a stop takes."""
+        """The longest time that a stop takes."""
         return sum(step.wait for step in self.steps())
 
 
@@ -85,18 +84,18 @@ STOP: Table[_State, _Event] = Table(
         ("given_up", "child_gone"): "given_up",
     },
     final=("done", "given_up"),
-    doc="How a server's process is stopped. `gone` means that nothing of its process group is left, `child_gone` "
-    "that the server itself has exited but others of its group live, `late` that a rung's wait is over.",
+    doc="How a server's process is stopped. `gone` means that no process of its group is left, `child_gone` that the "
+    "server itself has exited but other processes of its group still run, `late` that a step's wait is over.",
 )
 
-_RUNGS: dict[_State, int] = {"closing": 0, "terminating": 1, "killing": 2}
+_STEP_OF_STATE: dict[_State, int] = {"closing": 0, "terminating": 1, "killing": 2}
 
 
 class Stopper:
-    """The machine that climbs a :class:`StopLadder` once.
+    """The state machine that goes through a :class:`StopLadder` once.
 
-    Each method that may ask for something returns the action to take now, or None. A wait begins when its action is
-    returned, so an owner that comes late never cuts the next wait short.
+    Methods return the action to take now, or None. A wait begins when its action is returned, so a caller that is late
+    never shortens the next wait.
     """
 
     __slots__ = ("_deadline", "_steps", "state")
@@ -108,28 +107,28 @@ class Stopper:
 
     @property
     def deadline(self) -> float | None:
-        """When to call :meth:`due`, or None when nothing is being waited for."""
+        """When to call :meth:`due`; None if no wait is in progress."""
         return self._deadline
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing more to do: the group is gone, or even killing it did not help."""
+        """Whether there is nothing more to do: the process group is gone, or even killing it had no effect."""
         return self.state in STOP.final
 
     def begin(self, now: float) -> Action | None:
-        """Stop the server. None if it was already gone, or is being stopped already."""
+        """Begin to stop the server; None if it is gone already, or being stopped already."""
         return self._take("begin", now)
 
     def exited(self, now: float) -> None:
-        """Nothing of the process group is left."""
+        """Record that no process of the group is left."""
         self._take("gone", now)
 
     def child_exited(self, now: float) -> Action | None:
-        """The server itself exited, but others of its group live. May also be the very first event."""
+        """Record that the server itself exited while other processes of its group run. May be the first event."""
         return self._take("child_gone", now)
 
     def due(self, now: float) -> Action | None:
-        """Climb to the next rung if this one's wait is over."""
+        """Go to the next step if the wait of the current one is over."""
         if self._deadline is None or now < self._deadline:
             return None
         return self._take("late", now)
@@ -138,10 +137,10 @@ class Stopper:
         before, self.state = self.state, STOP.after(self.state, event)
         if self.state == before:
             return None
-        rung = _RUNGS.get(self.state)
-        if rung is None:
+        index = _STEP_OF_STATE.get(self.state)
+        if index is None:
             self._deadline = None
             return None
-        step = self._steps[rung]
+        step = self._steps[index]
         self._deadline = now + step.wait
         return step.action

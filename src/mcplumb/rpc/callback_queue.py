@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from mcplumb.protocol.in_flight import ProgressMeter
 from mcplumb.types.base import Number
-from mcplumb.types.notifications import ProgressParams
+from mcplumb.types.notification_params import ProgressParams
 
 __all__ = ["CallbackQueue", "OnProgress", "ProgressCallback"]
 

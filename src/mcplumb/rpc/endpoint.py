@@ -47,9 +47,9 @@ from mcplumb.rpc.request_errors import Response, describe, failure
 from mcplumb.rpc.send_slots import SendSlots
 from mcplumb.transports.connection import Connection
 from mcplumb.types.meta import PROGRESS_TOKEN
-from mcplumb.types.methods import METHODS
-from mcplumb.types.notifications import ProgressParams
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.types.method_table import METHODS
+from mcplumb.types.notification_params import ProgressParams
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,

@@ -19,8 +19,8 @@ from mcplumb.errors import (
     RequestTimeout,
 )
 from mcplumb.protocol.in_flight import OutgoingRequest
-from mcplumb.types.decode import read
-from mcplumb.wire.decode import BadMessage
+from mcplumb.types.payload_decoder import read
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Error, Result
 
 __all__ = ["Response", "describe", "failure"]

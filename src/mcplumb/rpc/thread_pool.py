@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections import deque
@@ -99,6 +98,8 @@ class Workers:
 
         If cancelled, the job is abandoned. Raises `RuntimeError` if the system has no thread left.
         """
+        import asyncio  # a server is made before it runs, and loads this when it does
+
         loop = asyncio.get_running_loop()
         done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 

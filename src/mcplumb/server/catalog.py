@@ -1,11 +1,11 @@
-"""The catalog: the server's tools, resources, prompts, completions and handlers, and their pages.
+"""The catalog: a server's tools, resources, prompts, completions and handlers, and the pages of its lists.
 
-Each item has a number that grows with every registration and is never given again. A cursor holds the number of the
-last item of a page, and the next page starts with the first item that has a greater one. So an item that is there
-all the time is given exactly once, whatever is added or removed between two pages, and the server remembers nothing.
+Each entry has a number that increases with every registration and is never reused. A cursor has the number of the last
+entry of a page, and the next page starts with the first entry that has a greater one. So an entry that exists all the
+time is listed exactly once, whatever is added or removed between two pages, and the server keeps no state for cursors.
 
-A cursor is, in base64url without padding: one byte of version, the number, and four bytes of a checksum that also
-covers the list's name. The checksum is no seal: it tells a mistake from a cursor, and a made-up cursor does no harm.
+A cursor is, in base64url without padding: one version byte, the number, and a checksum of four bytes that also covers
+the list's name. The checksum only detects mistakes; a forged cursor does no harm.
 
 Every method may be called from any thread.
 """
@@ -22,11 +22,11 @@ import msgspec
 from msgspec import Raw
 
 from mcplumb.errors import UsageError
-from mcplumb.protocol.subscriptions import ListTopic
+from mcplumb.protocol.subscription_state import ListTopic
 from mcplumb.server.context import Context
-from mcplumb.server.results import Output, described_output, output_of
+from mcplumb.server.results import Output, output_of, output_with_schema
 from mcplumb.server.schema.signature import Signature, header_schema, headers_in, inspect_function
-from mcplumb.server.uri_templates import UriTemplate, folded
+from mcplumb.server.uri_templates import UriTemplate, normalize_uri
 from mcplumb.types.base import Annotations, CacheScope, Icon
 from mcplumb.types.prompts import Prompt, PromptArgument
 from mcplumb.types.resources import Resource, ResourceTemplate
@@ -39,8 +39,8 @@ __all__ = [
     "BadCursor",
     "Catalog",
     "CompletionEntry",
-    "Described",
     "Entry",
+    "EntryOptions",
     "HandlerEntry",
     "PromptEntry",
     "Registry",
@@ -51,39 +51,41 @@ __all__ = [
 ]
 
 
-# Lists in pages: the cursor is the place after the last item given, so it stays good when the list changes.
-
+# Pages of lists.
 
 T = TypeVar("T")
 
 _VERSION = b"\x01"
 _CHECKSUM = 4
-#: Characters of a cursor; one whose number has 64 bits has 18.
-_LONGEST = 24
+#: The maximum length of a cursor. A number of 64 bits takes 18 characters.
+_MAX_CURSOR = 24
+
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_FROM_URL_SAFE = str.maketrans("-_", "+/")
 
 
 class BadCursor(Exception):
-    """A cursor that no page of this list gave."""
+    """A cursor that does not belong to this list."""
 
 
 class WrittenPages:
-    """The pages of one version of a list, as they are sent."""
+    """A cache of the encoded pages of one version of a list."""
 
     __slots__ = ("_pages", "version")
 
     def __init__(self, version: int) -> None:
         self.version = version
-        #: By cursor; None where the page has not been asked for yet.
+        #: By cursor; None for a known cursor whose page has not been requested yet.
         self._pages: dict[str | None, Raw | None] = {None: None}
 
     def get(self, cursor: str | None) -> Raw | None:
-        """The page after this cursor, if it was kept."""
+        """Return the page after this cursor if it is in the cache, else None."""
         return self._pages.get(cursor)
 
     def keep(self, cursor: str | None, page: Raw, next_cursor: str | None) -> None:
-        """Keep a page, if it is the first or comes after one that is kept.
+        """Add a page to the cache if it is the first page or follows a page in the cache.
 
-        So there are never more than the list has, whatever cursors are made up, or are left from another version.
+        So the cache never has more pages than the list, even if clients send forged or outdated cursors.
         """
         if cursor in self._pages:
             self._pages[cursor] = page
@@ -94,14 +96,14 @@ class WrittenPages:
 def page_of(
     items: Sequence[tuple[int, T]], *, cursor: str | None, size: int | None, name: str
 ) -> tuple[list[T], str | None]:
-    """The page after ``cursor`` (None: the first), and the cursor of the next page (None: there is none now).
+    """Return the page after ``cursor`` (None: the first), and the cursor of the next page (None: there is none).
 
-    ``items`` are pairs of a number and an item, in the order of the numbers. ``size`` is the most items on a page,
-    None for all. ``name`` is the list's own: a cursor of another list is refused, as is all else that is no cursor,
-    with ``BadCursor``.
+    ``items`` are pairs of a number and an item, in the order of the numbers. ``size`` is the maximum number of items on
+    a page, None for all. ``name`` is the name of the list. Raises ``BadCursor`` for an invalid cursor, and for a cursor
+    of another list.
     """
     if size is not None and size < 1:
-        raise UsageError(f"A page cannot have {size} items: give a size of at least 1, or None for all at once.")
+        raise UsageError(f"The page size is {size}: it must be at least 1, or None for all items.")
     start = 0 if cursor is None else bisect_right(items, _number_in(cursor, name), key=_number_of)
     end = len(items) if size is None else min(start + size, len(items))
     page = [item for _, item in items[start:end]]
@@ -120,14 +122,14 @@ def _cursor_after(number: int, name: str) -> str:
 
 def _number_in(cursor: str, name: str) -> int:
     number = _maybe_number_in(cursor)
-    # Only the one right spelling counts: decoders pass over foreign characters and stray bits.
+    # Accept only the canonical encoding: decoders ignore foreign characters and stray bits.
     if number is None or _cursor_after(number, name) != cursor:
         raise BadCursor(f"The cursor is not one that this list of {name} gave. Start again without a cursor.")
     return number
 
 
 def _maybe_number_in(cursor: str) -> int | None:
-    if len(cursor) > _LONGEST:
+    if len(cursor) > _MAX_CURSOR:
         return None
     try:
         raw = a2b_base64(cursor.translate(_FROM_URL_SAFE) + "=" * (-len(cursor) % 4))
@@ -140,19 +142,14 @@ def _checksum(body: bytes, name: str) -> bytes:
     return crc32(body, crc32(name.encode())).to_bytes(_CHECKSUM)
 
 
-_URL_SAFE = bytes.maketrans(b"+/", b"-_")
-_FROM_URL_SAFE = str.maketrans("-_", "+/")
-
-
-# One entry of a server's catalog: a function, and what clients are told about it.
-
+# Entries: a function, and its description for clients.
 
 _TOOL_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./")
-_LONGEST_NAME = 128
+_MAX_TOOL_NAME = 128
 
 
-class Described(msgspec.Struct, frozen=True, kw_only=True):
-    """What an author may say about an entry besides its function."""
+class EntryOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What an author may specify for any entry besides its function."""
 
     name: str | None = None
     title: str | None = None
@@ -162,7 +159,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry:
-    """A named function that requests lead to."""
+    """A named function that handles requests."""
 
     __slots__ = ("function", "name", "signature", "spoken")
 
@@ -170,7 +167,7 @@ class Entry:
         self.name = name
         self.function = function
         self.signature = signature
-        #: How messages speak of it.
+        #: The entry's name in error messages.
         self.spoken = f"{kind} {name!r}"
 
 
@@ -182,7 +179,7 @@ class ToolEntry(Entry):
     def __init__(
         self,
         function: Callable[..., Any],
-        described: Described,
+        described: EntryOptions,
         *,
         annotations: ToolAnnotations | None,
         structured: bool | None,
@@ -190,9 +187,9 @@ class ToolEntry(Entry):
         output_schema: dict[str, Any] | None = None,
     ) -> None:
         name = _name_of(function, described)
-        if not 1 <= len(name) <= _LONGEST_NAME or not _TOOL_NAME.issuperset(name):
+        if not 1 <= len(name) <= _MAX_TOOL_NAME or not _TOOL_NAME.issuperset(name):
             raise UsageError(
-                f"A tool cannot be called {name!r}: take 1 to {_LONGEST_NAME} letters, digits and the characters _-./ "
+                f"A tool cannot be called {name!r}: take 1 to {_MAX_TOOL_NAME} letters, digits and the characters _-./ "
                 "for its name."
             )
         super().__init__("tool", name, function, inspect_function(function, context=Context))
@@ -212,7 +209,7 @@ class ToolEntry(Entry):
         )
 
     def _take_input(self, schema: dict[str, Any] | None) -> dict[str, Any]:
-        #: Makes the function's arguments of those that came.
+        #: Converts the arguments of a call to the function's arguments.
         self.read: Callable[[msgspec.Raw | None], dict[str, Any]] = self.signature.read
         if schema is None:
             return header_schema(self.signature.schema)
@@ -229,11 +226,11 @@ class ToolEntry(Entry):
             raise UsageError(f"The {self.spoken} has an output schema, so it cannot have structured=False.")
         from mcplumb.server.schema.codec import RawSchema  # most tools have none
 
-        return described_output(RawSchema(schema, f"output schema of the {self.spoken}"), self.spoken)
+        return output_with_schema(RawSchema(schema, f"output schema of the {self.spoken}"), self.spoken)
 
 
 class ResourceEntry(Entry):
-    """A resource, or a template for many. Its name is the address; that of a resource as ``folded`` writes it."""
+    """A resource or a resource template. Its name is the URI; for a resource, as ``normalize_uri`` returns it."""
 
     __slots__ = ("cache_scope", "mime_type", "payload", "template", "ttl_ms")
 
@@ -241,7 +238,7 @@ class ResourceEntry(Entry):
         self,
         uri: str,
         function: Callable[..., Any],
-        described: Described,
+        described: EntryOptions,
         *,
         mime_type: str | None,
         annotations: Annotations | None,
@@ -253,7 +250,7 @@ class ResourceEntry(Entry):
         kind = "resource template" if template.is_template else "resource"
         super().__init__(kind, uri, function, inspect_function(function, context=Context, strict=False))
         if not template.is_template:
-            self.name = folded(uri)
+            self.name = normalize_uri(uri)
         self.template = template
         self.mime_type = mime_type
         self.ttl_ms = ttl_ms
@@ -269,7 +266,7 @@ class ResourceEntry(Entry):
             "meta": described.meta,
         }
         if template.is_template and size is not None:
-            raise UsageError(f"The {self.spoken} stands for many resources, so it cannot have one size.")
+            raise UsageError(f"The {self.spoken} stands for many resources, so it cannot have a size.")
         self.payload: Resource | ResourceTemplate = (
             ResourceTemplate(uri, name, **details) if template.is_template else Resource(uri, name, size, **details)
         )
@@ -282,8 +279,8 @@ class ResourceEntry(Entry):
         missing = set(self.signature.required) - (names - set(self.template.optional_names))
         if missing:
             raise UsageError(
-                f"The function of the {self.spoken} needs values that an address may not have: {_quoted(missing)}. "
-                "Give them defaults, or put them into the address in braces, before its query."
+                f"The function of the {self.spoken} needs values that a URI may omit: {_quoted(missing)}. "
+                "Give them defaults, or put them into the URI in braces, before its query."
             )
 
 
@@ -292,7 +289,7 @@ class PromptEntry(Entry):
 
     __slots__ = ("payload",)
 
-    def __init__(self, function: Callable[..., Any], described: Described) -> None:
+    def __init__(self, function: Callable[..., Any], described: EntryOptions) -> None:
         name = _name_of(function, described)
         super().__init__("prompt", name, function, inspect_function(function, context=Context, strict=False))
         required = set(self.signature.required)
@@ -317,9 +314,9 @@ class PromptEntry(Entry):
 
 
 class CompletionEntry(Entry):
-    """Proposals for one argument of a prompt or one variable of a template.
+    """Suggestions for one argument of a prompt or one variable of a template.
 
-    The function takes the text typed so far and, if it has a second parameter for them, the other arguments' values.
+    The function takes the text typed so far and, if it has a second parameter, the values of the other arguments.
     """
 
     __slots__ = ("takes",)
@@ -331,14 +328,14 @@ class CompletionEntry(Entry):
                 f"The function of the {self.spoken} takes {len(self.signature.names)} arguments. It must take the text "
                 "typed so far, and may take the values of the other arguments."
             )
-        #: The names of these parameters.
+        #: The names of the function's parameters.
         self.takes: Sequence[str] = self.signature.names
 
 
 class HandlerEntry(Entry):
-    """A function that answers a method of an extension, or hears a notification of one.
+    """A function that handles a request or a notification of an extension.
 
-    The function takes the params, whole: as a dict, or as the type that its parameter has.
+    The function takes the params as one argument: as a dict, or as the type of its parameter.
     """
 
     __slots__ = ("is_notification", "takes")
@@ -357,14 +354,14 @@ class HandlerEntry(Entry):
         self.takes = self.signature.names[0]
 
 
-def _name_of(function: Callable[..., Any], described: Described) -> str:
+def _name_of(function: Callable[..., Any], described: EntryOptions) -> str:
     name = described.name or getattr(function, "__name__", None)
     if name is None or name == "<lambda>":
-        raise UsageError(f"{function!r} has no name of its own. Give it one with name=….")
+        raise UsageError(f"{function!r} has no name: pass name=….")
     return str(name)
 
 
-def _description_of(signature: Signature, described: Described) -> str | None:
+def _description_of(signature: Signature, described: EntryOptions) -> str | None:
     if described.description is not None:
         return described.description
     return signature.docstring.description or None
@@ -378,50 +375,49 @@ def _quoted(names: set[str]) -> str:
     return ", ".join(repr(name) for name in sorted(names))
 
 
-# What a server has: its tools, resources, prompts and completions, and whatever else it answers.
-
+# The catalog.
 
 E = TypeVar("E", bound=Entry)
 
-#: To answer these takes the session's own state.
-_OWN = frozenset({
+#: The methods that the session itself handles, because they use its state.
+_SESSION_METHODS = frozenset({
     "initialize", "server/discover", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe",
     "subscriptions/listen",
 })  # fmt: skip
 
 
 class Registry(Generic[E]):
-    """Entries by name, in the order they were added. ``changed`` is called after every change."""
+    """Entries by name, in the order of registration. ``changed`` is called after every change."""
 
     def __init__(self, kind: str, changed: Callable[[], None]) -> None:
         self._kind = kind
         self._changed = changed
         self._lock = threading.Lock()
         self._entries: dict[str, E] = {}
-        #: The entry with a name, or None. Not a method of its own: this is on the way of each request.
+        #: Returns the entry with a name, or None. The dict's own method, because every request calls it.
         self.get: Callable[[str], E | None] = self._entries.get
         self._numbers: dict[str, int] = {}
         self._added = 0
         self._listed: list[tuple[int, E]] | None = []
-        #: Grows with every change.
+        #: Increases with every change.
         self.version = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def all(self) -> list[tuple[int, E]]:
-        """All entries, each with the number that it was given when it was added. Not to be changed."""
+        """Return all entries, each with its registration number. The list must not be changed."""
         with self._lock:
             if self._listed is None:
                 self._listed = [(self._numbers[name], entry) for name, entry in self._entries.items()]
             return self._listed
 
     def page(self, cursor: str | None, size: int | None) -> tuple[list[E], str | None]:
-        """A page of the list, and the cursor of the next one; ``BadCursor`` for what is no cursor of it."""
+        """Return a page of the list, and the cursor of the next one; raise ``BadCursor`` for an invalid cursor."""
         return page_of(self.all(), cursor=cursor, size=size, name=f"{self._kind}s")
 
     def add(self, entry: E) -> None:
-        """Add an entry; UsageError if there is one of this name already."""
+        """Add an entry; raise UsageError if the name is in use already."""
         with self._lock:
             if entry.name in self._entries:
                 raise UsageError(
@@ -434,7 +430,7 @@ class Registry(Generic[E]):
         self._changed()
 
     def remove(self, name: str) -> None:
-        """Remove an entry; UsageError if there is none of this name."""
+        """Remove an entry; raise UsageError if there is none with this name."""
         with self._lock:
             if name not in self._entries:
                 raise UsageError(f"There is no {self._kind} {name!r} to remove.")
@@ -448,49 +444,49 @@ class Registry(Generic[E]):
 
 
 class Catalog:
-    """Everything that one server has. ``announce`` is told which list has changed."""
+    """All entries of one server. ``announce`` is called with the list that has changed."""
 
     def __init__(self, announce: Callable[[ListTopic], None]) -> None:
         self.tools: Registry[ToolEntry] = Registry("tool", lambda: announce("tools"))
         self.resources: Registry[ResourceEntry] = Registry("resource", lambda: announce("resources"))
         self.templates: Registry[ResourceEntry] = Registry("resource template", lambda: announce("resources"))
         self.prompts: Registry[PromptEntry] = Registry("prompt", lambda: announce("prompts"))
-        #: By what they complete: the name of a prompt or a URI template, and the name of the argument.
+        #: By the name of the prompt or the URI template, and the name of the argument.
         self.completions: dict[tuple[str, str], CompletionEntry] = {}
-        #: By method: what the author answers, and hears, beyond the protocol.
+        #: The handlers of extension methods, by method.
         self.request_handlers: dict[str, HandlerEntry] = {}
         self.notification_handlers: dict[str, HandlerEntry] = {}
-        #: A version of the templates, and how they were sorted then.
-        self._by_precision: tuple[int, list[ResourceEntry]] = (0, [])
+        #: The templates sorted by rank, with the version of the registry that was sorted.
+        self._by_rank: tuple[int, list[ResourceEntry]] = (0, [])
 
     def find_resource(self, uri: str) -> tuple[ResourceEntry, dict[str, str]] | None:
-        """The resource with this address, or the most precise template for it and the values of its variables."""
-        exact = self.resources.get(folded(uri))
+        """Return the resource with this URI, or the most specific matching template and its values; None if neither."""
+        exact = self.resources.get(normalize_uri(uri))
         if exact is not None:
             return exact, {}
-        for entry in self._templates_by_precision():
+        for entry in self._templates_by_rank():
             values = entry.template.match(uri)
             if values is not None:
                 return entry, values
         return None
 
     def param_headers(self, tool: str) -> ParamHeaders | None:
-        """The arguments of a tool that HTTP clients repeat in headers; None if there are none, or no such tool."""
+        """Return the arguments of a tool that HTTP clients repeat in headers; None if there are none, or no tool."""
         entry = self.tools.get(tool)
         return None if entry is None else entry.param_headers
 
     def add_handler(self, entry: HandlerEntry) -> None:
-        """Add a handler; UsageError if its method has one, or is one of those that the session itself answers."""
+        """Add a handler; raise UsageError if the method has one already, or the session itself handles it."""
         handlers = self.notification_handlers if entry.is_notification else self.request_handlers
-        if entry.name in _OWN or entry.name in handlers:
+        if entry.name in _SESSION_METHODS or entry.name in handlers:
             raise UsageError(f"There is a handler for {entry.name!r} already, and it cannot be replaced.")
         handlers[entry.name] = entry
 
-    def _templates_by_precision(self) -> list[ResourceEntry]:
-        version, entries = self._by_precision
+    def _templates_by_rank(self) -> list[ResourceEntry]:
+        version, entries = self._by_rank
         if version != self.templates.version:
-            # The version first: if more are added meanwhile, they are sorted again the next time.
+            # Read the version first: if templates are added meanwhile, they are sorted again next time.
             version = self.templates.version
             entries = sorted((entry for _, entry in self.templates.all()), key=lambda entry: entry.template.rank)
-            self._by_precision = (version, entries)
+            self._by_rank = (version, entries)
         return entries

@@ -1,4 +1,4 @@
-"""What a handler can do and know besides its arguments."""
+"""The context of a handler: facts about its request, progress and logs, and questions to the client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mcplumb.types.client_features import (
 )
 from mcplumb.types.content import SamplingContent, TextContent
 from mcplumb.types.lifecycle import ClientCapabilities
-from mcplumb.types.notifications import LOGGING_LEVELS, LoggingLevel
+from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel
 from mcplumb.types.tools import Tool
 from mcplumb.wire.messages import RequestId
 
@@ -43,7 +43,7 @@ _NUMBERS = (int, float)
 
 
 class Answer(Generic[T]):
-    """What the user did: ``accept`` (then ``data`` is what was filled in), ``decline`` or ``cancel``."""
+    """The user's answer: ``accept`` (then ``data`` has the values of the form), ``decline`` or ``cancel``."""
 
     __slots__ = ("action", "data")
 
@@ -55,30 +55,30 @@ class Answer(Generic[T]):
         return f"Answer(action={self.action!r}, data={self.data!r})"
 
     def __await__(self) -> Generator[Any, Any, Answer[T]]:
-        return _at_once(self)
+        return _resolved(self)
 
 
 class Sampled(CreateMessageResult, frozen=True, kw_only=True):
-    """The message that the client's model gave."""
+    """The message that the client's model generated."""
 
     @property
     def text(self) -> str:
-        """All text in it."""
+        """All text blocks of the message, joined."""
         return "".join(block.text for block in self.blocks if isinstance(block, TextContent))
 
     def __await__(self) -> Generator[Any, Any, Sampled]:
-        return _at_once(self)
+        return _resolved(self)
 
 
 class Roots(list[Root]):
     """The client's roots."""
 
     def __await__(self) -> Generator[Any, Any, Roots]:
-        return _at_once(self)
+        return _resolved(self)
 
 
 class Told:
-    """What ``progress`` and ``log`` return: awaiting it waits until the client has caught up."""
+    """The return value of ``progress`` and ``log``: awaiting it waits until the client has caught up."""
 
     __slots__ = ("_rest",)
 
@@ -94,18 +94,18 @@ class Told:
 _TOLD = Told()
 
 
-def _at_once(value: T) -> Generator[Any, Any, T]:
-    """What awaiting a value gives that is there already."""
+def _resolved(value: T) -> Generator[Any, Any, T]:
+    """Implement ``__await__`` for a value that is available already."""
     yield from ()
     return value
 
 
 class Context:
-    """The request that a handler works on.
+    """The context of the request that a handler is processing.
 
-    A handler gets one by having a parameter annotated with this class. Async functions await what waits; plain
-    functions, which run in a thread, call the same names and block. It may be passed on to other threads and tasks,
-    and used until the request has ended; after that, or once it is cancelled, nothing is sent any more.
+    A handler receives it through a parameter annotated with this class. Async handlers await its methods; plain
+    functions, which run in a thread, call the same methods, which block. It may be passed to other threads and tasks,
+    and used until the request has ended. After that, or once the request is cancelled, nothing is sent any more.
     """
 
     __slots__ = ("_call",)
@@ -126,77 +126,77 @@ class Context:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The request's ``_meta``, as it came: a copy."""
-        # All the way down: what it is made from serves other requests, too.
+        """A copy of the request's ``_meta``."""
+        # A deep copy: the original is shared with other requests.
         copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self._call.admitted.meta.raw))
         return copy
 
     @property
     def client_info(self) -> Implementation | None:
-        """Who asks, as far as the client says."""
+        """The name and version of the client, if it sent them."""
         return self._call.admitted.client_info
 
     @property
     def client_capabilities(self) -> ClientCapabilities:
-        """What the client can do for this request."""
+        """The client's capabilities for this request."""
         return self._call.admitted.capabilities
 
     @property
     def principal(self) -> str | None:
-        """Who the client has proved to be, with a bearer token; None if it has proved nothing."""
+        """The authenticated identity of the client, from its bearer token; None if it is not authenticated."""
         return self._call.session.principal
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody wants the answer any more. A plain function that works for long should look at it."""
+        """Whether the request was cancelled. A plain function that runs for long should check it."""
         return self._call.is_cancelled
 
     @property
     def lifespan(self) -> Any:
-        """What the server's ``lifespan`` gave when the server started; None if it has none."""
+        """The value of the server's ``lifespan``; None if the server has none."""
         return self._call.session.shared.lifespan
 
     def progress(self, progress: Number, total: Number | None = None, message: str | None = None) -> Told:
-        """Tell the client how far the request is. The numbers should grow; floods are thinned out.
+        """Report the progress of the request. The numbers should increase; frequent reports are throttled.
 
-        Nothing happens if the client did not ask for progress.
+        Nothing is sent if the client did not ask for progress.
         """
         if type(progress) not in _NUMBERS or (total is not None and type(total) not in _NUMBERS):
-            raise UsageError(f"Progress is told in numbers, and not as {progress!r} of {total!r}.")
+            raise UsageError(f"Progress must be numbers, not {progress!r} of {total!r}.")
         if self._call.admitted.progress_token is None:
             return _TOLD
-        return self._tell(lambda: self._call.progress(progress, total, message and str(message)), can_wait=True)
+        return self._send(lambda: self._call.progress(progress, total, message and str(message)), is_throttled=True)
 
     def log(self, level: LoggingLevel, data: Any, *, logger: str | None = None) -> Told:
         """Send the client a log message: a text, or any JSON value.
 
-        Nothing happens if the client does not want messages of this level. In an async function, a message to a
-        client that does not keep up is sent by awaiting what this returns, and otherwise dropped.
+        Nothing is sent if the client did not ask for messages of this level. In an async function, await the return
+        value: otherwise the message is dropped if the client does not read fast enough.
         """
         if level not in LOGGING_LEVELS:
             raise UsageError(f"There is no log level {level!r}. The levels are {', '.join(LOGGING_LEVELS)}.")
         if not self._call.wants_log(level):
             return _TOLD
-        return self._tell(lambda: self._call.log(level, data, logger and str(logger)), can_wait=False)
+        return self._send(lambda: self._call.log(level, data, logger and str(logger)), is_throttled=False)
 
     def debug(self, data: Any, *, logger: str | None = None) -> Told:
-        """``log`` at the level *debug*."""
+        """Send a log message of the level *debug*; see ``log``."""
         return self.log("debug", data, logger=logger)
 
     def info(self, data: Any, *, logger: str | None = None) -> Told:
-        """``log`` at the level *info*."""
+        """Send a log message of the level *info*; see ``log``."""
         return self.log("info", data, logger=logger)
 
     def notice(self, data: Any, *, logger: str | None = None) -> Told:
-        """``log`` at the level *notice*."""
+        """Send a log message of the level *notice*; see ``log``."""
         return self.log("notice", data, logger=logger)
 
     def warning(self, data: Any, *, logger: str | None = None) -> Told:
-        """``log`` at the level *warning*."""
+        """Send a log message of the level *warning*; see ``log``."""
         return self.log("warning", data, logger=logger)
 
     def error(self, data: Any, *, logger: str | None = None) -> Told:
-        """``log`` at the level *error*."""
+        """Send a log message of the level *error*; see ``log``."""
         return self.log("error", data, logger=logger)
 
     @overload
@@ -206,19 +206,19 @@ class Context:
     def elicit(self, message: str, form: Any, *, key: str | None = None) -> Any:
         """Ask the client's user with a form: a dataclass, Struct, TypedDict, pydantic model, or a raw schema.
 
-        On a modern client the call ends here, and the function is run again, from its start, once there is an answer.
-        It sees the question under its ``key``: a name that no other question of the call has or, if there is none, the
-        number of the question. Under a name, an answer is also taken from a client that was not asked yet.
+        With a modern client, the call ends here, and the function runs again from its start once there is an answer.
+        ``key`` identifies the question within the call: a unique name or, by default, the number of the question. A
+        client may answer a named question before it is asked.
         """
         from mcplumb.server.schema.elicitation_form import form_schema
 
         request = ElicitRequest(ElicitParams.for_form(message, form_schema(form)))
-        return self._wait(self._elicited(request, form, key))
+        return self._wait(self._elicit(request, form, key))
 
     def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Answer[None]:
-        """Send the client's user to a web page. ``accept`` means that the user agreed to go, not that all is done."""
+        """Send the client's user to a web page. ``accept`` means that the user agreed to visit it, no more."""
         request = ElicitRequest(ElicitParams.for_url(message, url))
-        return cast("Answer[None]", self._wait(self._elicited(request, None, key)))
+        return cast("Answer[None]", self._wait(self._elicit(request, None, key)))
 
     def sample(
         self,
@@ -235,7 +235,7 @@ class Context:
         tool_choice: ToolChoice | None = None,
         key: str | None = None,
     ) -> Sampled:
-        """Ask the client's model. Texts and content blocks are the user's messages."""
+        """Ask the client's model for a message. Texts and content blocks are sent with the role ``user``."""
         params = CreateMessageParams(
             messages=[_message(each) for each in ([messages] if isinstance(messages, str) else messages)],
             max_tokens=max_tokens,
@@ -248,31 +248,31 @@ class Context:
             tools=tools,
             tool_choice=tool_choice,
         )
-        return cast("Sampled", self._wait(self._sampled(CreateMessageRequest(params), key)))
+        return cast("Sampled", self._wait(self._sample(CreateMessageRequest(params), key)))
 
     def roots(self, *, key: str | None = None) -> Roots:
-        """The folders and files that the client lets this server work in."""
-        return cast("Roots", self._wait(self._rooted(key)))
+        """Return the folders and files that the client lets this server use."""
+        return cast("Roots", self._wait(self._roots(key)))
 
     def release_stream(self, retry: float = 1.0) -> Told:
-        """Let go of the HTTP response that this request came with, while the work goes on.
+        """Close the HTTP response stream of this request while the handler keeps running.
 
-        A client whose protocol revision has that comes back for the rest after ``retry`` seconds, so that no connection
-        is held for work that takes long. Nothing happens on other clients and transports.
+        A client whose protocol revision supports this reconnects for the rest after ``retry`` seconds, so that a long
+        request does not occupy a connection. On other revisions and transports this does nothing.
         """
         if not 0 <= retry < float("inf"):
-            raise UsageError(f"A client cannot come back after {retry!r} seconds: give a number of at least 0.")
+            raise UsageError(f"A client cannot reconnect after {retry!r} seconds: give a number of at least 0.")
         if self._call.is_own_thread():
             self._call.release_stream(retry)
         else:
             with suppress(RequestCancelled):
-                self._call.wait_in_thread(self._released(retry))
+                self._call.wait_in_thread(self._release_stream(retry))
         return _TOLD
 
-    async def _released(self, retry: float) -> None:
+    async def _release_stream(self, retry: float) -> None:
         self._call.release_stream(retry)
 
-    async def _elicited(self, request: ElicitRequest, form: Any, key: str | None) -> Answer[Any]:
+    async def _elicit(self, request: ElicitRequest, form: Any, key: str | None) -> Answer[Any]:
         result = await self._ask(request, ElicitResult, key)
         if form is None or result.action != "accept":
             return Answer(result.action, None)
@@ -282,14 +282,12 @@ class Context:
         try:
             return Answer(result.action, read_form(form, result.content or {}))
         except BadValue as error:
-            raise ToolError(
-                f"The client's answer does not fit the form that it was asked to fill in: {error}"
-            ) from error
+            raise ToolError(f"The client's answer does not match the form: {error}") from error
 
-    async def _sampled(self, request: CreateMessageRequest, key: str | None) -> Sampled:
+    async def _sample(self, request: CreateMessageRequest, key: str | None) -> Sampled:
         return await self._ask(request, Sampled, key)
 
-    async def _rooted(self, key: str | None) -> Roots:
+    async def _roots(self, key: str | None) -> Roots:
         return Roots((await self._ask(ListRootsRequest(), ListRootsResult, key)).roots)
 
     async def _ask(self, request: InputRequest, as_type: type[T], key: str | None) -> T:
@@ -297,28 +295,28 @@ class Context:
 
         return await ask(self._call, request, as_type, key)
 
-    def _tell(self, tell: Callable[[], None], *, can_wait: bool) -> Told:
-        """Tell it now, or when the client keeps up; ``can_wait`` is what the call itself holds back until then."""
+    def _send(self, send: Callable[[], None], *, is_throttled: bool) -> Told:
+        """Send a notification now, or once the client has caught up. The call itself holds back a throttled one."""
         session = self._call.session
 
-        async def tell_in_turn() -> None:
+        async def send_when_drained() -> None:
             await session.connection.drained()
-            tell()
+            send()
 
         if not self._call.is_own_thread():
             with suppress(RequestCancelled):
-                self._call.wait_in_thread(tell_in_turn())
+                self._call.wait_in_thread(send_when_drained())
             return _TOLD
         if not session.connection.is_clogged:
-            tell()
+            send()
             return _TOLD
-        if can_wait:
-            tell()
+        if is_throttled:
+            send()
             return Told(session.connection.drained)
-        return Told(tell_in_turn)
+        return Told(send_when_drained)
 
     def _wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """The coroutine itself for those who can await it; for other threads, what it gives."""
+        """Return the coroutine itself in the event loop's thread; in other threads, wait and return its result."""
         return coroutine if self._call.is_own_thread() else self._call.wait_in_thread(coroutine)
 
 

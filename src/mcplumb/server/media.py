@@ -1,7 +1,7 @@
-"""Pictures, sounds and files, as functions of a server return them.
+"""Images, audio and files as return values of a server's functions, and the detection of MIME types.
 
-They hold bytes, or the path of a file that is read when the answer is made. What kind of data it is comes, in this
-order, from what the author said, from the first bytes, from the file's name; else it is ``application/octet-stream``.
+A value has bytes, or the path of a file that is read when the result is created. Its MIME type comes, in this order,
+from the author, from the first bytes, or from the file's name; otherwise it is ``application/octet-stream``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Data: TypeAlias = bytes | bytearray | memoryview
 
 OCTET_STREAM = "application/octet-stream"
 
-# First bytes, more bytes and where those are, and what it is then.
+# Magic numbers: the first bytes, further bytes and their offset, and the MIME type.
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", b"", 0, "image/png"),
     (b"\xff\xd8\xff", b"", 0, "image/jpeg"),
@@ -48,8 +48,8 @@ _MAGIC = (
     (b"fLaC", b"", 0, "audio/flac"),
 )
 
-# Ends of names in lower case, or whole names that have no end. The standard library has more, from a table that
-# depends on the machine, and takes TypeScript for video.
+# File extensions, or whole names of files without one, in lower case. The standard library knows more, but its table
+# depends on the machine, and it considers TypeScript a video format.
 _NAMES = {
     suffix: mime_type
     for mime_type, suffixes in {
@@ -101,7 +101,7 @@ _NAMES = {
     for suffix in suffixes.split()
 }
 
-# Types that hold text although they do not say so in their first or last part.
+# MIME types of text formats that neither start with "text/" nor have a suffix that shows it.
 _TEXTUAL = frozenset(
     f"application/{name}"
     for name in ("graphql", "javascript", "json", "jsonl", "sql", "toml", "x-ndjson", "x-sh", "x-yaml", "xml", "yaml")
@@ -130,36 +130,36 @@ class _Media:
         return self._source.rpartition("/")[2] if isinstance(self._source, str) else None
 
     def read(self, mime_type: str | None = None) -> tuple[bytes, str]:
-        """The bytes and their type, which is ``mime_type`` if the author of this value did not give it another.
+        """Return the bytes and their MIME type; ``mime_type`` is the default if the author gave none.
 
-        Raises a UsageError if the file cannot be read.
+        Raises UsageError if the file cannot be read.
         """
         data = _read_file(self._source) if isinstance(self._source, str) else self._source
         return data, self._mime_type or mime_type or mime_type_of(data, self.name)
 
     def contents(self, uri: str, mime_type: str | None = None) -> ResourceContents:
-        """As the contents of the resource ``uri``: text if it is of a textual type and UTF-8, else bytes."""
+        """Return the contents of the resource ``uri``: text if the MIME type is textual and the data UTF-8."""
         return contents_of_bytes(*self.read(mime_type), uri)
 
 
 class Image(_Media):
-    """A picture to return, from bytes or from a file."""
+    """An image to return, from bytes or from a file."""
 
     __slots__ = ()
 
     def block(self) -> ImageContent:
-        """As content."""
+        """Return the content block."""
         data, mime_type = self.read()
         return ImageContent(to_base64(data), mime_type)
 
 
 class Audio(_Media):
-    """Sound to return, from bytes or from a file."""
+    """Audio to return, from bytes or from a file."""
 
     __slots__ = ()
 
     def block(self) -> AudioContent:
-        """As content."""
+        """Return the content block."""
         data, mime_type = self.read()
         return AudioContent(to_base64(data), mime_type)
 
@@ -167,8 +167,8 @@ class Audio(_Media):
 class File(_Media):
     """A file to return with its contents, from its path or from bytes.
 
-    ``name`` is what the file is called, and with it a client learns nothing of the path. ``uri`` is its whole address.
-    Without either it is a ``file:`` URI for a path and a ``cid:`` URI, which says no more than "this", for bytes.
+    With a ``name``, clients see only this name and not the path. ``uri`` is the full URI to report. Without either, the
+    URI is a ``file:`` URI for a path, and a ``cid:`` URI, which is only an identifier, for bytes.
     """
 
     __slots__ = ("_name", "_uri")
@@ -190,19 +190,19 @@ class File(_Media):
 
     @property
     def name(self) -> str | None:
-        """What the file is called; None for bytes without a name."""
+        """The name of the file; None for bytes without a name."""
         return self._name if self._name is not None else super().name
 
     def block(self) -> EmbeddedResource:
-        """As content."""
+        """Return the content block."""
         data, mime_type = self.read()
-        return EmbeddedResource(contents_of_bytes(data, mime_type, self._uri or self._made_uri(data)))
+        return EmbeddedResource(contents_of_bytes(data, mime_type, self._uri or self._default_uri(data)))
 
     def contents(self, uri: str, mime_type: str | None = None) -> ResourceContents:
-        """As the contents of the resource ``uri``, or of its own if it was given one."""
+        """Return the contents of the resource ``uri``, or of the URI that the author gave."""
         return super().contents(self._uri or uri, mime_type)
 
-    def _made_uri(self, data: bytes) -> str:
+    def _default_uri(self, data: bytes) -> str:
         if self._name is None and isinstance(self._source, str):
             from pathlib import Path
 
@@ -211,7 +211,7 @@ class File(_Media):
 
 
 def mime_type_of(data: bytes, name: str | None = None) -> str:
-    """What kind of data this is, by its first bytes or else by its name."""
+    """Return the MIME type of data, by its first bytes or else by its name."""
     for start, more, place, mime_type in _MAGIC:
         if data.startswith(start) and data.startswith(more, place):
             return mime_type
@@ -219,13 +219,13 @@ def mime_type_of(data: bytes, name: str | None = None) -> str:
 
 
 def is_textual(mime_type: str) -> bool:
-    """Whether data of this type is text."""
+    """Return whether data of this MIME type is text."""
     kind = mime_type.partition(";")[0].strip().lower()
     return kind.startswith("text/") or kind.endswith(("+json", "+xml", "+yaml")) or kind in _TEXTUAL
 
 
 def contents_of_bytes(data: bytes, mime_type: str, uri: str) -> ResourceContents:
-    """The contents of the resource ``uri``: text if it is of a textual type and UTF-8, else bytes."""
+    """Return the contents of the resource ``uri``: text if the MIME type is textual and the data UTF-8, else bytes."""
     if is_textual(mime_type):
         try:
             return ResourceContents(uri, text=data.decode(), mime_type=mime_type)
@@ -235,7 +235,7 @@ def contents_of_bytes(data: bytes, mime_type: str, uri: str) -> ResourceContents
 
 
 def block_of_bytes(data: bytes) -> ImageContent | AudioContent | EmbeddedResource:
-    """Bytes as content: as a picture or as sound if they begin like one."""
+    """Return bytes as a content block: an image or audio if their first bytes show it, else an embedded resource."""
     mime_type = mime_type_of(data)
     if mime_type.startswith("image/"):
         return ImageContent(to_base64(data), mime_type)
@@ -245,7 +245,7 @@ def block_of_bytes(data: bytes) -> ImageContent | AudioContent | EmbeddedResourc
 
 
 def _cid_of(data: bytes, name: str | None = None) -> str:
-    """An address for what has none: it tells apart the parts of one answer."""
+    """Return a URI for data without one, which distinguishes the parts of one result."""
     if name is None:
         return f"cid:{crc32(data):08x}"
     from urllib.parse import quote
@@ -260,7 +260,7 @@ def _mime_type_of_name(name: str) -> str:
     from mimetypes import guess_type
 
     guessed, encoding = guess_type(name)
-    # Of "x.svgz" it would say SVG: the type of what comes out when it is unpacked.
+    # For "x.svgz" it returns SVG, the type of the uncompressed data.
     return guessed if guessed is not None and encoding is None else OCTET_STREAM
 
 
@@ -275,5 +275,5 @@ def _read_file(path: str) -> bytes:
 
 
 def to_base64(data: bytes) -> str:
-    """Bytes as payloads carry them."""
+    """Return bytes in base64, as payloads have them."""
     return b2a_base64(data, newline=False).decode("ascii")

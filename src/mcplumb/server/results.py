@@ -1,12 +1,12 @@
-"""What a function returned, as the result that a client gets.
+"""Convert the return values of functions to the results that clients receive.
 
-Tools, resources and prompts each have their own results, made of the same values:
+Tools, resources and prompts have different results, made from the same kinds of values:
 
-* text, pictures, sounds, files and bytes, resources and their contents, blocks of content: these are content;
-* a list of them, in which text may stand beside the others;
-* everything else that JSON can hold.
+* content: text, images, audio, files and bytes, resources and their contents, content blocks;
+* a list of content, which may mix text with the other kinds;
+* any other value that JSON can represent.
 
-A path is the file that it leads to. The payloads of the protocol pass through as they are.
+A path stands for its file. Payload types of the protocol are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import msgspec
 
 from mcplumb.errors import EncodeError, UsageError
 from mcplumb.server.media import Audio, Data, File, Image, block_of_bytes, mime_type_of, to_base64
-from mcplumb.server.schema.codec import checker_of, schema_of, write
-from mcplumb.server.schema.read_value import cut, located
-from mcplumb.server.schema.shapes import Path
+from mcplumb.server.schema.codec import schema_of, validator_of, write
+from mcplumb.server.schema.read_value import format_path, shorten
 from mcplumb.server.schema.signature import MISSING
+from mcplumb.server.schema.type_shapes import Path
 from mcplumb.types.base import COMPLETE, Role
 from mcplumb.types.content import (
     AudioContent,
@@ -45,9 +45,9 @@ __all__ = [
     "Output",
     "TextResult",
     "contents_of",
-    "described_output",
     "messages_of",
     "output_of",
+    "output_with_schema",
     "prompt_result_of",
     "result_of",
 ]
@@ -58,25 +58,25 @@ _CONTENT: tuple[type, ...] = (
     *get_args(Data),
 )
 _LISTS = (list, tuple)
-#: Types that are never content. Asking whether others are takes longer than writing them.
+#: Types that are never content: for these, checking with isinstance would take longer than encoding.
 _PLAIN = frozenset({bool, dict, int, str})
-#: What a schema may say about a value without describing it.
+#: Schema keywords that do not describe the structure of a value.
 _LABELS = frozenset({"$defs", "type", "title", "description", "examples"})
 
 # Tools
 
 
 class Output(msgspec.Struct, frozen=True):
-    """What a tool gives: the schema of its structured content, and how a returned value becomes its result."""
+    """The output of a tool: the schema of its structured content, and the conversion of return values."""
 
-    #: None without structured content, and where the annotation does not say what that is.
+    #: None without structured content, or if the annotation does not describe it.
     schema: dict[str, Any] | None
-    #: Gives the result of a call. Raises a UsageError for a value that cannot be one.
+    #: Converts a return value to the result of the call. Raises UsageError for a value that cannot be a result.
     result_of: Callable[[Any], CallToolResult]
 
 
 class TextResult(CallToolResult, frozen=True):
-    """What most calls give: one text and nothing else. Every revision has it in the same way."""
+    """The most common result: one text and nothing else. It is the same in every revision."""
 
 
 class ModernText(msgspec.Struct, frozen=True, gc=False, tag_field="resultType", tag=COMPLETE):
@@ -86,30 +86,33 @@ class ModernText(msgspec.Struct, frozen=True, gc=False, tag_field="resultType", 
     meta: msgspec.Raw = msgspec.field(name="_meta")
 
 
-def described_output(schema: RawSchema, spoken: str) -> Output:
-    """The output of a tool whose author wrote its schema: what the function returns is structured content."""
+def output_with_schema(schema: RawSchema, spoken: str) -> Output:
+    """Return the output of a tool with a schema from its author: return values become structured content."""
 
     def convert(value: Any) -> CallToolResult:
         if isinstance(value, CallToolResult):
             return value
         data = _json_of(value)
         for path, reason in schema.faults(msgspec.json.decode(data)):
-            raise UsageError(f"The {spoken} returned what its output schema does not allow{_at(path)}: {cut(reason)}.")
+            raise UsageError(
+                f"The {spoken} returned a value that does not match its output schema{_at(path)}: {shorten(reason)}."
+            )
         return CallToolResult([TextContent(data.decode())], structured_content=msgspec.Raw(data))
 
     return Output(schema.schema, convert)
 
 
 def _at(path: Path) -> str:
-    return f", at {cut(located(path))}" if path else ""
+    return f", at {shorten(format_path(path))}" if path else ""
 
 
 def output_of(returns: Any, *, structured: bool | None = None) -> Output:
-    """The output of a tool whose function has this return annotation, or ``MISSING``.
+    """Return the output of a tool whose function has this return annotation, or ``MISSING``.
 
     Content becomes blocks. Objects and arrays become structured content and its text, with a schema if the annotation
-    describes them. All else, such as numbers and dates, becomes text, and None nothing. ``structured=False`` leaves out
-    structured content; ``structured=True`` makes structured content, with its schema, of text and numbers as well.
+    describes them. Other values, such as numbers and dates, become text; None becomes an empty result.
+    ``structured=False`` omits structured content; ``structured=True`` adds structured content, with its schema, for
+    text and numbers as well.
     """
     choices = [] if returns is MISSING else list(_choices_of(returns))
     has_lists = any(_is_content_list(choice) for choice in choices)
@@ -157,7 +160,7 @@ def _result_of_list(value: Any) -> CallToolResult:
 def _structured(schema: dict[str, Any] | None, returns: Any) -> Callable[[Any], CallToolResult]:
     kind = (schema or {}).get("type")
     start = {"object": b"{", "array": b"["}.get(kind, b"") if isinstance(kind, str) else b""
-    check = checker_of(returns) if schema is not None else len
+    check = validator_of(returns) if schema is not None else len
 
     def convert(value: Any) -> CallToolResult:
         if isinstance(value, CallToolResult):
@@ -186,11 +189,11 @@ def _without_structure(convert: Callable[[Any], CallToolResult]) -> Callable[[An
 
 
 def contents_of(value: Any, *, uri: str, mime_type: str | None) -> list[ResourceContents] | None:
-    """The contents of the resource ``uri``, whose type is ``mime_type`` unless the value knows better.
+    """Convert a return value to the contents of the resource ``uri``; ``mime_type`` is the default MIME type.
 
-    None means that there is no such resource: a function says so by returning None. A list of contents, files, bytes
-    and the like becomes as many parts; any other value is text, or the text of its JSON. Raises a UsageError for what
-    JSON cannot hold.
+    None means that the resource does not exist: the function returned None. A list of contents, files, bytes and other
+    content becomes one part each; any other value becomes text, or its JSON as text. Raises UsageError for a value that
+    JSON cannot represent.
     """
     if value is None:
         return None
@@ -225,15 +228,15 @@ def _one_contents_of(value: Any, uri: str, mime_type: str | None) -> ResourceCon
 
 
 def prompt_result_of(value: Any, description: str | None = None) -> GetPromptResult:
-    """What a prompt's function returned, as its result; see ``messages_of``. A result passes through."""
+    """Convert the return value of a prompt's function to its result; see ``messages_of``."""
     return value if isinstance(value, GetPromptResult) else GetPromptResult(messages_of(value), description)
 
 
 def messages_of(value: Any) -> list[PromptMessage]:
-    """The messages in what a prompt's function returned.
+    """Convert the return value of a prompt's function to messages.
 
-    These are messages, pairs of a role and content, and content (text, pictures, files, …), which is the user's; or a
-    list of such. A UsageError for all else.
+    It is a message, a pair of a role and content, or content (text, images, files, …) with the role ``user``; or a list
+    of these. Raises UsageError for any other value.
     """
     if isinstance(value, list) or (isinstance(value, tuple) and not _is_pair(value)):
         return [message for item in value for message in _messages_in(item)]
@@ -268,7 +271,7 @@ def _message(role: Role, content: Any) -> PromptMessage:
 
 
 def _block_of(value: Any) -> ContentBlock:
-    """A value as one block of content; text if nothing else fits."""
+    """Convert a value to one content block: by default, to text."""
     if type(value) is str:
         return TextContent(value)
     match value:
@@ -289,14 +292,14 @@ def _block_of(value: Any) -> ContentBlock:
 
 def _text_of(value: Any) -> str:
     if isinstance(value, str):
-        return str.__str__(value)  # a plain one also of a subclass, such as an Enum's
+        return str.__str__(value)  # a plain string also for a subclass, such as a string Enum
     if isinstance(value, float):
-        return float.__repr__(value)  # JSON has no word for what is not a number, and text has
+        return float.__repr__(value)  # text can represent NaN and the infinities, which JSON cannot
     return _text_in(_json_of(value))
 
 
 def _text_in(data: bytes) -> str:
-    """The text of a JSON value: a string without its quotes, all else as it is written."""
+    """Return the text of a JSON value: a string without its quotes, any other value as JSON."""
     return msgspec.json.decode(data, type=str) if data.startswith(b'"') else data.decode()
 
 
@@ -313,7 +316,7 @@ def _json_of(value: Any) -> bytes:
 
 
 def _has_content(items: Sequence[Any]) -> bool:
-    # By type, not by item: a list may be long, and its items are mostly of one type.
+    # Check the types, not the items: a list may be long, and its items are usually of one type.
     return any(issubclass(kind, _CONTENT) for kind in set(map(type, items)) - _PLAIN)
 
 
@@ -321,7 +324,7 @@ def _has_content(items: Sequence[Any]) -> bool:
 
 
 def _choices_of(kind: Any) -> Iterator[Any]:
-    """The types that an annotation allows, without aliases and notes."""
+    """Yield the types that an annotation allows, without aliases and ``Annotated`` metadata."""
     if get_origin(kind) is Annotated:
         yield from _choices_of(get_args(kind)[0])
     elif get_origin(kind) in (Union, UnionType):
@@ -351,14 +354,14 @@ def _maybe_schema_of(kind: Any, *, needed: bool) -> dict[str, Any] | None:
     try:
         return schema_of(kind, output=True) or None
     except UsageError:
-        # The function may return something else that can be a result. If not, a call will say so.
+        # The function may still return something that can be a result. If not, the call reports it.
         if needed:
             raise
         return None
 
 
 def _describes(schema: dict[str, Any], definitions: dict[str, Any]) -> bool:
-    """Whether a schema describes objects or arrays, and tells more about them than that they are such."""
+    """Return whether a schema describes objects or arrays in more detail than their type."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         others = {other: definition for other, definition in definitions.items() if other != name}
@@ -366,8 +369,8 @@ def _describes(schema: dict[str, Any], definitions: dict[str, Any]) -> bool:
     choices = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
     if any(_describes(choice, definitions) for choice in choices):
         return True
-    told = (value for key, value in schema.items() if key not in _LABELS and value is not True)
-    return schema.get("type") in ("object", "array") and any(value not in ({}, []) for value in told)
+    details = (value for key, value in schema.items() if key not in _LABELS and value is not True)
+    return schema.get("type") in ("object", "array") and any(value not in ({}, []) for value in details)
 
 
 def _named(kind: Any) -> str:

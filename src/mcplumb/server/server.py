@@ -1,4 +1,4 @@
-"""The server that authors write."""
+"""``Server``: the class with which authors write a server, and run it."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.protocol.subscriptions import ListTopic
+from mcplumb.protocol.subscription_state import ListTopic
 from mcplumb.revisions import allowed_revisions
 from mcplumb.rpc.thread_pool import Workers
 from mcplumb.server.catalog import (
     Catalog,
     CompletionEntry,
-    Described,
+    EntryOptions,
     HandlerEntry,
     PromptEntry,
     ResourceEntry,
     ToolEntry,
 )
-from mcplumb.server.hosting.active_sessions import Lifespan, Lifespans, Presence
+from mcplumb.server.hosting.active_sessions import ActiveSessions, Lifespan, LifespanRunner
 from mcplumb.server.hosting.stderr_logs import LogFormat
 from mcplumb.server.shared_state import Shared
-from mcplumb.server.uri_templates import folded
+from mcplumb.server.uri_templates import normalize_uri
 from mcplumb.types.base import Annotations, CacheScope, Icon, Implementation
 from mcplumb.types.tools import ToolAnnotations
 
 if TYPE_CHECKING:
     import ssl
 
-    from mcplumb.server.hosting.serve import OnReady
+    from mcplumb.server.hosting.address_host import OnReady
     from mcplumb.transports.connection import Connection, Peer, Serve
     from mcplumb.transports.http_server.app import HttpApp
     from mcplumb.transports.http_server.options import HttpOptions
@@ -42,22 +42,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Server:
-    """An MCP server: functions that clients can call, and what clients are told about them.
+    """An MCP server: functions that clients can call, with their descriptions.
 
-    The functions are async, or plain: those run in threads. Every method may be called from any thread; adding and
-    removing is announced to the clients that are connected.
+    Functions may be async, or plain functions, which run in threads. Every method may be called from any thread. Added
+    and removed entries are announced to connected clients.
 
-    - ``revisions`` are the protocol revisions to speak, as dates; all of them if not given.
-    - ``lifespan`` makes an async context manager that is open while the server runs; its value is ``ctx.lifespan``.
-    - ``threads`` is how many plain functions run at once; more of them wait.
-    - ``page_size`` is how many entries a page of a list has.
-    - ``ttl`` is for how many seconds clients may keep lists and resources (a resource may say otherwise), and
-      ``cache_scope`` whether for everyone (``public``) or for one caller (``private``).
+    - ``revisions`` are the protocol revisions to offer, as dates; by default all.
+    - ``lifespan`` returns an async context manager that is open while the server runs; its value is ``ctx.lifespan``.
+    - ``threads`` is the number of plain functions that run at once; further calls wait.
+    - ``page_size`` is the number of entries on a page of a list.
+    - ``ttl`` is how many seconds clients may cache lists and resources (a resource may override it), and
+      ``cache_scope`` whether for all users (``public``) or for one (``private``).
     - ``finish_within`` is how many seconds accepted requests may take after the client's input has ended, and
       ``stop_within`` after a signal or ``stop``.
-    - ``state_keys`` seal what a client keeps for a call that asked for input: give the same ones (32 random bytes
-      each) to all processes that share their clients. The first seals, all open. Without any, a process makes its own.
-      ``state_ttl`` is how many seconds the user may take to answer.
+    - ``state_keys`` seal the state that a client keeps for a call that asked for input: pass the same keys (32 random
+      bytes each) to all processes that share their clients. The first key seals, all keys open. By default, each
+      process creates its own. ``state_ttl`` is how many seconds the user may take to answer.
     """
 
     def __init__(
@@ -85,13 +85,13 @@ class Server:
         experimental: dict[str, Any] | None = None,
     ) -> None:
         if not name or {type(name), type(version)} != {str}:
-            raise UsageError(f"A server has a name and a version, both texts, and not {name!r} and {version!r}.")
+            raise UsageError(f"A server needs a name and a version, both strings, not {name!r} and {version!r}.")
         if page_size < 1:
             raise UsageError(f"The page size is {page_size}: it must be at least 1.")
         if not (0 <= finish_within < float("inf") and 0 <= stop_within < float("inf")):
             raise UsageError("finish_within and stop_within must be finite numbers of seconds, at least 0.")
         self._catalog = Catalog(self._list_changed)
-        #: In seconds; see above.
+        #: In seconds, as in the constructor.
         self.finish_within = finish_within
         self.stop_within = stop_within
         self._shared = Shared(
@@ -116,8 +116,8 @@ class Server:
             state_keys=list(state_keys),
             state_ttl=state_ttl,
         )
-        #: Whom it serves at the moment.
-        self.presence = Presence(self._shared, Lifespans(lifespan))
+        #: The open sessions.
+        self.presence = ActiveSessions(self._shared, LifespanRunner(lifespan))
         if state_keys:
             self._shared.check_keys()
 
@@ -128,7 +128,7 @@ class Server:
 
     @property
     def limits(self) -> Limits:
-        """The caps of each connection."""
+        """The limits of each connection."""
         return self._shared.limits
 
     def __repr__(self) -> str:
@@ -154,7 +154,7 @@ class Server:
         meta: dict[str, Any] | None = ...,
     ) -> Callable[[F], F]: ...
     def tool(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
-        """Make a function a tool: ``@server.tool``, or with options ``@server.tool(title=…)``; see ``add_tool``."""
+        """Register a function as a tool: ``@server.tool``, or ``@server.tool(title=…)``; see ``add_tool``."""
         return _decorated(function, options, self.add_tool)
 
     def add_tool(
@@ -171,16 +171,17 @@ class Server:
         icons: Sequence[Icon] | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
-        """Add a tool. Its arguments are the function's, and its name and description, too, if none are given.
+        """Add a tool. Its arguments, and by default its name and description, are those of the function.
 
-        What the function returns becomes content, by its type; ``structured`` forces, or forbids, structured content.
+        The return value becomes content, depending on its type; ``structured`` forces, or forbids, structured content.
 
-        With an ``input_schema``, which clients get as it is, the function takes all the arguments as one dict; with an
-        ``output_schema``, what it returns is structured content. Both are checked if jsonschema-rs is installed.
+        With an ``input_schema``, which clients receive unchanged, the function takes all arguments as one dict. With an
+        ``output_schema``, the return value is structured content. Values are validated against both schemas if
+        jsonschema-rs is installed.
         """
         entry = ToolEntry(
             function,
-            Described(name=name, title=title, description=description, icons=icons, meta=meta),
+            EntryOptions(name=name, title=title, description=description, icons=icons, meta=meta),
             annotations=annotations,
             structured=structured,
             input_schema=input_schema,
@@ -209,9 +210,9 @@ class Server:
         icons: Sequence[Icon] | None = None,
         meta: dict[str, Any] | None = None,
     ) -> Callable[[F], F]:
-        """Make a function a resource: ``@server.resource("notes://all")``; see ``add_resource``."""
+        """Register a function as a resource: ``@server.resource("notes://all")``; see ``add_resource``."""
         if not isinstance(uri, str):
-            raise UsageError("A resource has an address: write @server.resource('scheme://path') above its function.")
+            raise UsageError("A resource needs a URI: write @server.resource('scheme://path') above its function.")
 
         def decorate(function: F) -> F:
             self.add_resource(
@@ -248,15 +249,15 @@ class Server:
         icons: Sequence[Icon] | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
-        """Add a resource or, if ``uri`` has variables in braces, a template for many: the function takes their values.
+        """Add a resource, or a resource template if ``uri`` has variables in braces: the function takes their values.
 
-        The function returns text, bytes, a file or anything that can be written as JSON; None if there is no such
-        resource.
+        The function returns text, bytes, a file or any value that can be written as JSON; None if the resource does not
+        exist.
         """
         entry = ResourceEntry(
             uri,
             function,
-            Described(name=name, title=title, description=description, icons=icons, meta=meta),
+            EntryOptions(name=name, title=title, description=description, icons=icons, meta=meta),
             mime_type=mime_type,
             annotations=annotations,
             size=size,
@@ -271,11 +272,11 @@ class Server:
         if self._catalog.templates.get(uri) is not None:
             self._catalog.templates.remove(uri)
         else:
-            self._catalog.resources.remove(folded(uri))
+            self._catalog.resources.remove(normalize_uri(uri))
 
     def resource_changed(self, uri: str) -> None:
-        """Tell the clients that subscribed to it that a resource has changed."""
-        self.presence.tell(lambda session: session.changes.resource_changed(uri))
+        """Notify the clients that subscribed to a resource that it has changed."""
+        self.presence.for_each_session(lambda session: session.changes.resource_changed(uri))
 
     # Prompts, completions
 
@@ -293,7 +294,7 @@ class Server:
         meta: dict[str, Any] | None = ...,
     ) -> Callable[[F], F]: ...
     def prompt(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
-        """Make a function a prompt: ``@server.prompt``, or with options; see ``add_prompt``."""
+        """Register a function as a prompt: ``@server.prompt``, or ``@server.prompt(title=…)``; see ``add_prompt``."""
         return _decorated(function, options, self.add_prompt)
 
     def add_prompt(
@@ -306,11 +307,11 @@ class Server:
         icons: Sequence[Icon] | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
-        """Add a prompt. Its arguments are the function's; clients give them as text, which is converted.
+        """Add a prompt. Its arguments are those of the function; clients send them as text, which is converted.
 
-        The function returns a text, a message, or a list of such.
+        The function returns a text, a message, or a list of these.
         """
-        described = Described(name=name, title=title, description=description, icons=icons, meta=meta)
+        described = EntryOptions(name=name, title=title, description=description, icons=icons, meta=meta)
         self._catalog.prompts.add(PromptEntry(function, described))
 
     def remove_prompt(self, name: str) -> None:
@@ -318,10 +319,10 @@ class Server:
         self._catalog.prompts.remove(name)
 
     def completion(self, of: str, argument: str) -> Callable[[F], F]:
-        """Make a function propose values for an argument of a prompt, or for a variable of a resource template.
+        """Register a function that suggests values for an argument of a prompt or a variable of a resource template.
 
-        ``of`` is the prompt's name or the template. The function takes what was typed so far and, if it has a second
-        parameter, the values that other arguments already have (a dict); it returns the proposals, the best first.
+        ``of`` is the prompt's name or the template. The function takes the text typed so far and, if it has a second
+        parameter, the values that other arguments already have (a dict); it returns the suggestions, best first.
         """
 
         def decorate(function: F) -> F:
@@ -333,15 +334,15 @@ class Server:
     # Extensions
 
     def request(self, method: str) -> Callable[[F], F]:
-        """Make a function answer a method of its own, as extensions have: it takes the params and returns the result.
+        """Register a function as the handler of an extension method: it takes the params and returns the result.
 
-        The params come as a dict, or as what the function's parameter is annotated with. ``RequestError`` answers
-        with an error.
+        The params are a dict, or an instance of the type of the function's parameter. To answer with an error, raise
+        ``RequestError``.
         """
         return self._handler(method, is_notification=False)
 
     def notification(self, method: str) -> Callable[[F], F]:
-        """Make a function hear a notification; it takes the params, as for ``request``."""
+        """Register a function as the handler of an extension notification; it takes the params, as for ``request``."""
         return self._handler(method, is_notification=True)
 
     def _handler(self, method: str, *, is_notification: bool) -> Callable[[F], F]:
@@ -362,15 +363,15 @@ class Server:
         http: HttpOptions | None = None,
         on_ready: OnReady | None = None,
     ) -> None:
-        """Serve until SIGINT or SIGTERM comes. For a process that is nothing but a server.
+        """Serve until SIGINT or SIGTERM. For a process whose only purpose is to run the server.
 
-        Without an address that is on standard input and output, until the client's input ends. From now on until the
-        process ends these belong to the protocol, and whatever else is printed goes to stderr. The addresses are
-        ``stdio``, ``unix:/path``, ``tcp://host:port`` and ``http://host:port/path``, any number of them.
+        The addresses are ``stdio``, ``unix:/path``, ``tcp://host:port`` and ``http://host:port/path``, any number of
+        them. Without an address, the server runs on standard input and output until the client's input ends. These are
+        reserved for the protocol until the process ends: everything else that is printed goes to stderr.
 
-        Logs go to stderr, as ``log_format`` says (``human`` or ``plain``); with ``trace``, every message does. ``tls``
-        is for ``tcp://`` and ``https://``, and ``http`` has the options of HTTP. ``on_ready`` is called with each
-        address once all are served, with the port that the system chose in place of 0.
+        Logs go to stderr in the format ``log_format`` (``human`` or ``plain``); with ``trace``, every message is
+        logged. ``tls`` is for ``tcp://`` and ``https://``, and ``http`` has the HTTP options. ``on_ready`` is called
+        with each address once all are open, with the actual port in place of 0.
         """
         from mcplumb._fast.lazy_ssl import load_asyncio
 
@@ -379,10 +380,10 @@ class Server:
         from mcplumb.transports.stdio import take_stdio
 
         _check_no_loop()
-        if _is_stdio_alone(addresses, tls, http):
+        if _is_stdio_only(addresses, tls, http):
             run_on_stdio(self, take_stdio(), log_format=log_format, trace=trace)
             return
-        from mcplumb.server.hosting.serve import AddressHost
+        from mcplumb.server.hosting.address_host import AddressHost
 
         host = AddressHost(self, addresses, tls=tls, http=http, on_ready=on_ready)
         if "stdio" in addresses:
@@ -396,17 +397,18 @@ class Server:
         http: HttpOptions | None = None,
         on_ready: OnReady | None = None,
     ) -> None:
-        """The same inside a running event loop. Standard input and output are given back at the end.
+        """Serve inside a running event loop; the arguments are as for ``run``.
 
-        Signals and logs are left to the program; ``stop`` ends it, and so does cancelling.
+        Signals and logs are left to the program. ``stop`` or cancellation ends it, and then standard input and output
+        are restored.
         """
-        if _is_stdio_alone(addresses, tls, http):
+        if _is_stdio_only(addresses, tls, http):
             from mcplumb.transports.stdio import take_stdio
 
             with take_stdio() as stdio:
                 await self.serve_connection(stdio.connection(limits=self.limits))
             return
-        from mcplumb.server.hosting.serve import AddressHost
+        from mcplumb.server.hosting.address_host import AddressHost
 
         host = AddressHost(self, addresses, tls=tls, http=http, on_ready=on_ready)
         if "stdio" not in addresses:
@@ -420,9 +422,10 @@ class Server:
     def asgi(
         self, http: HttpOptions | None = None, *, serve: Serve | None = None, trace: Trace | None = None
     ) -> HttpApp:
-        """An ASGI application that serves this server over HTTP, to be run or mounted by any ASGI server.
+        """Return an ASGI application that serves this server over HTTP, to be run or mounted by any ASGI server.
 
-        ``serve`` is what serves each connection, if not ``serve_connection``; ``trace`` is shown every message.
+        ``serve`` is called for each connection, by default ``serve_connection``; ``trace`` is called with every
+        message.
         """
         from mcplumb.transports.http_server.app import HttpApp
         from mcplumb.transports.http_server.options import HttpOptions
@@ -438,7 +441,7 @@ class Server:
         )
 
     async def serve_connection(self, connection: Connection, peer: Peer | None = None) -> None:
-        """Serve one connection, until it ends. Several may be served at once, all in the same event loop."""
+        """Serve one connection until it ends. Several may be served at once, all in the same event loop."""
         from mcplumb.transports.connection import ANYONE
 
         await self.presence.serve(
@@ -447,7 +450,7 @@ class Server:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Keep the lifespan and the threads of the server, also while nobody is connected."""
+        """Keep the lifespan and the threads of the server alive, even while no client is connected."""
         import asyncio
 
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -455,19 +458,19 @@ class Server:
             yield
 
     def stop(self) -> bool:
-        """Take no more requests, finish those that were accepted, and return from ``serve`` or ``run``.
+        """Accept no more requests, finish the accepted ones, and return from ``serve`` or ``run``.
 
-        False if there is nothing to stop. From any thread.
+        Returns False if there is nothing to stop. May be called from any thread.
         """
         return self.presence.stop(self.stop_within)
 
     def _list_changed(self, topic: ListTopic) -> None:
-        self.presence.tell(lambda session: session.changes.list_changed(topic))
+        self.presence.for_each_session(lambda session: session.changes.list_changed(topic))
 
 
 def _decorated(function: F | None, options: dict[str, Any], add: Callable[..., None]) -> F | Callable[[F], F]:
     if function is not None and not callable(function):
-        raise UsageError(f"{function!r} is no function. To give a name, write (name={function!r}).")
+        raise UsageError(f"{function!r} is not a function. To give a name, write (name={function!r}).")
     if function is not None:
         add(function)
         return function
@@ -481,12 +484,12 @@ def _decorated(function: F | None, options: dict[str, Any], add: Callable[..., N
 
 def _milliseconds(seconds: float) -> int:
     if not 0 <= seconds < float("inf"):
-        raise UsageError(f"Results cannot be kept for {seconds} seconds: give a finite number, at least 0.")
+        raise UsageError(f"Results cannot be cached for {seconds} seconds: give a finite number, at least 0.")
     return round(seconds * 1000)
 
 
-def _is_stdio_alone(addresses: Sequence[str], tls: object, http: object) -> bool:
-    """Whether nothing of sockets has to be loaded."""
+def _is_stdio_only(addresses: Sequence[str], tls: object, http: object) -> bool:
+    """Return whether stdio is the only address, so that no socket code has to be imported."""
     return addresses in ((), ("stdio",)) and tls is None and http is None
 
 
@@ -497,4 +500,4 @@ def _check_no_loop() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise UsageError("server.run() makes an event loop of its own, and one is running already: await server.serve().")
+    raise UsageError("server.run() creates its own event loop, but one is running already: await server.serve().")

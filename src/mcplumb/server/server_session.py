@@ -20,9 +20,9 @@ from mcplumb.server.hosting.stderr_logs import BadLines
 from mcplumb.server.shared_state import Shared
 from mcplumb.transports.connection import ANYONE, Connection, Peer
 from mcplumb.types.base import Payload
-from mcplumb.types.decode import read
-from mcplumb.types.notifications import CancelledParams, LoggingLevel
-from mcplumb.wire.decode import BadMessage
+from mcplumb.types.notification_params import CancelledParams, LoggingLevel
+from mcplumb.types.payload_decoder import read
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, Notification, RequestId
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from mcplumb.server.catalog import Catalog, WrittenPages
 from mcplumb.server.results import ModernText, TextResult
 from mcplumb.server.schema.codec import write
 from mcplumb.types.base import COMPLETE, CacheScope, Implementation, Payload, Result
-from mcplumb.types.encode import for_revision
 from mcplumb.types.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from mcplumb.types.meta import SERVER_INFO
+from mcplumb.types.revision_adapter import for_revision
 
 if TYPE_CHECKING:
     from mcplumb.protocol.request_state import Sealer  # it loads hashlib, and most servers never ask

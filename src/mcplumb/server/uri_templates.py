@@ -1,19 +1,19 @@
-"""URI templates: the forms of RFC 6570 that can be matched as safely as they are filled in.
+"""URI templates: expand and match the forms of RFC 6570 that can be matched without ambiguity.
 
-    {name}      one segment of a path, or a part of one
-    {/name}     the same, with the slash before it
+    {name}      one path segment, or a part of one
+    {/name}     a slash, and one path segment
     {+name}     the rest of a path: segments with slashes between them
-    {name*}     the same
-    {/name*}    the same, with the slash before it
+    {name*}     the rest of a path
+    {/name*}    a slash, and the rest of a path
     {?a,b}      query parameters, each optional, in any order
-    {&a,b}      the same, where the template has a query already
+    {&a,b}      query parameters after a query in the template
 
-A variable matches what its form says and never more. A segment is not empty, not ``.`` and not ``..``, and has no
-slash, backslash or control character, neither as it is written nor percent-decoded. The rest of a path is made of such
-segments. Neither of them reaches into a query, a fragment or the next parameter. A query parameter may be any text.
+A variable matches exactly its form. A segment is not empty, not ``.`` and not ``..``, and has no slash, backslash or
+control character, neither encoded nor decoded. The rest of a path consists of such segments. Neither extends into a
+query, a fragment or the next parameter. A query parameter may be any text.
 
-Scheme and host compare without regard to case, all else exactly. Wrong percent-escapes and bytes that are not UTF-8
-match nothing.
+Scheme and host are compared case-insensitively, everything else exactly. Invalid percent-escapes and bytes that are not
+UTF-8 match nothing.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ import msgspec
 
 from mcplumb.errors import UsageError
 
-__all__ = ["UriTemplate", "folded"]
+__all__ = ["UriTemplate", "normalize_uri"]
 
-# ASCII only, because the lower case of another letter may be longer than the letter.
+# ASCII only, because the lower case of other letters may have more characters.
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _HEX = frozenset("0123456789abcdefABCDEF")
 _IN_SCHEME = frozenset((_LETTERS + b"0123456789+-.").decode())
 
-# The bytes that stay as they are in a segment and in a path. The reserved form of a path keeps more, but never what
-# would end the value: the mark of a query, of a fragment or of the next parameter.
+# The bytes that are not percent-encoded in a segment and in a path. The reserved form of a path has more, but never the
+# delimiters of a query, a fragment or the next parameter.
 _IN_SEGMENT = frozenset(_LETTERS + b"0123456789-._~")
 _IN_PATH = _IN_SEGMENT | frozenset(b"/")
 _IN_RESERVED = _IN_PATH | frozenset(b":[]@!$'()*+,;=")
@@ -46,47 +46,47 @@ _FORMS = "{name}, {/name}, {+name}, {name*}, {/name*}, {?a,b} and {&a,b}"
 class _Variable(msgspec.Struct, frozen=True):
     name: str
     is_rest: bool
-    #: The bytes that stay as they are when a value is filled in.
+    #: The bytes that are not percent-encoded when a value is expanded.
     safe: frozenset[int]
-    #: The characters that a value as it is written cannot have.
-    marks: str
+    #: The characters that an encoded value cannot have.
+    delimiters: str
 
     def read(self, written: str) -> str | None:
-        """The decoded value, or None if it is not what this variable can be."""
+        """Return the decoded value; None if this variable cannot have it."""
         value = _decoded(written)
-        if value is None or any(mark in written for mark in self.marks):
+        if value is None or any(delimiter in written for delimiter in self.delimiters):
             return None
         segments = value.split("/") if self.is_rest else [value]
         return value if all(map(_is_segment, segments)) else None
 
 
 class UriTemplate:
-    """A URI with variables in braces, or, without any, one URI.
+    """A URI with variables in braces, or a plain URI without variables.
 
-    A template that cannot be read raises a UsageError that says where, and so does one whose URIs could be read in
-    several ways: with two variables side by side, or with two that are the rest of a path.
+    Raises a UsageError with the position of the fault for an invalid template, and for an ambiguous one: with two
+    adjacent variables, or with two that match the rest of a path.
     """
 
     __slots__ = ("_fixed", "_literals", "_pivot", "_text", "_variables", "names", "optional_names", "rank")
 
-    #: The names of all variables, as they come in the template.
+    #: The names of all variables, in the order of the template.
     names: tuple[str, ...]
-    #: Those that a match may lack: the query parameters.
+    #: The names of the query parameters, which a URI may omit.
     optional_names: tuple[str, ...]
-    #: A key to sort by, most specific first: single URIs, then the templates with the most literal characters, and of
-    #: equals those without the rest of a path. Sorting keeps the order of what is equal in all this.
+    #: The sort key for "most specific first": plain URIs, then templates with the most literal characters, and of equal
+    #: ones first those without the rest of a path.
     rank: tuple[bool, int, bool]
 
     def __init__(self, text: str) -> None:
         parsed = _Parser(text)
         self._text = text
         self._variables = parsed.variables
-        self._literals = folded("\0".join(parsed.literals)).split("\0")
+        self._literals = normalize_uri("\0".join(parsed.literals)).split("\0")
         self._fixed = parsed.fixed
         self.optional_names = tuple(parsed.parameters)
         self.names = (*(variable.name for variable in parsed.variables), *parsed.parameters)
         rests = [index for index, variable in enumerate(parsed.variables) if variable.is_rest]
-        # Left of this variable literals are looked for from the left, right of it from the right.
+        # Literals before this variable are searched for from the left, literals after it from the right.
         self._pivot = rests[0] if rests else len(parsed.variables) - 1
         self.rank = (bool(self.names), -sum(map(len, parsed.literals)), bool(rests))
 
@@ -96,10 +96,10 @@ class UriTemplate:
         return bool(self.names)
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """The decoded values of the variables in ``uri``, or None if it is not of this template.
+        """Return the decoded values of the variables in ``uri``; None if it does not match.
 
-        Each literal is looked for once and nothing is tried again, so the time grows with the length of ``uri`` only.
-        Of several places for a literal the first counts, or the last if it comes after the rest of a path.
+        Each literal is searched for once, without backtracking, so the time is linear in the length of ``uri``. If a
+        literal occurs more than once, the first occurrence counts, or the last one after the rest of a path.
         """
         if not self.optional_names:
             return self._match_base(uri)
@@ -111,9 +111,9 @@ class UriTemplate:
         return None if values is None else self._match_parameters(pieces[self._fixed :], values)
 
     def expand(self, **values: str) -> str:
-        """The URI with these values, in which ``match`` finds them again. Query parameters may be left out.
+        """Return the URI with these values, for which ``match`` returns them. Query parameters are optional.
 
-        Raises a UsageError for a value that is missing, unknown, or not what its variable can be.
+        Raises UsageError for a missing or unknown value, and for one that its variable cannot have.
         """
         missing = [name for name in self.names if name not in values and name not in self.optional_names]
         if missing:
@@ -125,12 +125,12 @@ class UriTemplate:
         if pairs:
             uri += ("&" if self._fixed else "?") + "&".join(pairs)
         if self.match(uri) != values:
-            raise UsageError(f"The URI template {self._text!r} has no place for these values: {values!r}.")
+            raise UsageError(f"The URI template {self._text!r} cannot represent these values: {values!r}.")
         return uri
 
     def _match_base(self, uri: str) -> dict[str, str] | None:
         literals, variables, pivot = self._literals, self._variables, self._pivot
-        text = folded(uri)
+        text = normalize_uri(uri)
         if not variables:
             return {} if text == literals[0] else None
         if not (text.startswith(literals[0]) and text.endswith(literals[-1])):
@@ -176,8 +176,8 @@ class UriTemplate:
         return f"UriTemplate({self._text!r})"
 
 
-def folded(uri: str) -> str:
-    """The same URI with its scheme and its host in lower case: a key under which to look for it."""
+def normalize_uri(uri: str) -> str:
+    """Return the URI with its scheme and host in lower case, as a lookup key."""
     scheme, colon, rest = uri.partition(":")
     if not colon:
         return uri
@@ -192,14 +192,14 @@ def folded(uri: str) -> str:
 
 
 class _Parser:
-    """Reads a template into its parts: literals with variables between them, then query parameters."""
+    """Parses a template: literals with variables between them, then query parameters."""
 
     __slots__ = ("_at", "_text", "literals", "parameters", "variables")
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        #: One more than there are variables.
+        #: The literals around the variables: one more than there are variables.
         self.literals = [""]
         self.variables: list[_Variable] = []
         self.parameters: list[str] = []
@@ -215,7 +215,7 @@ class _Parser:
 
     @property
     def fixed(self) -> int:
-        """How many parts of the query are in the template itself, before the parameters."""
+        """The number of query parts in the template itself, before the parameters."""
         _, mark, query = "\0".join(self.literals).partition("?")
         return query.count("&") + 1 if mark else 0
 
@@ -276,14 +276,14 @@ class _Parser:
         if not (name.isascii() and name.isidentifier()):
             self._fail(f"the forms of variables are {_FORMS}, and names are those of function arguments")
         if name in self.parameters or any(name == variable.name for variable in self.variables):
-            self._fail(f"{name!r} is there twice")
+            self._fail(f"{name!r} occurs twice")
 
     def _fail(self, why: str) -> NoReturn:
         raise UsageError(f"The URI template {self._text!r} cannot be read at character {self._at + 1}: {why}.")
 
 
 def _find(text: str, literal: str, start: int, end: int) -> int:
-    """Where a literal first is, or -1; not within a percent-escape, whose digits may look like it."""
+    """Return the index of the first occurrence of a literal, or -1; matches within a percent-escape do not count."""
     found = text.find(literal, start, end)
     while found >= 0 and "%" in text[found - 2 : found]:
         found = text.find(literal, found + 1, end)
@@ -304,7 +304,7 @@ def _is_segment(value: str) -> bool:
 
 
 def _decoded(written: str) -> str | None:
-    """The text without percent-escapes; None if one is wrong, or if they are not UTF-8 together."""
+    """Return the text with percent-escapes decoded; None if an escape is invalid, or the result is not UTF-8."""
     if "%" not in written:
         return written
     head, *pieces = written.split("%")

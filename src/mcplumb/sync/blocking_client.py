@@ -15,13 +15,13 @@ from mcplumb.client import subscriptions as async_changes
 from mcplumb.client.options import ClientStats
 from mcplumb.errors import Closed, McplumbError
 from mcplumb.protocol.stop_ladder import StopLadder
-from mcplumb.protocol.subscriptions import Change, Missed
+from mcplumb.protocol.subscription_state import Change, Missed
 from mcplumb.revisions import Revision
 from mcplumb.sync.callback_threads import LineCarrier, carried
 from mcplumb.sync.loop_thread import Lease
 from mcplumb.types.base import Implementation
 from mcplumb.types.lifecycle import ServerCapabilities
-from mcplumb.types.notifications import SubscriptionFilter
+from mcplumb.types.notification_params import SubscriptionFilter
 
 if TYPE_CHECKING:
     from mcplumb.client.links.process_link import ServerProcess

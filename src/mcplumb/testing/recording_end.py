@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 from mcplumb.errors import McplumbError
 from mcplumb.transports.connection import Connection
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Message, Notification, Request, RequestId
 
 __all__ = ["End", "Item", "require", "settle"]

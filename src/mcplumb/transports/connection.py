@@ -17,7 +17,7 @@ import msgspec
 
 from mcplumb.errors import McplumbError
 from mcplumb.revisions import Era
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Message, RequestId
 
 __all__ = ["ANYONE", "Connection", "Peer", "Receiver", "Serve", "Stats", "Waiters"]

@@ -24,7 +24,7 @@ from mcplumb.transports.descriptors import (
     wait_for_input,
 )
 from mcplumb.transports.line_connection import LineConnection, Trace
-from mcplumb.wire.decode import Expected
+from mcplumb.wire.message_decoder import Expected
 from mcplumb.wire.messages import Request
 
 __all__ = ["StreamConnection", "ThreadSource", "WatchedSource"]

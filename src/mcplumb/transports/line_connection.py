@@ -14,8 +14,8 @@ import msgspec
 
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.transports.connection import Receiver, Stats, Waiters
-from mcplumb.wire.decode import BadMessage, Batch, Expected, decode_line, too_long
 from mcplumb.wire.lines import LineSplitter, LineTooLong
+from mcplumb.wire.message_decoder import BadMessage, Batch, Expected, decode_line, too_long
 from mcplumb.wire.messages import Message, Request, RequestId, encode_batch, encode_line
 
 __all__ = ["HIGH_WATER", "LOW_WATER", "MOST_PIECES", "LineConnection", "Sink", "Source", "Trace"]

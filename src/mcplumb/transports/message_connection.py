@@ -9,7 +9,7 @@ from typing import Protocol
 
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.transports.line_connection import LineConnection, Trace
-from mcplumb.wire.decode import Expected
+from mcplumb.wire.message_decoder import Expected
 from mcplumb.wire.messages import Request
 
 __all__ = ["Carrier", "CarrierConnection"]

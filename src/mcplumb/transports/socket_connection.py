@@ -19,7 +19,7 @@ from mcplumb.transports.address import SocketAddress, TcpAddress, UnixAddress
 from mcplumb.transports.descriptors import SocketSink
 from mcplumb.transports.fd_connection import WatchedSource
 from mcplumb.transports.line_connection import LineConnection, Trace
-from mcplumb.wire.decode import Expected
+from mcplumb.wire.message_decoder import Expected
 from mcplumb.wire.messages import Result
 
 if TYPE_CHECKING:

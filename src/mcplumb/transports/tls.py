@@ -18,7 +18,7 @@ from mcplumb.errors import UsageError
 from mcplumb.limits import Limits
 from mcplumb.transports.line_connection import Trace
 from mcplumb.transports.socket_connection import SocketConnection, SocketEnd, SocketSource
-from mcplumb.wire.decode import Expected
+from mcplumb.wire.message_decoder import Expected
 
 __all__ = ["Tls", "TlsEnd", "TlsSource", "client_tls", "secure", "server_tls", "why_not_secure"]
 

@@ -1,7 +1,7 @@
-"""The payloads of the protocol: one set of immutable types for all five revisions.
+"""The payload types of the protocol: one set of immutable types for all five revisions.
 
-``read`` makes them from JSON; ``for_revision`` makes them ready to be written to a peer of a given revision. The rules
-that hold for all of them are in ``mcplumb.types.base``.
+``read`` decodes a payload from JSON; ``for_revision`` prepares one to be sent to a peer of a given revision. The rules
+for all types are in ``mcplumb.types.base``.
 """
 
 from __future__ import annotations
@@ -65,8 +65,6 @@ from mcplumb.types.content import (
     ToolUseContent,
     UnknownContent,
 )
-from mcplumb.types.decode import read, read_result_type
-from mcplumb.types.encode import for_revision
 from mcplumb.types.lifecycle import (
     ClientCapabilities,
     DiscoverResult,
@@ -97,8 +95,8 @@ from mcplumb.types.meta import (
     read_server_info,
     read_subscription_id,
 )
-from mcplumb.types.methods import METHODS, Method, Side
-from mcplumb.types.notifications import (
+from mcplumb.types.method_table import METHODS, Method, Side
+from mcplumb.types.notification_params import (
     LOGGING_LEVELS,
     AcknowledgedParams,
     CancelledParams,
@@ -110,6 +108,7 @@ from mcplumb.types.notifications import (
     SetLevelParams,
     SubscriptionFilter,
 )
+from mcplumb.types.payload_decoder import read, read_result_type
 from mcplumb.types.prompts import (
     CompleteParams,
     CompleteResult,
@@ -137,6 +136,7 @@ from mcplumb.types.resources import (
     ResourceTemplate,
     ResourceUpdatedParams,
 )
+from mcplumb.types.revision_adapter import for_revision
 from mcplumb.types.tools import CallToolParams, CallToolResult, ListToolsResult, Tool, ToolAnnotations
 
 __all__ = [

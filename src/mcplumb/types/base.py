@@ -1,15 +1,15 @@
-"""What the payloads share: their base class, and the parts that many of them have.
+"""The base classes of payloads, and the types that many payloads use.
 
-The rules that hold for every type of this package:
+These rules apply to every type of this package:
 
-* One set of types serves all revisions. ``for_revision`` leaves out what a revision lacks when a payload is written.
+* One set of types serves all revisions. ``for_revision`` removes what a revision lacks before a payload is sent.
 * Attributes are in snake case, the JSON in camel case; ``_meta`` is the attribute ``meta``.
-* An optional attribute is None when its key is absent, so that reading and writing a payload loses nothing that
-  the types know. A JSON null in an optional place reads as absent. To write one, use ``NULL``.
-* Unknown keys are passed over. Only ``_meta`` and JSON schemas, which are plain dicts, keep all theirs.
-* A number is ``int | float``: for JSON Schema ``1.0`` is an integer, and some peers write it so.
-* Hints (an icon's theme, content's audience, a field's format) are plain strings, so that a new one is no error.
-* Ranges (a priority between 0 and 1, at most 100 completions) are not checked when reading.
+* An optional attribute is None if its key is absent, so reading and writing a payload loses no known key. An optional
+  JSON null is read as absent. To write a null, use ``NULL``.
+* Unknown keys are ignored. Only ``_meta`` and JSON Schemas, which are plain dicts, keep all their keys.
+* A number is ``int | float``: in JSON Schema ``1.0`` is an integer, and some peers write it that way.
+* Hints (an icon's theme, content's audience, a field's format) are plain strings, so a new value is not an error.
+* Ranges (a priority between 0 and 1, at most 100 completions) are not checked on reading.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "Role",
 ]
 
-#: A JSON null to be written where None would mean that the key is absent.
+#: A JSON null, for fields where None means that the key is absent.
 NULL = msgspec.Raw(b"null")
 
 #: The two values of ``resultType`` that the protocol itself defines; extensions may add others.
@@ -55,61 +55,61 @@ class Payload(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Params(Payload, frozen=True, kw_only=True):
-    """The params of a request or a notification; by itself, of those that carry nothing else."""
+    """The params of a request or a notification; used as is for those without other params."""
 
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
 class PageParams(Params, frozen=True, kw_only=True):
-    """Asks for a page of a list: the first, or the one that a cursor names."""
+    """The params of a request for one page of a list: the first page, or the page at a cursor."""
 
     cursor: str | None = None
 
 
 class RetryParams(Params, frozen=True, kw_only=True):
-    """The params of a request that may be sent again with the input that its first answer asked for."""
+    """The params of a request that may be sent again with the input that its result asked for."""
 
-    #: The answers, under the keys of the ``input_requests`` that they answer; see ``read_input_response``.
+    #: The answers, under the keys of their ``input_requests``; see ``read_input_response``.
     input_responses: dict[str, Any] | None = None
-    #: The server's own state, sent back as it came.
+    #: The server's own state, sent back unchanged.
     request_state: str | None = None
 
 
 class Result(Payload, frozen=True, kw_only=True):
-    """What a server answers; by itself, an answer that says nothing but "done"."""
+    """The result of a request; used as is for results without other members."""
 
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
-    #: ``complete`` (also when absent), ``input_required``, or what an extension defines.
+    #: ``complete`` (also if absent), ``input_required``, or a value that an extension defines.
     result_type: str | None = None
 
 
 class CacheableResult(Result, frozen=True, kw_only=True):
-    """A result that says how long, and by whom, it may be kept."""
+    """A result with cache hints: how long, and for whom, it may be cached."""
 
     ttl_ms: Number | None = None
     cache_scope: CacheScope | None = None
 
 
 class Annotations(Payload, frozen=True, kw_only=True):
-    """For whom a piece of content is, how important (0 to 1), and how old."""
+    """The audience, priority (0 to 1) and modification time of a piece of content."""
 
     #: ``user``, ``assistant`` or both.
     audience: list[str] | None = None
     priority: Number | None = None
-    #: A date and time as in ISO 8601.
+    #: An ISO 8601 date and time.
     last_modified: str | None = None
 
 
 class _IconDetails(Payload, frozen=True, kw_only=True):
     mime_type: str | None = None
-    #: ``48x48``, or ``any`` for what scales.
+    #: ``48x48``, or ``any`` for a scalable format.
     sizes: list[str] | None = None
     #: ``light`` or ``dark``.
     theme: str | None = None
 
 
 class Icon(_IconDetails, frozen=True):
-    """A picture for a user interface, by its address or as a ``data:`` URI."""
+    """An icon for a user interface, by its URL or as a ``data:`` URI."""
 
     src: str
 

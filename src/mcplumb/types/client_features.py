@@ -1,10 +1,11 @@
-"""What servers may request from clients: roots, sampling and elicitation.
+"""Client features, which servers may use: roots, sampling and elicitation.
 
-On the wire a form is a JSON schema, and ``ElicitParams.requested_schema`` is that schema, as a dict, with all its
-keys. ``FormSchema`` and the field types are the typed view of what the protocol allows in it: to write a form, give
-one to ``ElicitParams.for_form``; to read one, call ``ElicitParams.read_form``.
+On the wire a form is a JSON Schema, and ``ElicitParams.requested_schema`` is that schema, as a dict with all its keys.
+``FormSchema`` and the field types are a typed view of what the protocol allows in it: to create a form, pass one to
+``ElicitParams.for_form``; to read a form, call ``ElicitParams.read_form``.
 
-Legacy revisions ask for the same with requests of the server's own; the params and results are the same types.
+Modern servers ask for input in the result of a request; legacy servers send requests of their own. The params and
+results are the same types.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from mcplumb.errors import DecodeError, UsageError
 from mcplumb.types.base import Number, Params, Payload, Result, Role
 from mcplumb.types.content import SamplingContent
-from mcplumb.types.decode import read
+from mcplumb.types.payload_decoder import read
 from mcplumb.types.tools import Tool
 
 __all__ = [
@@ -50,7 +51,7 @@ __all__ = [
 ]
 
 
-# Roots: the folders that a client lets a server work in.
+# Roots: the folders that a client lets a server use.
 
 
 class _RootDetails(Payload, frozen=True, kw_only=True):
@@ -59,7 +60,7 @@ class _RootDetails(Payload, frozen=True, kw_only=True):
 
 
 class Root(_RootDetails, frozen=True):
-    """A folder or file, as a ``file://`` URI."""
+    """A folder or file that the server may use, as a ``file://`` URI."""
 
     uri: str
 
@@ -87,22 +88,22 @@ class _Message(_MessageDetails, frozen=True):
 
     @property
     def blocks(self) -> list[SamplingContent]:
-        """The content as a list, however it was written."""
+        """The content as a list, even if it is a single block."""
         return self.content if isinstance(self.content, list) else [self.content]
 
 
 class SamplingMessage(_Message, frozen=True):
-    """One message to or from a model: a block, or a list of blocks."""
+    """One message to or from a model: one content block, or a list of blocks."""
 
 
 class ModelHint(Payload, frozen=True):
-    """A model's name, or a part of one."""
+    """The name of a model, or a part of it."""
 
     name: str | None = None
 
 
 class ModelPreferences(Payload, frozen=True, kw_only=True):
-    """Which model the server would like; each priority is between 0 and 1."""
+    """The server's preferences for the choice of a model; each priority is between 0 and 1."""
 
     hints: list[ModelHint] | None = None
     cost_priority: Number | None = None
@@ -111,13 +112,13 @@ class ModelPreferences(Payload, frozen=True, kw_only=True):
 
 
 class ToolChoice(Payload, frozen=True):
-    """Whether the model may, must or must not call tools; ``auto`` when absent."""
+    """Whether the model may, must or must not call tools; ``auto`` if absent."""
 
     mode: Literal["auto", "required", "none"] | None = None
 
 
 class CreateMessageParams(Params, frozen=True, kw_only=True):
-    """Asks for a message from the client's model."""
+    """The params of ``sampling/createMessage``: ask the client's model for a message."""
 
     messages: list[SamplingMessage]
     max_tokens: Number
@@ -132,18 +133,18 @@ class CreateMessageParams(Params, frozen=True, kw_only=True):
 
 
 class CreateMessageResult(_Message, frozen=True, kw_only=True):
-    """The message that the client's model gave."""
+    """The message that the client's model generated."""
 
     model: str
-    #: ``endTurn``, ``stopSequence``, ``maxTokens``, ``toolUse``, or the model's own word.
+    #: ``endTurn``, ``stopSequence``, ``maxTokens``, ``toolUse``, or a value of the model's own.
     stop_reason: str | None = None
 
 
-# Elicitation: a server asks the client's user something, with a form or on a web page.
+# Elicitation: a server asks the client's user, with a form or on a web page.
 
 
 class Choice(Payload, frozen=True):
-    """One value that can be chosen, and what to show for it."""
+    """One option of a choice: its value, and the title to display."""
 
     const: str
     title: str
@@ -155,10 +156,10 @@ class _Field(Payload, frozen=True, kw_only=True, tag_field="type"):
 
 
 class StringSchema(_Field, frozen=True, kw_only=True, tag="string"):
-    """A text, or the choice of one value.
+    """A text field, or a choice of one value.
 
-    A choice has ``enum`` (bare values), ``one_of`` (values with titles) or, in the older form, ``enum`` with
-    ``enum_names``. ``choices`` reads all three.
+    A choice has ``enum`` (values), ``one_of`` (values with titles) or, in the older form, ``enum`` with ``enum_names``.
+    ``choices`` reads all three.
     """
 
     min_length: Number | None = None
@@ -172,7 +173,7 @@ class StringSchema(_Field, frozen=True, kw_only=True, tag="string"):
 
     @property
     def choices(self) -> list[Choice] | None:
-        """What can be chosen, each with a title (the value itself if it has none); None if any text will do."""
+        """The options, each with a title (by default its value); None if the field takes any text."""
         if self.one_of is not None:
             return self.one_of
         return None if self.enum is None else _titled(self.enum, self.enum_names or [])
@@ -185,21 +186,21 @@ class _Numeric(_Field, frozen=True, kw_only=True):
 
 
 class NumberSchema(_Numeric, frozen=True, tag="number"):
-    """A number."""
+    """A number field."""
 
 
 class IntegerSchema(_Numeric, frozen=True, tag="integer"):
-    """A whole number."""
+    """An integer field."""
 
 
 class BooleanSchema(_Field, frozen=True, kw_only=True, tag="boolean"):
-    """Yes or no."""
+    """A yes/no field."""
 
     default: bool | None = None
 
 
 class ChoiceItems(Payload, frozen=True, kw_only=True):
-    """The values of a choice of several: ``enum`` with ``type``, or ``any_of`` with titles."""
+    """The options of a multiple choice: ``enum`` with ``type``, or ``any_of`` with titles."""
 
     type: Literal["string"] | None = None
     enum: list[str] | None = None
@@ -207,7 +208,7 @@ class ChoiceItems(Payload, frozen=True, kw_only=True):
 
 
 class MultiSelectSchema(_Field, frozen=True, kw_only=True, tag="array"):
-    """The choice of several values."""
+    """A choice of several values."""
 
     items: ChoiceItems
     min_items: Number | None = None
@@ -216,7 +217,7 @@ class MultiSelectSchema(_Field, frozen=True, kw_only=True, tag="array"):
 
     @property
     def choices(self) -> list[Choice]:
-        """What can be chosen, each with a title (the value itself if it has none)."""
+        """The options, each with a title (by default its value)."""
         return self.items.any_of or _titled(self.items.enum or [], [])
 
 
@@ -229,13 +230,13 @@ class _FormDetails(Payload, frozen=True, kw_only=True):
 
 
 class FormSchema(_FormDetails, frozen=True, tag_field="type", tag="object"):
-    """A form: flat, each field with a name and a schema."""
+    """A form: a flat object whose fields each have a name and a schema."""
 
     properties: dict[str, FieldSchema]
 
 
 class _ElicitDetails(Params, frozen=True, kw_only=True):
-    #: ``form`` (also when absent) or ``url``. Any string is read: what to do with a new mode is for the caller to say.
+    #: ``form`` (also if absent) or ``url``. Any string is accepted: the caller decides what to do with an unknown mode.
     mode: str | None = None
     requested_schema: dict[str, Any] | None = None
     url: str | None = None
@@ -243,7 +244,7 @@ class _ElicitDetails(Params, frozen=True, kw_only=True):
 
 
 class ElicitParams(_ElicitDetails, frozen=True):
-    """Asks the user: with a form (``requested_schema``) or on a web page (``url``)."""
+    """The params of ``elicitation/create``: ask the user with a form (``requested_schema``) or a web page (``url``)."""
 
     message: str
 
@@ -255,13 +256,13 @@ class ElicitParams(_ElicitDetails, frozen=True):
 
     @classmethod
     def for_form(cls, message: str, schema: FormSchema | dict[str, Any]) -> ElicitParams:
-        """Params that ask with a form."""
+        """Return params that ask with a form."""
         raw = schema if isinstance(schema, dict) else msgspec.to_builtins(schema)
         return cls(message, mode="form", requested_schema=raw)
 
     @classmethod
     def for_url(cls, message: str, url: str, elicitation_id: str | None = None) -> ElicitParams:
-        """Params that ask on a web page; one revision requires an id."""
+        """Return params that ask on a web page; one revision requires an id."""
         return cls(message, mode="url", url=url, elicitation_id=elicitation_id)
 
     @property
@@ -275,11 +276,11 @@ class ElicitParams(_ElicitDetails, frozen=True):
         return self.mode == "url"
 
     def read_form(self) -> FormSchema:
-        """The form as typed fields; a DecodeError if its schema has what the protocol does not allow in forms."""
+        """Return the form as typed fields; raise DecodeError if the protocol does not allow its schema."""
         try:
             return msgspec.convert(self.requested_schema, FormSchema)
         except msgspec.ValidationError as error:
-            raise DecodeError(f"The requested form has a schema that forms cannot have: {error}.") from error
+            raise DecodeError(f"The protocol does not allow the schema of the requested form: {error}.") from error
 
 
 class _ElicitResultDetails(Payload, frozen=True, kw_only=True):
@@ -287,14 +288,14 @@ class _ElicitResultDetails(Payload, frozen=True, kw_only=True):
 
 
 class ElicitResult(_ElicitResultDetails, frozen=True):
-    """What the user did and, if a form was accepted, filled in."""
+    """The user's action and, if a form was accepted, its values."""
 
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, Any] | None = None
 
 
 class ElicitationCompleteParams(Params, frozen=True):
-    """What was asked for on a web page has been done."""
+    """The params of ``notifications/elicitation/complete``: the user has finished on the web page."""
 
     elicitation_id: str
 
@@ -303,23 +304,23 @@ def _titled(values: list[str], titles: list[str]) -> list[Choice]:
     return [Choice(value, titles[i] if i < len(titles) else value) for i, value in enumerate(values)]
 
 
-# Input from the client within a request: what a result asks for, and what the retry brings.
+# Input requests within a result (modern revisions), and the responses in the retried request.
 
 
 class CreateMessageRequest(Payload, frozen=True, tag_field="method", tag="sampling/createMessage"):
-    """Asks for a message from the client's model."""
+    """An input request for a message from the client's model."""
 
     params: CreateMessageParams
 
 
 class ElicitRequest(Payload, frozen=True, tag_field="method", tag="elicitation/create"):
-    """Asks the client's user."""
+    """An input request to the client's user."""
 
     params: ElicitParams
 
 
 class ListRootsRequest(Payload, frozen=True, tag_field="method", tag="roots/list"):
-    """Asks for the client's roots."""
+    """An input request for the client's roots."""
 
     params: Params | None = None
 
@@ -329,16 +330,16 @@ InputResponse: TypeAlias = CreateMessageResult | ElicitResult | ListRootsResult
 
 
 class InputRequiredResult(Result, frozen=True, kw_only=True):
-    """The request cannot be answered yet: it has to be sent again with what is asked for here."""
+    """A result that asks for input: the client must send the request again with the responses."""
 
-    #: Under keys of the server's choice, which the answers in ``input_responses`` share.
+    #: Under keys of the server's choice; the responses in ``input_responses`` have the same keys.
     input_requests: dict[str, InputRequest] | None = None
-    #: To be sent back as it is.
+    #: The server's own state, which the client sends back unchanged.
     request_state: str | None = None
 
 
 def read_input_response(request: InputRequest, response: Any) -> InputResponse:
-    """One value of ``input_responses``, typed: what it is follows from the request that it answers."""
+    """Return one value of ``input_responses`` as the type that its request determines."""
     kind: type[InputResponse]
     match request:
         case CreateMessageRequest():

@@ -1,7 +1,7 @@
-"""Content: what tools return, what prompts are made of, what models read and write.
+"""Content blocks: the parts of tool results, prompts and sampling messages.
 
-Blocks are told apart by their ``type``. A block of a type that is not known here is read as ``UnknownContent`` (by
-``read``), so that one new kind of block does not make the rest of an answer unreadable.
+The member ``type`` distinguishes the blocks. ``read`` returns a block of an unknown type as ``UnknownContent``, so one
+new kind of block does not make the rest of a result unreadable.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ class _AnnotatedBlock(_Block, frozen=True, kw_only=True):
 
 
 class TextContent(_AnnotatedBlock, frozen=True, tag="text"):
-    """Text."""
+    """A text."""
 
     text: str
 
 
 class ImageContent(_AnnotatedBlock, frozen=True, tag="image"):
-    """A picture, in base64."""
+    """An image, in base64."""
 
     data: str
     mime_type: str
 
 
 class AudioContent(_AnnotatedBlock, frozen=True, tag="audio"):
-    """Sound, in base64."""
+    """An audio recording, in base64."""
 
     data: str
     mime_type: str
 
 
 class ResourceLink(Resource, frozen=True, tag_field="type", tag="resource_link"):
-    """The address of a resource that can be read when it is wanted."""
+    """A link to a resource, which the client can read separately."""
 
 
 class EmbeddedResource(_AnnotatedBlock, frozen=True, tag="resource"):
@@ -66,7 +66,7 @@ class EmbeddedResource(_AnnotatedBlock, frozen=True, tag="resource"):
 
 
 class UnknownContent(Payload, frozen=True, tag_field="type", tag="mcplumb/unknown"):
-    """A block of a type that is not known here. It is never written as such: ``for_revision`` makes a note of it."""
+    """A block of an unknown type. It is never sent as such: ``for_revision`` replaces it with a text."""
 
     #: The block's ``type``.
     kind: str
@@ -78,7 +78,7 @@ ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLi
 
 
 class ToolUseContent(_Block, frozen=True, tag="tool_use"):
-    """A model wants a tool to be called."""
+    """A model's request to call a tool."""
 
     id: str
     name: str
@@ -86,19 +86,19 @@ class ToolUseContent(_Block, frozen=True, tag="tool_use"):
 
 
 class _ToolResultDetails(_Block, frozen=True, kw_only=True):
-    #: None when absent; ``NULL`` to write a null.
+    #: None if absent; use ``NULL`` to write a null.
     structured_content: Any = None
     is_error: bool | None = None
 
 
 class ToolResultContent(_ToolResultDetails, frozen=True, tag="tool_result"):
-    """What a tool returned, told to a model."""
+    """The result of a tool call, for a model to read."""
 
     tool_use_id: str
     content: list[ContentBlock]
 
 
-#: What a message to or from a model may hold.
+#: The blocks of a sampling message.
 SamplingContent: TypeAlias = (
     TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | UnknownContent
 )

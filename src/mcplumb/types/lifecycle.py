@@ -1,6 +1,6 @@
-"""Handshake, discovery and capabilities: how a connection begins.
+"""Handshake, discovery and capabilities: the payloads that open a connection.
 
-``ping`` and ``notifications/initialized`` carry nothing of their own: their params are ``Params``.
+``ping`` and ``notifications/initialized`` have no params of their own: their params are ``Params``.
 """
 
 from __future__ import annotations
@@ -23,66 +23,66 @@ __all__ = [
 ]
 
 
-# What clients and servers say they can do.
+# Capabilities of clients and servers.
 
 
 class RootsCapability(Payload, frozen=True, kw_only=True):
-    """The client has roots, and may announce that they changed."""
+    """The client has roots, and may announce changes."""
 
     list_changed: bool | None = None
 
 
 class SamplingCapability(Payload, frozen=True, kw_only=True):
-    """The client can ask a model: with context of servers, with tools."""
+    """The client supports sampling, optionally with context from servers and with tools."""
 
     context: dict[str, Any] | None = None
     tools: dict[str, Any] | None = None
 
 
 class ElicitationCapability(Payload, frozen=True, kw_only=True):
-    """The client can ask its user: with a form, with a web page."""
+    """The client supports elicitation: with forms, with web pages."""
 
     form: dict[str, Any] | None = None
     url: dict[str, Any] | None = None
 
     @property
     def has_form(self) -> bool:
-        """Whether forms can be shown; that is also what the empty capability means."""
+        """Whether the client can show forms; the empty capability means this, too."""
         return self.form is not None or self.url is None
 
     @property
     def has_url(self) -> bool:
-        """Whether the user can be sent to a web page."""
+        """Whether the client can send the user to a web page."""
         return self.url is not None
 
 
 class ClientCapabilities(Payload, frozen=True, kw_only=True):
-    """What a client can do for a server."""
+    """The capabilities of a client."""
 
     roots: RootsCapability | None = None
     sampling: SamplingCapability | None = None
     elicitation: ElicitationCapability | None = None
     extensions: dict[str, Any] | None = None
     experimental: dict[str, Any] | None = None
-    #: Experimental in one revision, kept as it came.
+    #: Experimental in one revision, kept unchanged.
     tasks: dict[str, Any] | None = None
 
 
 class ListCapability(Payload, frozen=True, kw_only=True):
-    """The server has a list of something, and may announce that it changed."""
+    """The server has a list of tools or prompts, and may announce changes."""
 
     list_changed: bool | None = None
 
 
 class ResourcesCapability(Payload, frozen=True, kw_only=True):
-    """The server has resources, and may announce that their list, or that one of them, changed."""
+    """The server has resources, and may announce changes of their list or of single resources."""
 
     list_changed: bool | None = None
     subscribe: bool | None = None
 
 
 class ServerCapabilities(Payload, frozen=True, kw_only=True):
-    """What a server has for a client."""
+    """The capabilities of a server."""
 
     tools: ListCapability | None = None
     resources: ResourcesCapability | None = None
@@ -91,15 +91,15 @@ class ServerCapabilities(Payload, frozen=True, kw_only=True):
     logging: dict[str, Any] | None = None
     extensions: dict[str, Any] | None = None
     experimental: dict[str, Any] | None = None
-    #: Experimental in one revision, kept as it came.
+    #: Experimental in one revision, kept unchanged.
     tasks: dict[str, Any] | None = None
 
 
-# How a connection begins: the handshake of the legacy revisions, the discovery of the modern ones.
+# The handshake of the legacy revisions, and the discovery of the modern ones.
 
 
 class InitializeParams(Params, frozen=True, kw_only=True):
-    """The client's opening: the newest revision it can speak, what it can do, and who it is."""
+    """The params of ``initialize``: the newest revision of the client, its capabilities, and its name."""
 
     protocol_version: str
     capabilities: ClientCapabilities
@@ -107,7 +107,7 @@ class InitializeParams(Params, frozen=True, kw_only=True):
 
 
 class InitializeResult(Result, frozen=True, kw_only=True):
-    """The server's answer: the revision to speak, what it has, and who it is."""
+    """The result of ``initialize``: the revision to use, the server's capabilities, and its name."""
 
     protocol_version: str
     capabilities: ServerCapabilities
@@ -116,7 +116,7 @@ class InitializeResult(Result, frozen=True, kw_only=True):
 
 
 class DiscoverResult(CacheableResult, frozen=True, kw_only=True):
-    """The revisions a server can speak, and what it has. Who it is may be in ``meta``."""
+    """The result of ``server/discover``: the server's revisions and capabilities. ``meta`` may have its name."""
 
     supported_versions: list[str]
     capabilities: ServerCapabilities

@@ -1,7 +1,7 @@
-"""Reserved ``_meta`` keys, and the ``data`` of protocol errors.
+"""Reserved keys of ``_meta``, a typed view of a request's ``_meta``, and the ``data`` of protocol errors.
 
-``_meta`` itself is always the plain dict that came or will be sent: other keys in it belong to someone else and stay
-as they are. Its values are not touched by ``for_revision``.
+``_meta`` itself is always a plain dict, as received or as it will be sent: other keys in it belong to extensions and
+applications, and stay unchanged. ``for_revision`` does not change its values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mcplumb.errors import DecodeError
 from mcplumb.types.base import Implementation, Payload, RequestId
 from mcplumb.types.client_features import ElicitParams
 from mcplumb.types.lifecycle import ClientCapabilities
-from mcplumb.types.notifications import LoggingLevel
+from mcplumb.types.notification_params import LoggingLevel
 
 __all__ = [
     "BAGGAGE",
@@ -36,8 +36,7 @@ __all__ = [
 ]
 
 
-# The keys of ``_meta`` that the protocol reserves, and a typed view of a request's ``_meta``.
-
+# The keys that the protocol reserves.
 
 PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
 CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
@@ -54,10 +53,9 @@ T = TypeVar("T")
 
 
 class RequestMeta(msgspec.Struct, frozen=True):
-    """What a request's ``_meta`` says, read when it is asked for.
+    """A typed view of a request's ``_meta``. Each value is decoded on access.
 
-    Each attribute is None when its key is absent, and raises a DecodeError that names the key when its value is not
-    what it has to be.
+    Each attribute is None if its key is absent, and raises a DecodeError that names the key if its value is invalid.
     """
 
     #: The dict itself, with all its keys.
@@ -65,33 +63,33 @@ class RequestMeta(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, meta: dict[str, Any] | None) -> RequestMeta:
-        """The view of a payload's ``meta``."""
+        """Return a view of a payload's ``meta``."""
         return cls(meta if meta is not None else {})
 
     @property
     def protocol_version(self) -> str | None:
-        """The revision that the request is written in."""
+        """The protocol revision of the request."""
         return _read(self.raw, PROTOCOL_VERSION, str)
 
     @property
     def client_info(self) -> Implementation | None:
-        """Who asks."""
+        """The name and version of the client."""
         return _read(self.raw, CLIENT_INFO, Implementation)
 
     @property
     def client_capabilities(self) -> ClientCapabilities | None:
-        """What the client can do while this request runs."""
+        """The client's capabilities for this request."""
         return _read(self.raw, CLIENT_CAPABILITIES, ClientCapabilities)
 
     @property
     def log_level(self) -> LoggingLevel | None:
-        """The least severe log messages that are wanted for this request; none at all if absent."""
+        """The minimum level of the log messages to send for this request; None to send none."""
         level: LoggingLevel | None = _read(self.raw, LOG_LEVEL, LoggingLevel)
         return level
 
     @property
     def progress_token(self) -> RequestId | None:
-        """The token for progress notifications; none are wanted if absent."""
+        """The token for progress notifications; None to send none."""
         token: RequestId | None = _read(self.raw, PROGRESS_TOKEN, RequestId)
         return token
 
@@ -102,7 +100,7 @@ class RequestMeta(msgspec.Struct, frozen=True):
 
     @property
     def tracestate(self) -> str | None:
-        """Vendors' data about the trace, as in W3C Trace Context."""
+        """Vendor-specific data about the trace, as in W3C Trace Context."""
         return _read(self.raw, TRACESTATE, str)
 
     @property
@@ -112,12 +110,12 @@ class RequestMeta(msgspec.Struct, frozen=True):
 
 
 def read_server_info(meta: dict[str, Any] | None) -> Implementation | None:
-    """Who answered, from a result's ``meta``."""
+    """Return the name and version of the server from a result's ``meta``, or None."""
     return _read(meta or {}, SERVER_INFO, Implementation)
 
 
 def read_subscription_id(meta: dict[str, Any] | None) -> RequestId | None:
-    """The subscription that a notification or a result belongs to."""
+    """Return the id of the subscription that a notification or result belongs to, or None."""
     found: RequestId | None = _read(meta or {}, SUBSCRIPTION_ID, RequestId)
     return found
 
@@ -136,23 +134,23 @@ def _read(meta: dict[str, Any], key: str, kind: Any) -> Any:
         raise DecodeError(f"The key {key!r} of _meta has a value that cannot be read: {error}.") from error
 
 
-# What some errors carry as their ``data``.
+# The ``data`` of protocol errors.
 
 
 class UnsupportedVersionData(Payload, frozen=True):
-    """Of -32022: the versions that the server takes requests in, and the one that was asked for."""
+    """The data of error -32022: the versions that the server accepts, and the requested one."""
 
     supported: list[str]
     requested: str | None = None
 
 
 class MissingCapabilityData(Payload, frozen=True):
-    """Of -32021: what the client would have to be able to do."""
+    """The data of error -32021: the client capabilities that the request needs."""
 
     required_capabilities: ClientCapabilities
 
 
 class UrlElicitationRequiredData(Payload, frozen=True):
-    """Of -32042, in one revision: the web pages that the user has to see first."""
+    """The data of error -32042, in one revision: the web pages that the user must visit first."""
 
     elicitations: list[ElicitParams]

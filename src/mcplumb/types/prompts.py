@@ -1,4 +1,4 @@
-"""Prompts, and the completion of arguments."""
+"""Payloads of prompts, and of the completion of arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-# Prompts: messages that a server prepares for a user to send to a model.
+# Prompts: message templates that a server offers.
 
 
 class _ArgumentDetails(Payload, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class _ArgumentDetails(Payload, frozen=True, kw_only=True):
 
 
 class PromptArgument(_ArgumentDetails, frozen=True):
-    """A value that a prompt can take; all values are strings."""
+    """An argument of a prompt. All values are strings."""
 
     name: str
 
@@ -71,7 +71,7 @@ class ListPromptsResult(CacheableResult, frozen=True, kw_only=True):
 
 
 class GetPromptParams(RetryParams, frozen=True):
-    """Asks for the messages of a prompt."""
+    """The params of ``prompts/get``: the prompt, and its arguments."""
 
     name: str
     arguments: dict[str, str] | None = None
@@ -84,18 +84,18 @@ class GetPromptResult(Result, frozen=True):
     description: str | None = None
 
 
-# Completion: a server proposes values for an argument while it is typed.
+# Completion: a server suggests values for an argument while the user types.
 
 
 class PromptReference(Payload, frozen=True, tag_field="type", tag="ref/prompt"):
-    """The argument is one of a prompt's."""
+    """The completed argument belongs to a prompt."""
 
     name: str
     title: str | None = None
 
 
 class ResourceTemplateReference(Payload, frozen=True, tag_field="type", tag="ref/resource"):
-    """The argument is a variable of a resource template."""
+    """The completed argument is a variable of a resource template."""
 
     uri: str
 
@@ -104,7 +104,7 @@ Reference: TypeAlias = PromptReference | ResourceTemplateReference
 
 
 class CompletionArgument(Payload, frozen=True):
-    """The argument, and what has been typed so far."""
+    """The completed argument, and the text typed so far."""
 
     name: str
     value: str
@@ -117,7 +117,7 @@ class CompletionContext(Payload, frozen=True):
 
 
 class CompleteParams(Params, frozen=True):
-    """Asks for proposals."""
+    """The params of ``completion/complete``: which argument to complete."""
 
     ref: Reference
     argument: CompletionArgument
@@ -125,15 +125,15 @@ class CompleteParams(Params, frozen=True):
 
 
 class Completion(Payload, frozen=True):
-    """At most 100 values, the best first."""
+    """The suggested values, at most 100, best first."""
 
     values: list[str]
-    #: How many there are in all.
+    #: The total number of values that match.
     total: Number | None = None
     has_more: bool | None = None
 
 
 class CompleteResult(Result, frozen=True):
-    """The proposals."""
+    """The result of ``completion/complete``: the suggestions."""
 
     completion: Completion

@@ -1,4 +1,4 @@
-"""Resources: things with an address that a server lets clients read."""
+"""Payloads of resources: data with a URI that a server lets clients read."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Resource(_ResourceDetails, frozen=True):
 
     uri: str
     name: str
-    #: In bytes, before any encoding.
+    #: The size in bytes, before any encoding.
     size: Number | None = None
 
 
 class ResourceTemplate(_ResourceDetails, frozen=True):
-    """A family of resources, with an address that has variables (RFC 6570)."""
+    """A family of resources, with a URI template (RFC 6570)."""
 
     uri_template: str
     name: str
@@ -56,7 +56,7 @@ class _ContentsDetails(Payload, frozen=True, kw_only=True):
 
 
 class ResourceContents(_ContentsDetails, frozen=True):
-    """The contents of a resource: either ``text`` or ``blob``, told apart by which of the two is there."""
+    """The contents of a resource: either ``text`` or ``blob``."""
 
     uri: str
 
@@ -66,7 +66,7 @@ class ResourceContents(_ContentsDetails, frozen=True):
 
     @property
     def is_text(self) -> bool:
-        """Whether this is text; otherwise it is bytes."""
+        """Whether the contents are text; otherwise they are bytes."""
         return self.text is not None
 
 
@@ -85,13 +85,13 @@ class ListResourceTemplatesResult(CacheableResult, frozen=True, kw_only=True):
 
 
 class ResourceParams(Params, frozen=True):
-    """Names a resource, to subscribe to it or to end that."""
+    """The params of ``resources/subscribe`` and ``resources/unsubscribe``."""
 
     uri: str
 
 
 class ReadResourceParams(RetryParams, frozen=True):
-    """Asks for the contents of a resource."""
+    """The params of ``resources/read``."""
 
     uri: str
 
@@ -103,6 +103,6 @@ class ReadResourceResult(CacheableResult, frozen=True):
 
 
 class ResourceUpdatedParams(Params, frozen=True):
-    """Tells that a resource changed."""
+    """The params of ``notifications/resources/updated``: a resource has changed."""
 
     uri: str

@@ -1,4 +1,4 @@
-"""Tools: functions of a server that a model can call."""
+"""Payloads of tools: functions of a server that a model can call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["CallToolParams", "CallToolResult", "ListToolsResult", "Tool", "ToolA
 
 
 class ToolAnnotations(Payload, frozen=True, kw_only=True):
-    """Hints about what a tool does, to be trusted as far as its server is."""
+    """Hints about a tool's behaviour, as trustworthy as the server that gives them."""
 
     title: str | None = None
     read_only_hint: bool | None = None
@@ -25,11 +25,11 @@ class ToolAnnotations(Payload, frozen=True, kw_only=True):
 class _ToolDetails(Payload, frozen=True, kw_only=True):
     title: str | None = None
     description: str | None = None
-    #: A JSON schema of ``structured_content``.
+    #: The JSON Schema of ``structured_content``.
     output_schema: dict[str, Any] | None = None
     annotations: ToolAnnotations | None = None
     icons: list[Icon] | None = None
-    #: Experimental in one revision (tasks), kept as it came.
+    #: Experimental in one revision (tasks), kept unchanged.
     execution: dict[str, Any] | None = None
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
@@ -38,7 +38,7 @@ class Tool(_ToolDetails, frozen=True):
     """One tool in a server's list."""
 
     name: str
-    #: A JSON schema of the arguments, of type ``object``.
+    #: The JSON Schema of the arguments, of type ``object``.
     input_schema: dict[str, Any]
 
 
@@ -50,19 +50,19 @@ class ListToolsResult(CacheableResult, frozen=True, kw_only=True):
 
 
 class CallToolParams(RetryParams, frozen=True):
-    """Asks for a tool to be called."""
+    """The params of ``tools/call``: the tool, and its arguments."""
 
     name: str
     arguments: dict[str, Any] | None = None
 
 
 class _CallToolDetails(Result, frozen=True, kw_only=True):
-    #: Any JSON value: plain data, a Struct or ``msgspec.Raw``. None when absent; ``NULL`` to write a null.
+    #: Any JSON value: plain data, a Struct or ``msgspec.Raw``. None if absent; use ``NULL`` to write a null.
     structured_content: Any = None
     is_error: bool | None = None
 
 
 class CallToolResult(_CallToolDetails, frozen=True):
-    """What a tool returned, or that it failed."""
+    """The result of a tool call: what the tool returned, or its error."""
 
     content: list[ContentBlock]

@@ -1,7 +1,7 @@
-"""Server-sent events: the frame of a stream over HTTP, written and read.
+"""Encode and decode server-sent events: the framing of a stream over HTTP.
 
-The reader follows the rules that browsers follow, and adds a cap. As the line splitter does, it keeps only what is
-unfinished, and gives the same for any chunking.
+The decoder follows the HTML standard, as browsers do, and adds a size limit. Like the line splitter, it buffers only
+the unfinished event, and its output does not depend on how the stream was cut into chunks.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import msgspec
 
 from mcplumb.errors import EncodeError, UsageError
 from mcplumb.limits import MAX_EVENT_FIELD
-from mcplumb.wire.lines import BYTE_ORDER_MARK, HEAD_BYTES, Unfinished
+from mcplumb.wire.lines import BYTE_ORDER_MARK, HEAD_BYTES, LineBuffer
 
 __all__ = ["Event", "EventDecoder", "EventTooLong", "encode_comment", "encode_event"]
 
-# As much of an over-long line as its head may need.
-_KEPT = len("data: ") + HEAD_BYTES
-# More digits than this are no number of milliseconds that anybody waits, and Python refuses to read thousands of them.
+# How many bytes of an over-long line are kept: enough for the head of its data.
+_HEAD_OF_LINE = len("data: ") + HEAD_BYTES
+# A longer number of milliseconds makes no sense, and Python refuses to parse integers of thousands of digits.
 _RETRY_DIGITS = 18
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event. ``id`` and ``retry`` are the fields of this very event, None if it had none."""
+    """One event. ``id`` and ``retry`` are None if this event did not have these fields itself."""
 
     data: bytes
     event: str = "message"
@@ -32,7 +32,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class EventTooLong(msgspec.Struct, frozen=True):
-    """An event passed the cap and is being discarded; ``head`` is how its data began (at most 1024 bytes)."""
+    """An event exceeds the limit and is discarded; ``head`` has the first bytes of its data (at most 1024)."""
 
     max_event: int
     head: bytes
@@ -41,45 +41,45 @@ class EventTooLong(msgspec.Struct, frozen=True):
 def encode_event(
     data: bytes, *, event: str | None = None, event_id: str | None = None, retry: int | None = None
 ) -> bytes:
-    r"""One event as bytes. A ``\r``, ``\n`` or ``\r\n`` in ``data`` reaches the reader as ``\n``.
+    r"""Return one event as bytes. A ``\r``, ``\n`` or ``\r\n`` in ``data`` reaches the reader as ``\n``.
 
     ``event`` and ``event_id`` may have at most 1024 bytes: `EventDecoder` ignores longer ones.
     """
     lines = []
     if event is not None:
-        lines.append(b"event: " + _written("event", event, "\r\n"))
+        lines.append(b"event: " + _field_value("event", event, "\r\n"))
     if event_id is not None:
-        lines.append(b"id: " + _written("id", event_id, "\r\n\0"))
+        lines.append(b"id: " + _field_value("id", event_id, "\r\n\0"))
     if retry is not None:
         if retry < 0 or len(str(retry)) > _RETRY_DIGITS:
-            raise EncodeError(f"An event cannot say retry: {retry}. It has to be a number of milliseconds.")
+            raise EncodeError(f"The retry time of an event cannot be {retry}: it must be a number of milliseconds.")
         lines.append(b"retry: %d" % retry)
-    lines.extend(b"data: " + line for line in _split(data))
+    lines.extend(b"data: " + line for line in _split_lines(data))
     return b"\n".join(lines) + b"\n\n"
 
 
 def encode_comment(text: str = "") -> bytes:
-    """A comment, which readers ignore: something to send when there is nothing to say, to keep a stream open."""
-    return b"".join(b": " + line + b"\n" for line in _split(_utf8("comment", text))) + b"\n"
+    """Return a comment as bytes. Readers ignore comments; sending one keeps an idle stream open."""
+    return b"".join(b": " + line + b"\n" for line in _split_lines(_utf8("comment", text))) + b"\n"
 
 
 class EventDecoder:
-    r"""Cuts a byte stream into events.
+    r"""Splits a byte stream into events.
 
-    ``max_event`` caps the data collected for one event plus the line being read, comments apart: the moment they pass
-    it, the event is reported as one `EventTooLong`, and discarded up to the blank line that ends it. Its id counts even
-    so, for a reader that resumed from before it would only get it again.
+    ``max_event`` limits the data of one event plus the line being read, except comments: as soon as they exceed it, the
+    decoder reports one `EventTooLong` and discards the event up to the blank line that ends it. The event's id is kept
+    nevertheless: a reader that resumed from an earlier id would only receive the same event again.
 
-    An ``id`` or ``event`` of more than 1024 bytes is ignored: an id is held as long as the stream, and sent back in a
-    header. A byte-order mark at the start of the stream is no part of it, and does not count.
+    An ``id`` or ``event`` of more than 1024 bytes is ignored, because an id is kept as long as the stream and sent back
+    in a header. A byte-order mark at the start of the stream is removed and not counted.
     """
 
     __slots__ = (
         "_after_cr",
-        "_begun",
         "_data",
         "_event",
         "_has_data",
+        "_has_started",
         "_id",
         "_id_buffer",
         "_last_event_id",
@@ -95,19 +95,19 @@ class EventDecoder:
 
     def __init__(self, max_event: int) -> None:
         if max_event < 1:
-            raise UsageError(f"The event cap is {max_event}: it must be at least 1.")
+            raise UsageError(f"The event limit is {max_event}: it must be at least 1.")
         self.max_event = max_event
         # The stream.
         self._last_event_id = ""
         self._id_buffer = ""
         self._reconnect: int | None = None
         self._after_cr = False
-        # What came of a byte-order mark, None when the stream is past the place for it.
+        # The part of a byte-order mark that has arrived; None once the stream is past it.
         self._mark: bytes | None = b""
         # The line being read.
-        self._line = Unfinished()
+        self._line = LineBuffer()
         self._skipping = False
-        # The event being read. One buffer for its data: a list of short lines would take many times their bytes.
+        # The event being read. Its data is in one buffer, as a list of short lines would take many times their size.
         self._data = BytesIO()
         self._size = 0
         self._has_data = False
@@ -115,20 +115,20 @@ class EventDecoder:
         self._id: str | None = None
         self._retry: int | None = None
         self._too_long = False
-        self._begun = False
+        self._has_started = False
 
     @property
     def last_event_id(self) -> str:
-        """The id of the last event that ended, its own or inherited: what to resume from. Empty if there is none."""
+        """The id to resume from: that of the last complete event, its own or inherited. Empty if there is none."""
         return self._last_event_id
 
     @property
     def retry(self) -> int | None:
-        """The waiting time before a reconnect that the stream asked for last, in milliseconds."""
+        """The delay before a reconnect that the stream asked for last, in milliseconds."""
         return self._reconnect
 
     def feed(self, chunk: bytes) -> list[Event | EventTooLong]:
-        """The events that ``chunk`` completes, and a report for each event in it that passes the cap, in order."""
+        """Return the events that ``chunk`` completes, and a report for each that exceeds the limit, in order."""
         if self._mark is not None:
             chunk = self._without_mark(self._mark + chunk)
         if self._after_cr and chunk:
@@ -149,28 +149,28 @@ class EventDecoder:
                     line = self._line.take()
                 self._end_line(line, events)
         if rest and not self._skipping:
-            self._hold(rest, events)
+            self._buffer(rest, events)
         return events
 
     def end(self) -> bool:
-        """Whether the stream ended between two events. If not, the unfinished one is lost, as the rules have it."""
-        return not (self._begun or self._line.size or self._mark)
+        """Return whether the stream ended between two events. An unfinished event is dropped, as the standard says."""
+        return not (self._has_started or self._line.size or self._mark)
 
     def _without_mark(self, start: bytes) -> bytes:
-        """The start of the stream without a byte-order mark; nothing while it may yet become one."""
+        """Return the start of the stream without a byte-order mark; no bytes while it may still become one."""
         if len(start) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(start):
             self._mark = start
             return b""
         self._mark = None
         return start.removeprefix(BYTE_ORDER_MARK)
 
-    def _hold(self, rest: bytes, events: list[Event | EventTooLong]) -> None:
-        """Keeps the beginning of a line, unless it is a comment or passes the cap: then the line is skipped."""
+    def _buffer(self, rest: bytes, events: list[Event | EventTooLong]) -> None:
+        """Buffer the beginning of a line. A comment, and a line that exceeds the limit, is skipped instead."""
         if not self._line.size and rest.startswith(b":"):
             self._skipping = True
         elif self._size + self._line.size + len(rest) > self.max_event:
-            self._line.add(rest[:_KEPT])
-            self._give_up(self._line.take(), events)
+            self._line.add(rest[:_HEAD_OF_LINE])
+            self._discard_event(self._line.take(), events)
             self._skipping = True
         else:
             self._line.add(rest)
@@ -179,10 +179,10 @@ class EventDecoder:
         if line.startswith(b":"):
             return
         if self._size + len(line) > self.max_event:
-            self._give_up(line, events)
+            self._discard_event(line, events)
             return
         if line:
-            self._begun = True
+            self._has_started = True
             self._read_field(line)
         else:
             self._end_event(events)
@@ -211,24 +211,24 @@ class EventDecoder:
         self._size += self._data.write(value)
         self._has_data = True
 
-    def _give_up(self, line: bytes, events: list[Event | EventTooLong]) -> None:
-        """Drops the event's data, because ``line`` takes it past the cap."""
+    def _discard_event(self, line: bytes, events: list[Event | EventTooLong]) -> None:
+        """Report and discard the event, which exceeds the limit with ``line``."""
         if not self._too_long:
-            # Only what is within the cap: a larger chunk would show more of the event than a smaller one.
+            # Only bytes within the limit: otherwise a larger chunk would show more of the event than a smaller one.
             line = line[: self.max_event - self._size]
             if line.startswith(b"data:"):
-                self._add_data(_value(line[:_KEPT]))
+                self._add_data(_value(line[:_HEAD_OF_LINE]))
             events.append(EventTooLong(self.max_event, self._data.getvalue()[:HEAD_BYTES]))
             self._data = BytesIO()
             self._size = 0
             self._too_long = True
-            self._begun = True
+            self._has_started = True
 
     def _end_event(self, events: list[Event | EventTooLong]) -> None:
         self._last_event_id = self._id_buffer
         if self._has_data and not self._too_long:
             events.append(Event(self._data.getvalue(), self._event or "message", self._id, self._retry))
-        if self._begun:
+        if self._has_started:
             self._data = BytesIO()
             self._size = 0
             self._has_data = False
@@ -236,23 +236,23 @@ class EventDecoder:
             self._id = None
             self._retry = None
             self._too_long = False
-            self._begun = False
+            self._has_started = False
 
 
 def _value(line: bytes) -> memoryview:
-    """What stands in a line ``data: value``, without copying it."""
+    """Return the value of a line ``data: value``, without copying it."""
     return memoryview(line)[len("data: ") if line.startswith(b"data: ") else len("data:") :]
 
 
 def _short_text(value: bytes) -> str | None:
-    """The text of a field, None if it is too long, as it came or as it would be sent back."""
+    """Return the text of a field; None if it is too long, as received or as it would be sent back."""
     if len(value) > MAX_EVENT_FIELD:
         return None
     text = value.decode("utf-8", "replace")
     return text if len(text.encode()) <= MAX_EVENT_FIELD else None
 
 
-def _written(name: str, text: str, forbidden: str) -> bytes:
+def _field_value(name: str, text: str, forbidden: str) -> bytes:
     if any(character in text for character in forbidden):
         raise EncodeError(f"The {name} of an event has a character in it that would end the field: {text[:80]!a}.")
     value = _utf8(name, text)
@@ -268,7 +268,7 @@ def _utf8(name: str, text: str) -> bytes:
         raise EncodeError(f"The {name} of an event has a lone surrogate, which UTF-8 cannot carry.") from error
 
 
-def _split(data: bytes) -> list[bytes]:
+def _split_lines(data: bytes) -> list[bytes]:
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return data.split(b"\n")

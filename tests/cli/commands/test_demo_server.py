@@ -14,7 +14,7 @@ import pytest
 from mcplumb import connect
 from mcplumb.cli.commands import demo_server
 from mcplumb.cli.commands.demo_server import TEAS, server
-from mcplumb.protocol.subscriptions import Change
+from mcplumb.protocol.subscription_state import Change
 from mcplumb.revisions import REVISIONS, Revision
 from mcplumb.types.client_features import ElicitResult
 from mcplumb.types.tools import CallToolResult

@@ -144,8 +144,8 @@ def test_a_template_is_filled_in() -> None:
     assert here("read", template, "city=Oslo", *WEATHER) == (0, "snow", "")
     for words, said in {
         ("read", template): f"The URI template '{template}' needs a value for city.",
-        ("read", template, "city=Oslo", "x=y"): "has no place for these values",
-        ("read", "weather://Oslo/today", "city=Oslo"): "has no place for these values",
+        ("read", template, "city=Oslo", "x=y"): "cannot represent these values",
+        ("read", "weather://Oslo/today", "city=Oslo"): "cannot represent these values",
         ("read", template, "city"): "'city' is not an argument: write key=value.",
     }.items():
         done = here(*words, *WEATHER)

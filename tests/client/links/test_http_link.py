@@ -15,7 +15,7 @@ from mcplumb.client.links.http_link import HttpLink
 from mcplumb.client.tool_registry import Toolbox
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.restart import RestartPolicy
-from mcplumb.protocol.subscriptions import Change, Missed
+from mcplumb.protocol.subscription_state import Change, Missed
 from mcplumb.transports.address import HttpAddress
 from mcplumb.types.tools import Tool, ToolAnnotations
 from mcplumb.wire.messages import Request

@@ -21,7 +21,7 @@ from mcplumb.client.links.socket_link import SocketLink
 from mcplumb.errors import Closed, ConnectError, RequestLost, ServerDown
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.restart import RestartPolicy
-from mcplumb.protocol.subscriptions import Change, Missed
+from mcplumb.protocol.subscription_state import Change, Missed
 from mcplumb.transports.address import TcpAddress, UnixAddress
 from mcplumb.transports.socket_listener import Listener
 from mcplumb.types import CallToolResult, TextContent

@@ -6,8 +6,8 @@ import pytest
 
 from mcplumb.client.subscriptions import Changes
 from mcplumb.errors import Closed, McplumbError, UsageError
-from mcplumb.protocol.subscriptions import Change, Missed
-from mcplumb.types.notifications import SubscriptionFilter
+from mcplumb.protocol.subscription_state import Change, Missed
+from mcplumb.types.notification_params import SubscriptionFilter
 from tests.kit.loop import turns
 
 TOOLS = Change("tools")

@@ -8,9 +8,9 @@ import pytest
 
 from mcplumb.client.client import Client
 from mcplumb.errors import Closed, ProtocolError, RemoteError, RequestTimeout
-from mcplumb.protocol.subscriptions import Change
+from mcplumb.protocol.subscription_state import Change
 from mcplumb.types.meta import SUBSCRIPTION_ID
-from mcplumb.types.notifications import SubscriptionFilter
+from mcplumb.types.notification_params import SubscriptionFilter
 from mcplumb.wire.messages import Notification
 from tests.client.peers import COMPLETE, Peer, modern, talk, talk_legacy
 from tests.kit.loop import turns, until

@@ -250,8 +250,8 @@ def test_arguments_inside_of_others() -> None:
         ("Mcp_Name", "T", "Mcp-Name says 'T', but the body says 't'."),
         ("Mcp_Name", "t, t", "Mcp-Name says 't, t', but"),
         ("Mcp_Name", None, "Mcp-Name is missing."),
-        ("Mcp_Name", "=?base64?dA?=", "Mcp-Name cannot be read. The value is of the base64 form, but"),
-        ("Mcp_Name", "t\x00", "Mcp-Name cannot be read. The value has characters that no header field can have."),
+        ("Mcp_Name", "=?base64?dA?=", "Mcp-Name cannot be read. The value has the base64 form, but"),
+        ("Mcp_Name", "t\x00", "Mcp-Name cannot be read. The value has characters that HTTP headers do not allow."),
         ("Mcp_Name", "x" * 1000, "Mcp-Name says 'xxxx"),
         ("MCP_Protocol_Version", "v999", "MCP-Protocol-Version says 'v999', but the body says"),
         ("MCP_Protocol_Version", None, "MCP-Protocol-Version is missing."),
@@ -335,8 +335,8 @@ def test_arguments_that_their_headers_repeat(value: Any, header: str) -> None:
 @pytest.mark.parametrize(
     ("value", "header", "sentence"),
     [
-        ("Hello", "=?base64?SGVsbG8?=", "Mcp-Param-Region cannot be read. The value is"),
-        ("Hello", "=?base64?SGVs!!!bG8=?=", "Mcp-Param-Region cannot be read. The value is"),
+        ("Hello", "=?base64?SGVsbG8?=", "Mcp-Param-Region cannot be read. The value has the base64 form"),
+        ("Hello", "=?base64?SGVs!!!bG8=?=", "Mcp-Param-Region cannot be read. The value has the base64 form"),
         ("Hello", "hello", "Mcp-Param-Region says 'hello', but the body says 'Hello'."),
         ("Hello", None, "Mcp-Param-Region is missing."),
         (True, "True", "Mcp-Param-Region says 'True', but the body says 'true'."),
@@ -349,10 +349,14 @@ def test_arguments_that_their_headers_repeat(value: Any, header: str) -> None:
         (42, "=?base64?NMKy?=", r"Mcp-Param-Region says '4\xb2', but"),
         (42, "9" * 5000, "Mcp-Param-Region says '9999"),
         (42, "", "Mcp-Param-Region says '', but"),
-        (None, "x", "Mcp-Param-Region is there, but the argument 'region' is not."),
-        (2**53, "9007199254740992", "the argument 'region' is no text, boolean or integer up to 9007199254740991,"),
-        (1.5, "1.5", "the argument 'region' is no text"),
-        (["a"], None, "the argument 'region' is no text"),
+        (None, "x", "Mcp-Param-Region is present, but the argument 'region' is not."),
+        (
+            2**53,
+            "9007199254740992",
+            "the argument 'region' is not a string, boolean or integer up to 9007199254740991,",
+        ),
+        (1.5, "1.5", "the argument 'region' is not a string"),
+        (["a"], None, "the argument 'region' is not a string"),
     ],
 )
 def test_arguments_that_their_headers_do_not_repeat(value: Any, header: str | None, sentence: str) -> None:
@@ -364,7 +368,7 @@ def test_arguments_that_their_headers_do_not_repeat(value: Any, header: str | No
 
 def test_a_header_of_an_argument_that_is_absent() -> None:
     mistake = check(call(), NESTED, Mcp_Param_Limit="5")
-    assert mistake == "Header mismatch: Mcp-Param-Limit is there, but the argument 'options.page.limit' is not."
+    assert mistake == "Header mismatch: Mcp-Param-Limit is present, but the argument 'options.page.limit' is not."
     assert check(call(), NESTED) is None
 
 
@@ -372,7 +376,7 @@ def test_an_argument_that_cannot_be_read() -> None:
     params = msgspec.Raw(b'{"name":"t","arguments":{"region":1e999}}')
     mistake = check(Request(1, "tools/call", params), REGION)
     assert mistake is not None
-    assert "is no text" in mistake
+    assert "is not a string" in mistake
 
 
 @pytest.mark.req("HTP-2")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mcplumb.errors import UsageError
 from mcplumb.protocol.in_flight import ProgressMeter
-from mcplumb.types.notifications import ProgressParams
+from mcplumb.types.notification_params import ProgressParams
 
 
 def at(progress: float) -> ProgressParams:

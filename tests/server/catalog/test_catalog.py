@@ -13,8 +13,8 @@ from mcplumb.protocol.http_headers import ParamHeader, ParamHeaders
 from mcplumb.server.catalog import (
     BadCursor,
     Catalog,
-    Described,
     Entry,
+    EntryOptions,
     HandlerEntry,
     PromptEntry,
     Registry,
@@ -33,7 +33,7 @@ def resource(uri: str) -> ResourceEntry:
     def function(a: str = "", b: str = "") -> str:
         return a + b
 
-    described = Described(name="r")
+    described = EntryOptions(name="r")
     return ResourceEntry(
         uri, function, described, mime_type=None, annotations=None, size=None, ttl_ms=None, cache_scope=None
     )
@@ -134,7 +134,7 @@ def test_each_change_is_announced_under_its_list() -> None:
     def hello() -> str:
         return ""
 
-    catalog.prompts.add(PromptEntry(hello, Described()))
+    catalog.prompts.add(PromptEntry(hello, EntryOptions()))
     catalog.resources.add(resource("a://x"))
     catalog.templates.add(resource("a://{a}"))
     catalog.templates.remove("a://{a}")
@@ -250,7 +250,7 @@ def test_what_a_tool_wants_to_see_in_headers() -> None:
 
     catalog = Catalog(lambda _: None)
     for function in (query, other):
-        catalog.tools.add(ToolEntry(function, Described(), annotations=None, structured=None))
+        catalog.tools.add(ToolEntry(function, EntryOptions(), annotations=None, structured=None))
     assert catalog.param_headers("query") == ParamHeaders((ParamHeader("Mcp-Param-Region", ("region",)),))
     assert catalog.param_headers("other") is None
     assert catalog.param_headers("unknown") is None

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from mcplumb.errors import UsageError
-from mcplumb.server.catalog import CompletionEntry, Described, HandlerEntry, PromptEntry, ResourceEntry, ToolEntry
+from mcplumb.server.catalog import CompletionEntry, EntryOptions, HandlerEntry, PromptEntry, ResourceEntry, ToolEntry
 from mcplumb.server.context import Context
 from mcplumb.types.base import Annotations, Icon
 from mcplumb.types.tools import ToolAnnotations
@@ -20,7 +20,7 @@ ICON = Icon("https://example.com/icon.png")
 
 
 def tool(function: Callable[..., Any], **described: Any) -> ToolEntry:
-    return ToolEntry(function, Described(**described), annotations=None, structured=None)
+    return ToolEntry(function, EntryOptions(**described), annotations=None, structured=None)
 
 
 def resource(uri: str, function: Callable[..., Any], **options: Any) -> ResourceEntry:
@@ -31,7 +31,7 @@ def resource(uri: str, function: Callable[..., Any], **options: Any) -> Resource
         "ttl_ms": None,
         "cache_scope": None,
     }
-    described = Described(**{name: value for name, value in options.items() if name not in settings})
+    described = EntryOptions(**{name: value for name, value in options.items() if name not in settings})
     return ResourceEntry(uri, function, described, **{name: options.get(name) for name in settings})
 
 
@@ -72,7 +72,7 @@ def test_a_tool_is_described_by_its_function() -> None:
 
 def test_an_author_may_say_otherwise() -> None:
     annotations = ToolAnnotations(read_only_hint=True)
-    described = Described(name="book.it", title="Book!", description="Books.", icons=(ICON,), meta={"a": 1})
+    described = EntryOptions(name="book.it", title="Book!", description="Books.", icons=(ICON,), meta={"a": 1})
     entry = ToolEntry(book, described, annotations=annotations, structured=False)
     payload = entry.payload
     assert (payload.name, payload.title, payload.description) == ("book.it", "Book!", "Books.")
@@ -118,9 +118,9 @@ def test_names_that_a_tool_cannot_have(name: str) -> None:
 
 
 def test_what_has_no_name_has_to_be_given_one() -> None:
-    with pytest.raises(UsageError, match=r"has no name of its own\. Give it one with name="):
+    with pytest.raises(UsageError, match=r"has no name: pass name="):
         tool(lambda: None)
-    with pytest.raises(UsageError, match="has no name of its own"):
+    with pytest.raises(UsageError, match="has no name"):
         tool(functools.partial(book))
     assert tool(lambda: None, name="nothing").name == "nothing"
 
@@ -185,7 +185,7 @@ def test_an_address_with_variables_is_a_template() -> None:
 
 
 def test_a_template_has_no_size() -> None:
-    with pytest.raises(UsageError, match="stands for many resources, so it cannot have one size"):
+    with pytest.raises(UsageError, match="stands for many resources, so it cannot have a size"):
         resource("a://{b}", lambda b: b, name="x", size=5)
 
 
@@ -193,9 +193,9 @@ def test_a_template_has_no_size() -> None:
     ("uri", "function", "said"),
     [
         ("a://{b}/{c}", lambda: None, "has variables that its function does not take: 'b', 'c'"),
-        ("a://{b}", lambda b, c, d: None, "needs values that an address may not have: 'c', 'd'. Give them defaults"),
-        ("a://x", lambda b: None, "needs values that an address may not have: 'b'"),
-        ("a://x{?b}", lambda b: None, "needs values that an address may not have: 'b'"),
+        ("a://{b}", lambda b, c, d: None, "needs values that a URI may omit: 'c', 'd'. Give them defaults"),
+        ("a://x", lambda b: None, "needs values that a URI may omit: 'b'"),
+        ("a://x{?b}", lambda b: None, "needs values that a URI may omit: 'b'"),
     ],
 )
 def test_an_address_and_its_function_have_to_fit(uri: str, function: Callable[..., Any], said: str) -> None:
@@ -222,7 +222,7 @@ def test_a_prompt_has_the_arguments_of_its_function() -> None:
         """
         return topic
 
-    entry = PromptEntry(sort, Described(title="Sort!", icons=[ICON], meta={"a": 1}))
+    entry = PromptEntry(sort, EntryOptions(title="Sort!", icons=[ICON], meta={"a": 1}))
     assert entry.spoken == "prompt 'sort'"
     assert msgspec.to_builtins(entry.payload) == {
         "name": "sort",
@@ -238,11 +238,11 @@ def test_a_prompt_has_the_arguments_of_its_function() -> None:
 
 
 def test_a_prompt_may_have_none() -> None:
-    assert PromptEntry(lambda: "", Described(name="x")).payload.arguments is None
+    assert PromptEntry(lambda: "", EntryOptions(name="x")).payload.arguments is None
 
 
 def test_the_name_of_a_prompt_may_be_any_text() -> None:
-    assert PromptEntry(lambda: "", Described(name="Überblick, bitte!")).payload.name == "Überblick, bitte!"
+    assert PromptEntry(lambda: "", EntryOptions(name="Überblick, bitte!")).payload.name == "Überblick, bitte!"
 
 
 # Completions

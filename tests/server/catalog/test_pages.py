@@ -166,7 +166,7 @@ def test_a_cursor_of_another_list_is_refused() -> None:
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_page_has_room_for_something(size: int) -> None:
-    with pytest.raises(UsageError, match=f"^A page cannot have {size} items: give a size of at least 1, or None"):
+    with pytest.raises(UsageError, match=f"^The page size is {size}: it must be at least 1, or None"):
         page_of(numbered(1), cursor=None, size=size, name="tools")
 
 

@@ -18,7 +18,7 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.server.server import Server
 from mcplumb.types.meta import LOG_LEVEL
-from mcplumb.types.notifications import LOGGING_LEVELS, LoggingLevel
+from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel
 from mcplumb.wire.messages import Notification
 from tests.kit.loop import PATIENCE, happens, run, turns
 from tests.kit.results import text_of
@@ -686,7 +686,7 @@ async def test_an_error_on_the_loop_is_raised_in_the_thread_that_waits(kind: typ
         request_id = peer.post_call("ask")
         peer.reply(await peer.question(), {"action": "accept", "content": {"name": "Ada"}})
         text = text_of((await peer.answer(request_id))["result"])
-        assert text.startswith("caught") or "does not fit" in text, text
+        assert text.startswith("caught") or "does not match" in text, text
 
 
 def test_a_context_outlives_its_loop_without_harm() -> None:

@@ -1,4 +1,4 @@
-"""Lifespans: opened by whoever comes first, closed after whoever leaves last, in a task of their own."""
+"""The lifespan opens with its first user and closes after the last one, in a task of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.server.hosting.active_sessions import Lifespans
+from mcplumb.server.hosting.active_sessions import LifespanRunner
 from tests.kit.loop import run, turns
 
 
@@ -48,13 +48,13 @@ def never() -> asyncio.Future[Any]:
 
 
 async def test_without_a_lifespan_there_is_no_value() -> None:
-    async with Lifespans(None).running(never()) as value:
+    async with LifespanRunner(None).running(never()) as value:
         assert value is None
 
 
 async def test_it_is_open_while_someone_needs_it() -> None:
     resource = Resource()
-    lifespans = Lifespans(resource)
+    lifespans = LifespanRunner(resource)
     assert resource.events == []
     async with lifespans.running(never()) as value:
         assert value == "value"
@@ -67,7 +67,7 @@ async def test_it_is_open_while_someone_needs_it() -> None:
 
 async def test_all_users_share_it_and_the_last_one_closes_it() -> None:
     resource = Resource(held_at="open")
-    lifespans = Lifespans(resource)
+    lifespans = LifespanRunner(resource)
     leave = [asyncio.Event() for _ in range(3)]
     entered: list[int] = []
 
@@ -98,14 +98,14 @@ async def test_all_users_share_it_and_the_last_one_closes_it() -> None:
 async def test_users_may_leave_from_another_task() -> None:
     resource = Resource()
     stack = AsyncExitStack()
-    await asyncio.create_task(stack.enter_async_context(Lifespans(resource).running(never())))
+    await asyncio.create_task(stack.enter_async_context(LifespanRunner(resource).running(never())))
     await asyncio.create_task(stack.aclose())
     assert resource.events == ["open", "close"]
 
 
 async def test_all_users_get_what_it_raises_on_the_way_in() -> None:
     resource = Resource(fails_at="open")
-    lifespans = Lifespans(resource)
+    lifespans = LifespanRunner(resource)
 
     async def use() -> None:
         async with lifespans.running(never()):
@@ -120,7 +120,7 @@ async def test_all_users_get_what_it_raises_on_the_way_in() -> None:
 
 
 async def test_the_last_user_gets_what_it_raises_on_the_way_out() -> None:
-    lifespans = Lifespans(Resource(fails_at="close"))
+    lifespans = LifespanRunner(Resource(fails_at="close"))
     stay = asyncio.Event()
 
     async def use() -> str:
@@ -140,7 +140,7 @@ async def test_the_last_user_gets_what_it_raises_on_the_way_out() -> None:
 async def test_an_error_of_the_user_s_own_is_not_lost() -> None:
     resource = Resource()
     with pytest.raises(KeyError):
-        async with Lifespans(resource).running(never()):
+        async with LifespanRunner(resource).running(never()):
             raise KeyError
     assert resource.events == ["open", "close"]
 
@@ -152,7 +152,7 @@ async def test_nobody_waits_for_what_is_not_wanted_any_more(how: str) -> None:
     values: list[Any] = []
 
     async def use() -> None:
-        async with Lifespans(resource).running(given_up) as value:
+        async with LifespanRunner(resource).running(given_up) as value:
             values.append(value)
 
     user = asyncio.create_task(use())
@@ -171,7 +171,7 @@ async def test_nobody_waits_for_what_is_not_wanted_any_more(how: str) -> None:
 
 async def test_others_go_on_waiting_when_one_gives_up() -> None:
     resource = Resource(held_at="open")
-    lifespans = Lifespans(resource)
+    lifespans = LifespanRunner(resource)
     given_up = never()
 
     async def use(gives_up: asyncio.Future[Any]) -> Any:
@@ -193,7 +193,7 @@ async def test_a_user_that_is_cancelled_while_it_closes_leaves_it_to_itself() ->
     resource = Resource(held_at="close")
 
     async def use() -> None:
-        async with Lifespans(resource).running(never()):
+        async with LifespanRunner(resource).running(never()):
             pass
 
     user = asyncio.create_task(use())
@@ -221,7 +221,7 @@ def test_a_lifespan_that_does_not_want_to_be_cancelled_is_closed() -> None:
     async def main() -> None:
         given_up = never()
         given_up.set_result(None)
-        async with Lifespans(stubborn).running(given_up):
+        async with LifespanRunner(stubborn).running(given_up):
             await turns()
 
     run(main())
@@ -232,7 +232,7 @@ async def test_the_next_one_begins_when_the_last_one_has_ended() -> None:
     """It may need what that one has not let go yet."""
 
     resource = Resource(held_at="close")
-    lifespans = Lifespans(resource)
+    lifespans = LifespanRunner(resource)
 
     async def use() -> Any:
         async with lifespans.running(never()) as value:
@@ -250,7 +250,7 @@ async def test_the_next_one_begins_when_the_last_one_has_ended() -> None:
 
 async def test_who_gives_up_does_not_wait_for_the_last_one_either() -> None:
     resource = Resource(held_at="close")
-    lifespans = Lifespans(resource)
+    lifespans = LifespanRunner(resource)
 
     async def use(given_up: asyncio.Future[Any]) -> Any:
         async with lifespans.running(given_up) as value:
@@ -285,7 +285,7 @@ def test_an_end_that_takes_too_long_is_cut_short(is_stubborn: bool, caplog: pyte
             await go.wait()
 
     async def main() -> None:
-        lifespans = Lifespans(slow)
+        lifespans = LifespanRunner(slow)
         for _ in range(2):  # the next one does not wait for ever, either
             async with lifespans.running(never(), within=0) as value:
                 assert value == "value"
@@ -294,7 +294,7 @@ def test_an_end_that_takes_too_long_is_cut_short(is_stubborn: bool, caplog: pyte
         await turns()
 
     run(main())
-    assert ("does not end, and is left behind" in caplog.text) == is_stubborn
+    assert ("does not end and is abandoned" in caplog.text) == is_stubborn
 
 
 @pytest.mark.parametrize("when", ["opening", "open"])
@@ -304,7 +304,7 @@ def test_it_is_closed_when_the_event_loop_ends(when: str) -> None:
     async def main() -> None:
         resource = Resource(held_at="open" if when == "opening" else "")
         resources.append(resource)
-        lifespans = Lifespans(resource)
+        lifespans = LifespanRunner(resource)
         manager: AbstractAsyncContextManager[Any] = lifespans.running(never())
         entering = asyncio.ensure_future(manager.__aenter__())
         await turns()
@@ -322,5 +322,5 @@ async def test_a_lifespan_is_anything_that_makes_a_context_manager() -> None:
         async def __aexit__(self, *_: object) -> None: ...
 
     make: Callable[[], AbstractAsyncContextManager[int]] = Manager
-    async with Lifespans(make).running(never()) as value:
+    async with LifespanRunner(make).running(never()) as value:
         assert value == 5

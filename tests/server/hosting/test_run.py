@@ -110,7 +110,7 @@ def test_at_a_terminal_it_says_what_it_waits_for(tmp_path: Path) -> None:
     os.close(terminal)
     os.close(typed)
     assert (process.returncode, out) == (0, "")
-    said = f"from a client that has started it: mcplumb tools -- {shlex.join(command)}. To let clients come to it"
+    said = f"from a client that starts it: mcplumb tools -- {shlex.join(command)}. To accept connections"
     assert said in err
     assert err.count("\n") == 1
     done = subprocess.run(command, cwd=tmp_path, input="", capture_output=True, text=True, timeout=PATIENCE, check=True)
@@ -149,7 +149,7 @@ def test_a_signal_stops_the_server(ends: Ends, number: signal.Signals, caplog: p
 
     (answer,) = serve(server, call("stop_me"), hangs_up=False)
     assert text_of(answer["result"]) == "finished"
-    assert f"{number.name} came: the server stops." in caplog.text
+    assert f"Received {number.name}: the server stops." in caplog.text
     # If anything had not stopped, the process would have ended all the same.
     assert [(seconds, code) for seconds, code, _ in ends.later] == [(PATIENCE + 0.2, 128 + number)]
 

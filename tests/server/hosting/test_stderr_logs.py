@@ -152,7 +152,7 @@ def test_what_nobody_reads_is_dropped_and_counted() -> None:
     assert 0 < kept < 5000
     assert [int(line.partition(" ")[0]) for line in first.splitlines()[:kept]] == list(range(kept))
     dropped = 5000 - kept
-    assert rest == f"({dropped} log messages were dropped, because nobody read them.)\nagain\nand again\n"
+    assert rest == f"({dropped} log messages were dropped, because stderr was not read.)\nagain\nand again\n"
 
 
 def test_a_message_larger_than_the_pipe_does_not_block() -> None:
@@ -161,7 +161,7 @@ def test_a_message_larger_than_the_pipe_does_not_block() -> None:
         handler.handle(record("x" * 1_000_000))
         assert set(pipe.read()) == {"x"}
         handler.handle(record("next"))
-        assert pipe.read().endswith("(1 log messages were dropped, because nobody read them.)\nnext\n")
+        assert pipe.read().endswith("(1 log messages were dropped, because stderr was not read.)\nnext\n")
 
 
 def test_a_closed_stderr_is_no_reason_to_fail() -> None:

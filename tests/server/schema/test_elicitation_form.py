@@ -224,7 +224,7 @@ def test_schemas_are_taken_as_they_are() -> None:
     ],
 )
 def test_schemas_that_are_no_forms_are_refused(schema: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="This is not the schema of a form"):
+    with pytest.raises(UsageError, match="The schema is not valid for a form"):
         form_schema(schema)
 
 
@@ -259,7 +259,9 @@ class Keyed:
 def test_fields_that_no_form_can_have_are_named(kind: Any, field: str) -> None:
     with pytest.raises(UsageError) as caught:
         form_schema(kind)
-    assert f"The field {field!r} of {kind.__name__} cannot be in a form, which has texts, numbers," in str(caught.value)
+    assert f"The field {field!r} of {kind.__name__} cannot be in a form, which has only texts, numbers," in str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize("kind", [int, list[int], dict[str, int], Pair, Colour])

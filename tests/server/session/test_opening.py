@@ -201,7 +201,7 @@ def test_a_bad_line_is_answered_where_it_may_be(
                 assert answer.get("id") == request_id
 
     run(main())
-    assert "A line from the client was passed over." in caplog.text
+    assert "A line from the client was ignored." in caplog.text
 
 
 @pytest.mark.req("FRM-7")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from mcplumb.errors import Closed, UsageError
-from mcplumb.protocol.subscriptions import Change
+from mcplumb.protocol.subscription_state import Change
 from mcplumb.revisions import REVISIONS
 from mcplumb.sync.blocking_client import Changes, Client, connect
-from mcplumb.types.notifications import SubscriptionFilter
+from mcplumb.types.notification_params import SubscriptionFilter
 from tests.kit.loop import PATIENCE
 from tests.sync.loop_thread.test_engine import interrupt
 from tests.sync.world import World, in_threads, own_threads, wait_until

@@ -20,7 +20,7 @@ from mcplumb.revisions import REVISIONS
 from mcplumb.sync import blocking_client
 from mcplumb.sync.blocking_client import Client, Connecting, connect
 from mcplumb.types.client_features import CreateMessageParams
-from mcplumb.types.notifications import LogMessageParams
+from mcplumb.types.notification_params import LogMessageParams
 from tests.kit.loop import PATIENCE
 from tests.sync.world import ROOT, World, command, in_threads, own_threads, text, wait_until
 

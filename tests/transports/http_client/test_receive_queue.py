@@ -5,7 +5,7 @@ import asyncio
 from mcplumb.errors import Closed
 from mcplumb.limits import Limits
 from mcplumb.transports.http_client.receive_queue import Inbox
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.server_sent_events import EventTooLong
 from tests.kit.loop import turns
 from tests.transports.http_client.raw import Heard, answer

@@ -12,7 +12,7 @@ from mcplumb.transports.http_server.event_streams import HIGH_WATER
 from mcplumb.transports.http_server.legacy_session import SessionConnection
 from mcplumb.transports.http_server.options import HttpOptions
 from mcplumb.transports.http_server.request import Refusal
-from mcplumb.wire.decode import decode_line
+from mcplumb.wire.message_decoder import decode_line
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, Result
 from tests.kit.loop import PATIENCE, turns
 from tests.transports.ends import Recorder

@@ -22,7 +22,7 @@ from mcplumb.transports.process.child import Child
 from mcplumb.transports.process.command import read_command
 from mcplumb.transports.process.exit_watch import Exit, has_exited, reap
 from mcplumb.transports.process.tree import MARK
-from mcplumb.wire.decode import BadMessage
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Request, Result
 from tests.kit.loop import run, turns
 from tests.transports.children import PATIENT, Running, is_alive, no_process_left, running, server

@@ -42,7 +42,7 @@ def test_a_raw_schema_keeps_all_its_keys() -> None:
 
 def test_a_schema_that_is_no_form() -> None:
     params = t.ElicitParams.for_form("Who?", {"type": "object", "properties": {"a": {"type": "object"}}})
-    with pytest.raises(DecodeError, match=r"^The requested form has a schema that forms cannot have: .*'object'"):
+    with pytest.raises(DecodeError, match=r"^The protocol does not allow the schema of the requested form: .*'object'"):
         params.read_form()
 
 

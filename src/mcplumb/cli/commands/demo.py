@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mcplumb.client.connector import Connecting
     from mcplumb.client.input_handlers import Elicitation
     from mcplumb.client.subscriptions import Changes
-    from mcplumb.protocol.subscriptions import Change, Missed
+    from mcplumb.protocol.subscription_state import Change, Missed
     from mcplumb.transports.line_connection import Trace
     from mcplumb.types.base import Number
     from mcplumb.types.tools import CallToolResult

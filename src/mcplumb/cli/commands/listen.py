@@ -12,8 +12,8 @@ import msgspec
 from mcplumb.cli.render.output import clean_line, json_text, say
 from mcplumb.cli.target import Target, server_command
 from mcplumb.errors import Closed, UsageError
-from mcplumb.protocol.subscriptions import Change, Missed
-from mcplumb.types.notifications import SubscriptionFilter
+from mcplumb.protocol.subscription_state import Change, Missed
+from mcplumb.types.notification_params import SubscriptionFilter
 
 if TYPE_CHECKING:
     from mcplumb.client.client import Client

@@ -16,7 +16,7 @@ from mcplumb.cli.render.output import complain, print_pairs, print_text, say, st
 from mcplumb.errors import McplumbError, ServerExited
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.revisions import Revision
-from mcplumb.wire.decode import BadMessage, decode_line
+from mcplumb.wire.message_decoder import BadMessage, decode_line
 
 __all__ = ["Failure", "Findings", "Question", "Report", "advice", "memory_of", "show_failure", "show_report"]
 

@@ -31,7 +31,7 @@ from mcplumb.server.hosting.stderr_logs import LOG_FORMATS, LogFormat
 from mcplumb.server.server import Server
 
 if TYPE_CHECKING:
-    from mcplumb.server.hosting.serve import OnReady
+    from mcplumb.server.hosting.address_host import OnReady
     from mcplumb.transports.http_server.options import HttpOptions
     from mcplumb.transports.line_connection import Trace
     from mcplumb.transports.stdio import Stdio
@@ -367,7 +367,7 @@ class Serving(msgspec.Struct, kw_only=True):
         return main
 
     def _at_addresses(self, server: Server, on_ready: OnReady | None) -> _Main:
-        from mcplumb.server.hosting.serve import AddressHost
+        from mcplumb.server.hosting.address_host import AddressHost
 
         tokens = None if self.token_file is None else _with_tokens(self.token_file)
         host = AddressHost(server, self.addresses, http=tokens, on_ready=on_ready)

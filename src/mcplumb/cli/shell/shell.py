@@ -32,7 +32,7 @@ from mcplumb.cli.target import ServerCommand, Target, server_command
 from mcplumb.client.input_handlers import Elicitation
 from mcplumb.errors import McplumbError, UsageError
 from mcplumb.types.client_features import ElicitResult
-from mcplumb.types.notifications import LOGGING_LEVELS, SubscriptionFilter
+from mcplumb.types.notification_params import LOGGING_LEVELS, SubscriptionFilter
 
 if TYPE_CHECKING:
     from mcplumb.client.client import Client

@@ -16,7 +16,7 @@ from mcplumb.cli.commands.list_features import entries
 from mcplumb.cli.parse_value import View
 from mcplumb.cli.render.output import clean
 from mcplumb.errors import RemoteError
-from mcplumb.types.notifications import LOGGING_LEVELS
+from mcplumb.types.notification_params import LOGGING_LEVELS
 from mcplumb.types.prompts import PromptReference, ResourceTemplateReference
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from mcplumb.protocol.in_flight import ProgressMeter
 from mcplumb.rpc.endpoint import Handled
 from mcplumb.server.dispatch.client_input import Answers
 from mcplumb.types.base import Number
-from mcplumb.types.encode import for_revision
-from mcplumb.types.notifications import LOGGING_LEVELS, LoggingLevel, LogMessageParams, ProgressParams
+from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel, LogMessageParams, ProgressParams
+from mcplumb.types.revision_adapter import for_revision
 from mcplumb.wire.messages import Notification
 
 if TYPE_CHECKING:

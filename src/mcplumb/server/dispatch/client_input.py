@@ -25,9 +25,9 @@ from mcplumb.errors import (
 )
 from mcplumb.protocol.admission import Need, has_capability, missing_capability
 from mcplumb.types.client_features import CreateMessageRequest, ElicitRequest, InputRequest, InputRequiredResult
-from mcplumb.types.decode import read
-from mcplumb.types.encode import for_revision
-from mcplumb.types.methods import METHODS
+from mcplumb.types.method_table import METHODS
+from mcplumb.types.payload_decoder import read
+from mcplumb.types.revision_adapter import for_revision
 from mcplumb.wire.messages import INVALID_PARAMS
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from mcplumb.server.results import ModernText, TextResult, contents_of, prompt_r
 from mcplumb.server.schema.signature import BadArguments
 from mcplumb.types.base import CacheableResult, PageParams, Payload, Result
 from mcplumb.types.content import TextContent
-from mcplumb.types.decode import read
 from mcplumb.types.lifecycle import DiscoverResult, InitializeResult
-from mcplumb.types.methods import METHODS
-from mcplumb.types.notifications import ListenParams, SetLevelParams
+from mcplumb.types.method_table import METHODS
+from mcplumb.types.notification_params import ListenParams, SetLevelParams
+from mcplumb.types.payload_decoder import read
 from mcplumb.types.prompts import (
     CompleteResult,
     Completion,

@@ -11,12 +11,12 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from mcplumb.errors import DecodeError, RequestError
-from mcplumb.protocol.subscriptions import LIST_CHANGED, TOPICS, ListTopic, Publisher
+from mcplumb.protocol.subscription_state import LIST_CHANGED, TOPICS, ListTopic, Publisher
 from mcplumb.rpc.thread_pool import Workers
 from mcplumb.server.catalog import HandlerEntry
 from mcplumb.server.schema.signature import BadArguments
-from mcplumb.types.decode import read
-from mcplumb.types.notifications import SubscriptionFilter
+from mcplumb.types.notification_params import SubscriptionFilter
+from mcplumb.types.payload_decoder import read
 from mcplumb.wire.messages import INVALID_PARAMS, Error, Notification, RequestId
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Running a server: its process, its addresses and its sessions."""
+"""Run a server: its process and signals, its addresses, its open sessions, and its logs on stderr."""

@@ -1,4 +1,4 @@
-"""The open sessions of a server, and its lifespan: resources that are open while any session is.
+"""The open sessions of a server, and its lifespan, which is open while any session is.
 
 A `Server` is made of this before it runs, so nothing here loads asyncio until then (``_fast/lazy_ssl.py`` says why).
 """
@@ -19,44 +19,43 @@ if TYPE_CHECKING:
     from mcplumb.server.server_session import Session
     from mcplumb.transports.connection import Connection, Peer
 
-__all__ = ["Host", "Lifespan", "Lifespans", "Presence"]
+__all__ = ["ActiveSessions", "Host", "Lifespan", "LifespanRunner"]
 
 _logger = logging.getLogger("mcplumb.server")
 
 
-# The server's own resources, such as a pool of connections: opened before the first request, closed after the last.
+# The lifespan: the server's own resources, such as a connection pool, opened before the first request.
 
+#: How many seconds a cancelled lifespan may take to end.
+_CANCEL_WAIT = 1.0
 
-#: Seconds that a lifespan has to end once it is cancelled.
-_LAST_WAIT = 1.0
-
-#: Makes a context manager; what that gives is ``ctx.lifespan``.
+#: Returns a context manager whose value is ``ctx.lifespan``.
 Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 
 
-class Lifespans:
-    """Runs a lifespan while anyone needs it, in a task of its own.
+class LifespanRunner:
+    """Runs a lifespan in its own task while it has users.
 
-    Whoever comes first starts it and whoever leaves last ends it, but these may be different tasks, and a context
-    manager must be left by the task that entered it.
+    The first user opens it and the last one closes it. These may be different tasks, but a context manager must be
+    exited by the task that entered it: hence the separate task.
     """
 
     def __init__(self, lifespan: Lifespan | None) -> None:
         self._lifespan = lifespan
-        #: Whether there is anything to run.
+        #: Whether there is a lifespan to run.
         self.are_needed = lifespan is not None
         self._users = 0
-        #: The task of a lifespan that is about to end.
+        #: The task of a lifespan that is ending.
         self._ending: asyncio.Task[None] | None = None
-        #: The task, what it gives, and how to end it; None while nobody needs it.
+        #: The task, its value, and the event that ends it; None while there are no users.
         self._running: tuple[asyncio.Task[None], asyncio.Future[Any], asyncio.Event] | None = None
 
     @asynccontextmanager
     async def running(self, given_up: asyncio.Future[Any], *, within: float = 30.0) -> AsyncIterator[Any]:
-        """Gives the lifespan's value; raises what it raises, on the way in and on the way out.
+        """Use the lifespan: yield its value, and raise the exceptions of its entry and exit.
 
-        If ``given_up`` is done before there is a value, that is None, and the lifespan is cancelled if nobody else
-        waits for it. So it is when its end takes longer than ``within`` seconds.
+        If ``given_up`` is done before there is a value, yield None, and cancel the lifespan if it has no other users.
+        It is also cancelled if its exit takes longer than ``within`` seconds.
         """
         if self._lifespan is None:
             yield None
@@ -64,9 +63,9 @@ class Lifespans:
         import asyncio
 
         if self._ending is not None:
-            # The next one may need what this one has not let go yet.
+            # The next run may need resources that this one has not released yet.
             both = (self._ending, given_up)
-            await asyncio.wait(both, timeout=within + _LAST_WAIT, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(both, timeout=within + _CANCEL_WAIT, return_when=asyncio.FIRST_COMPLETED)
             if given_up.done():
                 yield None
                 return
@@ -89,10 +88,10 @@ class Lifespans:
                     await asyncio.wait((task,), timeout=within)
                 if not task.done():
                     task.cancel()
-                    await asyncio.wait((task,), timeout=_LAST_WAIT)
+                    await asyncio.wait((task,), timeout=_CANCEL_WAIT)
                 self._ending = None
                 if not task.done():
-                    _logger.warning("The lifespan of the server does not end, and is left behind.")
+                    _logger.warning("The lifespan of the server does not end and is abandoned.")
                 elif not task.cancelled():
                     task.result()
 
@@ -109,24 +108,27 @@ class Lifespans:
         except BaseException as error:
             if opened.done():
                 raise
-            # Whoever waits for it gets this, so it is not raised here.
+            # The users that wait for the value raise this error, so it is not raised here.
             opened.set_exception(error)
 
 
-# Whom a server serves at the moment, and what is kept open for them: its lifespan and its threads.
+# The open sessions, and the hosts that accept them.
 
 
 class Host(Protocol):
-    """Something that takes connections for a server."""
+    """Accepts connections for a server."""
 
     def stop(self) -> None:
-        """Take no more, and stop the sessions. From any thread."""
+        """Accept no more connections, and stop the sessions. May be called from any thread."""
 
 
-class Presence:
-    """The sessions, the hosts and the holds of one server. The first opens what they share, the last closes it."""
+class ActiveSessions:
+    """The open sessions of one server, its hosts, and its holds.
 
-    def __init__(self, shared: Shared, lifespans: Lifespans) -> None:
+    The first of them opens what all sessions share, the lifespan and the threads, and the last one closes it.
+    """
+
+    def __init__(self, shared: Shared, lifespans: LifespanRunner) -> None:
         self._shared = shared
         self._lifespans = lifespans
         self._sessions: set[Session] = set()
@@ -135,7 +137,7 @@ class Presence:
         self._lock = threading.Lock()
 
     async def serve(self, connection: Connection, peer: Peer, *, finish_within: float, stop_within: float) -> None:
-        """Serve one connection, to its end."""
+        """Serve one connection until it ends."""
         from mcplumb.server.server_session import Session
 
         session = Session(self._shared, connection, peer)
@@ -153,13 +155,13 @@ class Presence:
             connection.abort()
             with self._lock:
                 self._sessions.discard(session)
-            self._let_go()
+            self._release_if_unused()
 
     @asynccontextmanager
     async def held(self, given_up: asyncio.Future[Any], *, within: float) -> AsyncIterator[None]:
-        """Keep what the sessions share open, also while there are none.
+        """Keep the lifespan and the threads open, even while there are no sessions.
 
-        ``given_up`` and ``within`` are as for `Lifespans.running`.
+        ``given_up`` and ``within`` are as for `LifespanRunner.running`.
         """
         with self._lock:
             self._holds += 1
@@ -170,42 +172,45 @@ class Presence:
         finally:
             with self._lock:
                 self._holds -= 1
-            self._let_go()
+            self._release_if_unused()
 
     def join(self, host: Host) -> None:
-        """From now on this host is stopped with the others."""
+        """Add a host: `stop` stops it."""
         with self._lock:
             self._hosts.add(host)
 
     def leave(self, host: Host) -> None:
-        """It has ended."""
+        """Remove a host that has ended."""
         with self._lock:
             self._hosts.discard(host)
 
     def stop(self, within: float) -> bool:
-        """Stop every host, which then stops the sessions, or else every session; False if there are none.
+        """Stop every host, which stops its sessions; without hosts, stop every session.
 
-        From any thread.
+        Returns False if there are neither. May be called from any thread.
         """
         with self._lock:
             hosts = list(self._hosts)
         for host in hosts:
             host.stop()
-        return bool(hosts) or self.tell(lambda session: session.stop(within))
+        return bool(hosts) or self.for_each_session(lambda session: session.stop(within))
 
-    def tell(self, tell: Callable[[Session], None]) -> bool:
-        """Tell every session something, in its own thread; False if there are none. From any thread."""
+    def for_each_session(self, call: Callable[[Session], None]) -> bool:
+        """Call a function with every session, in the session's thread; return False if there are no sessions.
+
+        May be called from any thread.
+        """
         with self._lock:
             sessions = list(self._sessions)
         for session in sessions:
             if threading.get_ident() == session.thread:
-                tell(session)
+                call(session)
             else:
                 with suppress(RuntimeError):  # its loop has just been closed
-                    session.loop.call_soon_threadsafe(tell, session)
+                    session.loop.call_soon_threadsafe(call, session)
         return bool(sessions)
 
-    def _let_go(self) -> None:
+    def _release_if_unused(self) -> None:
         with self._lock:
             if not self._sessions and not self._holds:
                 self._shared.lifespan = None

@@ -1,4 +1,8 @@
-"""Running a server as what its process is for, until it ends or a signal comes."""
+"""Run a server as the main purpose of its process, until it ends or a signal arrives.
+
+The process always ends soon after a signal, even if a handler blocks the event loop, a lifespan hangs, or threads and
+children do not stop.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +32,15 @@ _Main: TypeAlias = Callable[[Trace | None], Coroutine[Any, Any, None]]
 
 _logger = logging.getLogger("mcplumb.server")
 
-#: How long what nothing can stop may keep the process once the server should have ended.
+#: How many seconds threads, children and tasks that do not stop may delay the end of the process.
 _GRACE = 3.0
-#: How long the end of a server may take beyond the time that its requests have: the last answers, and the lifespan.
+#: How many seconds a stopping server may take beyond the time for its requests: to send the last responses, and to
+#: close the lifespan.
 _LAST_STEPS = 1.5
 
 
 def run_on_stdio(server: Server, stdio: Stdio, *, log_format: LogFormat | None, trace: bool | None) -> None:
-    """Run a server on standard input and output, which are not given back, to its end."""
+    """Run a server on standard input and output, which are not restored, until it ends."""
     if stdio.is_terminal:
         import shlex
 
@@ -49,19 +54,19 @@ def run_on_stdio(server: Server, stdio: Stdio, *, log_format: LogFormat | None, 
 
 
 def what_it_waits_for(command: str, with_address: str) -> str:
-    """What to tell somebody at a terminal who has started a server by this command, and may think that it hangs."""
+    """Return a hint for a user who started a server on a terminal with this command, where it seems to hang."""
     return (
-        f"This waits for messages on standard input, from a client that has started it: mcplumb tools -- {command}. "
-        f"To let clients come to it, give an address, such as {with_address}. Ctrl-C ends it."
+        f"This server waits for messages on standard input from a client that starts it: mcplumb tools -- {command}. "
+        f"To accept connections, give an address, such as {with_address}. Ctrl-C ends it."
     )
 
 
 def run_process(server: Server, serve: _Main, *, log_format: LogFormat | None, trace: bool | None) -> None:
-    """Serve to the end, as what the process is for.
+    """Run ``serve`` in a new event loop until it ends, as the main purpose of the process.
 
-    SIGINT and SIGTERM stop it, and a second one ends the process at once. Whatever a signal finds, such as a handler
-    that blocks the event loop or a lifespan that hangs, the process ends soon after the time that the server has to
-    stop in. Threads and children that nothing can stop keep it for no more than a few seconds after the server's end.
+    SIGINT and SIGTERM stop the server, and a second signal ends the process at once. After a signal, the process ends
+    soon after the server's ``stop_within``, even if a handler blocks the event loop or a lifespan hangs. Threads and
+    children that do not stop delay its end by a few seconds at most.
     """
     tracer = trace_line if set_up_logs(log_format, trace=trace) else None
     keep_memory()
@@ -86,9 +91,9 @@ def run_process(server: Server, serve: _Main, *, log_format: LogFormat | None, t
 
 
 class _Signals:
-    """The signals that end the process, while the server runs. Only the main thread can have them.
+    """Handles SIGINT and SIGTERM while the server runs. Python allows this in the main thread only.
 
-    They are handled between any two steps of the program, not by the event loop, which a handler may have blocked.
+    The handlers run between any two bytecodes, not in the event loop, because a tool may have blocked the loop.
     """
 
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop, main: asyncio.Task[None]) -> None:
@@ -102,15 +107,15 @@ class _Signals:
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._came)
+                self._previous[number] = signal.signal(number, self._handle)
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _came(self, number: int, _: FrameType | None) -> None:
+    def _handle(self, number: int, _: FrameType | None) -> None:
         if os.getpid() != self._process:
-            # A fork has this handler, too, but not the server.
+            # A forked child inherits this handler, but not the server.
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
             return
@@ -119,18 +124,18 @@ class _Signals:
             os._exit(code)
         self._is_stopping = True
         within = self._server.stop_within + _GRACE
-        _end_process_after(within, code, "The process ends, although something in it does not stop.")
+        _end_process_after(within, code, "The process ends although something in it does not stop.")
         self._loop.call_soon_threadsafe(self._stop, signal.Signals(number).name)
 
     def _stop(self, name: str) -> None:
-        _logger.info("%s came: the server stops.", name)
-        # Beyond that there is only the lifespan, on its way in or out.
+        _logger.info("Received %s: the server stops.", name)
+        # Without sessions and hosts, only the lifespan may be opening or closing: cancel it at once.
         patience = self._server.stop_within + _LAST_STEPS if self._server.stop() else 0
         self._loop.call_later(patience, self._main.cancel)
 
 
 def _cancel_rest(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel the tasks that the program left behind."""
+    """Cancel the remaining tasks of the program."""
     rest = asyncio.all_tasks(loop)
     for task in rest:
         task.cancel()
@@ -139,11 +144,11 @@ def _cancel_rest(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _end_process_after(seconds: float, code: int, sentence: str) -> None:
-    """End the process then, unless it has ended by itself."""
+    """End the process after this time, unless it ends before."""
 
     def wait_and_end() -> None:
         time.sleep(seconds)
-        # Not by logging, which may be what does not stop.
+        # Not through logging, which may be what hangs.
         write_stderr(f"{sentence}\n".encode())
         os._exit(code)
 

@@ -1,7 +1,7 @@
-"""What a running server writes to stderr: logs for people, in one of two formats, and every message on request.
+"""Log to stderr, in one of two formats, optionally with a trace of every message.
 
 *human* has a time, a level and a text. *plain* has no time; it marks errors with ``Error:`` and traces with
-``[TRACE]``. Both are UTF-8. A stderr that nobody reads never holds up the server: what it does not take is dropped.
+``[TRACE]``. Both are UTF-8. A stderr that is not read never blocks the server: records that do not fit are dropped.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ LogFormat: TypeAlias = Literal["human", "plain"]
 LOG_FORMATS: tuple[LogFormat, ...] = ("human", "plain")
 
 _STDERR = 2
-#: A pipe that can be written to takes this much at once.
+#: How many bytes a writable pipe accepts without blocking (POSIX's minimum for PIPE_BUF).
 _PIECE = 512
-#: How much of a message a trace shows.
-_LONGEST_TRACE = 4000
-# What would drive a terminal is shown by its number instead.
-_SHOWN = {code: f"\\x{code:02x}" for code in (*range(32), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+#: How many bytes of a message a trace shows.
+_MAX_TRACE = 4000
+# Control characters, which could control the terminal, are escaped.
+_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
-#: How many bad lines are logged one by one. After that, each time their number has doubled.
+#: How many bad lines are logged individually. After that, one is logged each time their number has doubled.
 _LOGGED_LINES = 10
 
 _logger = logging.getLogger("mcplumb.server")
@@ -35,7 +35,7 @@ _tracer = logging.getLogger("mcplumb.trace")
 
 
 class StderrHandler(logging.Handler):
-    """Writes records to stderr, whatever ``sys.stderr`` is."""
+    """Writes records to file descriptor 2, even if ``sys.stderr`` was replaced."""
 
     def __init__(self, log_format: LogFormat) -> None:
         super().__init__()
@@ -45,16 +45,16 @@ class StderrHandler(logging.Handler):
         self._dropped = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record, or drop it."""
+        """Write one record, or drop it if stderr would block."""
         try:
-            text = self.format(record).translate(_SHOWN)
-        except Exception:  # noqa: BLE001 - a record that cannot be formatted is no reason to fail
+            text = self.format(record).translate(_ESCAPED)
+        except Exception:  # noqa: BLE001 - a record that cannot be formatted must not raise
             self.handleError(record)
             return
         if self._is_plain:
             text = self._prefix(record) + text
         if self._dropped:
-            text = f"({self._dropped} log messages were dropped, because nobody read them.)\n{text}"
+            text = f"({self._dropped} log messages were dropped, because stderr was not read.)\n{text}"
         if write_stderr(text.encode("utf-8", "backslashreplace") + b"\n"):
             self._dropped = 0
         else:
@@ -67,7 +67,7 @@ class StderrHandler(logging.Handler):
 
 
 class BadLines:
-    """The lines of one client that were no messages: a few of them are logged, and then how many there were."""
+    """Logs the lines of one client that are not messages: the first ones individually, then their number."""
 
     __slots__ = ("_count",)
 
@@ -75,16 +75,16 @@ class BadLines:
         self._count = 0
 
     def note(self, reason: str) -> None:
-        """One was passed over, for this reason."""
+        """Record that a line was ignored for this reason."""
         self._count += 1
         if self._count <= _LOGGED_LINES:
-            _logger.warning("A line from the client was passed over. %s", reason)
+            _logger.warning("A line from the client was ignored. %s", reason)
         elif self._count & (self._count - 1) == 0:
-            _logger.warning("%d lines from the client were passed over so far. %s", self._count, reason)
+            _logger.warning("%d lines from the client were ignored so far. %s", self._count, reason)
 
 
 def write_stderr(data: bytes) -> bool:
-    """Write to stderr without ever waiting; False if it did not take everything."""
+    """Write to stderr without blocking; return False if not everything was written."""
     try:
         while data:
             if not select.select((), (_STDERR,), (), 0)[1]:
@@ -96,10 +96,10 @@ def write_stderr(data: bytes) -> bool:
 
 
 def set_up_logs(log_format: LogFormat | None, *, trace: bool | None) -> bool:
-    """Make the process's logs visible on stderr, unless the program has set up logging itself.
+    """Send the process's logs to stderr, unless the program has configured logging itself.
 
-    What is not given comes from the environment: ``MCPLUMB_LOG`` is a format, ``MCPLUMB_TRACE`` switches the trace on.
-    Returns whether messages are to be traced.
+    Arguments that are None come from the environment: ``MCPLUMB_LOG`` is the format, ``MCPLUMB_TRACE`` enables the
+    trace. Returns whether messages are traced.
     """
     chosen = log_format or os.environ.get("MCPLUMB_LOG") or "human"
     if chosen not in LOG_FORMATS:
@@ -116,7 +116,7 @@ def set_up_logs(log_format: LogFormat | None, *, trace: bool | None) -> bool:
 
 
 def trace_line(direction: Literal["in", "out"], line: bytes) -> None:
-    """Log one line of the protocol."""
-    shown = line[:_LONGEST_TRACE].decode("utf-8", "backslashreplace")
-    more = f" … ({len(line)} bytes)" if len(line) > _LONGEST_TRACE else ""
+    """Log one protocol message."""
+    shown = line[:_MAX_TRACE].decode("utf-8", "backslashreplace")
+    more = f" … ({len(line)} bytes)" if len(line) > _MAX_TRACE else ""
     _tracer.debug("%s %s%s", "<--" if direction == "in" else "-->", shown, more)

@@ -1,7 +1,8 @@
-"""Encode and decode any type that a signature may use, with its JSON Schema.
+"""Encode and decode values of any type that a signature may use, and return its JSON Schema.
 
-``msgspec`` reads the types that it can. For the others, and to say all that is wrong with a value, there are the
-``mcplumb.server.shapes``.
+``msgspec`` reads the types that it supports. The others are read by their shape (``read_value``), and so are values
+that ``msgspec`` refuses, to report every fault and not only the first. Authors may also pass a JSON Schema instead of a
+type: ``RawSchema`` validates values against it if jsonschema-rs is installed.
 """
 
 from __future__ import annotations
@@ -13,44 +14,52 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mcplumb.errors import EncodeError, UsageError
-from mcplumb.server.schema.from_annotation import look
-from mcplumb.server.schema.read_value import Fault, Reading, cut, located, read_custom, shown, write_custom
-from mcplumb.server.schema.shapes import completer_of
-from mcplumb.server.schema.signature import MAX_FAULTS, BadArguments, Signature, in_sentences
+from mcplumb.server.schema.from_annotation import parse_type
+from mcplumb.server.schema.read_value import (
+    Fault,
+    ValueReader,
+    format_path,
+    read_custom,
+    shorten,
+    value_in_words,
+    write_custom,
+)
+from mcplumb.server.schema.signature import MAX_FAULTS, BadArguments, Signature, describe_faults
 from mcplumb.server.schema.to_json_schema import schema_for
+from mcplumb.server.schema.type_shapes import completer_of
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-__all__ = ["BadValue", "RawArguments", "RawSchema", "checker_of", "reader_of", "schema_of", "write"]
+__all__ = ["BadValue", "RawArguments", "RawSchema", "reader_of", "schema_of", "validator_of", "write"]
 
 
-# JSON schemas that authors write instead of types: kept as they are, and checked if jsonschema-rs is installed.
+# JSON Schemas written by the author.
 
 
 class RawSchema:
-    """A schema, and what is wrong with a value by it. ``what`` is how messages speak of it.
+    """A JSON Schema from the author, and its validator. ``what`` is its name in error messages.
 
-    It is the author's, and so it is trusted; only that it is a schema is checked, as far as jsonschema-rs is installed.
-    Nothing outside of it is fetched, and formats are not checked.
+    If jsonschema-rs is installed, the schema itself is checked and values are validated; otherwise neither is. The
+    author's schema is trusted, but remote references are not fetched. Formats are not validated.
     """
 
     def __init__(self, schema: dict[str, Any], what: str) -> None:
         try:
-            # A copy, all the way down: what clients were told must not change with the author's dict.
+            # A deep copy: what clients were told must not change with the author's dict.
             self.schema: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema), type=dict[str, Any])
         except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
             raise UsageError(f"The {what} cannot be written as a JSON object: {error}.") from error
-        self._errors_in = _compiled(self.schema, what)
+        self._errors_in = _compile(self.schema, what)
 
     def faults(self, value: Any) -> list[Fault]:
-        """What is wrong with a value, and where: the first that are found."""
+        """Return the first faults of a value, each with its path."""
         errors = islice(self._errors_in(value), MAX_FAULTS + 1)
         return [(tuple(error.instance_path), error.message) for error in errors]
 
 
 class RawArguments:
-    """The arguments of a tool with a schema of its author's own: the function takes them all in one parameter."""
+    """Reads the arguments of a tool with a schema from its author: the function takes all of them as one parameter."""
 
     def __init__(self, schema: RawSchema, signature: Signature, spoken: str) -> None:
         if schema.schema.get("type") != "object":
@@ -70,7 +79,7 @@ class RawArguments:
         self._signature = signature
 
     def read(self, arguments: msgspec.Raw | None) -> dict[str, Any]:
-        """The keyword arguments for the function; ``BadArguments`` says what is wrong."""
+        """Return the keyword arguments for the function; raise ``BadArguments`` if they are invalid."""
         try:
             values = msgspec.json.decode(arguments or b"null")
         except msgspec.DecodeError as error:
@@ -78,34 +87,36 @@ class RawArguments:
         if values is None:
             values = {}
         if not isinstance(values, dict):
-            raise BadArguments(in_sentences([((), f"expected an object, got {shown(values)}")]))
+            raise BadArguments(describe_faults([((), f"expected an object, got {value_in_words(values)}")]))
         if faults := self._schema.faults(values):
-            raise BadArguments(in_sentences(faults))
+            raise BadArguments(describe_faults(faults))
         return self._signature.read_as_one(values)
 
 
-def _compiled(schema: dict[str, Any], what: str) -> Callable[[Any], Iterable[jsonschema_rs.ValidationError]]:
+def _compile(schema: dict[str, Any], what: str) -> Callable[[Any], Iterable[jsonschema_rs.ValidationError]]:
     try:
         from jsonschema_rs import validator_for
     except ImportError:
-        return _nothing_wrong
+        return _no_errors
     try:
         return validator_for(schema, offline=True, validate_formats=False).iter_errors
     except ValueError as error:
         reason = str(getattr(error, "message", error)).rstrip(".")
-        path = located(getattr(error, "instance_path", ()))
-        raise UsageError(f"The {what} is no JSON schema{f', at {path}' if path else ''}: {reason}.") from error
+        path = format_path(getattr(error, "instance_path", ()))
+        raise UsageError(f"The {what} is not a valid JSON Schema{f', at {path}' if path else ''}: {reason}.") from error
 
 
-def _nothing_wrong(_: Any) -> Iterable[jsonschema_rs.ValidationError]:
+def _no_errors(_: Any) -> Iterable[jsonschema_rs.ValidationError]:
     return ()
 
 
-# Any Python type that an author may use: its JSON schema, and its values from JSON and to JSON.
+# Python types: their JSON Schema, and their values from and to JSON.
+
+_encoder = msgspec.json.Encoder(enc_hook=write_custom)
 
 
 class BadValue(Exception):
-    """A value is not of its type: ``reason`` says why, and ``path`` where in it (empty if all of it is wrong)."""
+    """A value does not match its type: ``reason`` says why, and ``path`` where in it (empty for the whole value)."""
 
     def __init__(self, reason: str, path: str = "") -> None:
         self.reason = reason
@@ -114,23 +125,23 @@ class BadValue(Exception):
 
 
 def schema_of(kind: Any, *, output: bool = False, scope: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The JSON Schema 2020-12 of a type, complete in itself; a UsageError if it has none.
+    """Return the self-contained JSON Schema (2020-12) of a type; raise UsageError if it has none.
 
-    With ``output`` it describes what ``write`` makes of a value, otherwise what ``reader_of`` reads. Names in string
-    annotations that their module does not have are looked up in ``scope``.
+    With ``output`` the schema describes the JSON that ``write`` returns, otherwise the JSON that ``reader_of`` accepts.
+    Names in string annotations that their module does not define are looked up in ``scope``.
     """
-    return schema_for(look(kind, scope or {}).shape, output=output)
+    return schema_for(parse_type(kind, scope or {}).shape, output=output)
 
 
 def reader_of(kind: Any, *, strict: bool = True, scope: Mapping[str, Any] | None = None) -> Callable[[Any], Any]:
-    """A function that makes a value of a type from plain data or ``msgspec.Raw``, or raises ``BadValue``.
+    """Return a function that converts plain data or ``msgspec.Raw`` to a value of a type, or raises ``BadValue``.
 
-    Unless ``strict``, a text may stand for another value: ``"3"`` for 3, and JSON for lists and objects.
+    Unless ``strict``, strings are converted: ``"3"`` to 3, and JSON in a string to a list or an object.
     """
-    looked = look(kind, scope or {})
-    shape = looked.shape
-    complete = completer_of(shape) if looked.is_native else None
-    decoder = msgspec.json.Decoder(shape.kind if looked.is_native else Any, strict=strict, dec_hook=read_custom)
+    parsed = parse_type(kind, scope or {})
+    shape = parsed.shape
+    complete = completer_of(shape) if parsed.is_native else None
+    decoder = msgspec.json.Decoder(shape.kind if parsed.is_native else Any, strict=strict, dec_hook=read_custom)
 
     def read_by_msgspec(value: Any) -> Any:
         if isinstance(value, msgspec.Raw):
@@ -142,38 +153,35 @@ def reader_of(kind: Any, *, strict: bool = True, scope: Mapping[str, Any] | None
         return made
 
     def read(value: Any) -> Any:
-        if looked.is_native:
+        if parsed.is_native:
             try:
                 return read_by_msgspec(value)
             except (msgspec.ValidationError, TypeError, RecursionError):
-                pass  # the walk below says what is wrong, or finds that it can be read after all
-        reading = Reading(strict=strict)
-        made = reading.whole(shape, value)
-        if reading.faults:
-            path, reason = reading.faults[0]
-            raise BadValue(cut(reason), cut(located(path)))
+                pass  # reading by the shape below reports all faults, or accepts the value after all
+        reader = ValueReader(strict=strict)
+        made = reader.read_whole(shape, value)
+        if reader.faults:
+            path, reason = reader.faults[0]
+            raise BadValue(shorten(reason), shorten(format_path(path)))
         return made
 
     return read
 
 
-def checker_of(kind: Any) -> Callable[[bytes], object]:
-    """A function that takes what ``write`` made and raises ``msgspec.ValidationError`` if it is not of this type.
+def validator_of(kind: Any) -> Callable[[bytes], object]:
+    """Return a function that raises ``msgspec.ValidationError`` if the JSON from ``write`` does not match this type.
 
-    What only the type itself can read, such as a pydantic model, is trusted.
+    Types that only pydantic can read are not checked.
     """
-    looked = look(kind, {})
-    if not looked.is_native or hasattr(kind, "model_validate"):
+    parsed = parse_type(kind, {})
+    if not parsed.is_native or hasattr(kind, "model_validate"):
         return len
-    return msgspec.json.Decoder(looked.shape.kind, dec_hook=read_custom).decode
+    return msgspec.json.Decoder(parsed.shape.kind, dec_hook=read_custom).decode
 
 
 def write(value: Any) -> bytes:
-    """A value as JSON, or an EncodeError. NaN and the infinities, which JSON does not have, become null."""
+    """Return a value as JSON; raise EncodeError if that is impossible. NaN and the infinities become null."""
     try:
         return _encoder.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise EncodeError(f"A value of type {type(value).__name__!r} cannot be written as JSON: {error}.") from error
-
-
-_encoder = msgspec.json.Encoder(enc_hook=write_custom)

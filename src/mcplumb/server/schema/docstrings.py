@@ -1,4 +1,4 @@
-"""Docstrings: what a function does, and what its arguments are, in the styles of Google, NumPy and Sphinx."""
+"""Parse docstrings in the styles of Google, NumPy and Sphinx: the description, and a text for each argument."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import msgspec
 
 __all__ = ["Docstring", "read_docstring"]
 
-# Classes describe under these titles and fields what their arguments are, too.
+# The titles of sections, and the names of Sphinx fields, that describe arguments, including those of classes.
 _TITLES = frozenset({
     "args", "arguments", "attributes", "keyword args", "keyword arguments", "other parameters", "parameters", "params",
 })  # fmt: skip
 _FIELDS = frozenset({
     "arg", "argument", "attr", "attribute", "ivar", "key", "keyword", "kwarg", "kwparam", "param", "parameter", "var",
 })  # fmt: skip
-# Types are read from the annotations, which cannot be out of date.
+# Fields with types are ignored: the annotations have the types, and cannot be out of date.
 _TYPE_FIELDS = frozenset({"kwtype", "rtype", "type", "vartype"})
 
-#: The names that an item of a section describes and the text beside them; None if the line begins no item.
+#: The names that an item of a section describes, and its text; None if the line does not begin an item.
 _Head = tuple[list[str], str] | None
 
 
 class Docstring(msgspec.Struct, frozen=True):
-    """A docstring, taken apart."""
+    """A parsed docstring."""
 
-    #: All of the text but the part about the arguments.
+    #: The text without the sections about arguments.
     description: str = ""
     arguments: dict[str, str] = {}
 
     @property
     def summary(self) -> str:
-        """The first paragraph, in one line."""
+        """The first paragraph, as one line."""
         return " ".join(self.description.partition("\n\n")[0].split())
 
 
 def read_docstring(text: str | None) -> Docstring:
-    """Takes a docstring apart. One in no known style is all description."""
+    """Parse a docstring. A docstring in an unknown style becomes the description as a whole."""
     if not text:
         return Docstring()
     lines = cleandoc(text).splitlines()
@@ -60,7 +60,7 @@ def read_docstring(text: str | None) -> Docstring:
 
 
 def _read_items(lines: list[str], at: int, least: int, head: Callable[[str], _Head], arguments: dict[str, str]) -> int:
-    """Reads items, each with a text that may go on in deeper lines, and returns where something else begins."""
+    """Read items, whose texts may continue in deeper indented lines; return the index of the line after them."""
     level = -1
     names: list[str] = []
     texts: list[str] = []
@@ -72,11 +72,11 @@ def _read_items(lines: list[str], at: int, least: int, head: Callable[[str], _He
         elif indent < least or _is_underlined(lines, at):
             break
         elif level < 0 or indent <= level:
-            begun = head(line)
-            if begun is None:
+            item = head(line)
+            if item is None:
                 break
             level = indent
-            names, first = begun
+            names, first = item
             texts = [first]
         else:
             texts.append(line.strip())
@@ -86,9 +86,9 @@ def _read_items(lines: list[str], at: int, least: int, head: Callable[[str], _He
 
 
 def _google_head(line: str) -> _Head:
-    """``days (int, optional): How many.``"""
+    """Parse ``days (int, optional): How many.``"""
     before, colon, text = line.strip().partition(":")
-    # A type in parentheses may have colons of its own.
+    # A type in parentheses may contain colons.
     while colon and before.count("(") > before.count(")"):
         more, colon, text = text.partition(":")
         before += f":{more}"
@@ -97,13 +97,13 @@ def _google_head(line: str) -> _Head:
 
 
 def _numpy_head(line: str) -> _Head:
-    """``days, hours : int``"""
+    """Parse ``days, hours : int``."""
     names = _names(line.partition(":")[0])
     return (names, "") if names else None
 
 
 def _sphinx_head(line: str) -> _Head:
-    """``:param int days: How many.``"""
+    """Parse ``:param int days: How many.``"""
     if not line.lstrip().startswith(":"):
         return None
     words, colon, text = line.strip()[1:].partition(":")
@@ -115,7 +115,7 @@ def _sphinx_head(line: str) -> _Head:
 
 
 def _names(text: str) -> list[str]:
-    """Names with commas between them; none if that is not what the text is."""
+    """Return the names in a comma-separated list; no names if the text is not such a list."""
     names = [name.strip().strip("*`\\") for name in text.split(",")]
     return names if all(name.isidentifier() for name in names) else []
 
@@ -138,7 +138,7 @@ def _indent(line: str) -> int:
 
 
 def _joined(lines: list[str]) -> str:
-    """The lines without blank ones at either end, and never two of those in a row."""
+    """Join the lines, without blank lines at the ends, and with at most one between paragraphs."""
     text = "\n".join(lines).strip()
     while "\n\n\n" in text:
         text = text.replace("\n\n\n", "\n\n")

@@ -1,4 +1,4 @@
-"""Forms for the client's user: flat schemas from classes, and values of the classes from the answers."""
+"""Elicitation forms: flat schemas from classes, and instances of the classes from the user's answers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.codec import reader_of, schema_of
-from mcplumb.server.schema.from_annotation import look
+from mcplumb.server.schema.from_annotation import parse_type
 from mcplumb.server.schema.read_value import as_text
-from mcplumb.server.schema.shapes import Array, Noted, Record, Shape, Union, Values
+from mcplumb.server.schema.type_shapes import Array, Noted, Record, Shape, Union, Values
 from mcplumb.types.client_features import FormSchema
 
 __all__ = ["form_schema", "read_form"]
@@ -21,16 +21,16 @@ __all__ = ["form_schema", "read_form"]
 _COMMON = ("title", "description", "default")
 _TEXT = ("title", "description", "minLength", "maxLength", "default")
 _NUMBER = ("title", "description", "minimum", "maximum", "default")
-_SEVERAL = ("title", "description", "minItems", "maxItems", "default")
+_MULTIPLE = ("title", "description", "minItems", "maxItems", "default")
 _FORMATS = ("email", "uri", "date", "date-time")
-_ALLOWED = "texts, numbers, true or false, choices, and lists of choices"
+_ALLOWED = "texts, numbers, booleans, choices, and lists of choices"
 
 
 def form_schema(kind: Any) -> dict[str, Any]:
-    """The schema of a form as the protocol allows it: flat, with simple fields.
+    """Return the schema of a form as the protocol allows it: flat, with simple fields.
 
     ``kind`` is a class with fields, a pydantic model, a ``FormSchema``, or a schema as a dict, which is only checked.
-    A field that may be None may be left empty. A UsageError names the field that no form can have.
+    The user may leave a field empty if it may be None. Raises a UsageError that names a field that no form can have.
     """
     if isinstance(kind, FormSchema):
         return dict(msgspec.to_builtins(kind))
@@ -38,15 +38,15 @@ def form_schema(kind: Any) -> dict[str, Any]:
         try:
             msgspec.convert(kind, FormSchema)
         except msgspec.ValidationError as error:
-            raise UsageError(f"This is not the schema of a form, which has {_ALLOWED} only: {error}.") from error
+            raise UsageError(f"The schema is not valid for a form, which has only {_ALLOWED}: {error}.") from error
         return kind
     return _form(kind).schema
 
 
 def read_form(kind: Any, content: Mapping[str, Any]) -> Any:
-    """What the user filled in, as a value of the form's class; for a schema, as a dict. Raises ``BadValue``.
+    """Return the user's answers as an instance of the form's class, or as a dict for a schema; raise ``BadValue``.
 
-    The texts that some clients send for numbers and choices are taken for what they say.
+    Some clients send strings for numbers and choices; these are converted.
     """
     if isinstance(kind, dict | FormSchema):
         return dict(content)
@@ -56,7 +56,7 @@ def read_form(kind: Any, content: Mapping[str, Any]) -> Any:
 
 class _Form(msgspec.Struct, frozen=True):
     schema: dict[str, Any]
-    #: The fields that are None when they are left empty.
+    #: The fields that are None if the user leaves them empty.
     nullable: list[str]
     read: Callable[[Any], Any]
 
@@ -67,14 +67,14 @@ def _form(kind: Any) -> _Form:
     name = getattr(kind, "__name__", str(kind))
     if "properties" not in whole:
         raise UsageError(f"{name} cannot be a form: use a class with fields.")
-    titles = _titles_of_fields(look(kind, {}).shape)
+    titles = _titles_of_fields(parse_type(kind, {}).shape)
     properties = {}
     nullable = set()
     for field, schema in whole["properties"].items():
-        schema, is_nullable = _simple(schema, whole.get("$defs", {}))
+        schema, is_nullable = _simplify(schema, whole.get("$defs", {}))
         written = _field(schema, titles.get(field, {}))
         if written is None:
-            raise UsageError(f"The field {field!r} of {name} cannot be in a form, which has {_ALLOWED} only.")
+            raise UsageError(f"The field {field!r} of {name} cannot be in a form, which has only {_ALLOWED}.")
         properties[field] = written
         if is_nullable:
             nullable.add(field)
@@ -87,36 +87,40 @@ def _form(kind: Any) -> _Form:
     )
 
 
-def _simple(schema: dict[str, Any], definitions: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """A schema without references, and without null; and whether it had null."""
+def _simplify(schema: dict[str, Any], definitions: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return a schema without references and without null, and whether it allowed null."""
     if "$ref" in schema:
-        meant = definitions[schema["$ref"].rpartition("/")[2]]
-        return _simple(meant | {key: part for key, part in schema.items() if key != "$ref"}, definitions)
+        definition = definitions[schema["$ref"].rpartition("/")[2]]
+        return _simplify(definition | {key: part for key, part in schema.items() if key != "$ref"}, definitions)
     if "items" in schema:
-        schema = {**schema, "items": _simple(schema["items"], definitions)[0]}
+        schema = {**schema, "items": _simplify(schema["items"], definitions)[0]}
     options = schema.get("anyOf", [])
-    real = [option for option in options if option != {"type": "null"}]
-    if len(real) == len(options):
+    non_null = [option for option in options if option != {"type": "null"}]
+    if len(non_null) == len(options):
         return schema, False
-    if len(real) > 1:
-        return {**schema, "anyOf": real}, True
-    return _simple(real[0] | {key: part for key, part in schema.items() if key != "anyOf"}, definitions)[0], True
+    if len(non_null) > 1:
+        return {**schema, "anyOf": non_null}, True
+    return _simplify(non_null[0] | {key: part for key, part in schema.items() if key != "anyOf"}, definitions)[0], True
 
 
 def _field(schema: dict[str, Any], titles: dict[str, str]) -> dict[str, Any] | None:
-    """The schema of one field as a form has it, or None if no form can."""
+    """Return the schema of one field of a form; None if no form can have such a field."""
     match schema:
         case {"const": constant}:
             return _field({"enum": [constant], **_kept(schema, _COMMON)}, titles)
         case {"enum": constants}:
-            return {"type": "string", **_choices(constants, titles, "oneOf"), **_in_texts(_kept(schema, _COMMON))}
+            return {
+                "type": "string",
+                **_choices(constants, titles, "oneOf"),
+                **_with_text_default(_kept(schema, _COMMON)),
+            }
         case {"type": "array", "items": {"enum": constants}}:
             items = ({} if titles else {"type": "string"}) | _choices(constants, titles, "anyOf")
-            return {"type": "array", "items": items, **_in_texts(_kept(schema, _SEVERAL))}
+            return {"type": "array", "items": items, **_with_text_default(_kept(schema, _MULTIPLE))}
         case {"type": "string", "format": "decimal"}:
-            return {"type": "number", **_with_number(_kept(schema, _COMMON))}
-        case {"anyOf": [{"type": "number"} as number, {"type": "string"}]}:  # what pydantic says for a decimal
-            return {"type": "number", **_kept(number, _NUMBER), **_with_number(_kept(schema, _COMMON))}
+            return {"type": "number", **_with_numeric_default(_kept(schema, _COMMON))}
+        case {"anyOf": [{"type": "number"} as number, {"type": "string"}]}:  # pydantic's schema for a decimal
+            return {"type": "number", **_kept(number, _NUMBER), **_with_numeric_default(_kept(schema, _COMMON))}
         case {"type": "string"}:
             formatted = {"format": schema["format"]} if schema.get("format") in _FORMATS else {}
             return {"type": "string", **formatted, **_kept(schema, _TEXT)}
@@ -134,7 +138,7 @@ def _kept(schema: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _inclusive(schema: dict[str, Any]) -> dict[str, Any]:
-    """A whole number above 2 is one of at least 3, which forms can say."""
+    """Replace the exclusive bounds of an integer with inclusive ones, as forms have no others."""
     bounds = {}
     if "exclusiveMinimum" in schema:
         bounds["minimum"] = schema["exclusiveMinimum"] + 1
@@ -144,18 +148,18 @@ def _inclusive(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _choices(constants: list[Any], titles: dict[str, str], key: str) -> dict[str, Any]:
-    """The constants as texts, as forms know no others; with titles under ``key``, without as an enum."""
+    """Return the constants as strings, which forms require: with titles under ``key``, without as an enum."""
     texts = [as_text(constant) for constant in constants]
     if not titles:
         return {"enum": texts}
     return {key: [{"const": text, "title": titles[text]} for text in texts]}
 
 
-def _with_number(schema: dict[str, Any]) -> dict[str, Any]:
+def _with_numeric_default(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "default": float(schema["default"])} if "default" in schema else schema
 
 
-def _in_texts(schema: dict[str, Any]) -> dict[str, Any]:
+def _with_text_default(schema: dict[str, Any]) -> dict[str, Any]:
     match schema.get("default"):
         case None:
             return schema
@@ -166,7 +170,7 @@ def _in_texts(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _titles_of_fields(shape: Shape) -> dict[str, dict[str, str]]:
-    """For each field that chooses from an Enum whose names say more than its values: a title for each value."""
+    """Return the titles of the options of each field whose Enum has names that differ from its values."""
     if isinstance(shape, Noted):
         return _titles_of_fields(shape.inner)
     return {field.key: _titles(field.shape) for field in shape.fields} if isinstance(shape, Record) else {}

@@ -1,4 +1,9 @@
-"""What stands beside a type in ``Annotated``: limits for its values, and notes for the reader of its schema."""
+"""Parse type annotations into shapes.
+
+``parse_type`` is the entry point: it resolves string annotations, aliases and generics, reads the metadata of
+``Annotated`` (limits and notes), and returns the shape of a type, and whether ``msgspec`` can read the type without
+help.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +26,13 @@ from mcplumb.server.schema.read_value import (
     class_adapter,
     is_model,
     is_path,
-    limited,
     read_custom,
-    unfit_limits,
     union_of,
+    unsupported_limits,
+    with_limits,
     write_custom,
 )
-from mcplumb.server.schema.shapes import (
+from mcplumb.server.schema.type_shapes import (
     Alias,
     Array,
     Field,
@@ -40,36 +45,35 @@ from mcplumb.server.schema.shapes import (
     Tuple,
     Union,
     Values,
-    bind,
     declared_fields,
     is_named_tuple,
     is_record,
     is_typed_dict,
+    substitute,
 )
 
-__all__ = ["Looked", "Metadata", "is_field_info", "look", "read_metadata", "resolved"]
+__all__ = ["Metadata", "ParsedType", "is_field_info", "parse_type", "read_metadata", "resolve_annotation"]
 
 
-# What stands beside a type in ``Annotated``: limits for its values, and notes for the reader of its schema.
-
+# The metadata of ``Annotated``: limits for values, and notes for the schema.
 
 _LIMITS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
 _NOTES = ("title", "description", "examples")
 
 
 class Metadata(msgspec.Struct):
-    """What was found, under msgspec's names for it."""
+    """The metadata of an annotation, under msgspec's names."""
 
     limits: dict[str, Any] = {}
     notes: dict[str, Any] = {}
-    #: Whether some of the limits are said in a way that msgspec does not see.
+    #: Whether some of the limits are in a form that msgspec ignores.
     is_foreign: bool = False
 
 
 def read_metadata(items: Iterable[Any]) -> Metadata:
-    """Reads msgspec's ``Meta``, a plain text, the types of annotated_types, and pydantic's ``Field``.
+    """Read msgspec's ``Meta``, plain strings, the types of annotated_types, and pydantic's ``Field``.
 
-    Where two say the same, the later one holds. What says nothing that is known is passed over.
+    A later item overrides an earlier one. Unknown items are ignored.
     """
     found = Metadata()
     for item in _flattened(items):
@@ -80,7 +84,7 @@ def read_metadata(items: Iterable[Any]) -> Metadata:
         for name in (*_LIMITS, "tz") if is_meta else _LIMITS:
             value = getattr(item, name, None)
             if value is not None:
-                found.limits[name] = getattr(value, "pattern", value)  # which may be compiled
+                found.limits[name] = getattr(value, "pattern", value)  # a pattern may be compiled
                 found.is_foreign |= not is_meta
         notes = {name: getattr(item, name, None) for name in _NOTES}
         notes["description"] = notes["description"] or getattr(item, "documentation", None)
@@ -92,19 +96,18 @@ def read_metadata(items: Iterable[Any]) -> Metadata:
 
 
 def is_field_info(value: Any) -> bool:
-    """Whether a value is what pydantic's ``Field`` makes, which may stand where a default would."""
+    """Return whether a value is the result of pydantic's ``Field``, which may be used in place of a default."""
     return hasattr(value, "is_required") and hasattr(value, "default_factory") and hasattr(value, "metadata")
 
 
 def _flattened(items: Iterable[Any]) -> Iterator[Any]:
     for item in items:
         yield item
-        if is_field_info(item):  # it keeps its limits as a list of others
+        if is_field_info(item):  # its limits are a list of further items
             yield from item.metadata
 
 
-# From annotations to shapes: what each type that an author may write means in JSON.
-
+# The parser.
 
 _BASE64 = {"type": "string", "contentEncoding": "base64"}
 _LEAVES: dict[Any, dict[str, Any]] = {
@@ -124,9 +127,9 @@ _LEAVES: dict[Any, dict[str, Any]] = {
     uuid.UUID: {"type": "string", "format": "uuid"},
     decimal.Decimal: {"type": "string", "format": "decimal"},
 }
-# Without a zone, or with fractions, these are written as no format of JSON Schema allows.
+# Without a time zone, or with fractions, these are written in a form that no JSON Schema format allows.
 _LOOSE = frozenset({dt.datetime, dt.time, dt.timedelta})
-_MEANT = {None: type(None), object: Any, typing.LiteralString: str}
+_EQUIVALENTS = {None: type(None), object: Any, typing.LiteralString: str}
 _ARRAYS: dict[Any, Any] = {
     list: list,
     abc.Sequence: list,
@@ -142,29 +145,29 @@ _OBJECTS = frozenset({dict, abc.Mapping, abc.MutableMapping})
 _ANYTHING = Leaf(kind=Any, schema={})
 _CONSTANTS = {str, int, float, bool, type(None)}
 
-# Not for the type checker: what they are given is known at run time only.
+# Typed as Any, because their type arguments are known at run time only.
 _dict: Any = dict
 _tuple: Any = tuple
 
 
-class Looked(msgspec.Struct, frozen=True):
-    """A type that was looked at: its shape, and whether msgspec can read the shape's ``kind`` by itself."""
+class ParsedType(msgspec.Struct, frozen=True):
+    """A parsed type: its shape, and whether msgspec can read the shape's ``kind`` without help."""
 
     shape: Shape
     is_native: bool
 
 
-def look(kind: Any, scope: Mapping[str, Any]) -> Looked:
-    """The shape of a type; a UsageError if it has none.
+def parse_type(kind: Any, scope: Mapping[str, Any]) -> ParsedType:
+    """Return the shape of a type; raise UsageError if JSON cannot represent it.
 
-    Names in string annotations that their module does not have are looked up in ``scope``.
+    Names in string annotations that their module does not define are looked up in ``scope``.
     """
-    looker = _Looker(scope)
-    shape = looker.look(kind)
-    return Looked(shape, looker.is_native and _is_readable(shape.kind))
+    parser = _TypeParser(scope)
+    shape = parser.parse(kind)
+    return ParsedType(shape, parser.is_native and _is_supported_by_msgspec(shape.kind))
 
 
-def _is_readable(kind: Any) -> bool:
+def _is_supported_by_msgspec(kind: Any) -> bool:
     try:
         msgspec.json.Decoder(kind, dec_hook=read_custom)
     except (AttributeError, KeyError, NameError, NotImplementedError, TypeError, ValueError):
@@ -172,17 +175,17 @@ def _is_readable(kind: Any) -> bool:
     return True
 
 
-class _Looker:
+class _TypeParser:
     def __init__(self, scope: Mapping[str, Any]) -> None:
         self.scope = scope
-        #: Whether nothing was met that msgspec would read otherwise than its shape does.
+        #: Whether msgspec reads all parts of the type in the same way as their shapes do.
         self.is_native = True
         self.depth = 0
         self.records: dict[Any, Record] = {}
-        #: The aliases that are being looked at, and what stands for them inside themselves.
+        #: The aliases that are being parsed, and the shapes that represent them inside themselves.
         self.aliases: dict[Any, Alias | None] = {}
 
-    def look(self, kind: Any) -> Shape:
+    def parse(self, kind: Any) -> Shape:
         if isinstance(kind, str | typing.ForwardRef):
             kind = self.resolve(kind)
         origin = get_origin(kind)
@@ -195,19 +198,19 @@ class _Looker:
         if origin is typing.Literal:
             return self.of_literal(kind)
         if origin is typing.Final:
-            return self.look(get_args(kind)[0])
+            return self.parse(get_args(kind)[0])
         if hasattr(kind, "__supertype__"):
-            return self.look(kind.__supertype__)
+            return self.parse(kind.__supertype__)
         if isinstance(kind, typing.TypeVar):
             return self.of_variable(kind)
         return self.of_plain(kind, origin or kind)
 
     def of_plain(self, kind: Any, origin: Any) -> Shape:
         try:
-            kind = _MEANT.get(kind, kind)
+            kind = _EQUIVALENTS.get(kind, kind)
             schema = _LEAVES.get(kind)
-        except TypeError:  # it cannot be hashed, so it is no type
-            raise _unusable(kind) from None
+        except TypeError:  # it is not hashable, so it is not a type
+            raise _unsupported_type(kind) from None
         if schema is not None:
             return Leaf(kind=kind, schema=schema, loose=("format",) if kind in _LOOSE else ())
         if is_model(origin):
@@ -225,27 +228,27 @@ class _Looker:
             return self.of_enum(kind)
         if is_path(kind):
             return Leaf(kind=kind, schema={"type": "string", "format": "path"})
-        raise _unusable(kind)
+        raise _unsupported_type(kind)
 
     def of_annotated(self, kind: Any) -> Shape:
         inner, *items = get_args(kind)
         if any(map(is_model, items)):
             return self.of_model(kind)
-        shape = self.look(inner)
+        shape = self.parse(inner)
         found = read_metadata(items)
-        if unfit := unfit_limits(shape, found.limits):
+        if unsupported := unsupported_limits(shape, found.limits):
             if any(map(is_field_info, items)):
                 return self.of_model(kind)
-            raise UsageError(f"The limit {min(unfit)!r} makes no sense for {_spoken(inner)}: leave it out.")
+            raise UsageError(f"The limit {min(unsupported)!r} does not apply to {_type_name(inner)}: remove it.")
         if found.limits:
-            shape = limited(shape, found.limits)
-            # Inside of a class, msgspec sees the annotation as it was written.
+            shape = with_limits(shape, found.limits)
+            # Inside a class, msgspec reads the original annotation.
             self.is_native &= not (found.is_foreign and self.depth)
         return Noted(kind=shape.kind, inner=shape, notes=found.notes) if found.notes else shape
 
     def of_model(self, kind: Any) -> Shape:
         if isinstance(kind, type):
-            # Of a dataclass, msgspec would not know that pydantic has a say.
+            # msgspec would read a pydantic dataclass as a plain one.
             self.is_native &= not hasattr(kind, "__dataclass_fields__")
             return Model(kind=kind, name=kind.__name__, adapter=class_adapter(kind))
         self.is_native = False
@@ -258,7 +261,9 @@ class _Looker:
             return shape
         self.aliases[kind] = None
         origin = get_origin(kind) or kind
-        inner = self.look(bind(origin.__value__, dict(zip(origin.__type_params__, get_args(kind), strict=False))))
+        inner = self.parse(
+            substitute(origin.__value__, dict(zip(origin.__type_params__, get_args(kind), strict=False)))
+        )
         named = self.aliases.pop(kind)
         if named is None:
             return inner
@@ -266,26 +271,26 @@ class _Looker:
         return named
 
     def of_union(self, kinds: tuple[Any, ...]) -> Shape:
-        members = [self.look(kind) for kind in kinds if kind is not msgspec.UnsetType]
+        members = [self.parse(kind) for kind in kinds if kind is not msgspec.UnsetType]
         return members[0] if len(members) == 1 else union_of(members)
 
     def of_array(self, make: Any, kind: Any) -> Shape:
-        item = self.look(kind)
+        item = self.parse(kind)
         if make is not list and getattr(get_origin(item.kind) or item.kind, "__hash__", True) is None:
-            raise UsageError(f"A {make.__name__} cannot hold {_spoken(kind)}, which has no hash: use a list.")
+            raise UsageError(f"A {make.__name__} cannot contain {_type_name(kind)}, which is not hashable: use a list.")
         return Array(kind=make[item.kind], item=item, make=make)
 
     def of_object(self, key_kind: Any, kind: Any) -> Shape:
-        key, item = self.look(key_kind), self.look(kind)
-        if not _can_be_name(key):
-            raise UsageError(f"The names in a JSON object cannot stand for {_spoken(key_kind)}: use str or int.")
+        key, item = self.parse(key_kind), self.parse(kind)
+        if not _can_be_key(key):
+            raise UsageError(f"The keys of a JSON object cannot represent {_type_name(key_kind)}: use str or int.")
         return Object(kind=_dict[key.kind, item.kind], key=key, item=item)
 
     def of_tuple(self, kinds: tuple[Any, ...]) -> Shape:
         if len(kinds) == 2 and kinds[1] is ...:
-            item = self.look(kinds[0])
+            item = self.parse(kinds[0])
             return Array(kind=_tuple[item.kind, ...], item=item, make=tuple)
-        items = [self.look(kind) for kind in kinds]
+        items = [self.parse(kind) for kind in kinds]
         return Tuple(kind=_tuple[tuple(item.kind for item in items)], items=items)
 
     def of_literal(self, kind: Any) -> Shape:
@@ -295,7 +300,7 @@ class _Looker:
     def of_enum(self, kind: Any) -> Shape:
         shape = self.of_values(kind, [(member.value, member) for member in kind], {str}, {int})
         doc = kind.__dict__.get("__doc__")
-        if kind._missing_.__module__ != "enum":  # its author has ways to find more
+        if kind._missing_.__module__ != "enum":  # the class defines its own lookup
             shape.find = kind
         if doc and doc != "An enumeration.":
             shape.description = read_docstring(doc).description
@@ -304,15 +309,17 @@ class _Looker:
     def of_values(self, kind: Any, options: list[tuple[Any, Any]], *native: set[type]) -> Values:
         found = {type(constant) for constant, _ in options}
         if not found or not found <= _CONSTANTS:
-            raise UsageError(f"{_spoken(kind)} has no values, or some that JSON lacks: use strings and numbers.")
+            raise UsageError(
+                f"{_type_name(kind)} has no values, or values that JSON cannot represent: use strings and numbers."
+            )
         self.is_native &= any(found <= known for known in native)
         return Values(kind=kind, options=options)
 
     def of_variable(self, kind: Any) -> Shape:
         if kind.__constraints__:
-            self.is_native &= not self.depth  # inside of a class, msgspec takes it for Any
+            self.is_native &= not self.depth  # inside a class, msgspec treats it as Any
             return self.of_union(kind.__constraints__)
-        return self.look(kind.__bound__ or Any)
+        return self.parse(kind.__bound__ or Any)
 
     def of_record(self, kind: Any, origin: Any) -> Shape:
         doc = _own_docstring(origin)
@@ -339,7 +346,7 @@ class _Looker:
                 Field(
                     key=field.key,
                     argument=field.argument,
-                    shape=self.look(field.kind),
+                    shape=self.parse(field.kind),
                     required=field.required,
                     description=doc.arguments.get(field.name, ""),
                     default=field.default,
@@ -352,13 +359,13 @@ class _Looker:
 
     def resolve(self, name: str | typing.ForwardRef) -> Any:
         text = name if isinstance(name, str) else name.__forward_arg__
-        return resolved(text, {}, self.scope, "A type")
+        return resolve_annotation(text, {}, self.scope, "A type")
 
 
-def resolved(annotation: Any, names: dict[str, Any], scope: Mapping[str, Any], what: str) -> Any:
-    """An annotation without strings: their names are looked up in ``scope``, then in ``names``.
+def resolve_annotation(annotation: Any, names: dict[str, Any], scope: Mapping[str, Any], what: str) -> Any:
+    """Return an annotation with its strings evaluated: names are looked up in ``scope``, then in ``names``.
 
-    ``what`` begins the sentence of the UsageError if one cannot be found.
+    ``what`` is the beginning of the UsageError's sentence if a name cannot be found.
     """
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
@@ -368,15 +375,15 @@ def resolved(annotation: Any, names: dict[str, Any], scope: Mapping[str, Any], w
             f"{what} names {error.name!r}, which cannot be found: define or import it at the top of the module."
         ) from error
     except (SyntaxError, TypeError, AttributeError) as error:
-        raise UsageError(f"{what} is annotated with {annotation!r}, which is no type: {error}.") from error
+        raise UsageError(f"{what} is annotated with {annotation!r}, which is not a type: {error}.") from error
 
 
-def _can_be_name(shape: Shape) -> bool:
+def _can_be_key(shape: Shape) -> bool:
     match shape:
         case Noted():
-            return _can_be_name(shape.inner)
+            return _can_be_key(shape.inner)
         case Union():
-            return all(map(_can_be_name, shape.members))
+            return all(map(_can_be_key, shape.members))
         case Leaf():
             return shape.schema.get("type", "string") in ("string", "integer", "number")
     return isinstance(shape, Values)
@@ -393,18 +400,18 @@ def _name(kind: Any) -> str:
     return "_".join(map(_name, (origin, *get_args(kind))))
 
 
-def _spoken(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind).replace("typing.", "")
 
 
 def _own_docstring(owner: type) -> Docstring:
-    """What an author wrote about a class: not what ``dataclass`` and others put there, nor a parent's text."""
+    """Return the docstring of the class itself: neither generated by ``dataclass`` and others, nor inherited."""
     text = owner.__dict__.get("__doc__") or ""
     return read_docstring("" if text.startswith(f"{owner.__name__}(") else text)
 
 
-def _unusable(kind: Any) -> UsageError:
+def _unsupported_type(kind: Any) -> UsageError:
     return UsageError(
-        f"The type {_spoken(kind)} has no form in JSON: use builtin types, dataclasses, TypedDicts, msgspec Structs, "
-        "attrs classes or pydantic models."
+        f"The type {_type_name(kind)} cannot be represented in JSON: use builtin types, dataclasses, TypedDicts, "
+        "msgspec Structs, attrs classes or pydantic models."
     )

@@ -1,9 +1,10 @@
-"""Read values of shapes from plain data: constraints, paths, pydantic models, and errors in words.
+"""Read values from plain data by their shape, and explain every fault in words.
 
-Pydantic is imported when one of them is met, and never otherwise.
+msgspec reads most types itself, and faster. This module reads the types that msgspec does not support, and finds all
+faults of a value, where msgspec stops at the first one.
 
-msgspec reads most types by itself, and faster. This reads those that it refuses, and finds all that is wrong with a
-value, where msgspec stops at the first fault.
+The file has five parts: schemas and values in words, pydantic types, the ``msgspec`` hooks for paths and pydantic
+types, the reader itself, and limits (``Annotated`` constraints). Pydantic is imported only when a type needs it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mcplumb.errors import UsageError
-from mcplumb.server.schema.shapes import (
+from mcplumb.server.schema.type_shapes import (
     Alias,
     Array,
     Leaf,
@@ -37,35 +38,34 @@ from mcplumb.server.schema.shapes import (
 
 __all__ = [
     "Fault",
-    "Reading",
+    "ValueReader",
     "adapter_of",
     "as_text",
     "class_adapter",
     "closest",
     "counted",
-    "cut",
+    "dump_model",
     "expected",
-    "in_words",
+    "format_path",
     "is_model",
     "is_path",
-    "limited",
     "listed",
-    "located",
     "model_schema",
-    "plain_model",
     "read_custom",
     "read_model",
-    "shown",
-    "unfit_limits",
+    "schema_in_words",
+    "shorten",
     "union_of",
+    "unsupported_limits",
+    "value_in_words",
+    "with_limits",
     "write_custom",
 ]
 
 
-# Schemas and values in words: short, and as a model that wrote the JSON would name them.
+# Schemas and values in words: short, and in JSON's terms, because the model that wrote the JSON reads them.
 
-
-#: Characters of a value, and names in a list, that are repeated in an error: enough to recognise it by.
+#: How many characters of a value, and names of a list, an error repeats: enough to recognise it.
 _MAX_TEXT = 80
 _MAX_NAMES = 12
 _MAX_LINE = 400
@@ -104,8 +104,8 @@ _LIMITS = {
 }
 
 
-def in_words(schema: dict[str, Any]) -> str:
-    """What a schema asks for: ``an integer of at least 3``."""
+def schema_in_words(schema: dict[str, Any]) -> str:
+    """Return what a schema requires, for example ``an integer of at least 3``."""
     if "enum" in schema:
         options = schema["enum"]
         return f"one of {listed(options)}" if len(options) > 1 else listed(options)
@@ -116,8 +116,8 @@ def in_words(schema: dict[str, Any]) -> str:
     return " ".join([name, " and ".join(limits)]) if limits else name
 
 
-def shown(value: Any) -> str:
-    """What came: its JSON type and, cut where it is long, its value."""
+def value_in_words(value: Any) -> str:
+    """Return a description of a value: its JSON type and, shortened if it is long, the value."""
     match value:
         case None | bool():
             return _json(value)
@@ -136,23 +136,23 @@ def shown(value: Any) -> str:
 
 
 def counted(words: str, number: Any) -> str:
-    """The words with the number in them and, if they end with what it counts, the plural of that."""
+    """Return the words with the number inserted; if they end with a noun, it gets its plural."""
     return words.format(number) + ("s" if words[-1] != "}" and number != 1 else "")
 
 
 def as_text(constant: Any) -> str:
-    """A JSON constant as a text: a text itself, of others their JSON."""
+    """Return a JSON constant as text: a string unchanged, any other constant as JSON."""
     return constant if isinstance(constant, str) else msgspec.json.encode(constant).decode()
 
 
 def listed(values: Collection[Any]) -> str:
-    """The first of some values, and how many more there are."""
+    """Return the first of some values, and the number of further ones."""
     first = ", ".join(map(_json, islice(values, _MAX_NAMES)))
     return f"{first} and {len(values) - _MAX_NAMES} more" if len(values) > _MAX_NAMES else first
 
 
 def closest(name: str, names: Collection[str]) -> str:
-    """What to use instead of an unknown name: the known one that is most like it, or any."""
+    """Return a suggestion for an unknown name: the most similar known name, or all known names."""
     from difflib import get_close_matches
 
     if like := get_close_matches(name[:_MAX_TEXT], names, 1):
@@ -160,18 +160,18 @@ def closest(name: str, names: Collection[str]) -> str:
     return f", known are {listed(names)}" if names else ", none is known"
 
 
-def cut(text: str) -> str:
-    """A text that others wrote, without its end if it is long."""
+def shorten(text: str) -> str:
+    """Return a text from outside, shortened if it is long."""
     return text if len(text) <= _MAX_LINE else text[:_MAX_LINE] + "…"
 
 
-def located(path: Iterable[str | int]) -> str:
-    """A place in a value: ``.days[2].hour``."""
+def format_path(path: Iterable[str | int]) -> str:
+    """Return a path into a value as text, for example ``.days[2].hour``."""
     return "".join(f".{part}" if isinstance(part, str) and part.isidentifier() else f"[{_json(part)}]" for part in path)
 
 
 def _json(value: Any) -> str:
-    # A text is cut before it is written: it may be as long as a message.
+    # A string is shortened before it is encoded: it may be as long as a message.
     if isinstance(value, str) and len(value) > _MAX_TEXT:
         return _json(value[:_MAX_TEXT]) + "…"
     try:
@@ -181,16 +181,16 @@ def _json(value: Any) -> str:
     return text if len(text) <= 2 * _MAX_TEXT else text[:_MAX_TEXT] + "…"
 
 
-# The types of pydantic, which describe, read and write themselves.
+# Pydantic types, which have their own schema, validation and serialization.
 
 
 def is_model(kind: Any) -> bool:
-    """Whether pydantic has to be asked about a type, or about what stands beside a type in ``Annotated``."""
+    """Return whether pydantic must handle a type, or an item of ``Annotated`` metadata."""
     return hasattr(kind, "__get_pydantic_core_schema__") or hasattr(kind, "__pydantic_validator__")
 
 
 def adapter_of(kind: Any) -> Any:
-    """The pydantic ``TypeAdapter`` of a type; a UsageError if it cannot have one."""
+    """Return the pydantic ``TypeAdapter`` of a type; raise UsageError if pydantic cannot use the type."""
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticUserError
 
@@ -202,12 +202,12 @@ def adapter_of(kind: Any) -> Any:
 
 @cache
 def class_adapter(kind: Any) -> Any:
-    """``adapter_of`` a class, made once."""
+    """Return the cached ``TypeAdapter`` of a class."""
     return adapter_of(kind)
 
 
 def model_schema(adapter: Any, prefix: str = "", *, output: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The JSON schema of an adapter's type, and the definitions that it needs, with a prefix to their names."""
+    """Return the JSON Schema of an adapter's type, and its definitions, with a prefix to their names."""
     from pydantic.errors import PydanticUserError
 
     try:
@@ -220,33 +220,33 @@ def model_schema(adapter: Any, prefix: str = "", *, output: bool) -> tuple[dict[
 
 
 def read_model(adapter: Any, value: Any) -> tuple[Any, list[tuple[tuple[str | int, ...], str]]]:
-    """A value of an adapter's type from plain data, and what is wrong with it: where, and why."""
+    """Convert plain data to a value of an adapter's type; return the value, and the faults with their paths."""
     from pydantic import ValidationError
 
     try:
-        # By way of JSON, as a model may be stricter about Python's values.
+        # Through JSON, because a model may be stricter with Python values.
         return adapter.validate_json(msgspec.json.encode(value)), []
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         return None, [(fault["loc"], fault["msg"]) for fault in faults]
 
 
-def plain_model(value: Any) -> Any:
-    """A value of a type of pydantic as plain data, with the names that its schema has."""
+def dump_model(value: Any) -> Any:
+    """Return a value of a pydantic type as plain data, with the names from its schema."""
     kind: Any = type(value)
     return class_adapter(kind).dump_python(value, mode="json", by_alias=True)
 
 
-# The types that msgspec leaves to others: paths, and what pydantic knows.
+# The msgspec hooks for types that it does not support: paths and pydantic types.
 
 
 def is_path(kind: Any) -> bool:
-    """Whether a type is one of paths, which are made from texts."""
+    """Return whether a type is a path class."""
     return isinstance(kind, type) and issubclass(kind, os.PathLike) and kind is not os.PathLike
 
 
 def read_custom(kind: type, value: Any) -> Any:
-    """A value of such a type from plain data: the hook of msgspec's decoders."""
+    """Convert plain data to a path or a pydantic type: the hook of msgspec's decoders."""
     if is_model(kind):
         made, faults = read_model(class_adapter(kind), value)
         if faults:
@@ -254,45 +254,44 @@ def read_custom(kind: type, value: Any) -> Any:
         return made
     if is_path(kind) and isinstance(value, str):
         return kind(value)
-    raise ValueError(f"{shown(value)} is no {kind.__name__}")
+    raise ValueError(f"{value_in_words(value)} is not of type {kind.__name__}")
 
 
 def write_custom(value: Any) -> Any:
-    """A value of such a type as plain data: the hook of msgspec's encoders."""
+    """Convert a path or a value of a pydantic type to plain data: the hook of msgspec's encoders."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if is_model(type(value)):
-        return plain_model(value)
+        return dump_model(value)
     raise TypeError(f"JSON has no form for {type(value).__name__!r}")
 
 
-# Values of shapes from plain data, piece by piece.
+# The reader.
 
-
-#: Where something is wrong, and what.
+#: The path of a fault in a value, and its description.
 Fault: TypeAlias = tuple[Path, str]
 
-#: So many faults in one list or object are enough. Without an end, finding them all could take a peer's time and ours.
-_ENOUGH = 20
+#: The number of faults in one list or object after which reading stops: the time to find them all has no limit.
+_MAX_FAULTS_PER_ITEM = 20
 
 
-class Reading:
-    """One walk over one value. Unless ``strict``, a text may stand for another value: ``"3"`` for 3, JSON for a list.
+class ValueReader:
+    """Reads one value. Unless ``strict``, strings are converted: ``"3"`` to 3, and JSON in a string to a list.
 
-    What is wrong is gathered in ``faults``, each with its place. If there are any, what was read is of no use.
+    ``faults`` collects the faults with their paths. If there are any, the returned value must not be used.
     """
 
-    __slots__ = ("_known", "faults", "strict")
+    __slots__ = ("_unions", "faults", "strict")
 
     def __init__(self, *, strict: bool) -> None:
         self.strict = strict
         self.faults: list[Fault] = []
-        #: What became of a value as a union, by the ids of both, and the value, so that its id stays its own. Without
-        #: it, unions that contain themselves would be tried on a value twice as often for each level above it.
-        self._known: dict[tuple[int, int], tuple[Any, Any, list[Fault]]] = {}
+        #: Results of reading unions, by the ids of the union and the value; the entry keeps the value alive, so that
+        #: its id stays unique. Without this cache, the time for recursive unions would double with each level.
+        self._unions: dict[tuple[int, int], tuple[Any, Any, list[Fault]]] = {}
 
-    def whole(self, shape: Shape, value: Any) -> Any:
-        """A value of a shape's type from plain data or ``msgspec.Raw``."""
+    def read_whole(self, shape: Shape, value: Any) -> Any:
+        """Read a whole value of a shape's type from plain data or ``msgspec.Raw``."""
         try:
             return self.read(shape, msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value, ())
         except msgspec.DecodeError as error:
@@ -301,7 +300,7 @@ class Reading:
             self._fault((), "it is nested too deeply")
 
     def read(self, shape: Shape, value: Any, at: Path) -> Any:
-        """A value of a shape's type from plain data that is found at a place."""
+        """Read a value of a shape's type from the plain data at a path."""
         match shape:
             case Noted() | Alias():
                 return self.read(shape.inner, value, at)
@@ -326,9 +325,9 @@ class Reading:
         try:
             return msgspec.convert(value, shape.kind, strict=self.strict, dec_hook=read_custom)
         except msgspec.ValidationError:
-            if isinstance(value, float) and value.is_integer():  # to JSON Schema, 3.0 is an integer
+            if isinstance(value, float) and value.is_integer():  # in JSON Schema, 3.0 is an integer
                 return self._leaf(shape, int(value), at)
-            return self._unlike(shape, value, at)
+            return self._mismatch(shape, value, at)
 
     def _values(self, shape: Values, value: Any, at: Path) -> Any:
         for constant, meaning in shape.options:
@@ -339,87 +338,87 @@ class Reading:
                 return shape.find(value)
             except ValueError:
                 pass
-        return self._unlike(shape, value, at)
+        return self._mismatch(shape, value, at)
 
     def _array(self, shape: Array, value: Any, at: Path) -> Any:
-        value = self._opened(value)
+        value = self._parsed(value)
         if not isinstance(value, list):
-            return self._unlike(shape, value, at)
+            return self._mismatch(shape, value, at)
         before = len(self.faults)
         items = []
         for i, item in enumerate(value):
             items.append(self.read(shape.item, item, (*at, i)))
-            if len(self.faults) - before >= _ENOUGH:
+            if len(self.faults) - before >= _MAX_FAULTS_PER_ITEM:
                 break
         if len(self.faults) > before:
             return None
         try:
             made = shape.make(items)
-        except TypeError as error:  # what cannot be hashed cannot be in a set
+        except TypeError as error:  # an unhashable item cannot be in a set
             return self._fault(at, str(error))
-        return made if _is_within(len(made), shape.limits) else self._unlike(shape, value, at)
+        return made if _is_within(len(made), shape.limits) else self._mismatch(shape, value, at)
 
     def _tuple(self, shape: Tuple, value: Any, at: Path) -> Any:
-        value = self._opened(value)
+        value = self._parsed(value)
         if not isinstance(value, list) or len(value) != len(shape.items):
-            return self._unlike(shape, value, at)
+            return self._mismatch(shape, value, at)
         return tuple(self.read(item, value[i], (*at, i)) for i, item in enumerate(shape.items))
 
     def _object(self, shape: Object, value: Any, at: Path) -> Any:
-        value = self._opened(value)
+        value = self._parsed(value)
         if not isinstance(value, dict) or not _is_within(len(value), shape.limits):
-            return self._unlike(shape, value, at)
-        names = Reading(strict=False)
+            return self._mismatch(shape, value, at)
+        names = ValueReader(strict=False)
         made = {}
         before = len(self.faults)
         for name, item in value.items():
             key = names.read(shape.key, name, (*at, name))
             made[key] = self.read(shape.item, item, (*at, name))
-            if len(self.faults) + len(names.faults) - before >= _ENOUGH:
+            if len(self.faults) + len(names.faults) - before >= _MAX_FAULTS_PER_ITEM:
                 break
-        self.faults += [(there, f"the name is wrong: {reason}") for there, reason in names.faults]
+        self.faults += [(there, f"the key is invalid: {reason}") for there, reason in names.faults]
         return made
 
     def _union(self, shape: Union, value: Any, at: Path) -> Any:
         if not isinstance(value, list | dict):
             made, faults = self._first_fit(shape, value, at)
-        elif (key := (id(shape), id(value))) in self._known:
-            _, made, faults = self._known[key]
+        elif (key := (id(shape), id(value))) in self._unions:
+            _, made, faults = self._unions[key]
         else:
             made, faults = self._first_fit(shape, value, at)
-            self._known[key] = value, made, faults
+            self._unions[key] = value, made, faults
         self.faults += faults
         return made
 
     def _first_fit(self, shape: Union, value: Any, at: Path) -> tuple[Any, list[Fault]]:
         members = shape.members
-        if isinstance(value, dict):  # first those that leave out the least of it, otherwise in their order
-            members = sorted(members, key=lambda member: _left_out(member, value))
-        alike = []
+        if isinstance(value, dict):  # first the members that drop the fewest keys, otherwise in their order
+            members = sorted(members, key=lambda member: _dropped_keys(member, value))
+        similar = []
         for member in members:
-            trial = Reading(strict=self.strict)
-            trial._known = self._known
+            trial = ValueReader(strict=self.strict)
+            trial._unions = self._unions
             made = trial.read(member, value, at)
             if not trial.faults:
                 return made, []
             if any(there != at for there, _ in trial.faults):
-                alike.append(trial.faults)
-        if len(alike) == 1:  # only one of the types is like the value at all: its complaint is the one that helps
-            return None, alike[0]
-        return None, [(at, f"expected {expected(shape)}, got {shown(value)}")]
+                similar.append(trial.faults)
+        if len(similar) == 1:  # only one of the types is similar to the value: its faults are the helpful ones
+            return None, similar[0]
+        return None, [(at, f"expected {expected(shape)}, got {value_in_words(value)}")]
 
     def _record(self, record: Record, value: Any, at: Path) -> Any:
-        value = self._opened(value)
+        value = self._parsed(value)
         members = _members(record, value)
         if members is None:
-            return self._unlike(record, value, at)
+            return self._mismatch(record, value, at)
         before = len(self.faults)
         places: dict[str, Path] = {key: (*at, i if record.is_array else key) for i, key in enumerate(record.keys)}
         if record.tag is not None:
-            key, said = record.tag
-            if key not in members or members[key] != said:
-                came = shown(members[key]) if key in members else "nothing"
-                self._fault(places[key], f"expected {in_words({'enum': [said]})}, got {came}")
+            key, tag = record.tag
+            if key not in members or members[key] != tag:
+                received = value_in_words(members[key]) if key in members else "nothing"
+                self._fault(places[key], f"expected {schema_in_words({'enum': [tag]})}, got {received}")
         arguments: dict[str, Any] = {}
         for field in record.fields:
             if field.argument is None:
@@ -429,7 +428,7 @@ class Reading:
             elif field.required:
                 self._fault(places[field.key], f"missing, expected {expected(field.shape)}")
         if record.is_closed:
-            for key in islice((key for key in members if key not in places), _ENOUGH):
+            for key in islice((key for key in members if key not in places), _MAX_FAULTS_PER_ITEM):
                 self._fault((*at, key), f"unknown{closest(key, places)}")
         if len(self.faults) > before:
             return None
@@ -440,19 +439,19 @@ class Reading:
 
     def _model(self, model: Model, value: Any, at: Path) -> Any:
         made, faults = read_model(model.adapter, value)
-        if faults and self._opened(value) is not value:
-            made, faults = read_model(model.adapter, self._opened(value))
+        if faults and self._parsed(value) is not value:
+            made, faults = read_model(model.adapter, self._parsed(value))
         self.faults += [((*at, *path), reason) for path, reason in faults]
         return made
 
     def _fault(self, at: Path, reason: str) -> None:
         self.faults.append((at, reason))
 
-    def _unlike(self, shape: Shape, value: Any, at: Path) -> None:
-        self._fault(at, f"expected {expected(shape)}, got {shown(value)}")
+    def _mismatch(self, shape: Shape, value: Any, at: Path) -> None:
+        self._fault(at, f"expected {expected(shape)}, got {value_in_words(value)}")
 
-    def _opened(self, value: Any) -> Any:
-        """The value; where a text may stand for it, the JSON that the text holds."""
+    def _parsed(self, value: Any) -> Any:
+        """Return the value, or, unless ``strict``, the decoded JSON if it is a string that contains JSON."""
         if not self.strict and isinstance(value, str):
             try:
                 return msgspec.json.decode(value)
@@ -462,20 +461,20 @@ class Reading:
 
 
 def expected(shape: Shape) -> str:
-    """What a value has to be, in words."""
+    """Return what a value of a shape must be, in words."""
     match shape:
         case Noted() | Alias():
             return expected(shape.inner)
         case Leaf():
-            return in_words(shape.schema)
+            return schema_in_words(shape.schema)
         case Values():
-            return in_words({"enum": [constant for constant, _ in shape.options]})
+            return schema_in_words({"enum": [constant for constant, _ in shape.options]})
         case Array():
-            return in_words({"type": "array", **shape.limits})
+            return schema_in_words({"type": "array", **shape.limits})
         case Tuple():
             return counted("an array of {} item", len(shape.items))
         case Object():
-            return in_words({"type": "object", **shape.limits})
+            return schema_in_words({"type": "object", **shape.limits})
         case Union():
             return " or ".join(dict.fromkeys(map(expected, shape.members)))
         case Record(is_array=True):
@@ -484,7 +483,7 @@ def expected(shape: Shape) -> str:
 
 
 def _members(record: Record, value: Any) -> dict[str, Any] | None:
-    """The members by their names, whether they came as an object or as an array; None if as neither."""
+    """Return the members of a record by name, from an object or an array; None if the value is neither."""
     if not record.is_array:
         return value if isinstance(value, dict) else None
     keys = record.keys
@@ -493,20 +492,20 @@ def _members(record: Record, value: Any) -> dict[str, Any] | None:
     return dict(zip(keys, value, strict=False))
 
 
-def _left_out(shape: Shape, members: dict[str, Any]) -> int:
-    """How many members of an object reading it as this shape would drop."""
+def _dropped_keys(shape: Shape, members: dict[str, Any]) -> int:
+    """Return how many keys of an object are lost if it is read as this shape."""
     match shape:
         case Noted() | Alias():
-            return _left_out(shape.inner, members)
+            return _dropped_keys(shape.inner, members)
         case Union():
-            return min(_left_out(member, members) for member in shape.members)
+            return min(_dropped_keys(member, members) for member in shape.members)
         case Record():
             return len(members.keys() - set(shape.keys))
     return 0
 
 
 def _is_same(constant: Any, value: Any) -> bool:
-    """Whether two JSON values are the same: 1 and 1.0 are, 1 and true are not."""
+    """Return whether two JSON values are equal: 1 and 1.0 are, 1 and true are not."""
     return bool(constant == value) and isinstance(constant, bool) == isinstance(value, bool)
 
 
@@ -514,8 +513,7 @@ def _is_within(count: int, limits: dict[str, int]) -> bool:
     return all(count >= bound if name.startswith("min") else count <= bound for name, bound in limits.items())
 
 
-# Shapes with limits: how long a text may be, how large a number, how many items.
-
+# Limits: the length of strings, the range of numbers, the number of items.
 
 _NUMBER = {
     "ge": "minimum",
@@ -530,42 +528,42 @@ _ARRAY = {"min_length": "minItems", "max_length": "maxItems"}
 _OBJECT = {"min_length": "minProperties", "max_length": "maxProperties"}
 _TIME = {"tz": "has a zone"}
 
-_annotated: Any = Annotated  # not for the type checker: what it is given is known at run time only
+_annotated: Any = Annotated  # typed as Any, because its arguments are known at run time only
 
 
 def union_of(members: list[Shape]) -> Union:
-    """Several shapes as one."""
+    """Return the union of several shapes."""
     return Union(kind=reduce(or_, (member.kind for member in members)), members=members)
 
 
-def unfit_limits(shape: Shape, limits: dict[str, Any]) -> set[str]:
-    """Those of the limits, by msgspec's names for them, that a shape cannot have."""
+def unsupported_limits(shape: Shape, limits: dict[str, Any]) -> set[str]:
+    """Return the limits, by msgspec's names, that a shape cannot have."""
     return limits.keys() - _fitting(shape).keys()
 
 
-def limited(shape: Shape, limits: dict[str, Any]) -> Shape:
-    """A shape with limits. Those that it cannot have are passed over: of a union, they are for other members."""
+def with_limits(shape: Shape, limits: dict[str, Any]) -> Shape:
+    """Return a shape with limits added. Limits that it cannot have are ignored: they apply to other union members."""
     fitting = _fitting(shape)
     limits = {name: bound for name, bound in limits.items() if name in fitting}
-    said = {fitting[name]: bound for name, bound in limits.items()}
+    keywords = {fitting[name]: bound for name, bound in limits.items()}
     try:
         match shape:
             case Union():
-                return union_of([limited(member, limits) for member in shape.members])
+                return union_of([with_limits(member, limits) for member in shape.members])
             case Noted():
-                inner = limited(shape.inner, limits)
+                inner = with_limits(shape.inner, limits)
                 return Noted(kind=inner.kind, inner=inner, notes=shape.notes)
             case Array() | Object() if limits:
-                return replace(shape, kind=_with_meta(shape.kind, limits), limits=shape.limits | said)
+                return replace(shape, kind=_with_meta(shape.kind, limits), limits=shape.limits | keywords)
             case Leaf() if limits:
-                return _limited_leaf(shape, limits, said)
+                return _limited_leaf(shape, limits, keywords)
     except (TypeError, ValueError, re.error) as error:
-        raise UsageError(f"The limits of {expected(shape)} do not work: {error}.") from error
+        raise UsageError(f"The limits for {expected(shape)} are invalid: {error}.") from error
     return shape
 
 
 def _fitting(shape: Shape) -> dict[str, str]:
-    """The limits that a shape can have, and what its schema calls them."""
+    """Return the limits that a shape can have, and their JSON Schema keywords."""
     match shape:
         case Noted():
             return _fitting(shape.inner)
@@ -586,22 +584,22 @@ def _fitting(shape: Shape) -> dict[str, str]:
     return {}
 
 
-def _limited_leaf(shape: Leaf, limits: dict[str, Any], said: dict[str, Any]) -> Leaf:
+def _limited_leaf(shape: Leaf, limits: dict[str, Any], keywords: dict[str, Any]) -> Leaf:
     if shape.schema["type"] == "integer":
         limits = {name: int(bound) if bound % 1 == 0 else bound for name, bound in limits.items()}
     kind = _with_meta(shape.kind, limits)
     msgspec.json.Decoder(kind)
     if "tz" in limits:
-        # With a zone, what is written has the format, too; without one, not even what is read has it.
+        # With a time zone, the output matches the format, too; without one, not even the input does.
         schema = {key: part for key, part in shape.schema.items() if limits["tz"] or key != "format"}
         return Leaf(kind=kind, schema=schema)
     if "contentEncoding" in shape.schema:
-        said = {key: (count + 2) // 3 * 4 for key, count in said.items()}
-    return Leaf(kind=kind, schema=shape.schema | said)
+        keywords = {key: (count + 2) // 3 * 4 for key, count in keywords.items()}
+    return Leaf(kind=kind, schema=shape.schema | keywords)
 
 
 def _with_meta(kind: Any, limits: dict[str, Any]) -> Any:
-    """What msgspec is given for a type with limits: one ``Meta``, as it would not have two that say the same."""
+    """Return a type with limits for msgspec: with one ``Meta``, as msgspec refuses two with the same limit."""
     if get_origin(kind) is Annotated:
         kind, meta = get_args(kind)
         known = {name: getattr(meta, name) for name in (*_NUMBER, *_STRING, *_TIME)}

@@ -1,4 +1,8 @@
-"""Signatures of functions that clients call: their argument schema, and arguments from JSON."""
+"""Signatures of functions that clients call: the JSON Schema of their arguments, and arguments from JSON.
+
+``inspect_function`` is the entry point; ``Signature.read`` converts the arguments of each call. The file also has the
+introspection of callables, and the ``Header`` annotation for arguments that HTTP clients repeat in headers.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,10 @@ from msgspec.structs import asdict
 
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.docstrings import Docstring, read_docstring
-from mcplumb.server.schema.from_annotation import is_field_info, look, resolved
-from mcplumb.server.schema.read_value import Fault, Reading, cut, located, read_custom
-from mcplumb.server.schema.shapes import NO_DEFAULT, Completer, Field, Record, completer_of
+from mcplumb.server.schema.from_annotation import is_field_info, parse_type, resolve_annotation
+from mcplumb.server.schema.read_value import Fault, ValueReader, format_path, read_custom, shorten
 from mcplumb.server.schema.to_json_schema import schema_for
+from mcplumb.server.schema.type_shapes import NO_DEFAULT, Completer, Field, Record, completer_of
 
 if TYPE_CHECKING:
     from mcplumb.protocol.http_headers import ParamHeaders
@@ -29,48 +33,45 @@ __all__ = [
     "BadArguments",
     "Header",
     "Signature",
+    "describe_faults",
+    "enclosing_names",
     "header_schema",
     "headers_in",
-    "in_sentences",
     "inspect_function",
     "is_async",
-    "names_around",
     "parameters_of",
-    "source_of",
+    "unwrap",
 ]
 
 
-# What Python knows about a callable: what it was written as, where, and whether it has to be awaited.
+# Introspection of callables.
 
 
-def source_of(function: Callable[..., Any]) -> Any:
-    """The ``def`` behind partials, methods, decorators that use ``functools.wraps``, and objects with ``__call__``."""
+def unwrap(function: Callable[..., Any]) -> Any:
+    """Return the function inside partials, methods, ``functools.wraps`` decorators, and objects with ``__call__``."""
     *_, source = _layers(function)
     return source
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether a function, or one that it wraps, is a coroutine function."""
+    """Return whether a function, or one that it wraps, is a coroutine function."""
     return any(map(inspect.iscoroutinefunction, _layers(function)))
 
 
 def parameters_of(function: Callable[..., Any], spoken: str) -> inspect.Signature:
-    """The signature of a function without the arguments that a partial has filled in."""
+    """Return the signature of a function, without the arguments that a partial has bound."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"{spoken} has no signature that Python could tell: wrap it in a function of yours."
-        ) from error
+        raise UsageError(f"{spoken} has no signature that Python can inspect: wrap it in a function.") from error
     filled = {name for layer in _layers(function) if isinstance(layer, functools.partial) for name in layer.keywords}
     return signature.replace(parameters=[p for name, p in signature.parameters.items() if name not in filled])
 
 
-def names_around(source: Any) -> dict[str, Any]:
-    """The names that surround a function without being in its module: for annotations that are strings.
+def enclosing_names(source: Any) -> dict[str, Any]:
+    """Return the names that string annotations of a function may use besides those of its module.
 
-    They are its type parameters, what it has in its closure and, while the function in which it was defined still
-    runs, the names in there.
+    These are its type parameters, its closure and, while the enclosing function still runs, that function's locals.
     """
     code = getattr(source, "__code__", None)
     if code is None:
@@ -85,14 +86,14 @@ def names_around(source: Any) -> dict[str, Any]:
     for name, cell in zip(code.co_freevars, source.__closure__ or (), strict=False):
         try:
             names[name] = cell.cell_contents
-        except ValueError:  # not yet filled
+        except ValueError:  # the cell is still empty
             continue
     names.update({parameter.__name__: parameter for parameter in getattr(source, "__type_params__", ())})
     return names
 
 
 def _layers(function: Any) -> Iterator[Any]:
-    """A callable, and what is inside it, down to a plain function or something that Python does not look into."""
+    """Yield a callable and what it wraps, down to a plain function or a callable that Python cannot unwrap."""
     while True:
         yield function
         if isinstance(function, functools.partial):
@@ -109,41 +110,40 @@ def _layers(function: Any) -> Iterator[Any]:
             return
 
 
-# Arguments that HTTP clients repeat in headers, for whoever stands between client and server.
-
+# Arguments that HTTP clients repeat in headers, for gateways between client and server.
 
 _ANNOTATION = "x-mcp-header"
 _NULL = {"type": "null"}
 
 
 class Header(msgspec.Struct, frozen=True):
-    """Stands beside the type of a tool's parameter: HTTP clients repeat it in the header ``Mcp-Param-…``.
+    """Annotates a tool's parameter: HTTP clients repeat its value in the header ``Mcp-Param-…``.
 
-    ``Annotated[str, Header("Region")]`` is for texts, integers and booleans, which may be None as well. A server takes
-    no call whose header and argument differ, so a gateway can route or meter by the header alone. Whoever is on the way
-    can read it: this is nothing for secrets.
+    ``Annotated[str, Header("Region")]`` is for strings, integers and booleans, which may be optional. A server refuses
+    a call whose header and argument differ, so a gateway can route or meter by the header alone. Every intermediary can
+    read the header: do not use it for secrets.
     """
 
-    #: The rest of the header's name: letters, digits, and some signs such as the hyphen.
+    #: The rest of the header's name: letters, digits, and some characters such as the hyphen.
     name: str
 
     @property
     def json_schema_extra(self) -> dict[str, Any]:
-        """What the schema of the parameter says of it."""
+        """The annotation in the parameter's schema."""
         return {_ANNOTATION: self.name}
 
 
 def header_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """The input schema of a function as clients may have it: no annotated property says that it may be null.
+    """Return the input schema of a function without null as a type of properties that have a header.
 
-    Null has no header, and clients need not know a type that has one and may be null. They leave the argument out.
+    A header cannot represent null, and clients need not support nullable types with headers; they omit the argument.
     """
     properties = {name: _without_null(part) for name, part in schema["properties"].items()}
     return {**schema, "properties": properties}
 
 
 def headers_in(schema: dict[str, Any], spoken: str) -> ParamHeaders | None:
-    """The headers that an input schema asks for; a UsageError about ``spoken`` if clients would refuse it for that."""
+    """Return the headers that an input schema asks for; raise UsageError about ``spoken`` if they are invalid."""
     if _ANNOTATION.encode() not in msgspec.json.encode(schema):
         return None
     from mcplumb.protocol.http_headers import BadAnnotation, param_headers  # most tools have none
@@ -162,26 +162,25 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     return {**options[0], **others}
 
 
-# The signature of a function that clients call: the schema of its arguments, and the arguments from JSON.
+# Signatures.
 
-
-#: What ``Signature.returns`` is for a function that does not say what it returns.
+#: The value of ``Signature.returns`` for a function without a return annotation.
 MISSING: Final[Any] = inspect.Signature.empty
 
-#: Faults that an error lists: the model that reads them mends these, and learns of the others then.
+#: The number of faults that an error lists: the model fixes these first, and then learns of the others.
 MAX_FAULTS = 10
 _REFUSED: dict[Any, str] = {
     inspect.Parameter.POSITIONAL_ONLY: "positional-only",
     inspect.Parameter.VAR_POSITIONAL: "a list of any arguments (*)",
     inspect.Parameter.VAR_KEYWORD: "a dict of any arguments (**)",
 }
-_annotated: Any = Annotated  # not for the type checker: what it is given is known at run time only
-# A Struct hands these out as they are. For the others it has to be told that one object is meant for all calls.
+_annotated: Any = Annotated  # typed as Any, because its arguments are known at run time only
+# Defaults of these types can be Struct defaults. Others need a factory, so that all calls get the same object.
 _SHARED = (bool, int, float, str, bytes, type(None))
 
 
 class BadArguments(Exception):
-    """The arguments of a call do not fit. The text says what is wrong with each, to the model that chose them."""
+    """The arguments of a call are invalid. The message explains the faults to the model that chose them."""
 
 
 class _Parameter(msgspec.Struct, frozen=True):
@@ -190,14 +189,14 @@ class _Parameter(msgspec.Struct, frozen=True):
     field: Field
     #: Whether msgspec reads it.
     is_native: bool
-    #: Gives the default for a call; None if there is none.
+    #: Returns the default for a call; None if the parameter is required.
     default: Callable[[], Any] | None
-    #: Adds what msgspec leaves out; None if that is nothing.
+    #: Sets the defaults that msgspec leaves out; None if there are none.
     complete: Completer | None
 
 
 class Signature:
-    """What a function takes and gives, and how its arguments are read."""
+    """The parameters and the return type of a function, and a reader for its arguments."""
 
     __slots__ = (
         "_decode",
@@ -231,14 +230,14 @@ class Signature:
         self.context_name = context_name
         #: The return annotation, or ``MISSING``.
         self.returns = returns
-        #: Whether what the function returns has to be awaited.
+        #: Whether the function's return value must be awaited.
         self.is_async = is_async
         fields = [parameter.field for parameter in parameters]
-        #: The parameters that clients fill in, in their order, and those of them that they have to.
+        #: The parameters that clients fill in, in their order, and the required ones of these.
         self.names = tuple(field.key for field in fields)
         self.required = tuple(field.key for field in fields if field.required)
         self._record = Record(kind=dict, name="arguments", make=dict, fields=fields, is_closed=True)
-        #: The JSON schema of the arguments.
+        #: The JSON Schema of the arguments.
         self.schema = schema_for(self._record)
         self._strict = strict
         self._parameters = parameters
@@ -248,9 +247,9 @@ class Signature:
         self._decode = msgspec.json.Decoder(self._struct, strict=strict, dec_hook=read_custom).decode
 
     def read(self, arguments: msgspec.Raw | Mapping[str, Any] | None) -> dict[str, Any]:
-        """The keyword arguments for the function: checked, converted, and with its defaults.
+        """Return the keyword arguments for the function: validated, converted, and with defaults.
 
-        Raises ``BadArguments``, which says all that is wrong.
+        Raises ``BadArguments``, which lists the faults.
         """
         try:
             if isinstance(arguments, msgspec.Raw):
@@ -271,7 +270,7 @@ class Signature:
         return values
 
     def _finish(self, parameter: _Parameter, values: dict[str, Any]) -> bool:
-        """Do what msgspec has left to do for an argument; whether that can be done."""
+        """Complete an argument that msgspec left unfinished; return False if it is invalid."""
         value = values[parameter.field.key]
         if parameter.complete is not None:
             try:
@@ -279,30 +278,30 @@ class Signature:
             except RecursionError:
                 return False
         elif isinstance(value, msgspec.Raw):  # otherwise it is the default
-            reading = Reading(strict=self._strict)
-            values[parameter.field.key] = reading.whole(parameter.field.shape, value)
-            return not reading.faults
+            reader = ValueReader(strict=self._strict)
+            values[parameter.field.key] = reader.read_whole(parameter.field.shape, value)
+            return not reader.faults
         return True
 
     def read_as_one(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The same for a function whose only parameter takes all the arguments."""
+        """Return the keyword arguments for a function whose only parameter takes all arguments as one value."""
         (parameter,) = self._parameters
-        reading = Reading(strict=self._strict)
-        value = reading.whole(parameter.field.shape, arguments)
-        if reading.faults:
-            raise BadArguments(in_sentences(reading.faults))
+        reader = ValueReader(strict=self._strict)
+        value = reader.read_whole(parameter.field.shape, arguments)
+        if reader.faults:
+            raise BadArguments(describe_faults(reader.faults))
         return {parameter.field.key: value}
 
     def _walk(self, arguments: msgspec.Raw | Mapping[str, Any] | None) -> dict[str, Any]:
-        """Reads piece by piece: what msgspec refuses may be right yet, and if not, all that is wrong is found."""
+        """Read the arguments by their shapes: msgspec may refuse valid ones, and this finds all faults."""
         if not isinstance(arguments, msgspec.Raw):
             arguments = dict(arguments or {})
         elif bytes(arguments) == b"null":
             arguments = {}
-        reading = Reading(strict=self._strict)
-        values: dict[str, Any] = reading.whole(self._record, arguments)
-        if reading.faults:
-            raise BadArguments(in_sentences(reading.faults))
+        reader = ValueReader(strict=self._strict)
+        values: dict[str, Any] = reader.read_whole(self._record, arguments)
+        if reader.faults:
+            raise BadArguments(describe_faults(reader.faults))
         for parameter in self._parameters:
             if parameter.default is not None and parameter.field.key not in values:
                 values[parameter.field.key] = parameter.default()
@@ -310,25 +309,25 @@ class Signature:
 
 
 def inspect_function(function: Callable[..., Any], *, context: type, strict: bool = True) -> Signature:
-    """The signature of a function, as clients see it; a UsageError if they could not call it.
+    """Return the signature of a function as clients see it; raise UsageError if clients could not call it.
 
-    A parameter annotated with ``context`` is for the caller to fill in: it is not in the schema, and not read.
-    Unless ``strict``, a text may stand for another value.
+    The server fills in a parameter annotated with ``context``: it is not in the schema, and not read. Unless
+    ``strict``, strings are converted to the parameters' types.
     """
     if not callable(function):
         raise UsageError(f"{function!r} is not a function.")
-    source = source_of(function)
+    source = unwrap(function)
     spoken = f"The function {getattr(source, '__qualname__', source)!r}"
     signature = parameters_of(function, spoken)
     # The context's class is often imported for type checkers only.
     names = {context.__name__: context, **getattr(source, "__globals__", {})}
-    scope = names_around(source)
+    scope = enclosing_names(source)
     docstring = read_docstring(getattr(source, "__doc__", None))
     context_name = None
     parameters = []
     for parameter in signature.parameters.values():
         what = f"{spoken} has a parameter {parameter.name!r} that"
-        annotation = resolved(parameter.annotation, names, scope, what)
+        annotation = resolve_annotation(parameter.annotation, names, scope, what)
         if _is_context(annotation, context):
             if context_name is not None:
                 raise UsageError(f"{what} takes the context, as {context_name!r} does: leave one of them out.")
@@ -340,7 +339,7 @@ def inspect_function(function: Callable[..., Any], *, context: type, strict: boo
         parameters,
         docstring=docstring,
         context_name=context_name,
-        returns=resolved(signature.return_annotation, names, scope, f"{spoken} has a return annotation that"),
+        returns=resolve_annotation(signature.return_annotation, names, scope, f"{spoken} has a return annotation that"),
         is_async=is_async(function),
         strict=strict,
     )
@@ -352,10 +351,12 @@ def _read_parameter(
     if (refused := _REFUSED.get(parameter.kind)) is not None:
         raise UsageError(f"{what} is {refused}: clients pass each argument by its name.")
     if parameter.name.startswith("__"):
-        raise UsageError(f"{what} has a name for Python's own use: clients need one without two underscores before it.")
+        raise UsageError(f"{what} starts with two underscores, which Python reserves: rename it.")
     if annotation is MISSING:
         if parameter.name == "self":
-            raise UsageError(f"{what} nobody fills in: it is a method, so take it from an object (thing.method).")
+            raise UsageError(
+                f"{what} clients cannot fill in: register the method of an object (thing.method), not of its class."
+            )
         annotation = Any
     default, factory = parameter.default, None
     if is_field_info(default):
@@ -364,24 +365,24 @@ def _read_parameter(
     if default is None and annotation is not Any:
         annotation = _or_none(annotation)
     try:
-        looked = look(annotation, scope)
+        parsed = parse_type(annotation, scope)
     except UsageError as error:
-        raise UsageError(f"{what} clients could not fill in. {error}") from error
+        raise UsageError(f"{what} clients cannot fill in. {error}") from error
     if default is not MISSING and factory is None:
         factory = _always(default)
     field = Field(
         key=parameter.name,
         argument=parameter.name,
-        shape=looked.shape,
+        shape=parsed.shape,
         required=factory is None,
         description=description,
         default=NO_DEFAULT if default is MISSING else default,
     )
-    return _Parameter(field, looked.is_native, factory, completer_of(looked.shape) if looked.is_native else None)
+    return _Parameter(field, parsed.is_native, factory, completer_of(parsed.shape) if parsed.is_native else None)
 
 
 def _struct_of(parameters: Collection[_Parameter]) -> type[msgspec.Struct]:
-    """The Struct that msgspec reads the arguments into. What it cannot read, it leaves raw."""
+    """Return the Struct type into which msgspec reads the arguments. Arguments that it cannot read stay raw."""
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for parameter in parameters:
         field = parameter.field
@@ -406,13 +407,13 @@ def _is_context(annotation: Any, context: type) -> bool:
 
 
 def _or_none(annotation: Any) -> Any:
-    """The type of a parameter whose default is None, which some leave out of its annotation."""
+    """Return the annotation with None added: authors often omit it for a parameter whose default is None."""
     if get_origin(annotation) is Annotated:
         inner, *items = get_args(annotation)
         return _annotated[(_or_none(inner), *items)]
     try:
         return annotation | None
-    except TypeError:  # it is no type, as will be said
+    except TypeError:  # not a type: `parse_type` reports it
         return annotation
 
 
@@ -420,19 +421,19 @@ def _always(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 
-def in_sentences(faults: list[Fault]) -> str:
-    """What is wrong with the arguments of a call, for the model that chose them; no more than it can mend at once."""
+def describe_faults(faults: list[Fault]) -> str:
+    """Return the faults of a call's arguments as sentences for the model that chose them, at most ``MAX_FAULTS``."""
     sentences = list(map(_in_a_sentence, faults[:MAX_FAULTS]))
     if len(faults) > MAX_FAULTS:
-        sentences.append("More is wrong.")
+        sentences.append("There are more errors.")
     return "\n".join(sentences)
 
 
 def _in_a_sentence(fault: Fault) -> str:
     path, reason = fault
     if not path:
-        return f"The arguments are wrong: {cut(reason)}."
+        return f"The arguments are invalid: {shorten(reason)}."
     name, *inner = path
-    where = f", at {cut(located(inner))}" if inner else ""
+    where = f", at {shorten(format_path(inner))}" if inner else ""
     end = "" if reason.endswith(("?", ".", "!")) else "."
-    return f"Argument {cut(repr(name))}{where}: {cut(reason)}{end}"
+    return f"Argument {shorten(repr(name))}{where}: {shorten(reason)}{end}"

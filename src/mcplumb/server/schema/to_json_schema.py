@@ -1,4 +1,7 @@
-"""Shapes as JSON Schema 2020-12."""
+"""Write shapes as JSON Schema 2020-12.
+
+Classes and recursive aliases become definitions under ``$defs``; all other types are inlined.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 import msgspec
 
 from mcplumb.server.schema.read_value import as_text, model_schema, write_custom
-from mcplumb.server.schema.shapes import (
+from mcplumb.server.schema.type_shapes import (
     NO_DEFAULT,
     Alias,
     Array,
@@ -29,23 +32,23 @@ _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(
 
 
 def schema_for(shape: Shape, *, output: bool = False) -> dict[str, Any]:
-    """The schema of a shape, complete in itself: of what is read or, with ``output``, of what is written."""
+    """Return the self-contained schema of a shape: of the JSON to be read or, with ``output``, to be written."""
     writer = _Writer(output=output)
     schema = writer.inline(shape)
     return {**schema, "$defs": writer.definitions} if writer.definitions else schema
 
 
 class _Writer:
-    """One schema that is being written, with what it defines under names."""
+    """The state while one schema is written: its definitions, and their names."""
 
     def __init__(self, *, output: bool) -> None:
         self.output = output
         self.definitions: dict[str, dict[str, Any]] = {}
-        #: Under the types, as one type may have been looked at more than once.
+        #: By type, because the same type may have several shapes.
         self._names: dict[Any, str] = {}
 
     def schema(self, shape: Shape) -> dict[str, Any]:
-        """The schema where a shape is used: a reference, if it is one with a name."""
+        """Return the schema to use for a shape: a reference to its definition if the shape has a name."""
         match shape:
             case Noted():
                 return self.schema(shape.inner) | shape.notes
@@ -56,7 +59,7 @@ class _Writer:
         return self.inline(shape)
 
     def inline(self, shape: Shape) -> dict[str, Any]:
-        """The schema itself."""
+        """Return the schema of a shape itself, never a reference."""
         match shape:
             case Noted():
                 return self.inline(shape.inner) | shape.notes
@@ -74,7 +77,7 @@ class _Writer:
                 places = _unless_empty("prefixItems", [self.schema(item) for item in shape.items])
                 return {"type": "array", **places, "minItems": count, "maxItems": count}
             case Object():
-                names = _unless_empty("propertyNames", _names(self.schema(shape.key)))
+                names = _unless_empty("propertyNames", _key_schema(self.schema(shape.key)))
                 members = _unless_empty("additionalProperties", self.schema(shape.item))
                 return {"type": "object", **names, **members, **shape.limits}
             case Union():
@@ -116,15 +119,15 @@ class _Writer:
         name = self._names.get(shape.kind)
         if name is None:
             name = self._names[shape.kind] = self._free_name(shape.name)
-            self.definitions[name] = {}  # taken, while what it contains is written
+            self.definitions[name] = {}  # reserves the name while the contents are written
             self.definitions[name] = self.inline(shape)
         return {"$ref": f"#/$defs/{name}"}
 
     def _model_reference(self, model: Model) -> dict[str, Any]:
-        schema, wish = self._model_schema(model), _safe(model.name)
-        if not wish or schema.get("type") != "object":
+        schema, preferred = self._model_schema(model), _safe(model.name)
+        if not preferred or schema.get("type") != "object":
             return schema
-        name = wish if self.definitions.get(wish) == schema else self._free_name(wish)
+        name = preferred if self.definitions.get(preferred) == schema else self._free_name(preferred)
         self.definitions[name] = schema
         return {"$ref": f"#/$defs/{name}"}
 
@@ -134,15 +137,15 @@ class _Writer:
         return self.definitions.get(name, schema)
 
     def _model_schema(self, model: Model) -> dict[str, Any]:
-        """What pydantic says, with its definitions among ours: under longer names if theirs are taken."""
+        """Return pydantic's schema, with its definitions added to ours: under longer names if theirs are in use."""
         schema, parts = model_schema(model.adapter, output=self.output)
         if any(self.definitions.get(name, part) != part for name, part in parts.items()):
             schema, parts = model_schema(model.adapter, self._free_name(model.name) + ".", output=self.output)
         self.definitions.update(parts)
         return schema
 
-    def _free_name(self, wish: str) -> str:
-        name = safe = _safe(wish)
+    def _free_name(self, preferred: str) -> str:
+        name = safe = _safe(preferred)
         number = 1
         while name in self.definitions:
             number += 1
@@ -157,10 +160,10 @@ def _values(shape: Values) -> dict[str, Any]:
     return {**typed, "enum": constants, **_unless_empty("description", shape.description)}
 
 
-def _names(schema: dict[str, Any]) -> dict[str, Any]:
-    """What the names of an object are like, from the schema of the values that they stand for."""
+def _key_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object's keys, from the schema of the type that they are converted to."""
     if "anyOf" in schema:
-        return {"anyOf": [_names(option) for option in schema["anyOf"]]}
+        return {"anyOf": [_key_schema(option) for option in schema["anyOf"]]}
     if "enum" in schema:
         return {"enum": [as_text(constant) for constant in schema["enum"]]}
     if schema.get("type") == "integer":
@@ -169,7 +172,7 @@ def _names(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_json(default: Any) -> Any:
-    """A default as plain JSON data, or ``NO_DEFAULT`` if it cannot be."""
+    """Return a default as plain JSON data; ``NO_DEFAULT`` if JSON cannot represent it."""
     if default is NO_DEFAULT or default is msgspec.UNSET:
         return NO_DEFAULT
     try:

@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from mcplumb.transports.connection import Waiters
 from mcplumb.transports.line_connection import HIGH_WATER, LOW_WATER
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 
 __all__ = ["Binding", "Body", "Lane", "Outbox", "Post", "Spawn"]

@@ -10,7 +10,7 @@ from mcplumb.limits import Limits
 from mcplumb.transports.connection import Receiver, Stats
 from mcplumb.transports.http_client.post_queue import Post
 from mcplumb.transports.line_connection import Trace
-from mcplumb.wire.decode import BadMessage, Batch, decode_line, too_long
+from mcplumb.wire.message_decoder import BadMessage, Batch, decode_line, too_long
 from mcplumb.wire.messages import Error, Message, RequestId, Result
 from mcplumb.wire.server_sent_events import EventTooLong
 

@@ -10,7 +10,7 @@ import aiohttp
 from mcplumb.errors import HttpError, McplumbError, ProtocolError, RequestLost
 from mcplumb.transports.http_client.post_queue import Post
 from mcplumb.transports.http_client.receive_queue import Inbox
-from mcplumb.wire.decode import BadMessage, decode_line
+from mcplumb.wire.message_decoder import BadMessage, decode_line
 from mcplumb.wire.messages import HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION, Error
 from mcplumb.wire.server_sent_events import Event, EventDecoder, EventTooLong
 

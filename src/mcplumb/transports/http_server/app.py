@@ -26,7 +26,7 @@ from mcplumb.transports.http_server.sse_session import SsePairs
 from mcplumb.transports.line_connection import Trace
 from mcplumb.types.base import Payload
 from mcplumb.types.meta import PROTOCOL_VERSION, UnsupportedVersionData
-from mcplumb.wire.decode import BadMessage, Batch, decode_line
+from mcplumb.wire.message_decoder import BadMessage, Batch, decode_line
 from mcplumb.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,

@@ -10,7 +10,7 @@ from mcplumb.transports.connection import Receiver, Stats
 from mcplumb.transports.http_server.event_streams import Channel, Channels, EventStream
 from mcplumb.transports.http_server.request import JSON, HttpRequest, Refusal
 from mcplumb.transports.line_connection import Trace
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,

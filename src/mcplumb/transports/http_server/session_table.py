@@ -17,7 +17,7 @@ from mcplumb.transports.http_server.legacy_session import SessionConnection
 from mcplumb.transports.http_server.options import HttpOptions
 from mcplumb.transports.http_server.request import JSON, HttpRequest, Refusal
 from mcplumb.transports.line_connection import Trace
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import INVALID_REQUEST, ErrorDetail, Message, Request
 
 __all__ = ["Member", "Roster", "Sessions"]

@@ -15,7 +15,7 @@ from mcplumb.transports.http_server.options import MESSAGES_PATH, HttpOptions
 from mcplumb.transports.http_server.request import HttpRequest, Refusal
 from mcplumb.transports.http_server.session_table import Roster
 from mcplumb.transports.line_connection import Trace
-from mcplumb.wire.decode import BadMessage, decode_line
+from mcplumb.wire.message_decoder import BadMessage, decode_line
 from mcplumb.wire.messages import ErrorDetail, Message, RequestId
 from mcplumb.wire.server_sent_events import encode_event
 

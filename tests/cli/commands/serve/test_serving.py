@@ -84,7 +84,7 @@ def test_at_a_terminal_it_says_what_it_waits_for(tmp_path: Path) -> None:
     typed = [("Ctrl-C ends it.", "hello\n"), ("-32700", "\x03")]
     done = on_terminal("serve", "town.py:server", typed=typed, cwd=tmp_path)
     assert done.code == 0
-    assert "a client that has started it: mcplumb tools -- mcplumb serve town.py:server." in done.out
+    assert "a client that starts it: mcplumb tools -- mcplumb serve town.py:server." in done.out
 
 
 def test_it_says_so_to_nobody_else(

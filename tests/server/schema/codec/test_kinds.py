@@ -209,7 +209,7 @@ def test_names_of_local_types_are_found_in_the_scope() -> None:
         schema_of(Local)
     with pytest.raises(UsageError, match="A type names 'Nobody', which cannot be found"):
         schema_of("Nobody")
-    with pytest.raises(UsageError, match="A type is annotated with 'a text', which is no type"):
+    with pytest.raises(UsageError, match="A type is annotated with 'a text', which is not a type"):
         schema_of("a text")
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from mcplumb.errors import UsageError
-from mcplumb.server.catalog import Described, ToolEntry
+from mcplumb.server.catalog import EntryOptions, ToolEntry
 from mcplumb.server.context import Context
 from mcplumb.server.schema.signature import BadArguments
 from mcplumb.server.server import Server
@@ -46,7 +46,7 @@ async def echo(arguments: dict[str, Any]) -> str:
 
 
 def tool(function: Callable[..., Any] = echo, structured: bool | None = None, **schemas: Any) -> ToolEntry:
-    return ToolEntry(function, Described(), annotations=None, structured=structured, **schemas)
+    return ToolEntry(function, EntryOptions(), annotations=None, structured=structured, **schemas)
 
 
 def read(schema: Plain, arguments: bytes | None) -> dict[str, Any]:
@@ -110,7 +110,9 @@ def test_wrong_arguments_are_an_error_that_names_them() -> None:
         "Argument 'name': 5 is not of type \"string\".",
     ]
     result = served(server, {"email": "b", "more": 1})
-    assert text_of(result) == "The arguments are wrong: Additional properties are not allowed ('more' was unexpected)."
+    assert (
+        text_of(result) == "The arguments are invalid: Additional properties are not allowed ('more' was unexpected)."
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_arguments_that_are_read(arguments: bytes | None, values: Plain) -> None
 
 @pytest.mark.parametrize("arguments", [b"[]", b"5", b'"x"', b"false", b"0"])
 def test_arguments_that_are_no_object(arguments: bytes) -> None:
-    with pytest.raises(BadArguments, match=r"^The arguments are wrong: expected an object, got .*\.$"):
+    with pytest.raises(BadArguments, match=r"^The arguments are invalid: expected an object, got .*\.$"):
         read({"type": "object"}, arguments)
 
 
@@ -137,7 +139,7 @@ def test_not_all_that_is_wrong_is_told() -> None:
         read(schema, msgspec.json.encode({str(number): number for number in range(1000)}))
     lines = str(refused.value).splitlines()
     assert len(lines) == 11
-    assert lines[-1] == "More is wrong."
+    assert lines[-1] == "There are more errors."
     with pytest.raises(BadArguments) as refused:
         read(schema, msgspec.json.encode({"a": ["x" * 100_000]}))
     assert len(str(refused.value)) < 1000
@@ -194,9 +196,12 @@ def test_a_parameter_that_cannot_hold_them() -> None:
         ({"type": "array"}, "must have 'type': 'object'"),
         (["type"], "cannot be written as a JSON object"),
         ({"type": "object", "default": object()}, "cannot be written as a JSON object"),
-        ({"type": "object", "properties": {"a": {"type": "text"}}}, "is no JSON schema, at .properties.a.type: "),
-        ({"type": "object", "pattern": "("}, "is no JSON schema"),
-        ({"type": "object", "$ref": "https://example.com/other"}, "is no JSON schema: "),
+        (
+            {"type": "object", "properties": {"a": {"type": "text"}}},
+            "is not a valid JSON Schema, at .properties.a.type: ",
+        ),
+        ({"type": "object", "pattern": "("}, "is not a valid JSON Schema"),
+        ({"type": "object", "$ref": "https://example.com/other"}, "is not a valid JSON Schema: "),
     ],
 )
 def test_schemas_that_are_refused_at_once(schema: Any, words: str) -> None:
@@ -239,10 +244,12 @@ async def test_what_a_tool_with_an_output_schema_gives() -> None:
 
 def test_a_result_that_does_not_fit_is_a_fault_of_the_server_s() -> None:
     result_of = tool(output_schema=NUMBERS).output.result_of
-    words = r"^The tool 'echo' returned what its output schema does not allow, at \.sums\[1\]: \"x\" is not of type"
+    words = (
+        r"^The tool 'echo' returned a value that does not match its output schema, at \.sums\[1\]: \"x\" is not of type"
+    )
     with pytest.raises(UsageError, match=words):
         result_of({"sums": [1, "x"]})
-    with pytest.raises(UsageError, match='does not allow: 5 is not of type "object"'):
+    with pytest.raises(UsageError, match='does not match its output schema: 5 is not of type "object"'):
         result_of(5)
     ready = CallToolResult([TextContent("Ready.")])
     assert result_of(ready) is ready
@@ -257,7 +264,7 @@ def test_structure_cannot_be_described_and_forbidden() -> None:
     with pytest.raises(UsageError, match="so it cannot have structured=False"):
         tool(output_schema=NUMBERS, structured=False)
     assert tool(output_schema=NUMBERS, structured=True).payload.output_schema == NUMBERS
-    with pytest.raises(UsageError, match=r"^The output schema of the tool 'echo' is no JSON schema"):
+    with pytest.raises(UsageError, match=r"^The output schema of the tool 'echo' is not a valid JSON Schema"):
         tool(output_schema={"type": 5})
 
 

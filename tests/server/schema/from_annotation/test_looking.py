@@ -17,8 +17,8 @@ from typing_extensions import TypeAliasType
 
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.codec import reader_of, schema_of
-from mcplumb.server.schema.from_annotation import look, resolved
-from mcplumb.server.schema.shapes import Model
+from mcplumb.server.schema.from_annotation import parse_type, resolve_annotation
+from mcplumb.server.schema.type_shapes import Model
 from tests.server.types_in_use import (
     INTEGER,
     NATIVE,
@@ -35,7 +35,7 @@ from tests.server.types_in_use import (
 
 @pytest.mark.parametrize("name", NATIVE | OTHERS)
 def test_what_msgspec_can_read_is_known(name: str) -> None:
-    assert look((NATIVE | OTHERS)[name], {}).is_native == (name in NATIVE)
+    assert parse_type((NATIVE | OTHERS)[name], {}).is_native == (name in NATIVE)
 
 
 @dataclasses.dataclass
@@ -54,26 +54,26 @@ class Empty(enum.Enum):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (complex, "The type complex has no form in JSON: use builtin types, dataclasses,"),
-        (list[complex], "The type complex has no form in JSON"),
-        (Callable[[int], str], "The type collections.abc.Callable[[int], str] has no form"),
-        (type[int], "The type type[int] has no form in JSON"),
-        ([int], "has no form in JSON"),
-        (3, "The type 3 has no form in JSON"),
-        (dict[tuple[int, int], str], "The names in a JSON object cannot stand for tuple[int, int]: use str or int."),
-        (dict[bool, str], "The names in a JSON object cannot stand for bool"),
-        (set[list[int]], "A set cannot hold list[int], which has no hash: use a list."),
-        (frozenset[Point], "A frozenset cannot hold Point, which has no hash"),
-        (Bits, "Bits has no values, or some that JSON lacks: use strings and numbers."),
+        (complex, "The type complex cannot be represented in JSON: use builtin types, dataclasses,"),
+        (list[complex], "The type complex cannot be represented in JSON"),
+        (Callable[[int], str], "The type collections.abc.Callable[[int], str] cannot be represented"),
+        (type[int], "The type type[int] cannot be represented in JSON"),
+        ([int], "cannot be represented in JSON"),
+        (3, "The type 3 cannot be represented in JSON"),
+        (dict[tuple[int, int], str], "The keys of a JSON object cannot represent tuple[int, int]: use str or int."),
+        (dict[bool, str], "The keys of a JSON object cannot represent bool"),
+        (set[list[int]], "A set cannot contain list[int], which is not hashable: use a list."),
+        (frozenset[Point], "A frozenset cannot contain Point, which is not hashable"),
+        (Bits, "Bits has no values, or values that JSON cannot represent: use strings and numbers."),
         (Empty, "Empty has no values, or"),
-        (Literal[b"a"], "Literal[b'a'] has no values, or some that JSON lacks"),
+        (Literal[b"a"], "Literal[b'a'] has no values, or values that JSON cannot represent"),
         (WithInitVar, "WithInitVar.x is an InitVar, which is not supported: make it a field."),
-        (Annotated[str, msgspec.Meta(ge=1)], "The limit 'ge' makes no sense for str: leave it out."),
-        (Annotated[decimal.Decimal, Ge(1)], "The limit 'ge' makes no sense for Decimal: leave it out."),
-        (Annotated[int, Ge(1.5)], "The limits of an integer do not work"),
-        (Annotated[int, Ge("a")], "The limits of an integer do not work"),
-        (Annotated[str, pydantic.Field(pattern="(")], "The limits of a string do not work"),
-        (Annotated[list[int], MinLen(-1)], "The limits of an array do not work"),
+        (Annotated[str, msgspec.Meta(ge=1)], "The limit 'ge' does not apply to str: remove it."),
+        (Annotated[decimal.Decimal, Ge(1)], "The limit 'ge' does not apply to Decimal: remove it."),
+        (Annotated[int, Ge(1.5)], "The limits for an integer are invalid"),
+        (Annotated[int, Ge("a")], "The limits for an integer are invalid"),
+        (Annotated[str, pydantic.Field(pattern="(")], "The limits for a string are invalid"),
+        (Annotated[list[int], MinLen(-1)], "The limits for an array are invalid"),
     ],
 )
 def test_what_has_no_schema_is_refused(kind: Any, said: str) -> None:
@@ -147,10 +147,10 @@ def test_what_pydantic_has_a_say_in_is_left_to_it() -> None:
         Annotated[decimal.Decimal, pydantic.Field(gt=0)],
         pydantic.dataclasses.dataclass(dataclasses.make_dataclass("Checked", [("x", int)])),
     ):
-        looked = look(kind, {})
+        looked = parse_type(kind, {})
         assert isinstance(looked.shape, Model)
         assert not looked.is_native
-    assert look(Author, {}).is_native
+    assert parse_type(Author, {}).is_native
 
 
 def test_an_enum_may_find_values_by_itself() -> None:
@@ -166,18 +166,18 @@ def test_an_enum_may_find_values_by_itself() -> None:
 
 
 def test_strings_are_resolved() -> None:
-    assert resolved("list[a]", {"a": int}, {}, "It") == list[int]
-    assert resolved("a", {"a": int}, {"a": str}, "It") is str
-    assert resolved(int, {}, {}, "It") is int
-    assert look("a", {"a": int}).shape.kind is int
+    assert resolve_annotation("list[a]", {"a": int}, {}, "It") == list[int]
+    assert resolve_annotation("a", {"a": int}, {"a": str}, "It") is str
+    assert resolve_annotation(int, {}, {}, "It") is int
+    assert parse_type("a", {"a": int}).shape.kind is int
     with pytest.raises(UsageError, match="It names 'b', which cannot be found: define or import it at the top"):
-        resolved("list[b]", {}, {}, "It")
+        resolve_annotation("list[b]", {}, {}, "It")
     for text in ("a text", "1.a", "list[int"):
-        with pytest.raises(UsageError, match=r"It is annotated with .* which is no type"):
-            resolved(text, {}, {}, "It")
+        with pytest.raises(UsageError, match=r"It is annotated with .* which is not a type"):
+            resolve_annotation(text, {}, {}, "It")
     for text in ("a.b", "a[1, 2, 3]"):
-        with pytest.raises(UsageError, match=r"It is annotated with .* which is no type"):
-            resolved(text, {"a": int}, {}, "It")
+        with pytest.raises(UsageError, match=r"It is annotated with .* which is not a type"):
+            resolve_annotation(text, {"a": int}, {}, "It")
 
 
 def test_keys_may_be_noted() -> None:

@@ -24,11 +24,11 @@ def test_paths_are_known() -> None:
 def test_reading() -> None:
     assert read_custom(Path, "a") == Path("a")
     assert read_custom(Author, {"fullName": "A"}) == Author(fullName="A")
-    with pytest.raises(ValueError, match="the number 1 is no Path"):
+    with pytest.raises(ValueError, match="the number 1 is not of type Path"):
         read_custom(Path, 1)
     with pytest.raises(ValueError, match="Field required"):
         read_custom(Author, {})
-    with pytest.raises(ValueError, match='the string "a" is no object'):
+    with pytest.raises(ValueError, match='the string "a" is not of type object'):
         read_custom(object, "a")
 
 

@@ -11,8 +11,8 @@ from annotated_types import Ge, MinLen
 
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.codec import reader_of, schema_of
-from mcplumb.server.schema.read_value import limited, unfit_limits
-from mcplumb.server.schema.shapes import Leaf
+from mcplumb.server.schema.read_value import unsupported_limits, with_limits
+from mcplumb.server.schema.type_shapes import Leaf
 from tests.server.types_in_use import (
     INTEGER,
     Short,
@@ -61,11 +61,11 @@ def test_limits_of_bytes_are_said_in_characters_of_base64() -> None:
 
 def test_limits_that_make_no_sense() -> None:
     integer = Leaf(kind=int, schema={"type": "integer"})
-    assert unfit_limits(integer, {"ge": 1, "min_length": 1}) == {"min_length"}
-    assert unfit_limits(Leaf(kind=None, schema={"type": "null"}), {"ge": 1}) == {"ge"}
+    assert unsupported_limits(integer, {"ge": 1, "min_length": 1}) == {"min_length"}
+    assert unsupported_limits(Leaf(kind=None, schema={"type": "null"}), {"ge": 1}) == {"ge"}
     for limits in ({"ge": 1.5}, {"ge": "a"}, {"ge": 2**70}):
-        with pytest.raises(UsageError, match="The limits of an integer do not work: "):
-            limited(integer, limits)
-    with pytest.raises(UsageError, match="The limits of a string do not work: "):
-        limited(Leaf(kind=str, schema={"type": "string"}), {"pattern": "("})
-    assert limited(integer, {}) is integer
+        with pytest.raises(UsageError, match="The limits for an integer are invalid: "):
+            with_limits(integer, limits)
+    with pytest.raises(UsageError, match="The limits for a string are invalid: "):
+        with_limits(Leaf(kind=str, schema={"type": "string"}), {"pattern": "("})
+    assert with_limits(integer, {}) is integer

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcplumb.server.schema.codec import reader_of
-from mcplumb.server.schema.from_annotation import Looked, look
-from mcplumb.server.schema.read_value import Reading, expected, read_custom
+from mcplumb.server.schema.from_annotation import ParsedType, parse_type
+from mcplumb.server.schema.read_value import ValueReader, expected, read_custom
 from tests.kit.products import examples
 from tests.server.types_in_use import (
     JSON,
@@ -38,8 +38,8 @@ from tests.server.types_in_use import (
 
 
 @functools.cache
-def looked_at(name: str) -> Looked:
-    looked = look(NATIVE[name], {})
+def looked_at(name: str) -> ParsedType:
+    looked = parse_type(NATIVE[name], {})
     assert looked.is_native
     return looked
 
@@ -58,15 +58,15 @@ def has_whole_floats(value: Any) -> bool:
 def test_both_ways_of_reading_give_the_same(value: Any, strict: bool) -> None:
     for name in NATIVE:
         looked = looked_at(name)
-        reading = Reading(strict=strict)
-        slow = reading.whole(looked.shape, value)
+        reader = ValueReader(strict=strict)
+        slow = reader.read_whole(looked.shape, value)
         try:
             fast = msgspec.convert(value, looked.shape.kind, strict=strict, dec_hook=read_custom, str_keys=True)
         except msgspec.ValidationError:
             # msgspec does not take 2.0 for 2, nor a text for the list that it holds.
-            assert reading.faults or not strict or has_whole_floats(value), name
+            assert reader.faults or not strict or has_whole_floats(value), name
         else:
-            assert not reading.faults, name
+            assert not reader.faults, name
             assert not strict or (slow, type(slow)) == (fast, type(fast)), name
 
 
@@ -113,7 +113,7 @@ class Nothing(msgspec.Struct, forbid_unknown_fields=True):
          'expected an object with at most 0 members, got an object with "a"'),
         (list[int], [1, "b"], 'at [1]: expected an integer, got the string "b"'),
         (dict[str, int], {"a b": "c"}, 'at ["a b"]: expected an integer, got the string "c"'),
-        (dict[int, str], {"a": "b"}, 'at .a: the name is wrong: expected an integer, got the string "a"'),
+        (dict[int, str], {"a": "b"}, 'at .a: the key is invalid: expected an integer, got the string "a"'),
         (Point, {}, "at .x: missing, expected an integer"),
         (Pair, [], "at [0]: missing, expected an integer"),
         (Pair, [1, 2], "at [1]: expected a string, got the number 2"),
@@ -217,9 +217,9 @@ def test_many_faults_are_not_all_looked_for() -> None:
         (dict[int, int], dict.fromkeys((f"x{i}" for i in range(1000)), 1)),
         (Options, dict.fromkeys(map(str, range(1000)), 1)),
     ):
-        reading = Reading(strict=True)
-        reading.whole(look(kind, {}).shape, value)
-        assert 20 <= len(reading.faults) <= 21
+        reader = ValueReader(strict=True)
+        reader.read_whole(parse_type(kind, {}).shape, value)
+        assert 20 <= len(reader.faults) <= 21
 
 
 def test_an_enum_that_finds_values_by_itself_does() -> None:
@@ -238,7 +238,7 @@ def test_an_enum_that_finds_values_by_itself_does() -> None:
 
 
 def test_what_is_expected_of_shapes_with_notes() -> None:
-    assert expected(look(Annotated[int, "Some."], {}).shape) == "an integer"
+    assert expected(parse_type(Annotated[int, "Some."], {}).shape) == "an integer"
 
 
 def test_unions_prefer_what_leaves_out_least() -> None:

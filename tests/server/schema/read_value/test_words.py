@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from mcplumb.server.schema.read_value import as_text, closest, counted, cut, in_words, listed, located, shown
+from mcplumb.server.schema.read_value import (
+    as_text,
+    closest,
+    counted,
+    format_path,
+    listed,
+    schema_in_words,
+    shorten,
+    value_in_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +34,7 @@ from mcplumb.server.schema.read_value import as_text, closest, counted, cut, in_
     ],
 )
 def test_schemas(schema: dict[str, Any], words: str) -> None:
-    assert in_words(schema) == words
+    assert schema_in_words(schema) == words
 
 
 @pytest.mark.parametrize(
@@ -48,7 +57,7 @@ def test_schemas(schema: dict[str, Any], words: str) -> None:
     ],
 )
 def test_values(value: Any, words: str) -> None:
-    assert shown(value) == words
+    assert value_in_words(value) == words
 
 
 def test_what_is_counted_has_a_plural() -> None:
@@ -73,11 +82,11 @@ def test_the_closest_name() -> None:
 
 
 def test_long_texts_are_cut() -> None:
-    assert cut("a" * 400) == "a" * 400
-    assert cut("a" * 401) == "a" * 400 + "…"
+    assert shorten("a" * 400) == "a" * 400
+    assert shorten("a" * 401) == "a" * 400 + "…"
 
 
 def test_places() -> None:
-    assert located(()) == ""
-    assert located(("days", 2, "hour")) == ".days[2].hour"
-    assert located(("a b", "")) == '["a b"][""]'
+    assert format_path(()) == ""
+    assert format_path(("days", 2, "hour")) == ".days[2].hour"
+    assert format_path(("a b", "")) == '["a b"][""]'

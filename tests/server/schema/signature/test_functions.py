@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcplumb.errors import UsageError
-from mcplumb.server.schema.signature import is_async, names_around, parameters_of, source_of
+from mcplumb.server.schema.signature import enclosing_names, is_async, parameters_of, unwrap
 
 
 def plain(a: int, b: int = 2) -> int:
@@ -77,7 +77,7 @@ class Bare:
     ],
 )
 def test_what_is_behind_a_callable(function: Any, source: Any, names: list[str]) -> None:
-    assert source_of(function) is source
+    assert unwrap(function) is source
     assert list(parameters_of(function, "It").parameters) == names
 
 
@@ -104,7 +104,7 @@ def test_what_has_not(function: Any) -> None:
 
 
 def test_what_has_no_signature_is_refused() -> None:
-    with pytest.raises(UsageError, match="It has no signature that Python could tell: wrap it in a function of yours"):
+    with pytest.raises(UsageError, match="It has no signature that Python can inspect: wrap it in a function"):
         parameters_of(dict, "It")
 
 
@@ -115,10 +115,10 @@ def test_the_names_around_a_local_function() -> None:
     def local() -> int:
         return in_closure
 
-    assert names_around(local)["in_closure"] == 1
-    assert names_around(local)["around"] == around
-    assert names_around(plain) == {}
-    assert names_around(len) == {}
+    assert enclosing_names(local)["in_closure"] == 1
+    assert enclosing_names(local)["around"] == around
+    assert enclosing_names(plain) == {}
+    assert enclosing_names(len) == {}
 
 
 def test_the_names_that_are_left_when_the_function_around_has_returned() -> None:
@@ -132,16 +132,16 @@ def test_the_names_that_are_left_when_the_function_around_has_returned() -> None
         del around
         return local
 
-    assert names_around(make()) == {"in_closure": 1}
+    assert enclosing_names(make()) == {"in_closure": 1}
 
 
 def test_a_name_in_a_closure_may_have_no_value_yet() -> None:
     def local() -> Any:
         return later
 
-    assert "later" not in names_around(local)
+    assert "later" not in enclosing_names(local)
     later = 1
-    assert names_around(local)["later"] == later
+    assert enclosing_names(local)["later"] == later
 
 
 def test_type_parameters_are_names_too() -> None:
@@ -152,4 +152,4 @@ def test_type_parameters_are_names_too() -> None:
 
     parameter = Parameter()
     local.__type_params__ = (parameter,)  # type: ignore[attr-defined] # as newer Pythons do by themselves
-    assert names_around(local)["T"] is parameter
+    assert enclosing_names(local)["T"] is parameter

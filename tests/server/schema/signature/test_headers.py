@@ -14,7 +14,7 @@ import pytest
 import mcplumb
 from mcplumb.errors import UsageError
 from mcplumb.protocol.http_headers import ParamHeader, ParamHeaders
-from mcplumb.server.catalog import Described, ToolEntry
+from mcplumb.server.catalog import EntryOptions, ToolEntry
 from mcplumb.server.schema.signature import Header
 from tests.server.harness import make_server, raw_client
 
@@ -24,7 +24,7 @@ class Zone(Enum):
 
 
 def tool(function: Callable[..., Any], input_schema: dict[str, Any] | None = None) -> ToolEntry:
-    return ToolEntry(function, Described(), annotations=None, structured=None, input_schema=input_schema)
+    return ToolEntry(function, EntryOptions(), annotations=None, structured=None, input_schema=input_schema)
 
 
 def test_it_is_at_the_top_of_the_package() -> None:

@@ -189,9 +189,9 @@ def test_sentences(arguments: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("json", "text"),
     [
-        (b"[]", "The arguments are wrong: expected an object, got an array of 0 items."),
-        (b'"x"', 'The arguments are wrong: expected an object, got the string "x".'),
-        (b'{"city":1e999}', "The arguments are wrong: this JSON cannot be read: Number out of range."),
+        (b"[]", "The arguments are invalid: expected an object, got an array of 0 items."),
+        (b'"x"', 'The arguments are invalid: expected an object, got the string "x".'),
+        (b'{"city":1e999}', "The arguments are invalid: this JSON cannot be read: Number out of range."),
     ],
 )
 def test_arguments_that_are_none(json: bytes, text: str) -> None:
@@ -220,7 +220,7 @@ def test_what_is_said_has_an_end() -> None:
     signature = inspected(function)
     text = said(signature, {"numbers": {f"{i}" * 1000: "x" * 10_000 for i in range(20)}, "y" * 100_000: 1})
     assert len(text) < 10_000
-    assert text.endswith("\nMore is wrong.")
+    assert text.endswith("\nThere are more errors.")
 
 
 def test_the_context_is_not_for_clients() -> None:
@@ -241,7 +241,7 @@ def test_the_context_is_not_for_clients() -> None:
 def test_a_list_of_contexts_is_no_context() -> None:
     def function(contexts: list[Context]) -> None: ...
 
-    with pytest.raises(UsageError, match="The type Context has no form in JSON"):
+    with pytest.raises(UsageError, match="The type Context cannot be represented in JSON"):
         inspected(function)
 
 
@@ -408,18 +408,18 @@ class Unbound:
         ),
         (many, "has a parameter 'numbers' that is a list of any arguments (*)"),
         (named, "has a parameter 'numbers' that is a dict of any arguments (**)"),
-        (mangled, "has a parameter '__a' that has a name for Python's own use"),
+        (mangled, "has a parameter '__a' that starts with two underscores"),
         (
             Unbound.method,
-            "'Unbound.method' has a parameter 'self' that nobody fills in: it is a method, so take it from",
+            "'Unbound.method' has a parameter 'self' that clients cannot fill in: register the method of an object",
         ),
         (
             unknown_name,
             "has a parameter 'a' that names 'Nobody', which cannot be found: define or import it at the top",
         ),
-        (no_type, "has a parameter 'a' that is annotated with \"'some text'\", which is no type"),
-        (no_value, "has a parameter 'a' that clients could not fill in. The type 3 has no form in JSON"),
-        (no_json, "has a parameter 'a' that clients could not fill in. The type complex has no form in JSON"),
+        (no_type, "has a parameter 'a' that is annotated with \"'some text'\", which is not a type"),
+        (no_value, "has a parameter 'a' that clients cannot fill in. The type 3 cannot be represented in JSON"),
+        (no_json, "has a parameter 'a' that clients cannot fill in. The type complex cannot be represented in JSON"),
         (unknown_return, "'unknown_return' has a return annotation that names 'Nobody', which cannot be found"),
         (3, "3 is not a function."),
         (dict, "The function 'dict' has no signature"),

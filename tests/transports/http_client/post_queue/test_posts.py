@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from mcplumb.transports.http_client.post_queue import Post
-from mcplumb.wire.decode import BadMessage, Batch
+from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Error, ErrorDetail, Notification, Request, Result
 
 

@@ -9,7 +9,7 @@ from mcplumb.limits import Limits
 from mcplumb.transports.http_client import response
 from mcplumb.transports.http_client.receive_queue import Inbox
 from mcplumb.transports.http_client.response import Stream
-from mcplumb.wire.decode import BadMessage
+from mcplumb.wire.message_decoder import BadMessage
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import run
 from tests.transports.http_client.raw import Asked, Reply, answer, ask, event, note, session, world

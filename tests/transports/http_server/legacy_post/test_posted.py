@@ -8,7 +8,7 @@ import pytest
 
 from mcplumb.transports.http_server.legacy_post import PostedConnection, busy, check_reads_events, session_over
 from mcplumb.transports.http_server.request import Refusal
-from mcplumb.wire.decode import BadMessage
+from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Message, Notification, Request
 from tests.kit.loop import turns
 from tests.transports.ends import Recorder

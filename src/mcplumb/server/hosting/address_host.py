@@ -1,4 +1,4 @@
-"""Serving a server at its addresses, any number of them at once, until it is stopped."""
+"""Serve a server at any number of addresses until it is stopped."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = ["AddressHost", "OnReady"]
 
-#: Is called with each address, once all of them are served: with the port that the system chose, if it was 0.
+#: Called with each address once all of them are open, with the actual port in place of 0.
 OnReady: TypeAlias = Callable[[str], object]
 
-#: Seconds that connections may take to end beyond the time that their requests have.
+#: How many seconds connections may take to close beyond the time for their requests.
 _LAST_STEPS = 2.0
 
 _logger = logging.getLogger("mcplumb.server")
 
 
 class AddressHost:
-    """Takes connections at several addresses for one server. Made in any thread; runs once, in one event loop."""
+    """Accepts connections at several addresses for one server.
+
+    It may be created in any thread, and runs once, in one event loop.
+    """
 
     def __init__(
         self,
@@ -47,13 +50,13 @@ class AddressHost:
         on_ready: OnReady | None = None,
     ) -> None:
         self._server = server
-        #: Served as well, if given.
+        #: Standard input and output, if the server runs on them as well.
         self.stdio: Stdio | None = None
-        self._places = [_read(text, tls) for text in addresses if text != "stdio"]
+        self._places = [_parse(text, tls) for text in addresses if text != "stdio"]
         if tls is not None and all(isinstance(place, UnixAddress) for place in self._places):
-            raise UsageError("tls is for tcp:// and https:// addresses, and there is none of them.")
+            raise UsageError("tls is for tcp:// and https:// addresses, but none was given.")
         if http is not None and not any(isinstance(place, HttpAddress) for place in self._places):
-            raise UsageError("http is for http:// addresses, and there is none of them.")
+            raise UsageError("http is for http:// addresses, but none was given.")
         self._tls = tls
         self._http = http
         self._on_ready = on_ready
@@ -61,20 +64,20 @@ class AddressHost:
         self._stopped: asyncio.Future[None] | None = None
         self._is_stopped = False
         self._is_cancelling = False
-        #: What closes each place: it lets nobody in any more and, over HTTP, waits so long for those who are in.
-        self._doors: list[Callable[[float], Coroutine[Any, Any, None]]] = []
-        #: What serves each connection.
+        #: Functions that close the listeners; an HTTP listener waits up to this time for open connections.
+        self._closers: list[Callable[[float], Coroutine[Any, Any, None]]] = []
+        #: The tasks that serve the connections.
         self._serving: set[asyncio.Task[Any]] = set()
 
     def stop(self) -> None:
-        """Take no more connections. From any thread."""
+        """Accept no more connections, and end ``run``. May be called from any thread."""
         self._is_stopped = True
         if self._loop is not None:
-            with suppress(RuntimeError):  # it has just been closed
+            with suppress(RuntimeError):  # the loop has just been closed
                 self._loop.call_soon_threadsafe(self._stop)
 
     async def run(self, trace: Trace | None = None) -> None:
-        """Serve until the server is stopped, or the client on stdio is gone. Cancelled, it ends at once."""
+        """Serve until the server is stopped, or the client on stdio disconnects. Cancellation ends it at once."""
         self._loop = asyncio.get_running_loop()
         self._stopped = self._loop.create_future()
         if self._is_stopped:
@@ -93,12 +96,12 @@ class AddressHost:
                                 self._on_ready(address)
                     await asyncio.shield(self._stopped)
                 finally:
-                    await self._shut()
+                    await self._close()
         finally:
             server.presence.leave(self)
 
     async def _open(self, place: UnixAddress | TcpAddress | HttpAddress, trace: Trace | None) -> str:
-        """Begin to serve at one address."""
+        """Open a listener at one address, and return the address with its actual port."""
         if isinstance(place, HttpAddress):
             return await self._open_http(place, trace)
         listener = await Listener.open(
@@ -108,7 +111,7 @@ class AddressHost:
             tls=self._tls if isinstance(place, TcpAddress) else None,
             trace=trace,
         )
-        self._doors.append(lambda _: listener.close())
+        self._closers.append(lambda _: listener.close())
         return str(listener.address)
 
     async def _open_http(self, place: HttpAddress, trace: Trace | None) -> str:
@@ -120,14 +123,14 @@ class AddressHost:
             options = msgspec.structs.replace(options, path=place.path)
         app = self._server.asgi(options, serve=self._serve, trace=trace)
         listener = await HttpListener.open(app, place, tls=self._tls)
-        self._doors.append(lambda within: listener.close(within=within))
+        self._closers.append(lambda within: listener.close(within=within))
         return str(msgspec.structs.replace(listener.address, path=options.path))
 
     def _serve_stdio(self, trace: Trace | None) -> None:
         if self.stdio is not None:
             connection = self.stdio.connection(limits=self._server.limits, trace=trace)
             serving = asyncio.create_task(self._serve(connection, ANYONE))
-            # Whoever has started this process for its pipes is gone.
+            # The client that started this process has disconnected.
             serving.add_done_callback(lambda _: self._stop())
 
     async def _serve(self, connection: Connection, peer: Peer) -> None:
@@ -139,7 +142,7 @@ class AddressHost:
         except asyncio.CancelledError:
             if not self._is_cancelling:
                 raise
-            task.uncancel()  # it was this host, and whoever has called this can still say so to the client
+            task.uncancel()  # cancelled by this host: the caller can still send the client an error
         finally:
             self._serving.discard(task)
 
@@ -147,14 +150,14 @@ class AddressHost:
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
 
-    async def _shut(self) -> None:
-        """Let nobody in, and finish with those who are: in the time that they have, or at once if this is cancelled."""
+    async def _close(self) -> None:
+        """Close the listeners and the connections: after ``stop_within``, or at once if ``run`` was cancelled."""
         within = self._server.stop_within if self._stopped is not None and self._stopped.done() else 0.0
-        closing = [asyncio.ensure_future(close(within + _LAST_STEPS)) for close in self._doors]
+        closing = [asyncio.ensure_future(close(within + _LAST_STEPS)) for close in self._closers]
         try:
             await asyncio.sleep(0)
-            # Not before the doors are closed: who comes now finds nobody and comes again, and is told no error.
-            self._server.presence.tell(lambda session: session.stop(within))
+            # Close the listeners first: a client that connects now is refused and retries, and gets no error response.
+            self._server.presence.for_each_session(lambda session: session.stop(within))
             if self._serving and within:
                 await asyncio.wait(self._serving, timeout=within + _LAST_STEPS)
             self._cancel()
@@ -171,13 +174,13 @@ class AddressHost:
             task.cancel()
 
 
-def _read(text: str, tls: ssl.SSLContext | None) -> UnixAddress | TcpAddress | HttpAddress:
+def _parse(text: str, tls: ssl.SSLContext | None) -> UnixAddress | TcpAddress | HttpAddress:
     address = read_address(text)
     if address is None:
         raise UsageError(
-            f"A server cannot be run on {text!r}. What it can be run on is 'stdio', 'unix:/path', 'tcp://host:port' or "
+            f"A server cannot run on {text!r}. It can run on 'stdio', 'unix:/path', 'tcp://host:port' or "
             "'http://host:port/path'."
         )
     if isinstance(address, HttpAddress) and (address.scheme == "https") != (tls is not None):
-        raise UsageError(f"{text!r} does not fit: https:// needs tls=…, and http:// is without it.")
+        raise UsageError(f"{text!r} does not match tls: https:// needs tls=…, and http:// must not have it.")
     return address

@@ -1,7 +1,7 @@
-"""Subscriptions, at both ends: who listens to what, and where a notification goes.
+"""Subscription rules for both ends: the client's ``Listener``, and the server's ``Publisher``.
 
-A subscription is an open ``subscriptions/listen`` request, and its id is that of the request. The acknowledgement is
-returned by ``open``, and changes only by later calls, so it is always the first message of its subscription.
+A subscription is an open ``subscriptions/listen`` request, and its id is the request's id. ``Publisher.open`` returns
+the acknowledgement, and only later calls return changes, so the acknowledgement is always sent first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.protocol.state_table import Table
 from mcplumb.types.base import COMPLETE
 from mcplumb.types.meta import SUBSCRIPTION_ID
-from mcplumb.types.notifications import ListenResult, SubscriptionFilter
+from mcplumb.types.notification_params import ListenResult, SubscriptionFilter
 from mcplumb.wire.messages import INVALID_PARAMS, Error, ErrorDetail, Notification, RequestId, Result
 
 __all__ = [
@@ -36,12 +36,11 @@ __all__ = [
 ]
 
 
-# What a subscription is about, as both sides of it see it.
-
+# Topics.
 
 #: A list that can change.
 ListTopic: TypeAlias = Literal["tools", "prompts", "resources"]
-#: What a server can offer, and a client ask for: changes of three lists, and updates of single resources.
+#: What a client can subscribe to: changes of the three lists, and updates of single resources.
 Topic: TypeAlias = ListTopic | Literal["updates"]
 
 #: The notification for each list.
@@ -55,18 +54,17 @@ TOPICS: frozenset[Topic] = frozenset((*LIST_CHANGED, "updates"))
 
 
 def topics_of(wanted: SubscriptionFilter) -> frozenset[Topic]:
-    """The topics that a filter asks for."""
+    """Return the topics in a filter."""
     asked: dict[Topic, object] = {
         "tools": wanted.tools_list_changed,
         "prompts": wanted.prompts_list_changed,
         "resources": wanted.resources_list_changed,
         "updates": wanted.resource_subscriptions,
     }
-    return frozenset(topic for topic, wish in asked.items() if wish)
+    return frozenset(topic for topic, value in asked.items() if value)
 
 
-# Subscriptions on the client's side of one connection: which of them a notification belongs to.
-
+# The client's side of one connection: which subscription a notification belongs to.
 
 _ListenState: TypeAlias = Literal["opening", "active", "ended", "failed", "closed"]
 _ListenEvent: TypeAlias = Literal["acknowledge", "change", "end", "fail", "close"]
@@ -93,42 +91,44 @@ SUBSCRIPTION: Table[_ListenState, _ListenEvent] = Table(
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Something that the consumer asked to hear of. ``uri`` is that of the resource, for the topic ``updates``."""
+    """A change that the consumer subscribed to. For the topic ``updates``, ``uri`` is that of the resource."""
 
-    #: "tools", "prompts" or "resources" for these lists, and "updates" for the contents of a resource.
+    #: "tools", "prompts" or "resources" for the lists, and "updates" for the contents of a resource.
     topic: Topic
     uri: str | None = None
 
 
 class Missed(msgspec.Struct, frozen=True):
-    """There may have been changes that were not heard of: the subscription was lost and is open again, or the consumer
-    was too slow. Look at everything anew."""
+    """Changes may have been missed, so the consumer should reload everything.
+
+    Either the connection was lost and the subscription opened again, or the consumer was too slow.
+    """
 
 
 class Subscription(msgspec.Struct, eq=False):
-    """One subscription. Read it; only ``Listener`` changes it."""
+    """One subscription of the client. Only ``Listener`` changes it."""
 
-    #: The id of the listen request that is open for it now.
+    #: The id of its current listen request.
     id: int
     wanted: SubscriptionFilter
     topics: frozenset[Topic]
-    #: What the server agreed to; None until it has.
+    #: What the server granted; None until the acknowledgement.
     honoured: SubscriptionFilter | None = None
     state: _ListenState = "opening"
 
     def asked_for(self, change: Change) -> bool:
-        """Whether the consumer wants to hear of this change.
+        """Return whether the consumer subscribed to the topic of this change.
 
-        An update may be that of a part of a resource that was asked for. Which ones those are, the server knows.
+        The URI of an update is not compared: it may be a part of a subscribed resource, which only the server knows.
         """
         return change.topic in self.topics
 
 
 class Listener:
-    """The subscriptions of this side on one connection.
+    """The client's subscriptions on one connection.
 
-    ``strays`` counts notifications that belong to no subscription, come before the acknowledgement, or were not
-    asked for. They are dropped.
+    ``strays`` counts dropped notifications: those without a subscription, before the acknowledgement, or of a topic
+    that the client did not subscribe to.
     """
 
     def __init__(self) -> None:
@@ -139,12 +139,12 @@ class Listener:
         return len(self._by_id)
 
     def open(self, request_id: int, wanted: SubscriptionFilter) -> Subscription:
-        """A listen request with this id and filter is being sent."""
+        """Record that a listen request with this id and filter is being sent."""
         subscription = self._by_id[request_id] = Subscription(request_id, wanted, topics_of(wanted))
         return subscription
 
     def acknowledged(self, subscription_id: Any, honoured: SubscriptionFilter) -> Subscription | None:
-        """The subscription that the server acknowledged; None if there is none to acknowledge."""
+        """Record an acknowledgement, and return its subscription; None if no such subscription is opening."""
         subscription = self._find(subscription_id)
         if subscription is None or subscription.state != "opening":
             self.strays += 1
@@ -154,7 +154,7 @@ class Listener:
         return subscription
 
     def changed(self, subscription_id: Any, change: Change) -> Subscription | None:
-        """The subscription whose consumer gets this change; None if nobody may get it."""
+        """Return the subscription that receives this change; None if the change is dropped."""
         subscription = self._find(subscription_id)
         if subscription is None or subscription.state != "active" or not subscription.asked_for(change):
             self.strays += 1
@@ -163,15 +163,15 @@ class Listener:
         return subscription
 
     def ended(self, request_id: Any) -> Subscription | None:
-        """The server ended a subscription, by answering its listen request or by cancelling it."""
+        """Record that the server ended a subscription, by answering its listen request or by cancelling it."""
         return self._end(request_id, "end")
 
     def failed(self, request_id: Any) -> Subscription | None:
-        """The server answered a listen request with an error, or is lost."""
+        """Record that a listen request failed: the server answered it with an error, or the connection was lost."""
         return self._end(request_id, "fail")
 
     def close(self, subscription: Subscription) -> bool:
-        """The consumer is done. True if its listen request is open and has to be cancelled."""
+        """Close a subscription from this side; return whether its listen request is open and must be cancelled."""
         if subscription.state in SUBSCRIPTION.final:
             return False
         subscription.state = SUBSCRIPTION.after(subscription.state, "close")
@@ -190,8 +190,7 @@ class Listener:
         return subscription
 
 
-# Subscriptions on the server's side: who listens, for what, and what each of them is sent.
-
+# The server's side: the subscriptions of one client, and the notifications to send for a change.
 
 _PublishState: TypeAlias = Literal["open", "ended", "cancelled"]
 _PublishEvent: TypeAlias = Literal["publish", "end", "cancel"]
@@ -213,7 +212,7 @@ _NO_META: Mapping[str, Any] = {}
 
 
 class Publication(msgspec.Struct, eq=False):
-    """One subscription. Read it; only ``Publisher`` changes it."""
+    """One subscription on the server's side. Only ``Publisher`` changes it."""
 
     id: RequestId
     topics: frozenset[Topic]
@@ -222,7 +221,7 @@ class Publication(msgspec.Struct, eq=False):
 
 
 class Publisher:
-    """The subscriptions of one peer. ``offers`` says what this server announces at all."""
+    """The subscriptions of one client. ``offers`` are the topics that this server announces."""
 
     def __init__(self, offers: frozenset[Topic], limits: Limits = DEFAULT_LIMITS) -> None:
         self._offers = offers
@@ -234,9 +233,9 @@ class Publisher:
         return len(self._publications)
 
     def open(self, request_id: RequestId, wanted: SubscriptionFilter) -> Notification | Error:
-        """Open a subscription. Returns the acknowledgement to send first, or the error to answer with.
+        """Open a subscription, and return the acknowledgement to send first, or the error to answer with.
 
-        What the server does not offer is left out of what is honoured, and so of the acknowledgement.
+        Topics that the server does not offer are left out of the acknowledgement.
         """
         if request_id in self._publications:
             raise UsageError(f"The subscription {request_id!r} is open already.")
@@ -261,23 +260,23 @@ class Publisher:
         return _notification("notifications/subscriptions/acknowledged", request_id, notifications=honoured)
 
     def list_changed(self, topic: ListTopic) -> list[Notification]:
-        """A list has changed: what to send, one notification for each subscription that asked for it."""
+        """Return the notifications to send after a list changed, one for each subscription that includes it."""
         listeners = [it for it in self._publications.values() if topic in it.topics]
         return [self._publish(it, LIST_CHANGED[topic]) for it in listeners]
 
     def is_watched(self, uri: str) -> bool:
-        """Whether any subscription asked for updates of this resource."""
+        """Return whether any subscription includes updates of this resource."""
         return any(uri in publication.resources for publication in self._publications.values())
 
     def resource_updated(self, uri: str) -> list[Notification]:
-        """A resource has changed: what to send, as for ``list_changed``."""
+        """Return the notifications to send after a resource changed, one for each subscription that includes it."""
         listeners = [it for it in self._publications.values() if uri in it.resources]
         return [self._publish(it, "notifications/resources/updated", uri=uri) for it in listeners]
 
     def end(self, request_id: RequestId, meta: Mapping[str, Any] = _NO_META) -> Result | None:
-        """End a subscription from this side: the answer to its listen request, or None if it is not open.
+        """End a subscription from this side, and return the result of its listen request; None if it is not open.
 
-        ``meta`` goes into the result's ``_meta`` beside the subscription's id.
+        ``meta`` is added to the result's ``_meta`` beside the subscription's id.
         """
         if not self._close(request_id, "end"):
             return None
@@ -285,12 +284,12 @@ class Publisher:
         return Result(request_id, ended)
 
     def end_all(self, meta: Mapping[str, Any] = _NO_META) -> list[Result]:
-        """End every subscription from this side, as when the server stops."""
+        """End every subscription from this side, for example because the server stops; return the results."""
         ended = [self.end(request_id, meta) for request_id in list(self._publications)]
         return [result for result in ended if result is not None]
 
     def cancel(self, request_id: RequestId) -> bool:
-        """The client cancelled the listen request: nothing more is sent for it. False if it was not open."""
+        """Record that the client cancelled the listen request; return False if it was not open."""
         return self._close(request_id, "cancel")
 
     def _publish(self, publication: Publication, method: str, **params: Any) -> Notification:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, UnsetType
 
-from mcplumb.wire.decode import BadMessage, decode_line, end_of_text, look_at
+from mcplumb.wire.message_decoder import BadMessage, decode_line, end_of_string, identify
 from mcplumb.wire.messages import Error, Request, RequestId, Result, encode_line
 from tests.wire.strategies import messages
 
@@ -37,7 +37,7 @@ from tests.wire.strategies import messages
     ],
 )
 def test_what_a_head_tells(head: bytes, id_: RequestId | UnsetType, kind: str | None) -> None:
-    found, told = look_at(head)
+    found, told = identify(head)
     assert (found, told) == (id_, kind)
     assert type(found) is type(id_)
 
@@ -46,13 +46,13 @@ def test_what_a_head_tells(head: bytes, id_: RequestId | UnsetType, kind: str | 
     ("data", "end"), [(b'""', 2), (b'"a"b', 3), (rb'"a\"b"', 6), (rb'"a\\"b"', 5), (rb'"\\\""', 6)]
 )
 def test_where_a_text_ends(data: bytes, end: int) -> None:
-    assert end_of_text(data, 0) == end
+    assert end_of_string(data, 0) == end
 
 
 @pytest.mark.req("FRM-7")
 @given(messages, st.integers(0, 200))
 def test_no_head_of_a_message_tells_anything_wrong(message: Request | Result | Error, cut: int) -> None:
-    id_, kind = look_at(encode_line(message)[:cut])
+    id_, kind = identify(encode_line(message)[:cut])
     if kind is not None:
         assert kind == ("response" if isinstance(message, Result | Error) else "request")
     if id_ is not UNSET:
@@ -61,5 +61,5 @@ def test_no_head_of_a_message_tells_anything_wrong(message: Request | Result | E
 
 @given(st.binary(max_size=60), st.sampled_from([b"", b"{", b'{"id":1,', b'{"method":"m",']))
 def test_any_bytes_will_do(data: bytes, start: bytes) -> None:
-    look_at(start + data)
+    identify(start + data)
     assert isinstance(decode_line(b"x" + start + data), BadMessage)

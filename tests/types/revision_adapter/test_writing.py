@@ -14,7 +14,7 @@ from mcplumb import types as t
 from mcplumb.errors import NotInRevision
 from mcplumb.revisions import LATEST, LEGACY, REVISIONS, Revision
 from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from mcplumb.types.methods import METHODS, Method
+from mcplumb.types.method_table import METHODS, Method
 from tests import spec
 from tests.kit.products import examples
 from tests.types.strategies import payloads

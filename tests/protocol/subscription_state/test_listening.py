@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mcplumb.protocol.subscriptions import SUBSCRIPTION, Change, Listener, Subscription
-from mcplumb.types.notifications import SubscriptionFilter
+from mcplumb.protocol.subscription_state import SUBSCRIPTION, Change, Listener, Subscription
+from mcplumb.types.notification_params import SubscriptionFilter
 from tests.protocol.walks import rows_taken
 
 TOOLS = SubscriptionFilter(tools_list_changed=True)

@@ -5,7 +5,7 @@ import pytest
 
 from mcplumb import types as t
 from mcplumb.revisions import LATEST, REVISIONS, Revision
-from mcplumb.types.encode import FIELDS, FILLED, PAYLOADS
+from mcplumb.types.revision_adapter import DEFAULTS, FIELDS, PAYLOADS
 
 FLAGS = {name for name in Revision.__struct_fields__ if name.startswith("has_")}
 
@@ -21,7 +21,7 @@ def test_fields_and_their_flags_exist(kind: type[t.Payload]) -> None:
 
 
 def test_what_is_filled_in_belongs_to_the_newest_revision() -> None:
-    for kind, defaults in FILLED.items():
+    for kind, defaults in DEFAULTS.items():
         flags = {name: flag for parent in kind.__mro__ for name, flag in FIELDS.get(parent, {}).items()}
         assert all(getattr(LATEST, flags[name]) for name in defaults)
 

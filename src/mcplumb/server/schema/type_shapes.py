@@ -1,9 +1,11 @@
-"""Shapes: Python types as trees, with the fields of classes.
+"""Shapes: Python types as trees of nodes.
 
-They are data only: ``looking`` makes them from annotations, ``schemas`` describes them, ``readings`` reads by them.
+A shape is data only: ``from_annotation`` creates it, ``to_json_schema`` writes it as a schema, and ``read_value`` reads
+values by it. The file has three parts: the nodes, the declared fields of classes, and the missing defaults of
+dataclasses.
 
-Where a default is an attribute of its class, msgspec takes it for one of the object that it makes, and leaves it out.
-Such an object can be used, but is written without that field.
+The last part works around ``msgspec``: if a dataclass field has a class attribute as its default, ``msgspec`` does not
+set the field on the instances that it creates. Such an instance works, but is encoded without the field.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ __all__ = [
     "Alias",
     "Array",
     "Completer",
-    "Declared",
+    "DeclaredField",
     "Field",
     "Leaf",
     "Model",
@@ -33,63 +35,62 @@ __all__ = [
     "Tuple",
     "Union",
     "Values",
-    "bind",
     "completer_of",
     "declared_fields",
     "is_named_tuple",
     "is_record",
     "is_typed_dict",
+    "substitute",
 ]
 
 
-# The nodes of the trees that types are taken apart into.
+# The nodes.
 
-
-#: Where in a value something is: the names and numbers that lead there.
+#: A path into a value: keys and indexes.
 Path: TypeAlias = tuple[str | int, ...]
 
-#: For a field that has no default, or none that could be shown.
+#: Marks a field without a default, or with one that JSON cannot represent.
 NO_DEFAULT: Any = object()
 
 
 class _Node(msgspec.Struct, eq=False, kw_only=True):
-    #: What msgspec is given to read the type.
+    #: The type for msgspec's decoders.
     kind: Any
 
 
 class Noted(_Node, eq=False, kw_only=True):
-    """A type, and what its author noted about it where it is used: a description, examples …"""
+    """A type with notes for its schema: a description, examples, and so on."""
 
     inner: Shape
     notes: dict[str, Any]
 
 
 class Alias(_Node, eq=False, kw_only=True):
-    """A type that contains itself, by the name of an alias."""
+    """A recursive type alias."""
 
     name: str
     inner: Shape
 
 
 class Leaf(_Node, eq=False, kw_only=True):
-    """A type without parts, which msgspec reads."""
+    """A scalar type, which msgspec reads."""
 
     schema: dict[str, Any]
-    #: The keys of the schema that cannot be promised for a value that is written.
+    #: The keywords of the schema that encoded values may violate.
     loose: tuple[str, ...] = ()
 
 
 class Values(_Node, eq=False, kw_only=True):
-    """A choice of constants: the JSON of each, and what it stands for."""
+    """A choice of constants (``Literal``, ``Enum``): pairs of the JSON value and the Python value."""
 
     options: list[tuple[Any, Any]]
     description: str = ""
-    #: Finds what else a value may stand for; a ValueError if nothing.
+    #: Converts other JSON values (``Enum._missing_``), or raises ValueError.
     find: Callable[[Any], Any] | None = None
 
 
 class Array(_Node, eq=False, kw_only=True):
-    """A collection of items that are all alike."""
+    """A collection of items of one type."""
 
     item: Shape
     make: Callable[[list[Any]], Any]
@@ -97,13 +98,13 @@ class Array(_Node, eq=False, kw_only=True):
 
 
 class Tuple(_Node, eq=False, kw_only=True):
-    """An array with a type for each place."""
+    """An array with a type for each position."""
 
     items: list[Shape]
 
 
 class Object(_Node, eq=False, kw_only=True):
-    """An object with any names, whose members are all alike."""
+    """An object with arbitrary keys, whose members have one type."""
 
     key: Shape
     item: Shape
@@ -111,7 +112,7 @@ class Object(_Node, eq=False, kw_only=True):
 
 
 class Union(_Node, eq=False, kw_only=True):
-    """Several types: a value is of the first that it fits."""
+    """Several types: a value is read as the first that accepts it."""
 
     members: list[Shape]
 
@@ -119,9 +120,9 @@ class Union(_Node, eq=False, kw_only=True):
 class Field(msgspec.Struct, frozen=True, kw_only=True):
     """A member of a record."""
 
-    #: Its name in JSON.
+    #: The name in JSON.
     key: str
-    #: Its name as an argument of what makes the record; None if it is not read.
+    #: The name as an argument of the constructor; None if the field is not read.
     argument: str | None
     shape: Shape
     required: bool
@@ -131,28 +132,28 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(_Node, eq=False, kw_only=True):
-    """An object with known members or, for named tuples and their like, an array of them."""
+    """A class with fields: in JSON an object or, for named tuples and array-like Structs, an array."""
 
     name: str
     make: Callable[..., Any]
     fields: list[Field]
     description: str = ""
-    #: The member that says which type it is, and what it says.
+    #: The member that identifies the type, and its value.
     tag: tuple[str, Any] | None = None
-    #: Whether other members are refused.
+    #: Whether unknown members are refused.
     is_closed: bool = False
     is_array: bool = False
 
     @property
     def keys(self) -> list[str]:
-        """The names of all members, in the order of an array of them."""
+        """The names of all members, in their order in an array."""
         return ([self.tag[0]] if self.tag else []) + [field.key for field in self.fields]
 
 
 class Model(_Node, eq=False, kw_only=True):
-    """A type of pydantic, which describes and reads itself."""
+    """A type that pydantic handles."""
 
-    #: Empty if it has none.
+    #: Empty if the type has no name.
     name: str
     #: Pydantic's ``TypeAdapter``.
     adapter: Any
@@ -161,42 +162,41 @@ class Model(_Node, eq=False, kw_only=True):
 Shape: TypeAlias = Noted | Alias | Leaf | Values | Array | Tuple | Object | Union | Record | Model
 
 
-# The fields that a class declares: of dataclasses, Structs, typed dicts, named tuples and attrs classes.
+# The declared fields of dataclasses, Structs, TypedDicts, NamedTuples and attrs classes.
 
-
-# Calling others for a default that is shown could have effects, and give another value each time.
+# The default factories that are called for the schema. Others could have side effects, or return a new value each time.
 _PURE_FACTORIES = (list, dict, set, frozenset, tuple)
 
 
-class Declared(msgspec.Struct, frozen=True):
-    """One field of a class."""
+class DeclaredField(msgspec.Struct, frozen=True):
+    """One declared field of a class."""
 
     name: str
     kind: Any
-    #: Its name in JSON.
+    #: The name in JSON.
     key: str
-    #: Its name as an argument of the class, or None if it is not one.
+    #: The name as an argument of the constructor; None if it is not an argument.
     argument: str | None
     required: bool
     default: Any = NO_DEFAULT
-    #: Whether msgspec reads it as the class does.
+    #: Whether msgspec reads the field in the same way as the class.
     is_native: bool = True
-    #: Whether msgspec writes it.
+    #: Whether msgspec encodes the field.
     is_written: bool = True
 
 
 def is_typed_dict(kind: Any) -> bool:
-    """Whether a class is a ``TypedDict``."""
+    """Return whether a class is a ``TypedDict``."""
     return isinstance(kind, type) and issubclass(kind, dict) and hasattr(kind, "__total__")
 
 
 def is_named_tuple(kind: Any) -> bool:
-    """Whether a class is a ``NamedTuple``."""
+    """Return whether a class is a ``NamedTuple``."""
     return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
 def is_record(kind: Any) -> bool:
-    """Whether a class declares fields."""
+    """Return whether a class declares fields."""
     return isinstance(kind, type) and (
         issubclass(kind, msgspec.Struct)
         or hasattr(kind, "__dataclass_fields__")
@@ -206,10 +206,10 @@ def is_record(kind: Any) -> bool:
     )
 
 
-def declared_fields(kind: Any, scope: Mapping[str, Any]) -> list[Declared]:
-    """The fields of a class, or of a generic class with its arguments, in their order.
+def declared_fields(kind: Any, scope: Mapping[str, Any]) -> list[DeclaredField]:
+    """Return the fields of a class, or of a generic class with its type arguments, in their order.
 
-    Names in its annotations that its module does not have are looked up in ``scope``.
+    Names in its annotations that its module does not define are looked up in ``scope``.
     """
     owner: Any = get_origin(kind) or kind
     if issubclass(owner, msgspec.Struct):
@@ -224,33 +224,33 @@ def declared_fields(kind: Any, scope: Mapping[str, Any]) -> list[Declared]:
     return list(_of_attrs(owner, hints))
 
 
-def _of_struct(kind: Any, owner: Any) -> Iterator[Declared]:
+def _of_struct(kind: Any, owner: Any) -> Iterator[DeclaredField]:
     try:
         fields = msgspec.structs.fields(kind)
     except NameError as error:
         raise _unresolved(owner, error) from error
     for field in fields:
         default = _default(field.default, field.default_factory, msgspec.NODEFAULT)
-        yield Declared(field.name, field.type, field.encode_name, field.name, field.required, default)
+        yield DeclaredField(field.name, field.type, field.encode_name, field.name, field.required, default)
 
 
-def _of_typed_dict(owner: Any, hints: dict[str, Any]) -> Iterator[Declared]:
+def _of_typed_dict(owner: Any, hints: dict[str, Any]) -> Iterator[DeclaredField]:
     for name, hint in hints.items():
         required = name in owner.__required_keys__
-        # Python overlooks these words where the annotations are strings.
-        while (word := str(get_origin(hint)).rpartition(".")[2]) in ("Required", "NotRequired", "ReadOnly"):
-            required = word == "Required" or (word == "ReadOnly" and required)
+        # Python ignores these qualifiers if the annotations are strings.
+        while (qualifier := str(get_origin(hint)).rpartition(".")[2]) in ("Required", "NotRequired", "ReadOnly"):
+            required = qualifier == "Required" or (qualifier == "ReadOnly" and required)
             hint = get_args(hint)[0]
-        yield Declared(name, hint, name, name, required)
+        yield DeclaredField(name, hint, name, name, required)
 
 
-def _of_named_tuple(owner: Any, hints: dict[str, Any]) -> Iterator[Declared]:
+def _of_named_tuple(owner: Any, hints: dict[str, Any]) -> Iterator[DeclaredField]:
     for name in owner._fields:
         default = owner._field_defaults.get(name, NO_DEFAULT)
-        yield Declared(name, hints.get(name, Any), name, name, default is NO_DEFAULT, default)
+        yield DeclaredField(name, hints.get(name, Any), name, name, default is NO_DEFAULT, default)
 
 
-def _of_dataclass(owner: Any, hints: dict[str, Any]) -> Iterator[Declared]:
+def _of_dataclass(owner: Any, hints: dict[str, Any]) -> Iterator[DeclaredField]:
     from dataclasses import MISSING, InitVar, fields
 
     for name, hint in hints.items():
@@ -260,7 +260,7 @@ def _of_dataclass(owner: Any, hints: dict[str, Any]) -> Iterator[Declared]:
         required = field.default is MISSING and field.default_factory is MISSING
         default = _default(field.default, field.default_factory, MISSING)
         argument = field.name if field.init else None
-        yield Declared(
+        yield DeclaredField(
             field.name,
             hints[field.name],
             field.name,
@@ -271,14 +271,14 @@ def _of_dataclass(owner: Any, hints: dict[str, Any]) -> Iterator[Declared]:
         )
 
 
-def _of_attrs(owner: Any, hints: dict[str, Any]) -> Iterator[Declared]:
+def _of_attrs(owner: Any, hints: dict[str, Any]) -> Iterator[DeclaredField]:
     import attrs
 
     made_by: Any = attrs.Factory
     for field in owner.__attrs_attrs__:
         is_made = isinstance(field.default, made_by)
         default = _default(attrs.NOTHING, field.default.factory, attrs.NOTHING) if is_made else field.default
-        yield Declared(
+        yield DeclaredField(
             field.name,
             hints.get(field.name, field.type or Any),
             field.name,
@@ -291,20 +291,20 @@ def _of_attrs(owner: Any, hints: dict[str, Any]) -> Iterator[Declared]:
 
 
 def _default(value: Any, factory: Any, absent: Any) -> Any:
-    """The default to be shown, if there is one that can be."""
+    """Return the default for the schema; ``NO_DEFAULT`` if there is none, or its factory must not be called."""
     if value is not absent:
         return value
     return factory() if factory in _PURE_FACTORIES else NO_DEFAULT
 
 
 def _hints(kind: Any, owner: Any, scope: Mapping[str, Any]) -> dict[str, Any]:
-    """The annotations of a class, with its type variables replaced by what they stand for."""
+    """Return the annotations of a class, with its type variables substituted."""
     try:
         hints = get_type_hints(owner, include_extras=True)
     except NameError:
         hints = _hints_in_scope(owner, scope)
     bound = _bindings(kind, {})
-    return {name: bind(hint, _of_owner(owner, name, bound)) for name, hint in hints.items()}
+    return {name: substitute(hint, _of_owner(owner, name, bound)) for name, hint in hints.items()}
 
 
 def _hints_in_scope(owner: Any, scope: Mapping[str, Any]) -> dict[str, Any]:
@@ -323,24 +323,26 @@ def _unresolved(owner: Any, error: NameError) -> UsageError:
 
 
 def _of_owner(owner: Any, name: str, bound: dict[Any, dict[Any, Any]]) -> dict[Any, Any]:
-    """What the type variables stand for in the class that declares a field."""
+    """Return the type variable bindings of the class in the MRO that declares a field."""
     declaring = next((parent for parent in owner.__mro__ if name in get_annotations(parent)), owner)
     return bound.get(declaring, {})
 
 
 def _bindings(kind: Any, outer: dict[Any, Any]) -> dict[Any, dict[Any, Any]]:
-    """What the type variables of a class, and of its generic parents, stand for."""
+    """Return the type variable bindings of a class and of its generic bases."""
     owner = get_origin(kind) or kind
-    own = dict(zip(getattr(owner, "__parameters__", ()), (bind(arg, outer) for arg in get_args(kind)), strict=False))
+    own = dict(
+        zip(getattr(owner, "__parameters__", ()), (substitute(arg, outer) for arg in get_args(kind)), strict=False)
+    )
     found = {owner: own}
-    if isinstance(owner, type):  # TypedDict and NamedTuple, as parents, are functions
+    if isinstance(owner, type):  # the bases TypedDict and NamedTuple are functions
         for parent in vars(owner).get("__orig_bases__", owner.__bases__):
             found = _bindings(parent, own) | found
     return found
 
 
-def bind(hint: Any, meanings: dict[Any, Any]) -> Any:
-    """A type with its type variables replaced by what they stand for."""
+def substitute(hint: Any, meanings: dict[Any, Any]) -> Any:
+    """Return a type with its type variables substituted."""
     if isinstance(hint, TypeVar):
         return meanings.get(hint, hint)
     parameters = getattr(hint, "__parameters__", ())
@@ -349,32 +351,31 @@ def bind(hint: Any, meanings: dict[Any, Any]) -> Any:
     return hint[tuple(meanings.get(parameter, parameter) for parameter in parameters)]
 
 
-# Dataclasses with all their fields.
+# The missing defaults of dataclasses.
 
-
-#: Gives all dataclasses in a value, which msgspec made, their defaults.
+#: Sets the missing defaults of all dataclasses in a value that msgspec created.
 Completer: TypeAlias = Callable[[Any], None]
 
-# The same for a part of it. What was seen is known by its id: authors may tie what they get into a knot. They may also
-# replace what is in a field, so that what is of another type is left alone.
+# Sets the missing defaults in a part of a value. The set has the ids of visited objects, because ``__post_init__`` may
+# create cycles. It may also replace field values, so values of unexpected types are skipped.
 _Part: TypeAlias = Callable[[Any, set[int]], None]
 
 
 def completer_of(shape: Shape) -> Completer | None:
-    """What completes the values of a shape; None if msgspec leaves nothing out of them."""
-    if not _is_forgetful(shape, set()):
+    """Return a function that sets the missing defaults in values of a shape; None if msgspec sets all of them."""
+    if not _loses_defaults(shape, set()):
         return None
     complete = _part(shape, {})
     return lambda value: complete(value, set())
 
 
-def _is_forgetful(shape: Shape, seen: set[int]) -> bool:
-    """Whether a dataclass in it loses defaults; what was ``seen`` is being looked at."""
+def _loses_defaults(shape: Shape, seen: set[int]) -> bool:
+    """Return whether a dataclass in the shape loses defaults; ``seen`` has the ids of visited shapes."""
     if id(shape) in seen:
         return False
     seen.add(id(shape))
-    return (isinstance(shape, Record) and bool(_forgotten(shape))) or any(
-        _is_forgetful(part, seen) for part in _parts(shape)
+    return (isinstance(shape, Record) and bool(_lost_defaults(shape))) or any(
+        _loses_defaults(part, seen) for part in _parts(shape)
     )
 
 
@@ -393,8 +394,8 @@ def _parts(shape: Shape) -> list[Shape]:
     return []
 
 
-def _forgotten(record: Record) -> dict[str, Any]:
-    """The defaults that are attributes of the class, and not those that stand behind slots or in factories."""
+def _lost_defaults(record: Record) -> dict[str, Any]:
+    """Return the defaults that msgspec does not set: those that are class attributes, without slots or factories."""
     known: dict[str, Any] = getattr(record.make, "__dataclass_fields__", {})
     return {
         name: field.default
@@ -404,7 +405,7 @@ def _forgotten(record: Record) -> dict[str, Any]:
 
 
 def _part(shape: Shape, known: dict[int, _Part]) -> _Part:
-    """``known`` are those of the records that it is part of: they may contain themselves."""
+    """Return the function for a part; ``known`` has the functions of the enclosing records, which may be recursive."""
     match shape:
         case Record():
             return known.get(id(shape)) or _of_record(shape, known)
@@ -413,15 +414,15 @@ def _part(shape: Shape, known: dict[int, _Part]) -> _Part:
         case Object():
             return _of_items(_part(shape.item, known), (dict,), dict.values)
         case Tuple():
-            of_places = [(i, _part(shape.items[i], known)) for i in _forgetful_in(shape)]
+            of_places = [(i, _part(shape.items[i], known)) for i in _incomplete_parts(shape)]
             return _of_places(len(shape.items), of_places)
-    of_parts = [_part(_parts(shape)[i], known) for i in _forgetful_in(shape)]
+    of_parts = [_part(_parts(shape)[i], known) for i in _incomplete_parts(shape)]
     return of_parts[0] if len(of_parts) == 1 else _of_members(of_parts)
 
 
 def _of_record(record: Record, known: dict[int, _Part]) -> _Part:
     kind: Any = record.make
-    defaults = _forgotten(record)
+    defaults = _lost_defaults(record)
     of_fields: list[tuple[Callable[[Any], Any], _Part]] = []
 
     def complete(value: Any, seen: set[int]) -> None:
@@ -433,17 +434,17 @@ def _of_record(record: Record, known: dict[int, _Part]) -> _Part:
                 of_field(get(value), seen)
 
     known[id(record)] = complete
-    for i in _forgetful_in(record):
+    for i in _incomplete_parts(record):
         field = record.fields[i]
         of_fields.append((_getter(kind, field), _part(field.shape, known)))
     return complete
 
 
 def _getter(kind: Any, field: Field) -> Callable[[Any], Any]:
-    """What finds a field in a record; None where it is not."""
+    """Return a function that returns a field of a record, or None if it is missing."""
     if kind is dict:
         return lambda value: value.get(field.key)
-    # Of the others, a Struct alone may call it otherwise in JSON.
+    # Only a Struct may have another name for the field in JSON.
     name = field.argument if issubclass(kind, msgspec.Struct) else field.key
     return lambda value: getattr(value, str(name), None)
 
@@ -474,6 +475,6 @@ def _of_members(of_members: list[_Part]) -> _Part:
     return complete
 
 
-def _forgetful_in(shape: Shape) -> list[int]:
-    """Which of its parts."""
-    return [i for i, part in enumerate(_parts(shape)) if _is_forgetful(part, set())]
+def _incomplete_parts(shape: Shape) -> list[int]:
+    """Return the indexes of the parts that lose defaults."""
+    return [i for i, part in enumerate(_parts(shape)) if _loses_defaults(part, set())]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcplumb.wire.decode import is_too_deep
+from mcplumb.wire.message_decoder import is_too_deep
 
 
 def depth_of(value: Any) -> int:
@@ -71,7 +71,7 @@ def test_it_takes_little_memory(data: bytes) -> None:
 PROGRAM = """
 import threading
 from mcplumb.types import CallToolParams, read
-from mcplumb.wire.decode import BadMessage, decode_line
+from mcplumb.wire.message_decoder import BadMessage, decode_line
 
 def nested(depth):
     start = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"a":'

@@ -1,9 +1,11 @@
-"""Encode payloads for one protocol revision, without what that revision lacks.
+"""Adapt payloads to one protocol revision before they are sent.
 
-Each flag is an attribute of ``Revision``. A type's entries hold for the types that inherit from it, too.
+The payload types cover all revisions; ``for_revision`` removes, replaces or adds what one revision requires. The tables
+``FIELDS``, ``DEFAULTS`` and ``PAYLOADS`` say which ``Revision`` flag each part needs, and an entry for a type also
+applies to its subclasses. ``ADAPTERS`` has the functions for what no table can express. A payload that a revision
+cannot represent at all raises ``NotInRevision``.
 
-Each function takes a payload and a revision and gives the payload to be written, which may be of another type. It
-raises ``NotInRevision`` for what the revision cannot say at all.
+``for_revision`` compiles the tables into one plan per type and revision, and then follows the plan.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ from mcplumb.types.lifecycle import (
     SamplingCapability,
     ServerCapabilities,
 )
-from mcplumb.types.notifications import (
+from mcplumb.types.notification_params import (
     AcknowledgedParams,
     CancelledParams,
     ListenParams,
@@ -69,18 +71,17 @@ from mcplumb.types.prompts import CompleteParams, Prompt, PromptArgument, Prompt
 from mcplumb.types.resources import Resource, ResourceContents, ResourceParams, ResourceTemplate
 from mcplumb.types.tools import CallToolResult, Tool, ToolAnnotations
 
-__all__ = ["ADAPTED", "FIELDS", "FILLED", "PAYLOADS", "Adapt", "for_revision"]
+__all__ = ["ADAPTERS", "DEFAULTS", "FIELDS", "PAYLOADS", "Adapt", "for_revision"]
 
 
-# What the types have that some revision lacks: one table, read by ``for_revision``.
-
+# The tables.
 
 _DESCRIBED = {"title": "has_titles", "icons": "has_icons", "meta": "has_item_meta"}
 _ITEM = {"meta": "has_item_meta"}
-# Where input is asked for within a result, the question and most answers have no _meta of their own.
+# Input requests within a result, and most of their responses, have no _meta of their own.
 _ASKED = {"meta": "has_server_requests"}
 
-#: Fields, and what a revision must have for them to be written. They are left out otherwise.
+#: Fields, and the flag that a revision must have for them to be sent. Without it they are left out.
 FIELDS: dict[type[Payload], dict[str, str]] = {
     Annotations: {"last_modified": "has_last_modified"},
     Implementation: {
@@ -123,7 +124,7 @@ FIELDS: dict[type[Payload], dict[str, str]] = {
     content.EmbeddedResource: _ITEM,
     Root: _ITEM,
     ListRootsResult: _ASKED,
-    # A message to a model got its _meta together with tools.
+    # Sampling messages got their _meta in the same revision as tools.
     SamplingMessage: {"meta": "has_sampling_tools"},
     CreateMessageParams: _ASKED | {"tools": "has_sampling_tools", "tool_choice": "has_sampling_tools"},
     ElicitParams: _ASKED | {"mode": "has_url_elicitation", "elicitation_id": "has_elicitation_ids"},
@@ -133,14 +134,14 @@ FIELDS: dict[type[Payload], dict[str, str]] = {
     ProgressParams: {"message": "has_progress_message"},
 }
 
-#: Fields that a revision which has them requires, and what to write there if nothing else is said.
-FILLED: dict[type[Payload], dict[str, Any]] = {
+#: Fields that are required in a revision that has them, and their default values.
+DEFAULTS: dict[type[Payload], dict[str, Any]] = {
     Result: {"result_type": COMPLETE},
     InputRequiredResult: {"result_type": INPUT_REQUIRED},
     CacheableResult: {"ttl_ms": 0, "cache_scope": "private"},
 }
 
-#: Whole payloads, what a revision must have for them to be written, and what they are called. It is an error otherwise.
+#: Payloads, the flag that a revision must have for them to be sent, and their name in the error otherwise.
 PAYLOADS: dict[type[Payload], tuple[str, str]] = {
     InitializeParams: ("has_handshake", "initialize"),
     InitializeResult: ("has_handshake", "initialize"),
@@ -159,10 +160,9 @@ PAYLOADS: dict[type[Payload], tuple[str, str]] = {
 }
 
 
-# What is said in another way to a revision that lacks the best way: the part of writing that no table can hold.
+# The functions for payloads that a revision can represent only in another form.
 
-
-#: From a payload and a revision to the payload to be written.
+#: Returns the payload to send, which may be of another type, or raises ``NotInRevision``.
 Adapt = Callable[[Any, Revision], Payload]
 
 
@@ -197,7 +197,7 @@ def _tool(tool: Tool, revision: Revision) -> Tool:
 
 
 def _plain_schema(schema: dict[str, Any], revision: Revision) -> dict[str, Any]:
-    """The same schema, without its dialect and with an object as each property's schema where that is needed."""
+    """Return the schema without ``$schema``, and with objects in place of boolean schemas, if the revision needs it."""
     if "$schema" in schema and not revision.has_schema_dialects:
         schema = {key: value for key, value in schema.items() if key != "$schema"}
     properties = None if revision.has_any_input_schema else schema.get("properties")
@@ -219,8 +219,8 @@ def _tool_result(result: CallToolResult, revision: Revision) -> CallToolResult:
         return result
     if result.content:
         return replace(result, structured_content=None)
-    # The text form is normally there already. Without it, nothing at all would be left of the result.
-    return replace(result, structured_content=None, content=[TextContent(_written(structured).decode())])
+    # The text form is normally there already. Without it, the result would be empty.
+    return replace(result, structured_content=None, content=[TextContent(_to_json(structured).decode())])
 
 
 def _tool_result_block(block: ToolResultContent, _: Revision) -> ToolResultContent:
@@ -229,14 +229,14 @@ def _tool_result_block(block: ToolResultContent, _: Revision) -> ToolResultConte
 
 
 def _is_object(value: Any) -> bool:
-    """Whether a value is an object once it is written."""
+    """Return whether a value is a JSON object once it is encoded."""
     if isinstance(value, dict):
         return True
-    written = value if isinstance(value, msgspec.Raw) else _written(value)
+    written = value if isinstance(value, msgspec.Raw) else _to_json(value)
     return bytes(memoryview(written)[:64]).lstrip().startswith(b"{")
 
 
-def _written(structured: Any) -> bytes:
+def _to_json(structured: Any) -> bytes:
     try:
         return msgspec.json.encode(structured)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -257,7 +257,7 @@ def _client_capabilities(capabilities: ClientCapabilities, _: Revision) -> Clien
     elicitation = capabilities.elicitation
     if elicitation is None or elicitation.has_form:
         return capabilities
-    # Without its modes the capability would promise forms.
+    # Without its modes, the capability would mean that the client supports forms.
     return replace(capabilities, elicitation=None)
 
 
@@ -285,7 +285,7 @@ def _elicit(params: ElicitParams, revision: Revision) -> ElicitParams:
 
 
 def _field(name: str, field: Any, revision: Revision) -> Any:
-    # A form that the caller gave as a schema may have anything in it: what no form can have is left as it is.
+    # A form that the caller gave as a schema may contain anything; invalid fields are left unchanged.
     if not isinstance(field, dict):
         return field
     kind = field.get("type")
@@ -321,8 +321,8 @@ def _cancelled(params: CancelledParams, revision: Revision) -> CancelledParams:
     return params
 
 
-#: The flags of a revision that can do without the function (None: no revision can), and the function.
-ADAPTED: dict[type[Payload], tuple[tuple[str, ...] | None, Adapt]] = {
+#: The function for each type, and the flags of the revisions that do not need it (None: all revisions need it).
+ADAPTERS: dict[type[Payload], tuple[tuple[str, ...] | None, Adapt]] = {
     AudioContent: (("has_audio",), _audio),
     ResourceLink: (("has_resource_links",), _link),
     UnknownContent: (None, _unknown),
@@ -338,8 +338,7 @@ ADAPTED: dict[type[Payload], tuple[tuple[str, ...] | None, Adapt]] = {
 }
 
 
-# Writing payloads: the same types for every revision, without what the revision lacks.
-
+# The adapter.
 
 P = TypeVar("P", bound=Payload)
 
@@ -348,38 +347,38 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """What has to be done to the payloads of one type for one revision."""
+    """The changes to payloads of one type for one revision."""
 
-    #: What the revision lacks, if it cannot have the payload at all.
+    #: The name of the payload, if the revision does not have it at all.
     refused: str | None
     adapt: Adapt | None
     left_out: tuple[str, ...]
     filled: tuple[tuple[str, Any], ...]
-    #: The fields that may hold payloads for which something has to be done, and the types of those.
+    #: The fields that may contain payloads with a plan of their own, and the types of those payloads.
     inner: tuple[tuple[str, tuple[type[Payload], ...]], ...]
 
 
-# Under the revision's name, as hashing its record would cost more than writing most payloads does.
+# By the revision's name: hashing its record would cost more than adapting most payloads does.
 _plans: dict[tuple[str, type[Payload]], _Plan | None] = {}
 
 
 def for_revision(payload: P, revision: Revision, more: Mapping[str, Any] = _NOTHING) -> P:
-    """The payload as this revision has it: the same object if nothing has to change, otherwise a copy.
+    """Return the payload as this revision represents it: the same object if nothing changes, otherwise a copy.
 
-    What the revision lacks is left out, or said in another way where that keeps its meaning: a link or a sound becomes
-    a text that names it, titled choices become ``enumNames``. So a content block may come back as one of another type;
-    params and results stay what they are. What the revision requires is filled in: ``resultType``, and cache hints
-    that forbid caching. ``_meta`` is not looked into. The copy shares with the payload what has not changed.
+    Fields that the revision lacks are left out, or replaced where another form keeps the meaning: a link or audio
+    becomes a text that names it, titled choices become ``enumNames``. So a content block may change its type; params
+    and results keep theirs. Fields that the revision requires are filled in: ``resultType``, and cache hints that
+    forbid caching. ``_meta`` is not changed. The copy shares unchanged parts with the payload.
 
-    ``more`` has values for fields of the payload itself, to be set on the way. Raises ``NotInRevision`` if the revision
-    has no way to say it.
+    ``more`` has values to set for fields of the payload itself. Raises ``NotInRevision`` if the revision cannot
+    represent the payload.
     """
     try:
         plan = _plans[revision.name, type(payload)]
     except KeyError:
         plan = _plan_for(type(payload), revision)
     if plan is not None:
-        return _follow(plan, payload, revision, more)  # type: ignore[no-any-return]
+        return _apply(plan, payload, revision, more)  # type: ignore[no-any-return]
     return replace(payload, **more) if more else payload
 
 
@@ -391,7 +390,7 @@ def _plan_for(kind: type[Payload], revision: Revision) -> _Plan | None:
         return plan
 
 
-def _follow(plan: _Plan, payload: Any, revision: Revision, more: Mapping[str, Any]) -> Any:
+def _apply(plan: _Plan, payload: Any, revision: Revision, more: Mapping[str, Any]) -> Any:
     if plan.refused is not None:
         raise NotInRevision(f"Protocol revision {revision} has no {plan.refused}.")
     if plan.adapt is not None:
@@ -409,17 +408,17 @@ def _follow(plan: _Plan, payload: Any, revision: Revision, more: Mapping[str, An
     for name, kinds in plan.inner:
         value = getattr(payload, name)
         if value is not None:
-            written = _write_value(value, kinds, revision)
+            written = _adapt_value(value, kinds, revision)
             if written is not value:
                 changes[name] = written
     return replace(payload, **changes) if changes else payload
 
 
-def _write_value(value: Any, kinds: tuple[type[Payload], ...], revision: Revision) -> Any:
+def _adapt_value(value: Any, kinds: tuple[type[Payload], ...], revision: Revision) -> Any:
     if isinstance(value, kinds):
         return for_revision(value, revision)
     if isinstance(value, _LISTS):
-        # Most lists have nothing in them for which anything has to be done.
+        # Most lists contain nothing to adapt.
         for item in value:
             if isinstance(item, kinds):
                 break
@@ -428,7 +427,7 @@ def _write_value(value: Any, kinds: tuple[type[Payload], ...], revision: Revisio
         items = [for_revision(item, revision) if isinstance(item, kinds) else item for item in value]
         return value if all(map(is_, items, value)) else items
     if isinstance(value, dict):
-        values = {key: _write_value(item, kinds, revision) for key, item in value.items()}
+        values = {key: _adapt_value(item, kinds, revision) for key, item in value.items()}
         return value if all(map(is_, values.values(), value.values())) else values
     return value
 
@@ -443,12 +442,12 @@ def _make_plan(kind: type[Payload], revision: Revision) -> _Plan | None:
         if parent in PAYLOADS:
             flag, name = PAYLOADS[parent]
             refused = None if getattr(revision, flag) else name
-        if parent in ADAPTED:
-            flags, adapt = ADAPTED[parent]
+        if parent in ADAPTERS:
+            flags, adapt = ADAPTERS[parent]
             if flags is not None and all(getattr(revision, flag) for flag in flags):
                 adapt = None
         fields |= FIELDS.get(parent, {})
-        defaults |= FILLED.get(parent, {})
+        defaults |= DEFAULTS.get(parent, {})
     left_out = tuple(name for name, flag in fields.items() if not getattr(revision, flag))
     filled = tuple((name, value) for name, value in defaults.items() if name not in left_out)
     inner = []
@@ -462,10 +461,10 @@ def _make_plan(kind: type[Payload], revision: Revision) -> _Plan | None:
 
 
 def _inner_kinds(kind: type[Payload]) -> dict[str, list[type[Payload]]]:
-    """The types of payload that each field can hold, for the fields that can hold any."""
+    """Return the payload types that each field can contain, for the fields that can contain any."""
     found = {field.name: _payloads_in(field.type) for field in msgspec.structs.fields(kind)}
     if "input_responses" in found:
-        # Its values are dicts when they come, but may be given as these.
+        # The annotation says Any: received values are dicts, but a caller may pass these types.
         found["input_responses"] = [CreateMessageResult, ElicitResult, ListRootsResult]
     return {name: kinds for name, kinds in found.items() if kinds}
 

@@ -14,8 +14,8 @@ from msgspec import UNSET, Raw, UnsetType
 
 from fuzz.oracle import agrees, judge
 from mcplumb.limits import MAX_DEPTH, MAX_FOREIGN
-from mcplumb.wire.decode import BadMessage, Batch, Expected, decode_line, too_long
 from mcplumb.wire.lines import LineTooLong
+from mcplumb.wire.message_decoder import BadMessage, Batch, Expected, decode_line, too_long
 from mcplumb.wire.messages import (
     Error,
     ErrorDetail,

@@ -11,8 +11,8 @@ import pytest
 
 from mcplumb import Server, connect
 from mcplumb.server.schema.codec import reader_of, write
-from mcplumb.server.schema.from_annotation import look
-from mcplumb.server.schema.shapes import completer_of
+from mcplumb.server.schema.from_annotation import parse_type
+from mcplumb.server.schema.type_shapes import completer_of
 
 T = TypeVar("T")
 
@@ -240,4 +240,4 @@ def test_a_field_that_its_author_replaced_is_left_alone() -> None:
 )
 def test_most_types_need_nothing(kind: Any) -> None:
     needs = kind in (Holder, Pair[int] | None)
-    assert (completer_of(look(kind, {}).shape) is not None) is needs
+    assert (completer_of(parse_type(kind, {}).shape) is not None) is needs

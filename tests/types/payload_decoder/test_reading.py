@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mcplumb import types as t
 from mcplumb.errors import DecodeError, ProtocolError
-from mcplumb.types import decode
+from mcplumb.types import payload_decoder
 from tests.kit.products import examples
 from tests.types.strategies import json_values
 
@@ -72,7 +72,7 @@ def test_the_types_that_are_known_are_those_of_the_blocks() -> None:
         for kind in (*t.ContentBlock.__args__, *t.SamplingContent.__args__)
         if kind is not t.UnknownContent
     }
-    assert kinds == decode._KNOWN
+    assert kinds == payload_decoder._KNOWN_BLOCKS
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_mistake_that_is_not_forgiven_is_not_read_twice(monkeypatch: pytest.Mo
     def read_again(data: Any) -> Any:
         raise AssertionError(data)
 
-    monkeypatch.setattr(decode, "_with_unknown_blocks", read_again)
+    monkeypatch.setattr(payload_decoder, "_with_unknown_blocks", read_again)
     for payload in (b'{"content":7}', b"{}", b'{"content":[{"type":7}]}', b'{"content":[],"isError":"Invalid value"}'):
         with pytest.raises(DecodeError):
             t.read(t.CallToolResult, payload)

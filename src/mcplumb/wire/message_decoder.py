@@ -1,13 +1,16 @@
 """Decode one line into one JSON-RPC message.
 
-Only the envelope is decoded; payloads stay ``msgspec.Raw`` until a higher layer knows their type. What a line is
-follows from which keys it has, never from their values. A line that is not a message becomes a `BadMessage`: it says
-why, and knows the answer it deserves.
+Only the envelope is decoded; payloads stay ``msgspec.Raw`` until a higher layer knows their type. The kind of a message
+follows from the keys that it has, never from their values. A line that is not a message becomes a `BadMessage`, which
+has the reason and the error response to send.
 
-What is refused: bytes that are not UTF-8, anything that is not JSON to the letter (NaN, lone surrogates and raw control
-characters too), nesting more than `MAX_DEPTH` deep, ids that are neither text nor an integer of 64 bits, a key that
-appears twice in the envelope, and an envelope with more than `MAX_FOREIGN` bytes of no known key.
-What is not looked at: keys that appear twice inside a payload (there the last one wins), and unknown keys.
+Refused are: bytes that are not UTF-8, anything that is not strict JSON (including NaN, lone surrogates and raw control
+characters), nesting more than `MAX_DEPTH` deep, ids that are neither strings nor integers of 64 bits, duplicate keys in
+the envelope, and an envelope with more than `MAX_FOREIGN` bytes that belong to no known key.
+Not checked are: duplicate keys inside a payload (the last one wins), and unknown keys.
+
+The file has three parts: the check of the nesting depth, the identification of a message from its first bytes, and the
+decoder itself, which has a fast path for well-formed lines and a slow one that finds the exact fault.
 """
 
 from __future__ import annotations
@@ -38,31 +41,29 @@ from mcplumb.wire.messages import (
 if TYPE_CHECKING:
     from mcplumb.wire.server_sent_events import EventTooLong  # a stream of lines has none
 
-__all__ = ["BadMessage", "Batch", "Expected", "decode_line", "end_of_text", "is_too_deep", "look_at", "too_long"]
+__all__ = ["BadMessage", "Batch", "Expected", "decode_line", "end_of_string", "identify", "is_too_deep", "too_long"]
 
 
-# How deep JSON is nested, found out without following it: what a decoder may read without filling the stack.
-
+# Nesting depth: checked without parsing, so that the decoder cannot overflow the stack.
 
 # An opening bracket becomes 2, a closing one 0; all other bytes are dropped.
 _STEPS = bytes(2 if byte in b"[{" else 0 for byte in range(256))
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-# As many brackets as are searched for one by one. Most messages have fewer.
+# Up to this number, brackets are searched for one by one. Most messages have fewer.
 _FEW = 16
-# What is cut into pieces at once. The pieces of a whole line could take many times its bytes.
+# How many bytes are split at once: the pieces of a whole line could take many times its size.
 _SLICE = 64 * 1024
 
 
 def is_too_deep(data: bytes, max_depth: int) -> bool:
-    """Whether arrays and objects are nested more than ``max_depth`` deep.
+    """Return whether arrays and objects are nested more than ``max_depth`` deep.
 
-    ``data`` may be any bytes: whether it is JSON is for the decoder to say, which may then read it without danger.
-    The cost is linear, and small where there are not many brackets.
+    ``data`` may be any bytes, also invalid JSON. The cost is linear, and small if there are few brackets.
     """
     if not _has_more_brackets(data, max_depth):
         return False
     if b"\\" in data:
-        # Backslashes come in runs, and no run begins within an escape: so first the escaped ones, then the quotes.
+        # A run of backslashes never begins within an escape: so remove the escaped backslashes first, then the quotes.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     depth = 0
     in_text = False
@@ -70,7 +71,7 @@ def is_too_deep(data: bytes, max_depth: int) -> bool:
         pieces = data[at : at + _SLICE].split(b'"')
         steps = b"".join(pieces[in_text::2]).translate(_STEPS, _NO_BRACKETS)
         in_text ^= len(pieces) % 2 == 0
-        # After n brackets, the sum of their steps less n is how much deeper they have led.
+        # After n brackets, the depth has grown by the sum of their steps minus n.
         if depth + max(map(sub, accumulate(steps), count(1)), default=0) > max_depth:
             return True
         depth += sum(steps) - len(steps)
@@ -78,7 +79,10 @@ def is_too_deep(data: bytes, max_depth: int) -> bool:
 
 
 def _has_more_brackets(data: bytes, most: int) -> bool:
-    """Whether more than ``most`` brackets open. A few are found many times faster by searching than by counting."""
+    """Return whether there are more than ``most`` opening brackets.
+
+    Searching for each of a few brackets is many times faster than counting them all.
+    """
     few = _FEW
     for bracket in (b"[", b"{"):
         at = data.find(bracket)
@@ -91,17 +95,16 @@ def _has_more_brackets(data: bytes, most: int) -> bool:
     return brackets.count(b"[") + brackets.count(b"{") > most
 
 
-# What a message is of which only the head can be read, because the rest is too long, too deep, or no JSON.
-
+# Identify a message from its first bytes, because the rest is too long, nested too deeply, or not JSON.
 
 _decode_head_text = msgspec.json.Decoder(str).decode
 _decode_head_id = msgspec.json.Decoder(BoundedId).decode
 
 
-def look_at(head: bytes) -> tuple[RequestId | UnsetType, Literal["request", "response"] | None]:
-    """The id and the kind of the message that begins like this, as far as its simple members tell.
+def identify(head: bytes) -> tuple[RequestId | UnsetType, Literal["request", "response"] | None]:
+    """Return the id and the kind of the message that begins with ``head``, as far as its simple members show them.
 
-    A member is simple if its value is a text, a number or a word. With the first that is not, the walk ends.
+    A simple member has a string, a number or a literal as its value. The search ends at the first other member.
     """
     id_: RequestId | UnsetType = UNSET
     has_id = has_method = False
@@ -109,7 +112,7 @@ def look_at(head: bytes) -> tuple[RequestId | UnsetType, Literal["request", "res
         at = _expect(head, 0, b"{")
         while True:
             start = _after_space(head, at)
-            end = end_of_text(head, _expect(head, start, b'"') - 1)
+            end = end_of_string(head, _expect(head, start, b'"') - 1)
             key = _decode_head_text(head[start:end])
             if key in ("result", "error"):
                 return (UNSET if has_method else id_), "response"
@@ -121,12 +124,12 @@ def look_at(head: bytes) -> tuple[RequestId | UnsetType, Literal["request", "res
                 has_id = True
             at = _expect(head, after, b",")
     except ValueError:
-        # The head ends, a value is not simple, or this is no JSON.
+        # The head ends, a value is not simple, or this is not JSON.
         return id_, "request" if has_method else None
 
 
-def end_of_text(data: bytes, start: int) -> int:
-    """The place after the JSON text whose first quote is at ``start``; ValueError if it does not end."""
+def end_of_string(data: bytes, start: int) -> int:
+    """Return the index after the JSON string whose first quote is at ``start``; raise ValueError if it does not end."""
     at = start + 1
     while True:
         quote = data.index(b'"', at)
@@ -137,19 +140,19 @@ def end_of_text(data: bytes, start: int) -> int:
 
 
 def _end_of_simple(head: bytes, at: int) -> int:
-    """The place after the simple value at ``at``."""
+    """Return the index after the simple value at ``at``."""
     if head[at : at + 1] == b'"':
-        return end_of_text(head, at)
+        return end_of_string(head, at)
     end = at
     while head[end : end + 1].isalnum() or head[end : end + 1] in (b"-", b"+", b"."):
         end += 1
     if end == len(head):
-        raise ValueError("the value may go on")
+        raise ValueError("the value may continue")
     return end
 
 
 def _expect(head: bytes, at: int, byte: bytes) -> int:
-    """The place after ``byte``, which has to be there, after white space or not; ValueError if it is not."""
+    """Return the index after ``byte``, which may follow white space; raise ValueError if it is not there."""
     at = _after_space(head, at)
     if head[at : at + 1] != byte:
         raise ValueError(byte)
@@ -170,40 +173,39 @@ def _id_in(value: bytes) -> RequestId | UnsetType:
     return id_
 
 
-# From one line to one message: the place where bytes from a stranger become something with a type.
-
+# The decoder: from one line to one message.
 
 #: The kinds of message that `decode_line` can be told to expect.
 Expected: TypeAlias = type[Request] | type[Result]
 
 
 class BadMessage(msgspec.Struct, frozen=True):
-    """A line that is not a message: why, and what its sender may be told."""
+    """A line that is not a message: the reason, and the error response for its sender."""
 
     #: A sentence for the log. It quotes nothing from the line.
     reason: str
-    #: -32700 if the line is not JSON, -32600 if it is, but not a message.
+    #: -32700 if the line is not JSON, -32600 if it is JSON, but not a message.
     code: int
-    #: The id, where the line has one that can be trusted.
+    #: The id, if the line has one that can be trusted.
     id: RequestId | UnsetType = UNSET
-    #: It has, or might have, a result or an error: never to be answered, but the call with that id can be failed now.
+    #: Whether it has, or may have, a result or an error. It must not be answered, but the call with that id has failed.
     is_response: bool = False
-    #: How the line begins, for whoever received it and looks for the fault. It is never sent back.
+    #: The first bytes of the line, for the receiver's diagnostics. They are never sent back.
     head: bytes = b""
 
     @property
     def quoted(self) -> str:
-        """How the line begins, in quotes. What could drive a terminal is escaped."""
+        """The beginning of the line, in quotes. Control characters are escaped."""
         try:
-            shown = repr(utf_8_decode(self.head)[0])  # which may end within a character
+            shown = repr(utf_8_decode(self.head)[0])  # this decoder accepts a head that ends within a character
         except UnicodeDecodeError:
             shown = repr(self.head)[1:]
         return shown if len(self.head) < _SHOWN_BYTES else f"{shown[:-1]}…{shown[-1]}"
 
     def reply(self, *, idless_errors: bool) -> Error | None:
-        """The answer that the line deserves, or None; ``idless_errors`` says whether the revision has such answers.
+        """Return the error response to the line, or None; ``idless_errors`` is whether the revision has such responses.
 
-        Whatever this returns, a peer that runs the same rules does not answer it: two of them cannot start a storm.
+        A peer with the same rules does not answer this response, so two of them cannot start an endless exchange.
         """
         if self.is_response or (self.id is UNSET and not idless_errors):
             return None
@@ -211,7 +213,7 @@ class BadMessage(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Several messages that came in one JSON array; never empty."""
+    """The messages of one JSON array; never empty."""
 
     items: tuple[Message | BadMessage, ...]
 
@@ -226,7 +228,7 @@ class _Envelope(msgspec.Struct, frozen=True, gc=False):
 
 
 class _LooseEnvelope(msgspec.Struct, frozen=True, gc=False):
-    """An envelope of which nothing but JSON syntax is asked."""
+    """An envelope whose members may have any JSON values."""
 
     jsonrpc: Raw | UnsetType = UNSET
     id: Raw | UnsetType = UNSET
@@ -246,27 +248,27 @@ _decode_text = msgspec.json.Decoder(str).decode
 _decode_id = msgspec.json.Decoder(BoundedId | None).decode
 _check_syntax = msgspec.json.Decoder(Raw).decode
 
-# What msgspec raises for bytes that it cannot read. RecursionError is its answer to nesting beyond the stack.
+# What msgspec raises for bytes that it cannot read; RecursionError if they are nested too deeply for the stack.
 _CANNOT_DECODE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-# The bytes of each kind of message in its shortest form, without its values but with an id of one digit.
+# The size of each kind of message in its shortest form, without its values but with an id of one digit.
 _REQUEST = len('{"jsonrpc":"2.0","id":1,"method":""}')
 _NOTIFICATION = len('{"jsonrpc":"2.0","method":""}')
 _PARAMS = len(',"params":')
 _RESULT = len('{"jsonrpc":"2.0","id":1,"result":}')
-# The shortest members that a line can have beyond those that were seen, each with its comma: a second id, and another
-# one of any other known key. Escapes in a key only make it longer.
+# The size of the shortest duplicate member, with its comma: a second id, and a duplicate of any other known key.
+# Escapes in a key only make it longer.
 _SECOND_ID = len('"id":1,')
 _SECOND_OTHER = len('"error":1,')
-# From this length on, values not counted, a line has room for a second id. The digits of an id are counted only where
-# that matters; the quotes of one that is a text always are, and there is room enough for them.
+# From this length on, not counting values, a line has room for a second id. The digits of an id are counted only where
+# that matters; the quotes of a string id always are, and there is room enough for them.
 _ROOM_IN_REQUEST = _REQUEST + _PARAMS + _SECOND_ID
 _ROOM_IN_RESULT = _RESULT + _SECOND_ID
 
-# No line of this length is nested too deeply: each bracket has to be closed, too.
+# No line of this length is nested too deeply, because each bracket must be closed, too.
 _SHALLOW = 2 * MAX_DEPTH
 
-# How many bytes of a bad line are kept: enough to know it again.
+# How many bytes of a bad line are kept: enough to recognise it.
 _SHOWN_BYTES = 200
 
 _OPENING = ord("{")
@@ -288,17 +290,17 @@ def decode_line(
 def decode_line(
     line: bytes, batches: object = False, max_batch: int = 1000, expect: Expected = Request
 ) -> Message | BadMessage | Batch:
-    """The message in ``line``, or what is wrong with it. Raises nothing, whatever the bytes are.
+    """Return the message in ``line``, or a `BadMessage` that says what is wrong with it. Never raises.
 
-    ``batches`` says whether the revision has them; a batch of more than ``max_batch`` messages is bad as a whole.
-    ``expect`` is the kind that most lines will be, and is there for speed only: any message is decoded with either.
+    ``batches`` is whether the revision has batches; a batch of more than ``max_batch`` messages is bad as a whole.
+    ``expect`` is the kind of most lines. It affects the speed only: any message is decoded with either.
     """
-    # The hot path. It decodes the expected kind and nothing else, accepts what it can prove to be right by looking at
-    # lengths, and leaves the rest to `_weigh`. Keyword-only defaults would cost a look into a dict for each call.
+    # The hot path. It decodes only the expected kind, accepts a line that its length proves to be well-formed, and
+    # leaves the rest to `_decode_any_kind`. Keyword-only defaults would cost a dict lookup in each call.
     #
-    # Both types forbid unknown keys. So, in an object, a j in the third place begins "jsonrpc", which is not missing.
-    # A line that is hardly longer than the shortest way to say what was seen has no room for a second value of a key
-    # (msgspec takes the last one, silently). And when the line ends in two braces, params ended in the first of them.
+    # Both types forbid unknown keys. So, in an object, a j as the third byte begins "jsonrpc", which is not missing.
+    # A line that is hardly longer than the shortest form of the decoded message has no room for a duplicate key
+    # (msgspec silently takes the last one). And if the line ends with two braces, the first of them ends the params.
     size = len(line)
     if size > _SHALLOW and is_too_deep(line, MAX_DEPTH):
         return _from_head(line, f"The line is nested more than {MAX_DEPTH} deep.", INVALID_REQUEST)
@@ -320,22 +322,22 @@ def decode_line(
                     return result
     except (*_CANNOT_DECODE, IndexError):
         pass
-    return _weigh(line, max_batch if batches else 0)
+    return _decode_any_kind(line, max_batch if batches else 0)
 
 
 def _id_bytes(id_: RequestId | UnsetType) -> int:
-    """How many bytes more than a digit the id takes."""
+    """Return how many bytes more than one digit the id takes."""
     if id_ is UNSET:
         return 0
     return len(id_) + 1 if isinstance(id_, str) else len(str(id_)) - 1
 
 
-def _weigh(line: bytes, max_batch: int) -> Message | BadMessage | Batch:
-    """The same for any kind of message and any order of its members, and still without searching the line."""
+def _decode_any_kind(line: bytes, max_batch: int) -> Message | BadMessage | Batch:
+    """Decode any kind of message with its members in any order, still without searching the line."""
     try:
         envelope = _decode_envelope(line)
     except _CANNOT_DECODE:
-        return _examine(line, max_batch)
+        return _decode_carefully(line, max_batch)
     id_ = envelope.id
     method = envelope.method
     message: Message
@@ -351,35 +353,35 @@ def _weigh(line: bytes, max_batch: int) -> Message | BadMessage | Batch:
             spare -= _REQUEST
             message = Request(id_, method, params)
         else:
-            return _examine(line, 0)
+            return _decode_carefully(line, 0)
         if params is not UNSET and memoryview(params)[0] != _OPENING:
-            return _examine(line, 0)
+            return _decode_carefully(line, 0)
     else:
         result = envelope.result
         if result is UNSET or id_ is UNSET or id_ is None:
-            return _examine(line, 0)
+            return _decode_carefully(line, 0)
         spare = len(line) - len(result) - _RESULT
         message = Result(id_, result)
     if spare >= _SECOND_ID:
         spare -= _id_bytes(id_)
         if spare >= _SECOND_ID and (spare >= _SECOND_OTHER or line.count(b'"id"') > 1):
-            return _examine(line, 0)
+            return _decode_carefully(line, 0)
     if not line.isascii() and not _is_utf8(line):
-        return _examine(line, 0)
+        return _decode_carefully(line, 0)
     return message
 
 
 def too_long(event: LineTooLong | EventTooLong) -> BadMessage:
-    """The bad message that an over-long line or event is; its id is read from its head where it stands there."""
+    """Return the `BadMessage` for an over-long line or event, with its id if the head shows it."""
     if isinstance(event, LineTooLong):
-        reason = f"A line is longer than the cap of {event.max_line} bytes, and was skipped."
+        reason = f"A line is longer than the limit of {event.max_line} bytes, and was skipped."
     else:
-        reason = f"An event is longer than the cap of {event.max_event} bytes, and was skipped."
+        reason = f"An event is longer than the limit of {event.max_event} bytes, and was skipped."
     return _from_head(event.head, reason, INVALID_REQUEST)
 
 
 def _is_utf8(line: bytes) -> bool:
-    # In slices: as one text, a line could take four times its bytes.
+    # In slices: as one string, a line could take four times its size.
     view = memoryview(line)
     at = 0
     try:
@@ -391,23 +393,23 @@ def _is_utf8(line: bytes) -> bool:
     return True
 
 
-def _examine(line: bytes, max_batch: int) -> Message | BadMessage | Batch:
-    """The whole truth about a line, without haste. Batches are accepted if ``max_batch`` is not 0."""
+def _decode_carefully(line: bytes, max_batch: int) -> Message | BadMessage | Batch:
+    """Decode a line with all checks, and find its exact fault. Batches are accepted if ``max_batch`` is not 0."""
     if not _is_utf8(line):
         return _from_head(line, "The line is not valid UTF-8.", PARSE_ERROR)
     try:
         _check_syntax(line)
         kind = line.lstrip()[:1]
         if kind == b"{":
-            return _examine_object(line)
+            return _decode_object(line)
         if kind == b"[":
-            return _examine_batch(line, max_batch)
-    except (msgspec.DecodeError, RecursionError) as error:  # The latter if the caller's own stack is nearly full.
-        return _from_head(line, f"The line is not JSON: {_named_fault(error)}.", PARSE_ERROR)
+            return _decode_batch(line, max_batch)
+    except (msgspec.DecodeError, RecursionError) as error:  # the latter if the caller's own stack is nearly full
+        return _from_head(line, f"The line is not JSON: {_syntax_fault(error)}.", PARSE_ERROR)
     return _bad(line, "The line is JSON, but not an object.")
 
 
-def _examine_object(line: bytes) -> Message | BadMessage:
+def _decode_object(line: bytes) -> Message | BadMessage:
     members = _decode_loose(line)
     method, params, result, error = members.method, members.params, members.result, members.error
     try:
@@ -417,24 +419,24 @@ def _examine_object(line: bytes) -> Message | BadMessage:
         id_ = UNSET
         id_is_readable = False
 
-    foreign = len(line) - _owned_bytes(members)
+    foreign = len(line) - _known_bytes(members)
     if foreign > MAX_FOREIGN:
         if b"\\" in line or line.count(b'"id"') != 1:
             id_ = UNSET
         fault = f"The envelope has more than {MAX_FOREIGN} bytes in it that belong to no known key"
-    elif foreign >= _SECOND_ID and _repeats_a_key(line):
+    elif foreign >= _SECOND_ID and _has_duplicate_key(line):
         if not _has_one_id(line):
             id_ = UNSET
         fault = "A key appears twice in the envelope"
     elif members.jsonrpc is UNSET or not _is_text(members.jsonrpc, "2.0"):
-        fault = 'The message does not say "jsonrpc": "2.0"'
+        fault = 'The message does not have "jsonrpc": "2.0"'
     elif not id_is_readable:
-        fault = "The id is neither a text nor an integer of at most 64 bits"
+        fault = "The id is neither a string nor an integer of at most 64 bits"
     elif (method is not UNSET) + (result is not UNSET) + (error is not UNSET) != 1:
         fault = "The message does not have exactly one of a method, a result and an error"
     elif method is not UNSET:
         if not _is_text(method):
-            fault = "The method is not a text"
+            fault = "The method is not a string"
         elif id_ is None:
             fault = "The id of a request is null"
         elif params is not UNSET and memoryview(params)[0] != _OPENING:
@@ -450,13 +452,13 @@ def _examine_object(line: bytes) -> Message | BadMessage:
         detail = None if error is UNSET else _read_error(error)
         if detail is not None:
             return Error(UNSET if id_ is None else id_, detail)
-        fault = "The error is not an object with an integer code and a text for its message"
+        fault = "The error is not an object with an integer code and a string message"
     is_response = result is not UNSET or error is not UNSET
     return _bad(line, f"{fault}.", INVALID_REQUEST, UNSET if id_ is None else id_, is_response=is_response)
 
 
-def _owned_bytes(members: _LooseEnvelope) -> int:
-    """The bytes that the known members take in their shortest form."""
+def _known_bytes(members: _LooseEnvelope) -> int:
+    """Return the size of the known members in their shortest form."""
     total = 1
     for name in _LooseEnvelope.__struct_fields__:
         value = getattr(members, name)
@@ -465,18 +467,17 @@ def _owned_bytes(members: _LooseEnvelope) -> int:
     return total
 
 
-def _repeats_a_key(line: bytes) -> bool:
-    """Whether a JSON object, which is known to be well-formed, has some key twice: a walk over its members.
+def _has_duplicate_key(line: bytes) -> bool:
+    """Return whether a well-formed JSON object has a duplicate key.
 
-    The decoder gives the last value of each key. Walking along the line, one value after the other is skipped; when
-    there have been as many members as keys, nothing may be left. Where the line has another value than the one that
-    was given, a later one of the same key has replaced it.
+    The decoder returns the last value of each key. This walks over the members of the line, as many as there are keys:
+    a value that differs from the decoded one was replaced by a later duplicate, and members may not be left over.
     """
     members = _decode_members(line)
     at = line.index(b"{") + 1
     for _ in members:
         start = line.index(b'"', at)
-        end = end_of_text(line, start)
+        end = end_of_string(line, start)
         at = line.index(b":", end) + 1
         while line[at] in b" \t\r\n":
             at += 1
@@ -488,7 +489,7 @@ def _repeats_a_key(line: bytes) -> bool:
 
 
 def _has_one_id(line: bytes) -> bool:
-    """Whether ``id`` is certainly not among the keys that appear twice."""
+    """Return whether ``id`` is certainly not a duplicate key."""
     inside = sum(bytes(value).count(b'"id"') for value in _decode_members(line).values())
     return b"\\" not in line and line.count(b'"id"') - inside == 1
 
@@ -508,7 +509,7 @@ def _read_error(raw: Raw) -> ErrorDetail | None:
         return None
 
 
-def _examine_batch(line: bytes, max_batch: int) -> BadMessage | Batch:
+def _decode_batch(line: bytes, max_batch: int) -> BadMessage | Batch:
     if not max_batch:
         return _bad(line, "The line is an array: this revision has no batches, or the array is inside a batch.")
     items = msgspec.structs.astuple(_batch_decoder(max_batch).decode(line))
@@ -523,10 +524,10 @@ _batch_decoders: dict[int, msgspec.json.Decoder[msgspec.Struct]] = {}
 
 
 def _batch_decoder(max_batch: int) -> msgspec.json.Decoder[msgspec.Struct]:
-    """Reads an array as a record with one field more than a batch may have messages.
+    """Return a decoder that reads an array as a record with one field more than a batch may have messages.
 
-    What follows the last field is skipped without being kept: a list would be built in full before its length is
-    looked at, and an array of zeros takes forty times its bytes.
+    The decoder skips what follows the last field without keeping it. A list would be built in full before its length
+    could be checked, and a list of zeros takes forty times the size of its JSON.
     """
     decoder = _batch_decoders.get(max_batch)
     if decoder is None:
@@ -536,22 +537,22 @@ def _batch_decoder(max_batch: int) -> msgspec.json.Decoder[msgspec.Struct]:
     return decoder
 
 
-def _named_fault(error: Exception) -> str:
+def _syntax_fault(error: Exception) -> str:
     text = str(error)
-    # msgspec takes the end of a text for the end of the line when it looks for the second half of a pair.
+    # msgspec reports a truncated line when a string ends where it expects the second half of a surrogate pair.
     return "it ends too early, or has half of a surrogate pair" if text == "Input data was truncated" else text
 
 
 def _from_head(line: bytes, reason: str, code: int) -> BadMessage:
-    """The bad message of which no more than the head can be read.
+    """Return the `BadMessage` for a line that only its head can identify.
 
-    Without a look at it, the sender of the request, or the caller who waits for the response, would find out by a
-    timeout; and a response might be answered. Where an object's head does not show what it is, it might be one.
+    Without the id, the peer that sent the request, or the local caller that waits for the response, would notice the
+    loss only by a timeout; and a response could be answered. An object whose head does not show its kind may be one.
     """
     head = line[:HEAD_BYTES]
-    id_, kind = look_at(head)
+    id_, kind = identify(head)
     if kind == "request":
-        # What is no JSON at all is answered without an id, whatever it looks like.
+        # A line that is not JSON is answered without an id, even if it seems to have one.
         return _bad(line, reason, code, UNSET if code == PARSE_ERROR else id_)
     if kind == "response":
         return _bad(line, reason, code, id_, is_response=True)

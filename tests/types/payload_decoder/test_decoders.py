@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcplumb.types.decode import DECODERS, UNREADABLE
-from mcplumb.types.notifications import ProgressParams
+from mcplumb.types.notification_params import ProgressParams
+from mcplumb.types.payload_decoder import DECODERS, UNREADABLE
 
 
 def test_each_type_has_one_decoder() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from mcplumb.errors import UsageError
 from mcplumb.limits import Limits
-from mcplumb.protocol.subscriptions import PUBLICATION, TOPICS, Publisher, Topic
+from mcplumb.protocol.subscription_state import PUBLICATION, TOPICS, Publisher, Topic
 from mcplumb.types.meta import SUBSCRIPTION_ID
-from mcplumb.types.notifications import ListenResult, SubscriptionFilter
+from mcplumb.types.notification_params import ListenResult, SubscriptionFilter
 from mcplumb.wire.messages import Error, Notification, RequestId, Result
 from tests.protocol.walks import rows_taken
 

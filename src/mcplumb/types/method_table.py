@@ -1,4 +1,4 @@
-"""Every request and notification: its name, its types, who sends it, and in which revisions."""
+"""The table of all methods: name, payload types, sender, and revisions of every request and notification."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcplumb.types.client_features import (
     ListRootsResult,
 )
 from mcplumb.types.lifecycle import DiscoverResult, InitializeParams, InitializeResult
-from mcplumb.types.notifications import (
+from mcplumb.types.notification_params import (
     AcknowledgedParams,
     CancelledParams,
     ListenParams,
@@ -49,27 +49,27 @@ class Method(msgspec.Struct, frozen=True):
     params: type[Params]
     #: None for a notification.
     result: type[Payload] | None
-    #: What a revision must have for the client to send it; None if the client never does.
+    #: The ``Revision`` flags under which the client may send it; None if the client never does.
     client: tuple[str, ...] | None = None
-    #: The same for the server.
+    #: The ``Revision`` flags under which the server may send it; None if the server never does.
     server: tuple[str, ...] | None = None
-    #: Whether the answer may be an ``InputRequiredResult`` instead, in revisions that have it.
+    #: Whether the result may be an ``InputRequiredResult`` in revisions that have it.
     may_need_input: bool = False
-    #: The member of its params that HTTP repeats in the header ``Mcp-Name``.
+    #: The member of the params that HTTP clients repeat in the header ``Mcp-Name``.
     named_by: Literal["name", "uri"] | None = None
 
     @property
     def is_notification(self) -> bool:
-        """Whether it wants no answer."""
+        """Whether it is a notification, which has no result."""
         return self.result is None
 
     def sent_by(self, side: Side, revision: Revision) -> bool:
-        """Whether this side may send it in this revision."""
+        """Return whether this side may send it in this revision."""
         flags = self.client if side == "client" else self.server
         return flags is not None and all(getattr(revision, flag) for flag in flags)
 
     def in_revision(self, revision: Revision) -> bool:
-        """Whether any side may send it in this revision."""
+        """Return whether any side may send it in this revision."""
         return self.sent_by("client", revision) or self.sent_by("server", revision)
 
 
@@ -116,5 +116,5 @@ _ALL = (
     Method("notifications/elicitation/complete", ElicitationCompleteParams, None, server=("has_elicitation_ids",)),
 )
 
-#: All of them by name. The methods of tasks, experimental in one revision, are not among them.
+#: All methods by name, except the methods of tasks, which are experimental in one revision.
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}

@@ -20,17 +20,16 @@ __all__ = [
 ]
 
 
-# Log messages that a server sends to its client.
-
+# Log messages from a server to its client.
 
 LoggingLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
-#: All levels, the least severe first.
+#: All levels, least severe first.
 LOGGING_LEVELS: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
 
 
 class SetLevelParams(Params, frozen=True):
-    """Asks for messages of this level and the more severe ones only."""
+    """The params of ``logging/setLevel``: send only messages of this level or a more severe one."""
 
     level: LoggingLevel
 
@@ -40,57 +39,57 @@ class _LoggerName(Params, frozen=True, kw_only=True):
 
 
 class LogMessageParams(_LoggerName, frozen=True):
-    """One message; its data may be any JSON value, null too."""
+    """One log message. Its data may be any JSON value, including null."""
 
     level: LoggingLevel
     data: Any
 
 
-# What is told about a request while it runs: how far it is, or that it is not wanted any more.
+# Progress and cancellation of a request.
 
 
 class ProgressParams(Params, frozen=True):
-    """How far a request is; the token is the one that came with it."""
+    """The progress of a request; the token is the one that the request had."""
 
     progress_token: RequestId
-    #: Grows with every notification.
+    #: Increases with every notification.
     progress: Number
     total: Number | None = None
     message: str | None = None
 
 
 class CancelledParams(Params, frozen=True):
-    """The answer to a request is not wanted any more."""
+    """The sender of a request no longer needs the response."""
 
-    #: One revision allows to leave it out (where a task is meant); nothing can be cancelled by it then.
+    #: One revision allows this to be absent (to refer to a task); then nothing is cancelled.
     request_id: RequestId | None = None
     reason: str | None = None
 
 
-# Subscriptions: one long request, and the notifications that it lets through.
+# Subscriptions: one long-running request, and the notifications that it enables.
 
 
 class SubscriptionFilter(Payload, frozen=True, kw_only=True):
-    """Which changes are wanted, or granted."""
+    """The changes that a client subscribes to, or that a server granted."""
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
     resources_list_changed: bool | None = None
-    #: The addresses of the resources whose updates are wanted.
+    #: The URIs of the resources whose updates are included.
     resource_subscriptions: list[str] | None = None
 
 
 class ListenParams(Params, frozen=True):
-    """Opens a subscription."""
+    """The params of ``subscriptions/listen``: open a subscription."""
 
     notifications: SubscriptionFilter
 
 
 class AcknowledgedParams(Params, frozen=True):
-    """The subscription is open, and this much of it is granted. ``meta`` has the subscription's id."""
+    """The subscription is open, with these changes granted. ``meta`` has the subscription's id."""
 
     notifications: SubscriptionFilter
 
 
 class ListenResult(Result, frozen=True):
-    """The subscription has ended in good order. ``meta`` has the subscription's id."""
+    """The server ended the subscription. ``meta`` has the subscription's id."""

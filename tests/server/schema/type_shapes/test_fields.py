@@ -14,7 +14,14 @@ import typing_extensions
 
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.codec import reader_of, schema_of, write
-from mcplumb.server.schema.shapes import NO_DEFAULT, Declared, declared_fields, is_named_tuple, is_record, is_typed_dict
+from mcplumb.server.schema.type_shapes import (
+    NO_DEFAULT,
+    DeclaredField,
+    declared_fields,
+    is_named_tuple,
+    is_record,
+    is_typed_dict,
+)
 from tests.server.types_in_use import (
     INTEGER,
     STRING,
@@ -30,7 +37,7 @@ from tests.server.types_in_use import (
 )
 
 
-def fields_of(kind: Any) -> dict[str, Declared]:
+def fields_of(kind: Any) -> dict[str, DeclaredField]:
     return {field.name: field for field in declared_fields(kind, {})}
 
 
@@ -45,26 +52,26 @@ def test_the_sorts_of_classes() -> None:
 
 def test_what_is_declared() -> None:
     assert declared_fields(Options, {}) == [
-        Declared("max_items", int, "maxItems", "max_items", True),
-        Declared("is_fast", bool | msgspec.UnsetType, "isFast", "is_fast", False, msgspec.UNSET),
+        DeclaredField("max_items", int, "maxItems", "max_items", True),
+        DeclaredField("is_fast", bool | msgspec.UnsetType, "isFast", "is_fast", False, msgspec.UNSET),
     ]
     assert declared_fields(Movie, {}) == [
-        Declared("title", str, "title", "title", True),
-        Declared("year", int, "year", "year", False),
+        DeclaredField("title", str, "title", "title", True),
+        DeclaredField("year", int, "year", "year", False),
     ]
     assert declared_fields(Pair, {}) == [
-        Declared("left", int, "left", "left", True),
-        Declared("right", str, "right", "right", False, ""),
+        DeclaredField("left", int, "left", "left", True),
+        DeclaredField("right", str, "right", "right", False, ""),
     ]
     assert declared_fields(IntBox, {}) == [
-        Declared("content", int, "content", "content", True),
-        Declared("more", list[int], "more", "more", False, []),
-        Declared("label", str, "label", "label", False, ""),
+        DeclaredField("content", int, "content", "content", True),
+        DeclaredField("more", list[int], "more", "more", False, []),
+        DeclaredField("label", str, "label", "label", False, ""),
     ]
     assert declared_fields(Wheel, {}) == [
-        Declared("size", int, "size", "size", True),
-        Declared("spokes", int, "spokes", "spokes", False, 28),
-        Declared("tags", list[str], "tags", "tags", False, []),
+        DeclaredField("size", int, "size", "size", True),
+        DeclaredField("spokes", int, "spokes", "spokes", False, 28),
+        DeclaredField("tags", list[str], "tags", "tags", False, []),
     ]
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcplumb.protocol.subscriptions import TOPICS, Topic, topics_of
-from mcplumb.types.notifications import SubscriptionFilter
+from mcplumb.protocol.subscription_state import TOPICS, Topic, topics_of
+from mcplumb.types.notification_params import SubscriptionFilter
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 
 from mcplumb import Context, HttpOptions, Server, connect
 from mcplumb.errors import ConnectError, RemoteError, RequestLost, UsageError
-from mcplumb.server.hosting.serve import AddressHost
+from mcplumb.server.hosting.address_host import AddressHost
 from tests.kit.loop import PATIENCE, run
 from tests.kit.servers import serving
 from tests.server.harness import standard_streams
@@ -242,7 +242,7 @@ def test_addresses_are_logged(caplog: pytest.LogCaptureFixture) -> None:
         (["https://127.0.0.1:0/mcp"], {}, "https:// needs tls"),
         ([HTTP], {"tls": ssl.create_default_context()}, "https:// needs tls"),
         (["ftp://x"], {}, "ftp"),
-        ([TCP, "python x.py"], {}, "cannot be run on 'python x.py'"),
+        ([TCP, "python x.py"], {}, "cannot run on 'python x.py'"),
     ],
 )
 def test_what_does_not_fit_is_refused(addresses: list[str], options: dict[str, Any], what: str) -> None:

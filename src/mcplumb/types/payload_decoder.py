@@ -1,4 +1,8 @@
-"""Decode raw JSON into typed payloads."""
+"""Decode JSON into typed payloads.
+
+``read`` is the general entry point: it accepts unknown content blocks and explains errors. ``DECODERS`` are the bare
+``msgspec`` decoders, for code that must be fast and handles ``UNREADABLE`` itself.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,9 @@ from mcplumb.types.base import COMPLETE, INPUT_REQUIRED, Payload
 __all__ = ["DECODERS", "UNREADABLE", "read", "read_result_type"]
 
 
-# What reads each type of payload, where nothing has to be forgiven.
+T = TypeVar("T")
 
-
-#: What a decoder raises.
+#: The exceptions that a decoder raises for JSON that it cannot read.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -26,26 +29,20 @@ class _Decoders(dict[Any, msgspec.json.Decoder[Any]]):
         return decoder
 
 
-#: By the type. Each is made when it is first asked for.
+#: The decoder of each payload type, created on first use.
 DECODERS = _Decoders()
 
-
-# Reading payloads: raw JSON to a typed payload, or a sentence that says why not.
-
-
-T = TypeVar("T")
-
-_KNOWN = frozenset({"text", "image", "audio", "resource_link", "resource", "tool_use", "tool_result"})
-_LONGEST_REASON = 300
+_KNOWN_BLOCKS = frozenset({"text", "image", "audio", "resource_link", "resource", "tool_use", "tool_result"})
+_MAX_REASON = 300
 _JSON = (msgspec.Raw, bytes)
 
 
 def read(kind: type[T], payload: Any, *, what: str = "payload") -> T:
-    """The payload as a ``kind``; a DecodeError that calls it ``what`` and names the place where it is wrong.
+    """Return the payload as a ``kind``, or raise a DecodeError that calls it ``what`` and gives the path of the fault.
 
-    ``payload`` is JSON (``msgspec.Raw`` or bytes) or what was decoded from it; it is not changed. An absent one
-    (``UNSET``) is read as an empty object. Content blocks of a type that is not known become ``UnknownContent``.
-    JSON that did not come out of a decoded message may be nested deeper than a small stack can take.
+    ``payload`` is JSON (``msgspec.Raw`` or bytes), or plain data decoded from it, which is not changed. An absent
+    payload (``UNSET``) is read as an empty object. Content blocks of unknown types become ``UnknownContent``. The
+    nesting depth is not limited here: the message decoder does that.
     """
     if payload is msgspec.UNSET:
         payload = b"{}"
@@ -56,12 +53,12 @@ def read(kind: type[T], payload: Any, *, what: str = "payload") -> T:
             return payload_read
         return msgspec.convert(payload, kind)
     except msgspec.ValidationError as error:
-        if not _is_about_a_type(error):
+        if not _is_unknown_tag(error):
             raise _unreadable(what, error) from error
         first = error
     except UNREADABLE as error:
         raise _unreadable(what, error) from error
-    # A block of a new type is the one mistake that is forgiven.
+    # A content block of an unknown type is the only fault that is tolerated.
     try:
         return msgspec.convert(_with_unknown_blocks(DECODERS[Any].decode(payload) if is_json else payload), kind)
     except UNREADABLE:
@@ -69,19 +66,19 @@ def read(kind: type[T], payload: Any, *, what: str = "payload") -> T:
 
 
 def read_result_type(result: Any, known: Collection[str] = (COMPLETE, INPUT_REQUIRED)) -> str:
-    """The ``resultType`` of a result: *complete* if it has none, a ProtocolError if it is none of the ``known``."""
-    found = read(_Typed, result, what="result").result_type
+    """Return the ``resultType`` of a result, *complete* if absent; raise ProtocolError if it is not ``known``."""
+    found = read(_ResultType, result, what="result").result_type
     if found not in known:
         raise ProtocolError(f"The peer sent a result of the unknown type {found[:80]!a}; known: {', '.join(known)}.")
     return found
 
 
-class _Typed(Payload, frozen=True):
+class _ResultType(Payload, frozen=True):
     result_type: str = COMPLETE
 
 
-def _is_about_a_type(error: msgspec.ValidationError) -> bool:
-    # Reading a second time takes many times the memory of the JSON. Only this one mistake is worth it.
+def _is_unknown_tag(error: msgspec.ValidationError) -> bool:
+    # Reading a second time takes many times the memory of the JSON, so it happens only for this fault.
     text = str(error)
     return text.startswith("Invalid value ") and text.endswith(".type`")
 
@@ -89,15 +86,15 @@ def _is_about_a_type(error: msgspec.ValidationError) -> bool:
 def _unreadable(what: str, error: Exception) -> DecodeError:
     if isinstance(error, RecursionError):
         return DecodeError(f"The {what} cannot be read: it is nested too deeply.")
-    # msgspec may quote a name from the input, of any length.
+    # msgspec may quote names of any length from the input.
     reason = str(error).rstrip(".")
-    if len(reason) > _LONGEST_REASON:
-        reason = f"{reason[:_LONGEST_REASON]}…"
+    if len(reason) > _MAX_REASON:
+        reason = f"{reason[:_MAX_REASON]}…"
     return DecodeError(f"The {what} cannot be read: {reason}.")
 
 
 def _with_unknown_blocks(data: Any) -> Any:
-    """A copy in which each content block of a new type is written as an ``UnknownContent``."""
+    """Return a copy of the data in which ``UnknownContent`` replaces each content block of an unknown type."""
     if not isinstance(data, dict):
         return data
     copy = dict(data)
@@ -115,6 +112,6 @@ def _with_unknown_blocks(data: Any) -> Any:
 
 def _block(data: Any) -> Any:
     kind = data.get("type") if isinstance(data, dict) else None
-    if isinstance(kind, str) and kind not in _KNOWN:
+    if isinstance(kind, str) and kind not in _KNOWN_BLOCKS:
         return {"type": "mcplumb/unknown", "kind": kind, "data": data}
     return _with_unknown_blocks(data)
