@@ -1,4 +1,4 @@
-"""A server over HTTP as one `Connection`: which binding a message takes, how many at a time, and what if it fails."""
+"""A `Connection` to a server over HTTP: chooses the binding for each message, posts it, reports failures."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from mcplumb.wire.messages import BoundedId, Message, Notification, Request, Req
 
 __all__ = ["HttpConnection"]
 
-#: Seconds for a server to take a notification or an answer.
+#: Seconds for the server to accept a notification or a response.
 _NOTE_WITHIN = 30.0
-#: Seconds for the last ones of those when the connection is closed.
+#: Seconds to post the last ones and to end the session when the connection is closed.
 _LAST_WORDS = 5.0
-#: A server that goes on refusing them after so many warnings fills no log with that.
+#: Warnings of one connection; later ones are logged at the debug level.
 _MOST_WARNINGS = 20
 
 _CANCELLED = "notifications/cancelled"
@@ -38,12 +38,12 @@ _logger = logging.getLogger("mcplumb.client")
 
 
 class HttpConnection:
-    """A `Connection` that is made in a running event loop, over a pool that it does not own.
+    """A `Connection` over a pool that it does not own. It is created in a running event loop.
 
-    It begins as a modern one; ``initialize`` makes it a legacy one, and where that cannot be posted, one of HTTP+SSE.
-    ``http_sse`` says that it is the last from the start (True), or that it never is (False). On a modern connection
-    ``notifications/cancelled`` is not sent: the response of the request is closed. Requests that wait for their answers
-    when the connection is closed are given up.
+    It starts with the modern binding. Sending ``initialize`` switches to the legacy binding, and to HTTP+SSE if the
+    server does not accept the POST; ``http_sse`` selects HTTP+SSE from the start (True) or rules it out (False). On
+    the modern binding, ``notifications/cancelled`` is not sent: the response to the request is closed instead. Requests
+    without an answer are abandoned when the connection is closed.
     """
 
     def __init__(
@@ -55,32 +55,32 @@ class HttpConnection:
         params_of: ParamsOf | None = None,
         trace: Trace | None = None,
     ) -> None:
-        #: Why the server could not be reached, if it could not.
+        #: Why the server could not be reached; None while it could.
         self.failure: ConnectError | None = None
         self._loop = asyncio.get_running_loop()
         self._pool = pool
         self._inbox = Inbox(limits, trace)
-        self._outbox = Outbox(self._carry, self._tell_end)
+        self._outbox = Outbox(self._carry, self._end_if_done)
         self._http_sse = http_sse
         self._modern = ModernBinding(pool, self._inbox, params_of or (lambda _: None))
         self._binding: Binding = SseBinding(pool, self._inbox, self._spawn) if http_sse else self._modern
         self._streams: set[asyncio.Task[None]] = set()
-        self._is_over = False  # nothing can be sent any more
+        self._is_over = False  # nothing more can be sent
         self._is_closing = False
         self._warnings = 0
 
     @property
     def stats(self) -> Stats:
-        """What went over the connection so far, heads of HTTP not included."""
+        """Messages and bytes so far, without HTTP headers."""
         return self._inbox.stats
 
     @property
     def is_clogged(self) -> bool:
-        """Whether more waits to be posted than should."""
+        """Whether the queue of messages to post is above its high-water mark."""
         return self._outbox.is_clogged
 
     def start(self, receiver: Receiver) -> None:
-        """Begin to post, and to receive."""
+        """Start to post and to receive."""
         if not self._is_closing:
             self._inbox.open(receiver)
             self._outbox.start()
@@ -96,7 +96,7 @@ class HttpConnection:
             self._put(Post([message], data, self._choose(message)), data)
 
     def send_batch(self, messages: Sequence[Message]) -> None:
-        """Queue several messages as one post."""
+        """Queue several messages as one POST."""
         if not self._is_over:
             data = encode_batch(messages)
             self._put(Post(messages, data, self._binding), data)
@@ -106,15 +106,18 @@ class HttpConnection:
         await self._outbox.drained()
 
     def pause(self) -> None:
-        """Stop reading. What is under way may still be received."""
+        """Stop reading. A message that is being decoded may still be received."""
         self._inbox.pause()
 
     def resume(self) -> None:
-        """Go on."""
+        """Read again."""
         self._inbox.resume()
 
     async def close(self) -> None:
-        """Post what needs no answer, end the session, and close. Bounded. Cancelled, it aborts."""
+        """Post the queued notifications and responses, end the session, and close. Bounded in time.
+
+        If cancelled, it aborts.
+        """
         if not self._is_closing:
             self._is_closing = self._is_over = True
             self._inbox.shut()
@@ -130,7 +133,7 @@ class HttpConnection:
         await self.gone()
 
     def abort(self) -> None:
-        """Close at once. What was under way ends in the next turns of the loop."""
+        """Close at once. The tasks in progress end in the next iterations of the loop."""
         self._is_closing = self._is_over = True
         self._inbox.shut()
         if not self._loop.is_closed():
@@ -139,14 +142,14 @@ class HttpConnection:
                 stream.cancel()
 
     async def gone(self) -> None:
-        """Wait until nothing is under way any more, after ``abort``."""
+        """Wait until all tasks have ended, after ``abort``."""
         while tasks := [*self._outbox.tasks, *self._streams]:
             await asyncio.wait(tasks)
 
-    # What is sent
+    # Sending
 
     def _choose(self, message: Message) -> Binding:
-        """The binding that a message takes. The two questions of an opening decide it for what follows."""
+        """Return the binding for a message. The requests of a handshake also select it for the messages that follow."""
         if isinstance(message, Request) and not isinstance(self._binding, SseBinding):
             if message.method == "initialize":
                 self._binding = LegacyBinding(self._pool, self._inbox, self._spawn)
@@ -154,15 +157,15 @@ class HttpConnection:
                 self._binding = self._modern
         return self._binding
 
-    def _cancel(self, notice: Notification, data: bytes) -> None:
-        post = self._outbox.find(_decode_notice(data).params.request_id or 0)
+    def _cancel(self, notification: Notification, data: bytes) -> None:
+        post = self._outbox.find(_decode_cancellation(data).params.request_id or 0)
         if post is not None and self._outbox.take_back(post):
             return
         binding = self._binding if post is None else post.binding
         if binding is not self._modern:
-            note = Post([notice], data, binding)
-            note.cancels = post
-            self._put(note, data)
+            cancellation = Post([notification], data, binding)
+            cancellation.cancels = post
+            self._put(cancellation, data)
         elif post is not None:
             post.give_up()
 
@@ -174,7 +177,7 @@ class HttpConnection:
         self._outbox.put(post)
 
     async def _carry(self, post: Post) -> None:
-        """Post this, and tell what became of it."""
+        """Post one item of the queue, and report its failure."""
         failure: McplumbError | None = None
         try:
             async with asyncio.timeout(_NOTE_WITHIN if post.lane == "notes" else None):
@@ -224,7 +227,7 @@ class HttpConnection:
             await pair.exchange(post)
         finally:
             if self._binding is legacy and not legacy.is_open:
-                self._binding = self._modern  # What is asked next may be of the other era.
+                self._binding = self._modern  # The next attempt may be a handshake of the modern era.
 
     def _spawn(self, stream: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(self._watch(stream))
@@ -242,27 +245,27 @@ class HttpConnection:
         except McplumbError as error:
             self._warn(f"What the server says by itself is not heard. {error}")
 
-    # The end
+    # Ending
 
     def _finish(self, why: Closed) -> None:
-        """The server has ended the session, or what stands for one."""
+        """Report the end of the connection: the server has ended the session, or the stream of HTTP+SSE."""
         self._is_over = True
         self._inbox.end(clean=True)
-        self._refuse_waiting(Closed(str(why)))  # That was said to another.
+        self._fail_queued(Closed(str(why)))  # A copy: ``why`` has the cause of another request.
 
     def _break(self, error: ConnectError) -> None:
-        """The server cannot be reached. What is under way may still be answered."""
+        """Report that the server cannot be reached. Requests in progress may still be answered."""
         self.failure = self.failure or error
         self._is_over = True
         self._inbox.break_off(OSError(_errno_of(error), str(error)))
-        self._refuse_waiting(Closed(str(error)))
-        self._tell_end()
+        self._fail_queued(Closed(str(error)))
+        self._end_if_done()
 
-    def _tell_end(self) -> None:
+    def _end_if_done(self) -> None:
         if self.failure is not None and not self._outbox.is_waiting:
             self._inbox.end(clean=True)
 
-    def _refuse_waiting(self, why: Closed) -> None:
+    def _fail_queued(self, why: Closed) -> None:
         for post in self._outbox.take_all_back():
             for request_id in post.waiting:
                 self._inbox.fail(request_id, why)
@@ -272,17 +275,17 @@ class HttpConnection:
         _logger.log(logging.WARNING if self._warnings <= _MOST_WARNINGS else logging.DEBUG, "%s", sentence)
 
 
-class _Params(msgspec.Struct, frozen=True, rename="camel"):
+class _CancelledParams(msgspec.Struct, frozen=True, rename="camel"):
     request_id: BoundedId | None = None
 
 
-class _Notice(msgspec.Struct):
-    """A cancellation, as far as it matters."""
+class _Cancellation(msgspec.Struct):
+    """The part of ``notifications/cancelled`` that is needed here."""
 
-    params: _Params = _Params()
+    params: _CancelledParams = _CancelledParams()
 
 
-_decode_notice = msgspec.json.Decoder(_Notice).decode
+_decode_cancellation = msgspec.json.Decoder(_Cancellation).decode
 
 
 def _errno_of(error: ConnectError) -> int:

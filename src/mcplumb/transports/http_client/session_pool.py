@@ -1,7 +1,7 @@
-"""One aiohttp session for one server, and the rules that hold for every request to it.
+"""The pool of HTTP connections to one server: headers, proxy, TLS, redirects and error translation.
 
-Whatever the user wants to be sent along, such as a token, goes to the server's own origin and nowhere else. That is
-why redirects are followed here, and not by aiohttp.
+Headers that the user sets, such as a token, are sent to the server's own origin only. So redirects are followed here,
+not by aiohttp.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ClientPool"]
 
-#: Seconds for a connection to be made, names and TLS included. A server that is not there is mostly known sooner.
+#: Seconds to establish a connection, name lookup and TLS included. An absent server is usually noticed sooner.
 _CONNECT_WITHIN = 30.0
-#: Seconds after which an idle connection is not used again. Servers close theirs after five (uvicorn, Node), and a
-#: request that meets such an end on the way is lost.
+#: Seconds after which an idle connection is not reused. Servers close theirs after five (uvicorn, Node), and a request
+#: that crosses with that is lost.
 _KEEP_ALIVE = 4.0
-#: Seconds for connections to close by themselves.
+#: Seconds for an orderly close of the connections.
 _CLOSE_WITHIN = 1.0
-#: Redirects one after the other that are followed. A missing slash takes one.
+#: Consecutive redirects that are followed. A missing slash takes one.
 _MOST_REDIRECTS = 5
 _LONGEST_QUOTE = 200
 
@@ -44,9 +44,9 @@ _logger = logging.getLogger("mcplumb.client")
 
 
 class ClientPool:
-    """The HTTP connections to one server. It opens with the first request, and again with one after ``close``.
+    """The HTTP connections to one server. The pool opens with the first request, also after ``close``.
 
-    ``url`` is where the server is; ``headers`` go with every request. ``proxy`` is the address of an HTTP proxy.
+    ``url`` is the server's URL; ``headers`` are sent with every request. ``proxy`` is the URL of an HTTP proxy.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ClientPool:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.url = URL(url)
-        # What is not compressed cannot be a bomb.
+        # Without compression there are no decompression bombs.
         self._headers = CIMultiDict({"User-Agent": f"mcplumb/{__version__}", "Accept-Encoding": "identity"})
         self._headers.update(headers or {})
         self._proxy = None if proxy is None else _read_proxy(proxy)
@@ -71,11 +71,11 @@ class ClientPool:
     async def request(
         self, method: str, url: URL, headers: Mapping[str, str], body: Body | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The response, of which the head has come. At the end of the context it is closed if it has not ended.
+        """Send a request and yield its response, whose head has been received. The response is closed on exit.
 
-        * `ConnectError`: no connection could be made, so that nothing was sent.
-        * `RequestLost`: there was one, and it ended before the response began.
-        * `ProtocolError`: what came is no HTTP. `HttpError`: a redirect that is not followed.
+        * `ConnectError`: no connection could be established, so nothing was sent.
+        * `RequestLost`: the connection ended before the response started.
+        * `ProtocolError`: the response is not HTTP. `HttpError`: a redirect that is not followed.
         """
         response: aiohttp.ClientResponse | None = None
         try:
@@ -95,7 +95,7 @@ class ClientPool:
                 body.drop()
 
     async def close(self) -> None:
-        """Close all connections. Bounded. Cancelled, they close all the same."""
+        """Close all connections. Bounded in time. If cancelled, they are closed all the same."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -108,18 +108,18 @@ class ClientPool:
             self._shut_sockets()
 
     def kill(self) -> None:
-        """The same at once, and without an event loop."""
+        """Close all connections at once, without an event loop."""
         session, self._session = self._session, None
         if session is None:
             return
         closing = session.close()
         with suppress(StopIteration):
-            closing.send(None)  # Its first step closes everything. The others only wait.
+            closing.send(None)  # The first step closes everything; the others only wait.
         closing.close()
         self._shut_sockets()
 
     def is_own(self, url: URL) -> bool:
-        """Whether this is at the server's own origin, and wants to be asked for by nobody else than by us."""
+        """Return whether a URL has the server's own origin, and no user name or password."""
         if url.raw_user is not None or url.raw_password is not None:
             return False
         return url.scheme in ("http", "https") and bool(url.raw_host) and url.origin() == self.url.origin()
@@ -150,28 +150,28 @@ class ClientPool:
     def _open(self) -> aiohttp.ClientSession:
         self._loop = asyncio.get_running_loop()
         return aiohttp.ClientSession(
-            # Whoever sends bounds what is under way, and knows what may wait.
+            # No limit here: the queue of posts limits the number of concurrent requests, per lane.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE, socket_factory=self._make_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_WITHIN),
             auto_decompress=False,
         )
 
-    def _make_socket(self, place: AddrInfoType) -> socket.socket:
-        made = socket.socket(*place[:3])
+    def _make_socket(self, info: AddrInfoType) -> socket.socket:
+        made = socket.socket(*info[:3])
         self._sockets.add(made)
         return made
 
     def _shut_sockets(self) -> None:
-        """End what did not close: a connection with something left to write waits for a peer that may never read."""
+        """Shut down sockets that are still open: a transport with unsent bytes waits for a peer that may never read."""
         for each in list(self._sockets):
             if self._loop is not None and self._loop.is_closed():
-                each.close()  # Nobody else will.
+                each.close()  # The closed loop will not.
                 continue
             try:
                 each.shutdown(socket.SHUT_RDWR)
             except OSError:
-                continue  # It is closed, as it should be.
+                continue  # It is closed already.
         self._sockets.clear()
 
     def _follow(self, url: URL, response: aiohttp.ClientResponse) -> URL:
@@ -218,7 +218,7 @@ def _read_proxy(text: str) -> URL:
     except (TypeError, ValueError):
         proxy = URL()
     if proxy.scheme not in ("http", "https") or not proxy.raw_host:
-        # Not repeated here: a password may be in it.
+        # The message does not quote the address, which may contain a password.
         raise UsageError("proxy has to be the address of an HTTP proxy: proxy='http://host:port'.")
     return proxy
 

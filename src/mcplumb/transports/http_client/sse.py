@@ -1,4 +1,7 @@
-"""HTTP+SSE, the transport of the first revision: one stream brings everything, and names the place to post to."""
+"""HTTP+SSE, the transport of the first revision: one stream has all messages from the server, POSTs those to it.
+
+The first event on the stream names the endpoint to post to.
+"""
 
 from __future__ import annotations
 
@@ -15,44 +18,44 @@ from mcplumb.wire.server_sent_events import Event, EventTooLong
 
 __all__ = ["SseBinding"]
 
-#: Seconds for a server to name the place to post to, which is the first thing that it says.
+#: Seconds for the event that names the endpoint.
 _ENDPOINT_WITHIN = 30.0
 _LONGEST_QUOTE = 200
 
 
 class SseBinding:
-    """A `Binding` that lives as long as its stream, which ``spawn`` is given to run."""
+    """The `Binding` of HTTP+SSE. ``spawn`` runs its stream; the session lasts as long as that."""
 
     def __init__(self, pool: ClientPool, inbox: Inbox, spawn: Spawn) -> None:
         self._pool = pool
         self._inbox = inbox
         self._spawn = spawn
         self._stream: asyncio.Task[None] | None = None
-        #: Where to post to, or why there is no such place, once that is known.
-        self._place: asyncio.Future[URL | McplumbError] | None = None
+        #: The URL to post to, or why there is none; done once that is known.
+        self._endpoint: asyncio.Future[URL | McplumbError] | None = None
 
     async def open(self) -> URL:
-        """Open the stream, if that has not been done, and wait for the place to post to.
+        """Open the stream unless it is open, wait for the endpoint, and return it.
 
-        `ConnectError` or `HttpError` if there is none, or if it is at another origin.
+        Raises `ConnectError` or `HttpError` if the server names none, or one at another origin.
         """
-        if self._place is None or self._stream is None:
-            self._place = asyncio.get_running_loop().create_future()
-            self._stream = self._spawn(self._listen(self._place))
-        await asyncio.wait((self._place,), timeout=_ENDPOINT_WITHIN)
-        if not self._place.done():
+        if self._endpoint is None or self._stream is None:
+            self._endpoint = asyncio.get_running_loop().create_future()
+            self._stream = self._spawn(self._listen(self._endpoint))
+        await asyncio.wait((self._endpoint,), timeout=_ENDPOINT_WITHIN)
+        if not self._endpoint.done():
             self._stream.cancel()
-            said = f"The server opened a stream, and named no endpoint in it within {_ENDPOINT_WITHIN:g} s."
-            self._place.set_result(ConnectTimeout(said))
-        place = self._place.result()
-        if isinstance(place, McplumbError):
-            raise place
-        return place
+            sentence = f"The server opened a stream, and named no endpoint in it within {_ENDPOINT_WITHIN:g} s."
+            self._endpoint.set_result(ConnectTimeout(sentence))
+        endpoint = self._endpoint.result()
+        if isinstance(endpoint, McplumbError):
+            raise endpoint
+        return endpoint
 
     async def exchange(self, post: Post) -> None:
-        """Post it. The answer comes on the stream."""
-        place = await self.open()
-        async with self._pool.request("POST", place, {"Content-Type": "application/json"}, post.body) as response:
+        """Post it. The answer arrives on the stream."""
+        endpoint = await self.open()
+        async with self._pool.request("POST", endpoint, {"Content-Type": "application/json"}, post.body) as response:
             if is_good(response):
                 post.waiting.clear()
                 await discard(response)
@@ -62,18 +65,18 @@ class SseBinding:
                 await refuse(response, post, self._inbox)
 
     async def leave(self) -> None:
-        """The end of the stream says it all."""
+        """Do nothing: closing the stream ends the session."""
 
-    async def _listen(self, place: asyncio.Future[URL | McplumbError]) -> None:
+    async def _listen(self, endpoint: asyncio.Future[URL | McplumbError]) -> None:
         def take(event: Event | EventTooLong) -> bool:
             if isinstance(event, EventTooLong):
                 self._inbox.pass_over(event)
-            elif place.done():
+            elif endpoint.done():
                 if event.event == "message" and event.data:
                     self._inbox.take(event.data)
             elif event.event == "endpoint":
-                place.set_result(self._read_place(event.data))
-                return not _is_known(place)
+                endpoint.set_result(self._read_endpoint(event.data))
+                return not _is_usable(endpoint)
             return False
 
         is_clean = False
@@ -85,25 +88,25 @@ class SseBinding:
                 is_clean = await Stream(self._inbox).read_events(response, take)
         except McplumbError as error:
             why = error
-        if not place.done():
-            place.set_result(why)
-        if _is_known(place):
+        if not endpoint.done():
+            endpoint.set_result(why)
+        if _is_usable(endpoint):
             self._inbox.end(clean=is_clean)
             raise Closed("The server has ended its stream.")
 
-    def _read_place(self, data: bytes) -> URL | McplumbError:
+    def _read_endpoint(self, data: bytes) -> URL | McplumbError:
         text = data.decode(errors="replace")
         try:
-            place = self._pool.url.join(URL(text))
+            endpoint = self._pool.url.join(URL(text))
         except ValueError:
-            place = URL()
-        if self._pool.is_own(place):
-            return place
+            endpoint = URL()
+        if self._pool.is_own(endpoint):
+            return endpoint
         return ConnectError(
             f"The server wants messages to be sent to {text[:_LONGEST_QUOTE]!a}, which is not at "
             f"{self._pool.url.origin()} or names a user. Nothing was sent there."
         )
 
 
-def _is_known(place: asyncio.Future[URL | McplumbError]) -> bool:
-    return isinstance(place.result(), URL)
+def _is_usable(endpoint: asyncio.Future[URL | McplumbError]) -> bool:
+    return isinstance(endpoint.result(), URL)
