@@ -1,4 +1,4 @@
-"""Who a client is: bearer tokens, and what a client is told that has none or a bad one."""
+"""Bearer tokens: authenticate requests, and publish the metadata of the protected resource."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_REQUEST, ErrorDetail
 
 __all__ = ["WELL_KNOWN", "Tokens"]
 
-#: Where the metadata of a protected resource is, followed by the path of the resource.
+#: The path of the metadata of a protected resource (RFC 9728), followed by the path of the resource.
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 _logger = logging.getLogger("mcplumb.http")
@@ -28,13 +28,13 @@ class Tokens:
     def __init__(self, options: HttpOptions) -> None:
         self._options = options
         self._verify = options.verify
-        # Digests are of one length, and say nothing to those who see memory or measure time.
+        # Digests have the same length, so comparing them reveals nothing through timing.
         self._digests = [sha256(token.encode()).digest() for token in options.tokens]
-        #: Whether a client has to prove who it is.
+        #: Whether requests need a token.
         self.are_needed = bool(options.tokens) or options.verify is not None
 
     async def principal(self, request: HttpRequest) -> str | None:
-        """Who sent the request; None if nobody has to say. `Refusal` without a good token."""
+        """Return who sent the request; None if no token is needed. Raises `Refusal` without a valid token."""
         if not self.are_needed:
             return None
         scheme, _, token = (request.header("authorization") or "").partition(" ")
@@ -49,7 +49,7 @@ class Tokens:
         return principal
 
     def metadata(self, request: HttpRequest) -> bytes:
-        """What clients are told about the protection of the endpoint."""
+        """Return the metadata of the protected resource (RFC 9728) as JSON."""
         options = self._options
         document: dict[str, Any] = {
             "resource": self._resource(request),
@@ -61,7 +61,7 @@ class Tokens:
         return msgspec.json.encode(document)
 
     def _known(self, token: str) -> str | None:
-        """Compares with all of them, whichever it is, and each in the same time."""
+        """Return the principal of one of the configured tokens. All are compared, in constant time."""
         digest = sha256(token.encode()).digest()
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         return f"token {digest.hex()[:16]}" if any(matches) else None
@@ -87,7 +87,7 @@ class Tokens:
         if resource.endswith(path):
             base = resource.removesuffix(path)
         else:
-            # A proxy has given it another path: there, the proxy has to know where to send those who ask.
+            # A proxy serves the endpoint at another path, so it also has to route the metadata's path.
             scheme, _, rest = resource.partition("://")
             host, slash, rest = rest.partition("/")
             base, path = f"{scheme}://{host}", f"{slash}{rest}"
@@ -95,7 +95,7 @@ class Tokens:
 
 
 def _base(request: HttpRequest) -> str:
-    """Where the application is, as its client sees it."""
+    """Return the URL of the application as its client sees it."""
     host = request.header("host") or "localhost"
     return f"{request.scope.get('scheme', 'http')}://{host}{request.root_path}"
 

@@ -1,4 +1,4 @@
-"""What can be set for a server over HTTP."""
+"""`HttpOptions`: the settings of a server over HTTP."""
 
 from __future__ import annotations
 
@@ -11,65 +11,65 @@ from mcplumb.errors import UsageError
 
 __all__ = ["MESSAGES_PATH", "SSE_PATH", "HttpOptions", "Verify"]
 
-#: Where HTTP+SSE is, if it is served.
+#: The paths of HTTP+SSE, if it is served.
 SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages"
 
-#: Who the owner of a bearer token is; None if it is not a good one. May be a coroutine function.
+#: Returns the owner of a bearer token, or None if the token is invalid. May be a coroutine function.
 Verify: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server answers over HTTP, whom, and within which bounds. All times are in seconds."""
+    """Paths, access control, timeouts and limits of a server over HTTP. All times are in seconds."""
 
-    # Where
-    #: Of the MCP endpoint, within the application.
+    # Paths
+    #: The path of the MCP endpoint within the application.
     path: str = "/mcp"
-    #: Whether clients of 2024-11-05 find HTTP+SSE, at ``/sse`` and ``/messages``.
+    #: Whether HTTP+SSE is served to clients of 2024-11-05, at ``/sse`` and ``/messages``.
     sse: bool = True
 
-    # Whom
-    #: Web pages that may use the server, as ``https://host:port``, besides its own, at an address or at one of
-    #: ``hosts``, and, on this machine, local ones. ``*`` are all of them: give clients tokens then.
+    # Access control
+    #: Origins of web pages that may use the server, as ``https://host:port``; ``*`` allows all, and needs tokens then.
+    #: Always allowed are pages of the server itself, at an IP address or at one of ``hosts``, and local pages over the
+    #: loopback interface.
     origins: tuple[str, ...] = ()
-    #: The names under which the server is asked for (``Host``); ``*`` are all. Over the loopback interface the local
-    #: names always work. None: no others do there, and all do elsewhere.
+    #: Accepted names in the ``Host`` header; ``*`` accepts all. Over the loopback interface, local names are always
+    #: accepted. None accepts no others there, and all elsewhere.
     hosts: tuple[str, ...] | None = None
-    #: With one of these bearer tokens, everybody is let in.
+    #: Bearer tokens that grant access.
     tokens: tuple[str, ...] = ()
-    #: Otherwise this is asked about the token. It runs in the event loop: a function that waits should be async.
+    #: Verifies all other tokens. It runs in the event loop, so a function that waits must be async.
     verify: Verify | None = None
-    #: The address of the MCP endpoint as clients know it. None: what the request itself says.
+    #: The URL of the MCP endpoint as clients know it. None derives it from the request.
     resource: str | None = None
-    #: Who gives out tokens. With any, the metadata of the protected resource is published.
+    #: URLs of the authorization servers. With any, the metadata of the protected resource is published.
     authorization_servers: tuple[str, ...] = ()
-    #: What a token has to be good for, as clients are told.
+    #: The scopes that clients are told to ask for.
     scopes: tuple[str, ...] = ()
 
-    # Slow clients. People on bad networks need some seconds for each; those who hold what others need want all of them.
-    #: For the head of a request, from its first byte, or from the beginning of the connection.
+    # Timeouts: long enough for bad networks, short enough that slow clients do not use up the connections.
+    #: To receive the head of a request, from its first byte or from the start of the connection.
     header_within: float = 10.0
-    #: For the body.
+    #: To receive the body.
     body_within: float = 30.0
-    #: For the next request on the same connection. Longer than clients keep one, so that it is they who close it.
+    #: To receive the next request on a connection. Longer than clients keep idle connections, so that they close first.
     next_within: float = 75.0
-    #: For some part of a response, if more of it waits.
+    #: For a client to read some part of a response while more is queued.
     write_within: float = 60.0
-    #: Between two comments on a stream that is silent. Many proxies give up after 60.
+    #: Between two comments on a silent stream. Many proxies close it after 60.
     keep_alive: float = 15.0
 
-    # Many clients
-    #: Bytes in the head of a request. Other servers stop between 8 and 64 KiB.
+    # Limits
+    #: Bytes in the head of a request. Other servers allow between 8 and 64 KiB.
     max_head: int = 64 * 1024
     max_connections: int = 10_000
-    #: Legacy sessions, and clients of HTTP+SSE.
+    #: Legacy sessions; clients of HTTP+SSE have a limit of their own of the same size.
     max_sessions: int = 10_000
-    #: How long a legacy session is kept for a client from which nothing comes: a minute, if it never said that it
-    #: is initialized.
+    #: How long an idle legacy session is kept; at most a minute before its client has sent ``initialized``.
     session_ttl: float = 1800.0
-    #: Requests and streams of one legacy session that are open at once.
+    #: Concurrent requests and streams of one legacy session.
     max_streams: int = 1000
-    #: What is kept of a legacy session's streams, for a client that comes back for it.
+    #: Events of a legacy session that are kept for clients that reconnect, in number and in bytes.
     max_events: int = 1000
     max_event_bytes: int = 4 * 1024 * 1024
 
@@ -81,7 +81,7 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("origins", "hosts", "tokens", "authorization_servers", "scopes"):
             texts = getattr(self, name)
             if isinstance(texts, str) or not all(isinstance(text, str) and text for text in texts or ()):
-                # Not repeated: it may be a secret.
+                # The message does not quote the value, which may be a secret.
                 raise UsageError(f"The option {name} is to be a tuple of texts, none of which is empty.")
         if any(not token.isascii() or not token.isprintable() or " " in token for token in self.tokens):
             raise UsageError("One of the tokens cannot be sent in a header: only ASCII characters can, and no blanks.")

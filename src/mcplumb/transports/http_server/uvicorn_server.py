@@ -1,4 +1,4 @@
-"""Serving an application over HTTP with uvicorn, in the running event loop."""
+"""Listen for HTTP and serve an application with uvicorn, in the running event loop."""
 
 from __future__ import annotations
 
@@ -33,18 +33,21 @@ _logger = logging.getLogger("mcplumb.http")
 
 #: Connections that may wait to be accepted. The system may allow fewer.
 _BACKLOG = 2048
-#: Seconds that requests may take which were accepted before the end.
+#: Seconds for accepted requests to finish when the listener is closed.
 _FINISH_WITHIN = 30.0
-#: Seconds that each of the steps after that may take.
+#: Seconds for each of the steps after that.
 _LAST_WAIT = 1.0
 
 
 class HttpListener:
-    """One address at which an application answers over HTTP. Made by `open`, in a running event loop."""
+    """Serves an application at one address. Created by `open`, in a running event loop."""
 
     @classmethod
     async def open(cls, app: HttpApp, address: HttpAddress, *, tls: ssl.SSLContext | None = None) -> HttpListener:
-        """Answer from now on. `ConnectError` says why that cannot be; nothing is left then."""
+        """Listen at the address and start to serve.
+
+        Raises `ConnectError` with the reason if that fails; nothing is left open then.
+        """
         options = app.options
         listener = cls(app, address)
         await app.open()
@@ -62,7 +65,7 @@ class HttpListener:
         return listener
 
     def __init__(self, app: HttpApp, address: HttpAddress) -> None:
-        #: Where it listens: with the port that the system chose, if that was left to it.
+        #: The address, with the actual port if port 0 was asked for.
         self.address = address
         self._app = app
         self._loop = asyncio.get_running_loop()
@@ -80,10 +83,10 @@ class HttpListener:
         self._servers: list[asyncio.Server] = []
 
     async def close(self, *, within: float = _FINISH_WITHIN) -> None:
-        """Take no more requests, finish the accepted ones, within so many seconds, and close all connections.
+        """Stop listening, finish accepted requests within so many seconds, and close all connections.
 
-        A request whose body is still coming is not an accepted one. May be called again. Cancelled, it cuts off what
-        is left.
+        A request whose body is incomplete does not count as accepted. May be called again. If cancelled, it aborts the
+        requests that are left.
         """
         try:
             for server in self._servers:
@@ -98,14 +101,14 @@ class HttpListener:
                 _logger.warning("%s: %d requests were cut off, unfinished.", self.address, len(self._tasks))
         finally:
             self.abort()
-        await _for_a_moment(self._until_idle())
+        await _briefly(self._until_idle())
         for task in self._tasks:
             task.cancel()
-        await _for_a_moment(self._until_idle())
-        await _for_a_moment(self._app.close())
+        await _briefly(self._until_idle())
+        await _briefly(self._app.close())
 
     def abort(self) -> None:
-        """Close at once: whoever waits for an answer gets none."""
+        """Close all connections at once."""
         for server in self._servers:
             server.close()
         for connection in self._connections:
@@ -139,15 +142,15 @@ class HttpListener:
             raise
 
     async def _until_idle(self) -> None:
-        """Wait until all responses have been written, and all connections are closed."""
+        """Wait until all responses are written and all connections closed."""
         while self._tasks:
             await asyncio.wait(self._tasks)
         while connections := self._connections:
             for each in connections:
-                each.shutdown()  # which one of them may not have heard that was being accepted then
+                each.shutdown()  # again: one may have been accepted after the first call
             await asyncio.wait([each.closed for each in connections])
 
 
-async def _for_a_moment(step: Coroutine[Any, Any, None]) -> None:
+async def _briefly(step: Coroutine[Any, Any, None]) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(step, _LAST_WAIT)
