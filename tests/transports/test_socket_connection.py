@@ -13,7 +13,13 @@ import pytest
 from mcplumb.errors import ConnectError, ConnectTimeout, UsageError
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.transports.address import TcpAddress, UnixAddress
-from mcplumb.transports.socket_connection import SocketConnection, check_tls, find_host, open_connection, prepare
+from mcplumb.transports.socket_connection import (
+    SocketConnection,
+    check_tls,
+    configure_socket,
+    open_connection,
+    resolve_host,
+)
 from mcplumb.wire.messages import Notification, Request, Result
 from tests.transports.ends import Recorder, nothing_left, run, turns
 from tests.transports.socket_ends import (
@@ -42,7 +48,7 @@ SOCKETS: dict[str, Callable[[], tuple[socket.socket, socket.socket]]] = {"unix":
 def connection_over(
     end: socket.socket, *, linger: float = 0.0, refused: Callable[[], None] | None = None
 ) -> tuple[SocketConnection, Recorder]:
-    prepare(end)
+    configure_socket(end)
     connection = SocketConnection.over(
         end, limits=DEFAULT_LIMITS, expect=Request, trace=None, linger=linger, refused=refused
     )
@@ -81,7 +87,7 @@ def test_both_ways_over_one_descriptor(kind: str) -> None:
 def test_tcp_is_prompt_and_watched() -> None:
     near, far = tcp_sockets()
     with near, far:
-        prepare(near)
+        configure_socket(near)
         assert near.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert near.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert not near.getblocking()
@@ -398,7 +404,7 @@ def test_every_address_of_a_host_is_tried() -> None:
 
 def test_a_number_is_not_looked_up() -> None:
     async def main() -> None:
-        assert [info[4][:2] for info in await find_host(TcpAddress("::1", 5))] == [("::1", 5)]
+        assert [info[4][:2] for info in await resolve_host(TcpAddress("::1", 5))] == [("::1", 5)]
 
     run(main)
 

@@ -13,8 +13,8 @@ import pytest
 from mcplumb.errors import ConnectError, UsageError
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.transports.address import TcpAddress
-from mcplumb.transports.socket_connection import SocketConnection, open_connection, prepare
-from mcplumb.transports.tls import Tls, client_tls, secure, server_tls
+from mcplumb.transports.socket_connection import SocketConnection, configure_socket, open_connection
+from mcplumb.transports.tls import TlsSession, client_tls, server_tls, start_tls
 from mcplumb.wire.messages import Notification, Request, Result
 from tests.transports.ends import Recorder, nothing_left, run, turns
 from tests.transports.socket_ends import (
@@ -98,9 +98,9 @@ def test_a_name_that_is_not_the_servers() -> None:
         with near, far:
             for end in (near, far):
                 end.setblocking(False)
-            serving = asyncio.ensure_future(Tls(tls_of_server(), host=None).shake_hands(far))
+            serving = asyncio.ensure_future(TlsSession(tls_of_server(), host=None).do_handshake(far))
             with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-                await Tls(tls_of_client(), host="example.org").shake_hands(near)
+                await TlsSession(tls_of_client(), host="example.org").do_handshake(near)
             with pytest.raises(ssl.SSLError, match="ALERT"):
                 await serving
 
@@ -112,7 +112,7 @@ def test_a_server_that_checks_its_clients(identity: str | None) -> None:
     async def main() -> None:
         near, far = tcp_sockets()
         for end in (near, far):
-            prepare(end)
+            configure_socket(end)
         serving = asyncio.ensure_future(secured(far, tls_of_server(checks_clients=True), None))
         client = await secured(near, tls_of_client(identity), "localhost")
         side = Recorder()
@@ -168,7 +168,7 @@ def test_a_peer_that_leaves_during_the_handshake(last_words: bytes) -> None:
         near, far = tcp_sockets()
         with near, far:
             near.setblocking(False)
-            shaking = asyncio.ensure_future(Tls(tls_of_client(), host="localhost").shake_hands(near))
+            shaking = asyncio.ensure_future(TlsSession(tls_of_client(), host="localhost").do_handshake(near))
             await turns()
             far.sendall(last_words)
             far.shutdown(socket.SHUT_WR)
@@ -208,8 +208,8 @@ async def secured(
     linger: float = 0.0,
     refused: Callable[[], None] | None = None,
 ) -> SocketConnection:
-    prepare(end)
-    return await secure(
+    configure_socket(end)
+    return await start_tls(
         end,
         context,
         host=host,
@@ -279,10 +279,10 @@ def test_what_came_with_the_handshake_is_not_lost(is_paused: bool) -> None:
     async def main() -> None:
         near, far = tcp_sockets()
         far.setblocking(False)
-        prepare(near)
+        configure_socket(near)
         loop = asyncio.get_running_loop()
         serving = asyncio.ensure_future(secured(near, tls_of_server(), None))
-        tls = Tls(tls_of_client(), host="localhost")
+        tls = TlsSession(tls_of_client(), host="localhost")
         # The last step of the handshake, and at once the first messages and the end.
         with pytest.raises(ssl.SSLWantReadError):
             tls.session.do_handshake()

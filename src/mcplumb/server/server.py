@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mcplumb.server.hosting.serve import OnReady
     from mcplumb.transports.http_server.app import HttpApp
-    from mcplumb.transports.http_server.options import HttpOptions
+    from mcplumb.transports.http_server.http_options import HttpOptions
     from mcplumb.transports.line_connection import Trace
 
 __all__ = ["Server"]
@@ -422,7 +422,7 @@ class Server:
         ``serve`` is what serves each connection, if not ``serve_connection``; ``trace`` is shown every message.
         """
         from mcplumb.transports.http_server.app import HttpApp
-        from mcplumb.transports.http_server.options import HttpOptions
+        from mcplumb.transports.http_server.http_options import HttpOptions
 
         return HttpApp(
             serve or self.serve_connection,

@@ -35,10 +35,10 @@ __all__ = [
     "SocketSource",
     "TcpInfo",
     "check_tls",
+    "configure_socket",
     "explain_unknown_host",
-    "find_host",
     "open_connection",
-    "prepare",
+    "resolve_host",
 ]
 
 #: One entry of ``getaddrinfo``: family, type, protocol, canonical name, socket address.
@@ -211,7 +211,7 @@ class SocketConnection(LineConnection):
         super()._ran_out(error)
 
 
-def prepare(connected: socket.socket) -> None:
+def configure_socket(connected: socket.socket) -> None:
     """Make a new socket non-blocking and, over TCP, turn on TCP_NODELAY and keep-alive."""
     connected.setblocking(False)
     if connected.family != socket.AF_UNIX:
@@ -235,7 +235,7 @@ def check_tls(address: SocketAddress, tls: ssl.SSLContext | None, *, is_server: 
         raise UsageError("tls was made for a server: make it with client_tls().")
 
 
-async def find_host(address: TcpAddress) -> list[TcpInfo]:
+async def resolve_host(address: TcpAddress) -> list[TcpInfo]:
     """Resolve the host's name to socket addresses; raise `socket.gaierror` if it has none."""
     host, port, kind = address.host, address.port, socket.SOCK_STREAM
     try:
@@ -272,12 +272,12 @@ async def open_connection(
                 connected = await _connect_unix(address.path)
             else:
                 connected = await _connect_tcp(address, within)
-            prepare(connected)
+            configure_socket(connected)
             if tls is None or isinstance(address, UnixAddress):
                 return SocketConnection.over(connected, limits=limits, expect=Result, trace=trace)
-            from mcplumb.transports.tls import secure
+            from mcplumb.transports.tls import start_tls
 
-            return await secure(connected, tls, host=address.host, limits=limits, expect=Result, trace=trace)
+            return await start_tls(connected, tls, host=address.host, limits=limits, expect=Result, trace=trace)
     except OSError as error:
         kind = ConnectTimeout if isinstance(error, TimeoutError) else ConnectError
         raise kind(f"The server at {address} cannot be reached: {_reason(address, error)}") from error
@@ -306,7 +306,7 @@ async def _connect_tcp(address: TcpAddress, within: float) -> socket.socket:
     """Try the addresses of the host in turn. Each gets an equal share of the time left, so that all are tried."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
-    found = await find_host(address)
+    found = await resolve_host(address)
     failure: OSError = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
     for index, (family, kind, protocol, _, sockaddr) in enumerate(found):
         try:

@@ -33,9 +33,9 @@ from mcplumb.transports.socket_connection import (
     SocketConnection,
     TcpInfo,
     check_tls,
+    configure_socket,
     explain_unknown_host,
-    find_host,
-    prepare,
+    resolve_host,
 )
 from mcplumb.wire.messages import Request
 
@@ -292,7 +292,7 @@ class Listener:
         self._tls = tls
         self._trace = trace
         self._loop = asyncio.get_running_loop()
-        self._host = os.getpid()
+        self._own_pid = os.getpid()
         self._own_user = os.geteuid()
         self._serving: set[asyncio.Task[None]] = set()
         self._handshakes: set[asyncio.Timeout] = set()
@@ -309,7 +309,7 @@ class Listener:
 
         May be called again. In a fork it does nothing. If cancelled, it still completes.
         """
-        if self._is_closed or os.getpid() != self._host:
+        if self._is_closed or os.getpid() != self._own_pid:
             return
         self._is_closed = True
         self._stop_accepting()
@@ -327,7 +327,7 @@ class Listener:
 
     def _start_accepting(self) -> None:
         for each in self._sockets:
-            self._loop.add_reader(each, self._let_in, each)
+            self._loop.add_reader(each, self._accept, each)
 
     def _stop_accepting(self) -> None:
         if self._accept_timer is not None:
@@ -335,7 +335,7 @@ class Listener:
         for each in self._sockets:
             self._loop.remove_reader(each)
 
-    def _let_in(self, listening: socket.socket) -> None:
+    def _accept(self, listening: socket.socket) -> None:
         for _ in range(_ACCEPTS_PER_TURN):
             try:
                 connected, _ = listening.accept()
@@ -388,19 +388,19 @@ class Listener:
             connection.abort()
 
     async def _connection(self, connected: socket.socket) -> SocketConnection:
-        prepare(connected)
+        configure_socket(connected)
         # A browser cannot reach a Unix socket.
         refused = None if self._file is not None else self._warn_other_protocol
         if self._tls is None:
             return SocketConnection.over(
                 connected, limits=self._limits, expect=Request, trace=self._trace, linger=_LINGER, refused=refused
             )
-        from mcplumb.transports.tls import secure
+        from mcplumb.transports.tls import start_tls
 
         async with asyncio.timeout(_HANDSHAKE_TIMEOUT) as timeout:
             self._handshakes.add(timeout)
             try:
-                return await secure(
+                return await start_tls(
                     connected,
                     self._tls,
                     host=None,
@@ -426,7 +426,7 @@ class Listener:
 async def listening_sockets(address: TcpAddress) -> list[socket.socket]:
     """Return listening sockets: one for each address of the host that this machine has, all on the same port."""
     try:
-        found = await find_host(address)
+        found = await resolve_host(address)
     except socket.gaierror as error:
         raise ConnectError(f"The server cannot listen at {address}: {explain_unknown_host(address, error)}") from error
     sockets: list[socket.socket] = []

@@ -20,7 +20,7 @@ from mcplumb.transports.line_connection import Trace
 from mcplumb.transports.socket_connection import LingeringSink, SocketConnection, SocketSource
 from mcplumb.wire.decode import Expected
 
-__all__ = ["Tls", "TlsSink", "TlsSource", "client_tls", "explain_tls_error", "secure", "server_tls"]
+__all__ = ["TlsSession", "TlsSink", "TlsSource", "client_tls", "explain_tls_error", "server_tls", "start_tls"]
 
 _File = str | os.PathLike[str]
 
@@ -96,7 +96,7 @@ def _no_password() -> NoReturn:
 # The handshake
 
 
-class Tls:
+class TlsSession:
     """One side of a TLS session, with memory buffers for the encrypted bytes in both directions."""
 
     __slots__ = ("incoming", "outgoing", "session")
@@ -105,7 +105,7 @@ class Tls:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.session = context.wrap_bio(self.incoming, self.outgoing, server_side=host is None, server_hostname=host)
 
-    async def shake_hands(self, connected: socket.socket) -> None:
+    async def do_handshake(self, connected: socket.socket) -> None:
         """Perform the handshake, without a timeout; raise `ssl.SSLError` or another `OSError` if it fails."""
         loop = asyncio.get_running_loop()
         while True:
@@ -128,7 +128,7 @@ class Tls:
                 self.incoming.write_eof()
 
 
-async def secure(
+async def start_tls(
     connected: socket.socket,
     context: ssl.SSLContext,
     *,
@@ -144,8 +144,8 @@ async def secure(
     ``host`` is the server's name for a client, and None for a server. If this raises, the socket still belongs to the
     caller.
     """
-    tls = Tls(context, host=host)
-    await tls.shake_hands(connected)
+    tls = TlsSession(context, host=host)
+    await tls.do_handshake(connected)
     fd = connected.fileno()
     source, sink = TlsSource(fd, tls, refused), TlsSink(fd, tls, linger)
     connected.detach()
@@ -172,7 +172,7 @@ class TlsSource(SocketSource):
 
     _decrypted: Callable[[bytes], int]
 
-    def __init__(self, fd: int, tls: Tls, refused: Callable[[], None] | None = None) -> None:
+    def __init__(self, fd: int, tls: TlsSession, refused: Callable[[], None] | None = None) -> None:
         super().__init__(fd, refused)
         self._tls = tls
 
@@ -219,7 +219,7 @@ class TlsSink(LingeringSink):
 
     __slots__ = ("_encrypted", "_tls", "_unsent")
 
-    def __init__(self, fd: int, tls: Tls, linger: float) -> None:
+    def __init__(self, fd: int, tls: TlsSession, linger: float) -> None:
         super().__init__(fd, linger)
         self._tls = tls
         #: Encrypted bytes still to be written, and how many plain bytes they stand for.

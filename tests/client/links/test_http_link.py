@@ -74,7 +74,7 @@ def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     with pytest.raises(UsageError, match=r"pip install 'mcplumb\[http\]'"):
         connect("http://127.0.0.1:1/mcp")
     monkeypatch.undo()
-    monkeypatch.delitem(sys.modules, "mcplumb.transports.http_client.session_pool", raising=False)
+    monkeypatch.delitem(sys.modules, "mcplumb.transports.http_client.connection_pool", raising=False)
     monkeypatch.setitem(sys.modules, "mcplumb.version", None)
     with pytest.raises(ModuleNotFoundError, match=r"mcplumb.version"):
         link()

@@ -435,7 +435,7 @@ def test_a_signal_handler_that_raises_in_the_middle_of_a_start(monkeypatch: pyte
 
     async def main() -> None:
         monkeypatch.setattr(subprocess, "Popen", spawn)
-        monkeypatch.setattr(watchdog, "watch_over", interrupt)
+        monkeypatch.setattr(watchdog, "register", interrupt)
         with pytest.raises(KeyboardInterrupt):
             Child.start(server("signal.signal(signal.SIGTERM, signal.SIG_IGN); forever()"), stop=PATIENT)
         assert len(started) == 1

@@ -434,7 +434,7 @@ def test_closing_when_somebody_has_just_come_in(is_cancelled: bool) -> None:
             assert isinstance(place.address, TcpAddress)
             with socket.create_connection((place.address.host, place.address.port)) as caller:
                 (listening_socket,) = place.listener._sockets
-                place.listener._let_in(listening_socket)
+                place.listener._accept(listening_socket)
                 (task,) = place.listener._serving
                 await place.listener.close()
                 if is_cancelled:
@@ -455,9 +455,9 @@ def test_a_fork_closes_nothing() -> None:
     async def main() -> None:
         async with listening("unix") as place:
             assert isinstance(place.address, UnixAddress)
-            place.listener._host += 1  # as it looks to a fork
+            place.listener._own_pid += 1  # as it looks to a fork
             await place.listener.close()
-            place.listener._host -= 1
+            place.listener._own_pid -= 1
             caller = await place.knock()
             assert (await caller.ask(1))["id"] == 1
             await caller.close()

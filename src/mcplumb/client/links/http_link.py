@@ -18,8 +18,8 @@ from mcplumb.wire.messages import Request
 if TYPE_CHECKING:
     import ssl
 
+    from mcplumb.transports.http_client.connection_pool import ConnectionPool
     from mcplumb.transports.http_client.http_connection import HttpConnection
-    from mcplumb.transports.http_client.session_pool import ClientPool
 
 __all__ = ["HttpLink"]
 
@@ -113,14 +113,14 @@ class HttpLink:
         return self._toolbox.param_headers(request.params["name"])
 
 
-def _make_pool(url: str, headers: dict[str, str], proxy: str | None, tls: ssl.SSLContext | None) -> ClientPool:
+def _make_pool(url: str, headers: dict[str, str], proxy: str | None, tls: ssl.SSLContext | None) -> ConnectionPool:
     try:
-        from mcplumb.transports.http_client.session_pool import ClientPool
+        from mcplumb.transports.http_client.connection_pool import ConnectionPool
     except ModuleNotFoundError as error:
         if error.name not in _HTTP_MODULES:
             raise
         raise UsageError("To reach a server over HTTP, aiohttp is needed: pip install 'mcplumb[http]'") from error
-    return ClientPool(url, headers=headers, proxy=proxy, tls=tls)
+    return ConnectionPool(url, headers=headers, proxy=proxy, tls=tls)
 
 
 def _checked_headers(headers: Mapping[Any, Any], token: Any) -> dict[str, str]:

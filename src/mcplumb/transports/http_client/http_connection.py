@@ -13,22 +13,22 @@ import msgspec
 from mcplumb.errors import Closed, ConnectError, HttpError, McplumbError, RequestLost
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.transports.connection import Receiver, Stats
-from mcplumb.transports.http_client.legacy import LegacyBinding
-from mcplumb.transports.http_client.modern import ModernBinding, ParamsOf
-from mcplumb.transports.http_client.post_queue import Binding, Outbox, Post
-from mcplumb.transports.http_client.receive_queue import Inbox
-from mcplumb.transports.http_client.response import NO_POST_HERE
-from mcplumb.transports.http_client.session_pool import ClientPool
-from mcplumb.transports.http_client.sse import SseBinding
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
+from mcplumb.transports.http_client.http_sse import SseBinding
+from mcplumb.transports.http_client.inbox import Inbox
+from mcplumb.transports.http_client.legacy_streamable_http import LegacyBinding
+from mcplumb.transports.http_client.modern_streamable_http import ModernBinding, ParamsOf
+from mcplumb.transports.http_client.post_queue import Binding, Post, PostQueue
+from mcplumb.transports.http_client.response import POST_REFUSED
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.messages import BoundedId, Message, Notification, Request, RequestId, encode_batch, encode_line
 
 __all__ = ["HttpConnection"]
 
 #: Seconds for the server to accept a notification or a response.
-_NOTE_WITHIN = 30.0
+_NOTIFICATION_TIMEOUT = 30.0
 #: Seconds to post the last ones and to end the session when the connection is closed.
-_LAST_WORDS = 5.0
+_CLOSE_TIMEOUT = 5.0
 #: Warnings of one connection; later ones are logged at the debug level.
 _MOST_WARNINGS = 20
 
@@ -48,7 +48,7 @@ class HttpConnection:
 
     def __init__(
         self,
-        pool: ClientPool,
+        pool: ConnectionPool,
         *,
         limits: Limits = DEFAULT_LIMITS,
         http_sse: bool | None = None,
@@ -60,7 +60,7 @@ class HttpConnection:
         self._loop = asyncio.get_running_loop()
         self._pool = pool
         self._inbox = Inbox(limits, trace)
-        self._outbox = Outbox(self._carry, self._end_if_done)
+        self._post_queue = PostQueue(self._send_post, self._end_if_done)
         self._http_sse = http_sse
         self._modern = ModernBinding(pool, self._inbox, params_of or (lambda _: None))
         self._binding: Binding = SseBinding(pool, self._inbox, self._spawn) if http_sse else self._modern
@@ -77,13 +77,13 @@ class HttpConnection:
     @property
     def is_clogged(self) -> bool:
         """Whether the queue of messages to post is above its high-water mark."""
-        return self._outbox.is_clogged
+        return self._post_queue.is_clogged
 
     def start(self, receiver: Receiver) -> None:
         """Start to post and to receive."""
         if not self._is_closing:
             self._inbox.open(receiver)
-            self._outbox.start()
+            self._post_queue.start()
 
     def send(self, message: Message, about: RequestId | None = None) -> None:
         """Queue one message."""
@@ -103,7 +103,7 @@ class HttpConnection:
 
     async def drained(self) -> None:
         """Wait until the connection is no longer clogged, or is closed or broken."""
-        await self._outbox.drained()
+        await self._post_queue.drained()
 
     def pause(self) -> None:
         """Stop reading. A message that is being decoded may still be received."""
@@ -122,10 +122,10 @@ class HttpConnection:
             self._is_closing = self._is_over = True
             self._inbox.shut()
             try:
-                async with asyncio.timeout(_LAST_WORDS):
-                    await self._outbox.notes_gone()
+                async with asyncio.timeout(_CLOSE_TIMEOUT):
+                    await self._post_queue.notifications_posted()
                     if self.failure is None:
-                        await self._binding.leave()
+                        await self._binding.end_session()
             except TimeoutError:
                 _logger.debug("The server did not take the last messages in time.")
             finally:
@@ -137,13 +137,13 @@ class HttpConnection:
         self._is_closing = self._is_over = True
         self._inbox.shut()
         if not self._loop.is_closed():
-            self._outbox.abort()
+            self._post_queue.abort()
             for stream in self._streams:
                 stream.cancel()
 
     async def gone(self) -> None:
         """Wait until all tasks have ended, after ``abort``."""
-        while tasks := [*self._outbox.tasks, *self._streams]:
+        while tasks := [*self._post_queue.tasks, *self._streams]:
             await asyncio.wait(tasks)
 
     # Sending
@@ -158,8 +158,8 @@ class HttpConnection:
         return self._binding
 
     def _cancel(self, notification: Notification, data: bytes) -> None:
-        post = self._outbox.find(_decode_cancellation(data).params.request_id or 0)
-        if post is not None and self._outbox.take_back(post):
+        post = self._post_queue.find(_decode_cancellation(data).params.request_id or 0)
+        if post is not None and self._post_queue.withdraw(post):
             return
         binding = self._binding if post is None else post.binding
         if binding is not self._modern:
@@ -167,20 +167,20 @@ class HttpConnection:
             cancellation.cancels = post
             self._put(cancellation, data)
         elif post is not None:
-            post.give_up()
+            post.cancel()
 
     def _put(self, post: Post, data: bytes) -> None:
         if self._inbox.trace is not None:
             self._inbox.trace("out", data)
         self._inbox.stats.messages_out += 1
         self._inbox.stats.bytes_out += post.size
-        self._outbox.put(post)
+        self._post_queue.put(post)
 
-    async def _carry(self, post: Post) -> None:
+    async def _send_post(self, post: Post) -> None:
         """Post one item of the queue, and report its failure."""
         failure: McplumbError | None = None
         try:
-            async with asyncio.timeout(_NOTE_WITHIN if post.lane == "notes" else None):
+            async with asyncio.timeout(_NOTIFICATION_TIMEOUT if post.lane == "one_way" else None):
                 await self._exchange(post)
         except Closed as closed:
             failure = RequestLost(f"The response broke off. {closed}") if post.is_accepted else closed
@@ -191,13 +191,13 @@ class HttpConnection:
         except McplumbError as error:
             failure = error
         except TimeoutError:
-            failure = RequestLost(f"The server did not take it within {_NOTE_WITHIN:g} s.")
+            failure = RequestLost(f"The server did not take it within {_NOTIFICATION_TIMEOUT:g} s.")
         except Exception as error:
             _logger.exception("A message could not be posted.")
             failure = RequestLost(f"Posting it failed with {type(error).__name__}: {error}.")
         for request_id in list(post.waiting):
             self._inbox.fail(request_id, failure or RequestLost("The response ended without the answer."))
-        if failure is not None and post.lane == "notes":
+        if failure is not None and post.lane == "one_way":
             self._warn(f"{post.method or 'An answer'} did not reach the server. {failure}")
 
     async def _exchange(self, post: Post) -> None:
@@ -208,7 +208,7 @@ class HttpConnection:
                 await post.cancels.body.written.wait()
                 await post.binding.exchange(post)
             finally:
-                post.cancels.give_up()
+                post.cancels.cancel()
         else:
             await post.binding.exchange(post)
 
@@ -216,7 +216,7 @@ class HttpConnection:
         try:
             await legacy.exchange(post)
         except HttpError as refusal:
-            if self._http_sse is False or refusal.status not in NO_POST_HERE:
+            if self._http_sse is False or refusal.status not in POST_REFUSED:
                 raise
             pair = SseBinding(self._pool, self._inbox, self._spawn)
             try:
@@ -262,11 +262,11 @@ class HttpConnection:
         self._end_if_done()
 
     def _end_if_done(self) -> None:
-        if self.failure is not None and not self._outbox.is_waiting:
+        if self.failure is not None and not self._post_queue.is_waiting:
             self._inbox.end(clean=True)
 
     def _fail_queued(self, why: Closed) -> None:
-        for post in self._outbox.take_all_back():
+        for post in self._post_queue.withdraw_all():
             for request_id in post.waiting:
                 self._inbox.fail(request_id, why)
 

@@ -1,7 +1,7 @@
 """The queue of messages to POST: in order, with a limit on concurrent POSTs and a high-water mark.
 
 `Body` is the body of one POST, `Post` one message or batch with the requests in it that wait for a response, `Binding`
-the interface of what sends a post, and `Outbox` the queue.
+the interface of what sends a post, and `PostQueue` the queue.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcplumb.transports.line_connection import HIGH_WATER, LOW_WATER
 from mcplumb.wire.decode import BadMessage, Batch
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 
-__all__ = ["Binding", "Body", "Lane", "Outbox", "Post", "Spawn"]
+__all__ = ["Binding", "Body", "Lane", "Post", "PostQueue", "Spawn"]
 
 
 # The body of a POST
@@ -68,7 +68,7 @@ class Body(aiohttp.Payload):
 
 
 #: Requests, requests whose response stays open, and messages without a response. Lanes do not wait for each other.
-Lane: TypeAlias = Literal["calls", "listens", "notes"]
+Lane: TypeAlias = Literal["calls", "listens", "one_way"]
 
 #: Runs a coroutine in a task that belongs to the connection. Of the exceptions of an exchange, it may raise those that
 #: concern the whole connection: `ConnectError` and `Closed`.
@@ -89,7 +89,7 @@ class Binding(Protocol):
         post failed. A normal return means that the response has ended. If cancelled, it closes the response.
         """
 
-    async def leave(self) -> None:
+    async def end_session(self) -> None:
         """End the session. Bounded in time; raises nothing."""
 
 
@@ -112,7 +112,7 @@ class Post:
         #: The ids of the requests in it, and of those that have no answer yet.
         self.ids: tuple[RequestId, ...] = tuple(each.id for each in messages if isinstance(each, Request))
         self.waiting = set(self.ids)
-        self.lane: Lane = "notes" if not self.ids else "listens" if self.method == _LISTEN else "calls"
+        self.lane: Lane = "one_way" if not self.ids else "listens" if self.method == _LISTEN else "calls"
         #: The post that this one cancels, if it is such a notification.
         self.cancels: Post | None = None
         #: Called with the result before the receiver gets it.
@@ -134,7 +134,7 @@ class Post:
         """Whether it is the notification that completes a handshake, which later messages must not overtake."""
         return self.method == "notifications/initialized"
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """Cancel its task, if it has started."""
         if self.task is not None:
             self.task.cancel()
@@ -157,17 +157,17 @@ class Post:
 
 #: Concurrent posts per lane, each on its own HTTP connection. The lanes are independent, since a server may need a
 #: response from the client before it can answer a request. The caller limits the number of subscriptions.
-_MOST_CONCURRENT: dict[Lane, float] = {"calls": 100, "notes": 100, "listens": float("inf")}
+_MOST_CONCURRENT: dict[Lane, float] = {"calls": 100, "one_way": 100, "listens": float("inf")}
 #: The high-water and the low-water mark of queued requests; those of queued bytes are the same as for lines.
 _HIGH_WATER_REQUESTS = 1000
 _LOW_WATER_REQUESTS = _HIGH_WATER_REQUESTS // 4
 
 
-class Outbox:
-    """Runs ``carry`` in a task for each post, in order and with limited concurrency. Nothing runs before ``start``."""
+class PostQueue:
+    """Runs ``send`` in a task for each post, in order and with limited concurrency. Nothing runs before ``start``."""
 
     def __init__(self, carry: Callable[[Post], Coroutine[Any, Any, None]], on_end: Callable[[], None]) -> None:
-        self._carry = carry
+        self._send_post = carry
         #: Called whenever a post has ended.
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -200,7 +200,7 @@ class Outbox:
         """Return the queued or running post of this request, if there is one."""
         return self._by_id.get(request_id)
 
-    def take_back(self, post: Post) -> bool:
+    def withdraw(self, post: Post) -> bool:
         """Remove a post from the queue. Return False if it has started already."""
         if post.task is not None:
             return False
@@ -209,7 +209,7 @@ class Outbox:
         self._forget(post)
         return True
 
-    def take_all_back(self) -> list[Post]:
+    def withdraw_all(self) -> list[Post]:
         """Remove and return all posts that have not started."""
         posts = [post for queue in self._queues.values() for post in queue]
         for queue in self._queues.values():
@@ -229,9 +229,9 @@ class Outbox:
         """The tasks of all running posts."""
         return (post.task for posts in self._running.values() for post in posts if post.task is not None)
 
-    async def notes_gone(self) -> None:
+    async def notifications_posted(self) -> None:
         """Wait until all running posts of notifications and responses have ended."""
-        while notes := self._running["notes"]:
+        while notes := self._running["one_way"]:
             await asyncio.wait([post.task for post in notes if post.task is not None])
 
     async def drained(self) -> None:
@@ -240,7 +240,7 @@ class Outbox:
 
     def abort(self) -> None:
         """Drop what is queued, and cancel what runs. The tasks end in the next iterations of the loop."""
-        self.take_all_back()
+        self.withdraw_all()
         for task in self.tasks:
             task.cancel()
 
@@ -256,7 +256,7 @@ class Outbox:
         self._running[post.lane].add(post)
         if post.is_initialized:
             self._barrier = post
-        post.task = self._loop.create_task(self._carry(post))
+        post.task = self._loop.create_task(self._send_post(post))
         # A callback, not a ``finally`` in the task: a task that is cancelled before it runs never gets there.
         post.task.add_done_callback(lambda _: self._end_post(post))
 

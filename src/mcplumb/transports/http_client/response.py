@@ -8,8 +8,8 @@ from collections.abc import Callable
 import aiohttp
 
 from mcplumb.errors import HttpError, McplumbError, ProtocolError, RequestLost
+from mcplumb.transports.http_client.inbox import Inbox
 from mcplumb.transports.http_client.post_queue import Post
-from mcplumb.transports.http_client.receive_queue import Inbox
 from mcplumb.wire.decode import BadMessage, decode_line
 from mcplumb.wire.messages import HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION, Error
 from mcplumb.wire.server_sent_events import Event, EventDecoder, EventTooLong
@@ -17,11 +17,11 @@ from mcplumb.wire.server_sent_events import Event, EventDecoder, EventTooLong
 __all__ = [
     "EVENTS",
     "JSON_OR_EVENTS",
-    "NO_POST_HERE",
+    "POST_REFUSED",
     "Stream",
     "discard",
-    "is_good",
     "is_stream",
+    "is_success",
     "next_chunk",
     "receive",
     "refusal",
@@ -35,7 +35,7 @@ EVENTS = "text/event-stream"
 JSON_OR_EVENTS = f"{_JSON}, {EVENTS}"
 
 #: Seconds and bytes within which the unneeded rest of a response is read, so that its connection can be reused.
-_END_WITHIN = 0.1
+_DISCARD_TIMEOUT = 0.1
 _MOST_DISCARDED = 64 * 1024
 _LONGEST_QUOTE = 200
 
@@ -45,7 +45,7 @@ _GATEWAY = frozenset((502, 503, 504))
 _DENIED = frozenset((401, 403, 407))
 
 #: Statuses with which a server of HTTP+SSE may refuse a POST to the URL of its stream.
-NO_POST_HERE = frozenset((400, 404, 405))
+POST_REFUSED = frozenset((400, 404, 405))
 #: Codes with which a modern server may refuse a message of the legacy era.
 _MODERN_ERRORS = frozenset((HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION))
 
@@ -59,19 +59,19 @@ _HINTS = {
 }
 
 
-def is_good(response: aiohttp.ClientResponse) -> bool:
+def is_success(response: aiohttp.ClientResponse) -> bool:
     """Return whether the status is a success."""
     return 200 <= response.status < 300
 
 
 def is_stream(response: aiohttp.ClientResponse) -> bool:
     """Return whether the response is a success with a stream of events."""
-    return is_good(response) and _kind(response) == EVENTS and _is_plain(response)
+    return is_success(response) and _kind(response) == EVENTS and _is_plain(response)
 
 
 async def receive(response: aiohttp.ClientResponse, post: Post, inbox: Inbox, stream: Stream) -> None:
     """Pass the messages in the response to a post to the inbox. Raises if it is an error, or cannot be read."""
-    if not is_good(response):
+    if not is_success(response):
         await refuse(response, post, inbox)
     elif not post.waiting:
         await discard(response)
@@ -79,7 +79,7 @@ async def receive(response: aiohttp.ClientResponse, post: Post, inbox: Inbox, st
         raise ProtocolError("The server has compressed its response, although it was asked not to.")
     elif _kind(response) == _JSON:
         data = await _read(response, inbox.limits.max_line)
-        await inbox.flow()
+        await inbox.wait_until_resumed()
         item = inbox.take(data, post)
         if post.waiting:
             said = ". It is no answer to what was asked."
@@ -104,7 +104,7 @@ async def refuse(response: aiohttp.ClientResponse, post: Post, inbox: Inbox) -> 
     except McplumbError:
         data = b""  # The status is enough.
     # A server of HTTP+SSE may also refuse the POST with a JSON-RPC error, but not with one of the modern era.
-    codes = _MODERN_ERRORS if post.is_initialize and response.status in NO_POST_HERE else None
+    codes = _MODERN_ERRORS if post.is_initialize and response.status in POST_REFUSED else None
     if not is_json or response.status in _DENIED or not inbox.refuse(data, post, codes):
         raise refusal(response, data)
 
@@ -114,7 +114,7 @@ def refusal(response: aiohttp.ClientResponse, data: bytes = b"") -> McplumbError
     status, reason = response.status, response.reason or ""
     sentence = f"The server answered with HTTP {f'{status} {ascii(reason)[1:-1]}'.strip()}"
     kind = response.headers.get("Content-Type", "")
-    if is_good(response):
+    if is_success(response):
         sentence += f", of the type {kind[:_LONGEST_QUOTE]!a}," if kind else ", and nothing else,"
         sentence += " which is no answer to a message"
     elif _is_plain(response) and kind.startswith(("text/plain", _JSON)):
@@ -144,7 +144,7 @@ async def discard(response: aiohttp.ClientResponse) -> None:
     """Read the rest if it is small and arrives at once, so that the connection can be reused."""
     size = 0
     try:
-        async with asyncio.timeout(_END_WITHIN):
+        async with asyncio.timeout(_DISCARD_TIMEOUT):
             while size <= _MOST_DISCARDED and (chunk := await next_chunk(response)):
                 size += len(chunk)
     except (TimeoutError, RequestLost):
@@ -181,7 +181,7 @@ _LONGEST_WAIT = 30.0
 _SHORTEST_WAIT = 0.1
 #: Seconds between two checks of a silent response. After an invalid chunk length, aiohttp closes the connection
 #: without waking the reader.
-_LOOK_EVERY = 5.0
+_CHECK_INTERVAL = 5.0
 
 
 class Stream:
@@ -207,7 +207,7 @@ class Stream:
 
         def take(event: Event | EventTooLong) -> bool:
             if isinstance(event, EventTooLong):
-                self._inbox.pass_over(event)
+                self._inbox.report_too_long(event)
                 if post is not None:
                     raise ProtocolError(f"The server sent an event longer than the cap of {event.max_event} bytes.")
             elif event.event == "message" and event.data:
@@ -227,7 +227,7 @@ class Stream:
                     self.failures = 0
                     if isinstance(event, EventTooLong) or event.data:
                         self._empty = 0
-                    await self._inbox.flow()
+                    await self._inbox.wait_until_resumed()
                     if take(event):
                         return True
         finally:
@@ -253,7 +253,7 @@ async def next_chunk(response: aiohttp.ClientResponse) -> bytes:
     """Return the next bytes of the body, empty at its end; raise `RequestLost` if it breaks off."""
     while True:
         try:
-            async with asyncio.timeout(_LOOK_EVERY):
+            async with asyncio.timeout(_CHECK_INTERVAL):
                 return await response.content.readany()
         except TimeoutError as error:
             if response.connection is None or response.connection.closed:

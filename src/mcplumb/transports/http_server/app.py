@@ -16,13 +16,22 @@ from mcplumb.limits import Limits
 from mcplumb.protocol.http_headers import ParamHeaders, check_headers, decode_field
 from mcplumb.revisions import Revision, find_revision, newest_first
 from mcplumb.transports.connection import Peer, Serve
-from mcplumb.transports.http_server.bearer import WELL_KNOWN, Tokens
-from mcplumb.transports.http_server.modern_post import Exchange
-from mcplumb.transports.http_server.options import MESSAGES_PATH, SSE_PATH, HttpOptions
-from mcplumb.transports.http_server.origin import Guards
-from mcplumb.transports.http_server.request import JSON, Gone, HttpRequest, Receive, Refusal, Scope, Send, stopping
-from mcplumb.transports.http_server.session_table import Sessions
-from mcplumb.transports.http_server.sse_session import SsePairs
+from mcplumb.transports.http_server.asgi_request import (
+    JSON,
+    ClientDisconnected,
+    HttpRequest,
+    Receive,
+    Refusal,
+    Scope,
+    Send,
+    stopping,
+)
+from mcplumb.transports.http_server.bearer import WELL_KNOWN, BearerAuth
+from mcplumb.transports.http_server.http_options import MESSAGES_PATH, SSE_PATH, HttpOptions
+from mcplumb.transports.http_server.modern_post import ModernPost
+from mcplumb.transports.http_server.origin import OriginCheck
+from mcplumb.transports.http_server.session_table import LegacySessions
+from mcplumb.transports.http_server.sse_session import SseSessions
 from mcplumb.transports.line_connection import Trace
 from mcplumb.types.base import Payload
 from mcplumb.types.meta import PROTOCOL_VERSION, UnsupportedVersionData
@@ -121,8 +130,8 @@ class HttpApp:
     clients also send as headers.
     """
 
-    _sessions: Sessions
-    _pairs: SsePairs
+    _sessions: LegacySessions
+    _sse_sessions: SseSessions
 
     def __init__(
         self,
@@ -145,16 +154,16 @@ class HttpApp:
         self._held = held
         self._param_headers = param_headers
         self._trace = trace
-        self._guards = Guards(options)
-        self._tokens = Tokens(options)
+        self._origin_check = OriginCheck(options)
+        self._bearer = BearerAuth(options)
         self._routes = self._make_routes()
         self._context = copy_context()
         self._lifetime: Lifetime | None = None
         self._is_closing = False
         #: The requests that are being served.
         self._requests: set[HttpRequest] = set()
-        self._exchanges: set[Exchange] = set()
-        #: Done when the last exchange has ended; None while no task waits for that.
+        self._modern_posts: set[ModernPost] = set()
+        #: Done when the last post has ended; None while no task waits for that.
         self._idle: asyncio.Future[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -179,9 +188,9 @@ class HttpApp:
 
     def _begin(self) -> Lifetime:
         self._is_closing = False
-        self._exchanges = set()
-        self._sessions = Sessions(self._serve, options=self.options, revisions=self._revisions, trace=self._trace)
-        self._pairs = SsePairs(self._serve, options=self.options, limits=self._limits, trace=self._trace)
+        self._modern_posts = set()
+        self._sessions = LegacySessions(self._serve, options=self.options, revisions=self._revisions, trace=self._trace)
+        self._sse_sessions = SseSessions(self._serve, options=self.options, limits=self._limits, trace=self._trace)
         return Lifetime(self._held)
 
     async def close(self) -> None:
@@ -196,10 +205,10 @@ class HttpApp:
         self._is_closing = True
         for request in self._requests:
             request.cut()
-        for exchange in list(self._exchanges):
-            exchange.end_input()
-        await asyncio.gather(self._sessions.close(), self._pairs.close())
-        if self._exchanges:
+        for post in list(self._modern_posts):
+            post.end_input()
+        await asyncio.gather(self._sessions.close(), self._sse_sessions.close())
+        if self._modern_posts:
             if self._idle is None or self._idle.done():
                 self._idle = lifetime.loop.create_future()
             await asyncio.shield(self._idle)
@@ -225,8 +234,8 @@ class HttpApp:
         path = options.path.rstrip("/")
         routes = {path: _Route(("GET", "POST", "DELETE") if self._has_sessions else ("POST",), self._serve_endpoint)}
         if options.sse and any(revision.has_http_sse for revision in self._revisions):
-            routes[SSE_PATH] = _Route(("GET",), self._open_pair)
-            routes[MESSAGES_PATH] = _Route(("POST",), self._post_to_pair)
+            routes[SSE_PATH] = _Route(("GET",), self._open_sse)
+            routes[MESSAGES_PATH] = _Route(("POST",), self._post_to_sse)
         if options.authorization_servers:
             routes[WELL_KNOWN] = routes[f"{WELL_KNOWN}{path}"] = _Route(("GET",), self._serve_metadata, is_public=True)
         return routes
@@ -234,7 +243,7 @@ class HttpApp:
     async def _answer(self, request: HttpRequest) -> None:
         try:
             await self._route(request)
-        except Gone:
+        except ClientDisconnected:
             return
         except Refusal as error:
             refusal = error
@@ -254,17 +263,17 @@ class HttpApp:
         route = self._routes.get(request.path.rstrip("/"))
         if route is None:
             raise Refusal(404, f"There is nothing here: the MCP endpoint is at {request.root_path}{self.options.path}.")
-        self._guards.check_host(request)
+        self._origin_check.check_host(request)
         principal = None
         if route.is_public:
             request.common_headers = ((b"access-control-allow-origin", b"*"),)
         else:
-            self._guards.check_origin(request)
+            self._origin_check.check_origin(request)
         if request.method == "OPTIONS":
-            await self._guards.answer_preflight(request, route.allowed.encode())
+            await self._origin_check.answer_preflight(request, route.allowed.encode())
             return
-        if self._tokens.are_needed and not route.is_public:
-            principal = await self._tokens.principal(request)
+        if self._bearer.are_needed and not route.is_public:
+            principal = await self._bearer.principal(request)
         if request.method not in route.methods:
             sentence = f"{request.method} is not answered here: only {route.allowed}."
             raise Refusal(405, ErrorDetail(INVALID_REQUEST, sentence), headers=[(b"allow", route.allowed.encode())])
@@ -282,14 +291,14 @@ class HttpApp:
         if self._is_closing:
             raise stopping()
 
-    async def _open_pair(self, request: HttpRequest, principal: str | None) -> None:
-        await self._pairs.get(request, principal)
+    async def _open_sse(self, request: HttpRequest, principal: str | None) -> None:
+        await self._sse_sessions.get(request, principal)
 
-    async def _post_to_pair(self, request: HttpRequest, principal: str | None) -> None:
-        await self._pairs.post(request, principal)
+    async def _post_to_sse(self, request: HttpRequest, principal: str | None) -> None:
+        await self._sse_sessions.post(request, principal)
 
     async def _serve_metadata(self, request: HttpRequest, _: str | None) -> None:
-        await request.respond(200, self._tokens.metadata(request), content_type=JSON)
+        await request.respond(200, self._bearer.metadata(request), content_type=JSON)
 
     # The MCP endpoint
 
@@ -327,16 +336,16 @@ class HttpApp:
             raise Refusal(400, ErrorDetail(INVALID_REQUEST, f"A request or a notification may be posted, not {what}."))
         if isinstance(item, Request):
             self._check_request(request, item)
-        exchange = Exchange(request, item, size=size, options=self.options, trace=self._trace)
-        self._exchanges.add(exchange)
+        post = ModernPost(request, item, size=size, options=self.options, trace=self._trace)
+        self._modern_posts.add(post)
         try:
-            await self._serve(exchange, _MODERN if principal is None else Peer("modern", principal))
+            await self._serve(post, _MODERN if principal is None else Peer("modern", principal))
         finally:
-            exchange.abort()
-            self._exchanges.discard(exchange)
-            if self._idle is not None and not self._exchanges and not self._idle.done():
+            post.abort()
+            self._modern_posts.discard(post)
+            if self._idle is not None and not self._modern_posts and not self._idle.done():
                 self._idle.set_result(None)
-        if not (request.has_responded or exchange.is_gone):
+        if not (request.has_responded or post.is_gone):
             raise Refusal(503, "The server stopped before there was an answer.")
 
     def _check_request(self, request: HttpRequest, message: Request) -> None:

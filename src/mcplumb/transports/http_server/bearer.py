@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from mcplumb.transports.http_server.options import HttpOptions, Verify
-from mcplumb.transports.http_server.request import HttpRequest, Refusal
+from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
+from mcplumb.transports.http_server.http_options import HttpOptions, Verify
 from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_REQUEST, ErrorDetail
 
-__all__ = ["WELL_KNOWN", "Tokens"]
+__all__ = ["WELL_KNOWN", "BearerAuth"]
 
 #: The path of the metadata of a protected resource (RFC 9728), followed by the path of the resource.
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
@@ -22,7 +22,7 @@ WELL_KNOWN = "/.well-known/oauth-protected-resource"
 _logger = logging.getLogger("mcplumb.http")
 
 
-class Tokens:
+class BearerAuth:
     """Checks bearer tokens for one application."""
 
     def __init__(self, options: HttpOptions) -> None:

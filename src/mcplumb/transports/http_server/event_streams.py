@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from mcplumb.transports.connection import Waiters
+from mcplumb.transports.http_server.asgi_request import HttpRequest
 from mcplumb.transports.http_server.event_store import EventStore
-from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.request import HttpRequest
+from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.wire.server_sent_events import encode_comment, encode_event
 
 __all__ = ["HIGH_WATER", "LOW_WATER", "Channel", "Channels", "EventStream"]

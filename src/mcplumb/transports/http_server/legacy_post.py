@@ -1,4 +1,4 @@
-"""POST requests of legacy clients: `PostedConnection` receives messages, `Post` answers a POST with requests in it."""
+"""POST requests of legacy clients: `PostConnection` receives the messages, `LegacyPost` answers the requests in one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import asyncio
 from msgspec import UNSET, UnsetType
 
 from mcplumb.transports.connection import Receiver, Stats
+from mcplumb.transports.http_server.asgi_request import JSON, HttpRequest, Refusal
 from mcplumb.transports.http_server.event_streams import Channel, Channels, EventStream
-from mcplumb.transports.http_server.request import JSON, HttpRequest, Refusal
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.decode import BadMessage, Batch
 from mcplumb.wire.messages import (
@@ -21,7 +21,7 @@ from mcplumb.wire.messages import (
     encode_line,
 )
 
-__all__ = ["Post", "PostedConnection", "busy", "check_reads_events", "session_over"]
+__all__ = ["LegacyPost", "PostConnection", "busy", "check_reads_events", "session_over"]
 
 _EVENTS = b"text/event-stream"
 
@@ -43,7 +43,7 @@ def check_reads_events(request: HttpRequest) -> None:
         raise Refusal(406, ErrorDetail(INVALID_REQUEST, "A GET is answered with text/event-stream: accept that."))
 
 
-class PostedConnection:
+class PostConnection:
     """The receiving half of a `Connection` whose client sends each message in a POST.
 
     Created in a running event loop. At most ``max_held`` messages wait in it while it is paused.
@@ -123,7 +123,7 @@ class PostedConnection:
         self._is_closing = self.has_hung_up = True
         self._flowing.set()
 
-    def _written(self, *messages: Message, is_batch: bool = False) -> bytes:
+    def _encode(self, *messages: Message, is_batch: bool = False) -> bytes:
         """Return what to send as JSON without a newline, and count and trace it."""
         line = encode_batch(messages) if is_batch else encode_line(messages[0])
         if self._trace is not None:
@@ -133,7 +133,7 @@ class PostedConnection:
         return line
 
 
-class Post:
+class LegacyPost:
     """A POST with requests in it, until they are answered: by JSON, or by a stream of events.
 
     The response becomes a stream if a message is sent before the answer. Created in a running event loop. Without a

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from mcplumb.revisions import Revision, find_revision
+from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
 from mcplumb.transports.http_server.event_streams import Channels, EventStream
-from mcplumb.transports.http_server.legacy_post import Post, PostedConnection, busy, session_over
-from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.request import HttpRequest, Refusal
+from mcplumb.transports.http_server.http_options import HttpOptions
+from mcplumb.transports.http_server.legacy_post import LegacyPost, PostConnection, busy, session_over
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.decode import BadMessage, Batch
 from mcplumb.wire.messages import (
@@ -30,7 +30,7 @@ from mcplumb.wire.messages import (
     Result,
 )
 
-__all__ = ["SessionConnection"]
+__all__ = ["LegacySession"]
 
 _NO_BATCHES = "The body is a batch, and the protocol revision in use has none: post each message by itself."
 _TWICE = "The id of this request is that of another one that has not been answered yet."
@@ -45,7 +45,7 @@ _EVENT_GONE = "What came after the event in Last-Event-ID is not known any more.
 _LONGEST_RETRY = 3600.0
 
 
-class SessionConnection(PostedConnection):
+class LegacySession(PostConnection):
     """The `Connection` of one session. It is created in a running event loop.
 
     A message that belongs to a request is sent on the response to its POST, every other on the stream that the client
@@ -63,7 +63,7 @@ class SessionConnection(PostedConnection):
         #: The channel of messages that belong to no request.
         self._standalone = self._channels.open()
         #: The open posts by the ids of their requests.
-        self._posts: dict[RequestId, Post] = {}
+        self._posts: dict[RequestId, LegacyPost] = {}
         #: The number of HTTP requests in progress, and the future that ``close`` waits for.
         self._active = 0
         self._idle: asyncio.Future[None] | None = None
@@ -92,7 +92,7 @@ class SessionConnection(PostedConnection):
     async def open(self, initialize: Request) -> bytes:
         """Pass ``initialize`` on and return the answer. It was a success if ``revision`` is set then."""
         with self._working():
-            post = self._posts[initialize.id] = Post(self._channels, None, (initialize.id,))
+            post = self._posts[initialize.id] = LegacyPost(self._channels, None, (initialize.id,))
             await self.deliver(initialize)
             return await post.text()
 
@@ -144,7 +144,7 @@ class SessionConnection(PostedConnection):
         for each in ids:
             if each in self._posts:
                 raise Refusal(400, ErrorDetail(INVALID_REQUEST, _TWICE), request_id=each)
-        post = Post(self._channels, request, ids)
+        post = LegacyPost(self._channels, request, ids)
         self._posts.update(dict.fromkeys(ids, post))
         try:
             await self.deliver(item)
@@ -185,7 +185,7 @@ class SessionConnection(PostedConnection):
             if request_id is not None and post is not None and post.cancel(request_id):
                 self._forget(post)
 
-    def _forget(self, post: Post) -> None:
+    def _forget(self, post: LegacyPost) -> None:
         for each in post.ids:
             self._posts.pop(each, None)
         # The idle time starts now: the client may still have to reconnect for the answer.
@@ -211,7 +211,7 @@ class SessionConnection(PostedConnection):
         """Send one message on the stream to which it belongs."""
         if self._is_closing:
             return
-        line = self._written(message)
+        line = self._encode(message)
         if isinstance(message, Result | Error):
             if self.revision is None and isinstance(message, Result):
                 self._read_revision(line)
@@ -224,7 +224,7 @@ class SessionConnection(PostedConnection):
     def send_batch(self, messages: Sequence[Message]) -> None:
         """Send the answers to a batch as one batch."""
         if not self._is_closing:
-            self._answer(messages, self._written(*messages, is_batch=True))
+            self._answer(messages, self._encode(*messages, is_batch=True))
 
     def release(self, request_id: RequestId, retry: float) -> None:
         """End the response to a request before its answer; the client reconnects for it after ``retry`` seconds.

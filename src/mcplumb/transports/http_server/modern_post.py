@@ -10,20 +10,20 @@ from contextlib import suppress
 from mcplumb.errors import Closed
 from mcplumb.protocol.http_headers import status_of
 from mcplumb.transports.connection import Receiver, Stats
+from mcplumb.transports.http_server.asgi_request import JSON, HttpRequest
 from mcplumb.transports.http_server.event_streams import EventStream
-from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.request import JSON, HttpRequest
+from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.messages import Error, Message, Notification, Request, RequestId, encode_line
 
-__all__ = ["Exchange"]
+__all__ = ["ModernPost"]
 
 
-class Exchange:
+class ModernPost:
     """A `Connection` that delivers one request or notification, and sends its answer and notifications before it.
 
     The HTTP response is JSON if only the answer is sent. A notification makes it a stream of events; if the client does
-    not accept one, notifications are dropped. The exchange ends with the answer, or when the client disconnects.
+    not accept one, notifications are dropped. The post ends with the answer, or when the client disconnects.
     """
 
     __slots__ = (

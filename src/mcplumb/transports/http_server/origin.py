@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.request import HttpRequest, Refusal
+from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
+from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.wire.messages import INVALID_REQUEST, ErrorDetail
 
-__all__ = ["Guards", "is_loopback"]
+__all__ = ["OriginCheck", "is_loopback"]
 
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 #: Response headers that a page of another origin may read.
@@ -28,7 +28,7 @@ _ANY_ADDRESS = frozenset(str(ip_address(number)) for number in (bytes(4), bytes(
 _LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
-class Guards:
+class OriginCheck:
     """Checks the Host and the Origin of requests for one application."""
 
     def __init__(self, options: HttpOptions) -> None:

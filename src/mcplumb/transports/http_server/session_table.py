@@ -12,15 +12,15 @@ from typing import Generic, Protocol, TypeVar
 
 from mcplumb.revisions import Revision
 from mcplumb.transports.connection import Connection, Peer, Serve
+from mcplumb.transports.http_server.asgi_request import JSON, HttpRequest, Refusal
+from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.transports.http_server.legacy_post import busy, check_reads_events, session_over
-from mcplumb.transports.http_server.legacy_session import SessionConnection
-from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.request import JSON, HttpRequest, Refusal
+from mcplumb.transports.http_server.legacy_session import LegacySession
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.decode import BadMessage, Batch
 from mcplumb.wire.messages import INVALID_REQUEST, ErrorDetail, Message, Request
 
-__all__ = ["Member", "Roster", "Sessions"]
+__all__ = ["LegacySessions", "SessionEntry", "SessionTable"]
 
 _logger = logging.getLogger("mcplumb.http")
 
@@ -36,17 +36,17 @@ _RETRY_AFTER = 10
 _LEAVE_WITHIN = 5.0
 
 
-class Member(Connection, Protocol):
+class SessionEntry(Connection, Protocol):
     """The connection of a session, as the table needs it."""
 
     def hang_up(self) -> None:
         """Report that the client sends nothing more. May be called again."""
 
 
-_M = TypeVar("_M", bound=Member)
+_M = TypeVar("_M", bound=SessionEntry)
 
 
-class Roster(Generic[_M]):
+class SessionTable(Generic[_M]):
     """At most ``max_sessions`` sessions, each served in a task and found by an id that cannot be guessed.
 
     It belongs to the event loop in which the first session is admitted.
@@ -61,7 +61,7 @@ class Roster(Generic[_M]):
         #: By id: the connection, and the principal to whom it belongs.
         self._by_id: dict[str, tuple[_M, str | None]] = {}
         self._ids: dict[_M, str] = {}
-        #: Sessions that make room for others, oldest first.
+        #: LegacySessions that make room for others, oldest first.
         self._tentative: dict[_M, None] = {}
         self._is_closing = False
 
@@ -148,7 +148,7 @@ _NO_SESSION = "This request needs the header Mcp-Session-Id, which came with the
 _CONFIRM_WITHIN = 60.0
 
 
-class Sessions:
+class LegacySessions:
     """All legacy sessions of an application. A session starts with ``initialize`` and expires when it is idle.
 
     A session whose client never sent ``notifications/initialized`` expires sooner, and makes room if the table is full.
@@ -165,7 +165,7 @@ class Sessions:
         self._options = options
         self._versions = [revision.name for revision in revisions if not revision.is_modern]
         self._trace = trace
-        self._roster: Roster[SessionConnection] = Roster(serve, max_sessions=options.max_sessions)
+        self._table: SessionTable[LegacySession] = SessionTable(serve, max_sessions=options.max_sessions)
 
     async def post(
         self, request: HttpRequest, item: Message | BadMessage | Batch, principal: str | None = None
@@ -182,7 +182,7 @@ class Sessions:
             await session.post(request, item)
         finally:
             if session.is_confirmed:
-                self._roster.confirm(session)
+                self._table.confirm(session)
 
     async def get(self, request: HttpRequest, principal: str | None = None) -> None:
         """Serve a GET, which opens or resumes a stream of messages from the server."""
@@ -191,17 +191,17 @@ class Sessions:
 
     async def delete(self, request: HttpRequest, principal: str | None = None) -> None:
         """Serve a DELETE, which ends the session."""
-        self._roster.dismiss(self._find(request, principal))
+        self._table.dismiss(self._find(request, principal))
         await request.respond(204)
 
     async def close(self) -> None:
         """End all sessions; accepted requests are answered. If cancelled, it aborts."""
-        await self._roster.close()
+        await self._table.close()
 
     async def _open(self, request: HttpRequest, initialize: Request, principal: str | None) -> None:
-        await self._roster.make_room()
-        session = SessionConnection(options=self._options, trace=self._trace)
-        self._roster.admit(session, principal)
+        await self._table.make_room()
+        session = LegacySession(options=self._options, trace=self._trace)
+        self._table.admit(session, principal)
         try:
             # Without an id, no other request can end the session.
             request.watch(session.hang_up)
@@ -211,26 +211,26 @@ class Sessions:
                 request.unwatch()
             headers = []
             if session.revision is None:
-                self._roster.dismiss(session)
+                self._table.dismiss(session)
             else:
                 headers.append((b"mcp-session-id", self._enter(session, principal)))
             await request.respond(200, answer, content_type=JSON, headers=headers)
         except BaseException:
             # The client did not get the id.
-            self._roster.dismiss(session)
+            self._table.dismiss(session)
             raise
 
-    def _enter(self, session: SessionConnection, principal: str | None) -> bytes:
+    def _enter(self, session: LegacySession, principal: str | None) -> bytes:
         session.expire_after(
-            self._options.session_ttl, lambda: self._roster.dismiss(session), confirmed_within=_CONFIRM_WITHIN
+            self._options.session_ttl, lambda: self._table.dismiss(session), confirmed_within=_CONFIRM_WITHIN
         )
-        return self._roster.enter(session, principal, is_tentative=True).encode()
+        return self._table.enter(session, principal, is_tentative=True).encode()
 
-    def _find(self, request: HttpRequest, principal: str | None) -> SessionConnection:
+    def _find(self, request: HttpRequest, principal: str | None) -> LegacySession:
         session_id = request.header("mcp-session-id")
         if session_id is None:
             raise Refusal(400, ErrorDetail(INVALID_REQUEST, _NO_SESSION))
-        session = self._roster.find(session_id, principal)
+        session = self._table.find(session_id, principal)
         version = request.header("mcp-protocol-version")
         if version is not None and version not in self._versions:
             known = ", ".join(self._versions)

@@ -9,20 +9,20 @@ from urllib.parse import parse_qs, quote
 
 from mcplumb.limits import Limits
 from mcplumb.transports.connection import Serve
+from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
 from mcplumb.transports.http_server.event_streams import EventStream
-from mcplumb.transports.http_server.legacy_post import PostedConnection, check_reads_events
-from mcplumb.transports.http_server.options import MESSAGES_PATH, HttpOptions
-from mcplumb.transports.http_server.request import HttpRequest, Refusal
-from mcplumb.transports.http_server.session_table import Roster
+from mcplumb.transports.http_server.http_options import MESSAGES_PATH, HttpOptions
+from mcplumb.transports.http_server.legacy_post import PostConnection, check_reads_events
+from mcplumb.transports.http_server.session_table import SessionTable
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.decode import BadMessage, decode_line
 from mcplumb.wire.messages import ErrorDetail, Message, RequestId
 from mcplumb.wire.server_sent_events import encode_event
 
-__all__ = ["SsePairs"]
+__all__ = ["SseSessions"]
 
 
-class SsePairs:
+class SseSessions:
     """All clients of an application that use HTTP+SSE. A session lasts as long as its stream."""
 
     def __init__(
@@ -36,27 +36,27 @@ class SsePairs:
         self._options = options
         self._limits = limits
         self._trace = trace
-        self._roster: Roster[_SseConnection] = Roster(serve, max_sessions=options.max_sessions)
+        self._table: SessionTable[_SseConnection] = SessionTable(serve, max_sessions=options.max_sessions)
 
     async def get(self, request: HttpRequest, principal: str | None = None) -> None:
         """Serve a GET with a stream, whose first event names the endpoint; raise `Refusal` if there is no room."""
         check_reads_events(request)
         connection = _SseConnection(request, options=self._options, trace=self._trace)
         try:
-            self._roster.admit(connection, principal)
-            session_id = self._roster.enter(connection, principal)
+            self._table.admit(connection, principal)
+            session_id = self._table.enter(connection, principal)
             # A path, not a URL: the client may reach the server under another name.
             endpoint = f"{quote(request.root_path)}{MESSAGES_PATH}?session_id={session_id}"
             connection.stream.put(encode_event(endpoint.encode(), event="endpoint"))
             await connection.stream.finished()
         finally:
             connection.stream.abort()
-            self._roster.dismiss(connection)
+            self._table.dismiss(connection)
 
     async def post(self, request: HttpRequest, principal: str | None = None) -> None:
         """Serve a POST for the session in its query. The answer is sent on the stream."""
         ids = parse_qs(request.query).get("session_id", [""])
-        connection = self._roster.find(ids[0], principal)
+        connection = self._table.find(ids[0], principal)
         body = await request.body(max_bytes=self._limits.max_line, within=self._options.body_within)
         if self._trace is not None:
             self._trace("in", body)
@@ -69,10 +69,10 @@ class SsePairs:
 
     async def close(self) -> None:
         """End all sessions; accepted requests are answered. If cancelled, it aborts."""
-        await self._roster.close()
+        await self._table.close()
 
 
-class _SseConnection(PostedConnection):
+class _SseConnection(PostConnection):
     """The `Connection` of one session. It is created in a running event loop."""
 
     def __init__(self, request: HttpRequest, *, options: HttpOptions, trace: Trace | None) -> None:
@@ -84,12 +84,12 @@ class _SseConnection(PostedConnection):
     def send(self, message: Message, about: RequestId | None = None) -> None:
         """Send one message."""
         if not self._is_closing:
-            self.stream.put(encode_event(self._written(message), event="message"))
+            self.stream.put(encode_event(self._encode(message), event="message"))
 
     def send_batch(self, messages: Sequence[Message]) -> None:
         """Send several messages as one batch."""
         if not self._is_closing:
-            self.stream.put(encode_event(self._written(*messages, is_batch=True), event="message"))
+            self.stream.put(encode_event(self._encode(*messages, is_batch=True), event="message"))
 
     @property
     def is_clogged(self) -> bool:

@@ -13,12 +13,12 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from mcplumb.transports.http_server.options import HttpOptions
+from mcplumb.transports.http_server.http_options import HttpOptions
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
-__all__ = ["WaryProtocol"]
+__all__ = ["HardenedProtocol"]
 
 _logger = logging.getLogger("mcplumb.http.uvicorn")
 # uvicorn logs this for every stream that breaks off, which is normal here.
@@ -36,7 +36,7 @@ _LINGER = 2.0
 _MOST_HEADERS = 200
 
 
-class WaryProtocol(HttpToolsProtocol):
+class HardenedProtocol(HttpToolsProtocol):
     """One HTTP connection, with timeouts and limits."""
 
     def __init__(self, config: Config, state: ServerState, options: HttpOptions) -> None:

@@ -20,7 +20,7 @@ try:
     from uvicorn.config import Config
     from uvicorn.server import ServerState
 
-    from mcplumb.transports.http_server.uvicorn_protocol import WaryProtocol
+    from mcplumb.transports.http_server.uvicorn_protocol import HardenedProtocol
 except ImportError as error:
     raise UsageError("Serving over HTTP needs uvicorn and httptools: pip install 'mcplumb[http]'.") from error
 
@@ -72,7 +72,7 @@ class HttpListener:
         self._state = ServerState()
         self._config = Config(
             app,
-            http=WaryProtocol,
+            http=HardenedProtocol,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -115,8 +115,8 @@ class HttpListener:
             connection.transport.abort()
 
     @property
-    def _connections(self) -> list[WaryProtocol]:
-        return [each for each in self._state.connections if isinstance(each, WaryProtocol)]
+    def _connections(self) -> list[HardenedProtocol]:
+        return [each for each in self._state.connections if isinstance(each, HardenedProtocol)]
 
     @property
     def _tasks(self) -> set[asyncio.Task[None]]:
@@ -129,7 +129,7 @@ class HttpListener:
         try:
             for each in sockets:
                 server = await self._loop.create_server(
-                    lambda: WaryProtocol(self._config, self._state, options),
+                    lambda: HardenedProtocol(self._config, self._state, options),
                     sock=each,
                     ssl=tls,
                     backlog=_BACKLOG,

@@ -160,7 +160,7 @@ class Child:
             raise
         if self._is_registered:
             self._is_registered = False
-            await watchdog.let_go(self.pid)
+            await watchdog.unregister(self.pid)
         return self._exit or Exit()
 
     def kill(self) -> None:
@@ -176,7 +176,7 @@ class Child:
             self._finish()
         if self._is_registered:
             self._is_registered = False
-            watchdog.let_go_nowait(self.pid)
+            watchdog.unregister_nowait(self.pid)
         self.connection.abort()
 
     def _notice_exit(self) -> None:
@@ -281,7 +281,7 @@ def _spawn(command: Command, program: str, mark: str, stderr: StderrMode, stop: 
         try:
             stdin, to_server = _pipe(theirs, ours)
             prepared = watchdog.prepare(stdin, stop, mark)
-            ours.callback(watchdog.let_go_nowait, prepared)
+            ours.callback(watchdog.unregister_nowait, prepared)
             from_server, stdout = _pipe(ours, theirs)
             from_stderr, stderr_fd = (None, subprocess.DEVNULL) if stderr == "discard" else _pipe(ours, theirs)
             leftover = private_copy(from_server)
@@ -299,7 +299,7 @@ def _spawn(command: Command, program: str, mark: str, stderr: StderrMode, stop: 
             process.returncode = 0  # Popen must not reap it: `Child` does
         except OSError as error:
             raise start_failure(command, program, error) from error
-        watchdog.watch_over(process.pid, stop, prepared, mark)
+        watchdog.register(process.pid, stop, prepared, mark)
         ours.pop_all()
     return process.pid, _Pipes(to_server, from_server, leftover, from_stderr)
 
@@ -310,7 +310,7 @@ def _kill_marked(mark: str) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         _wait_for(pid)
-        watchdog.let_go_nowait(pid)
+        watchdog.unregister_nowait(pid)
 
 
 def _wait_for(pid: int) -> None:

@@ -119,7 +119,7 @@ def _wait(pid: int, flags: int = 0) -> Exit | None:
     """Wait for the child's exit, without reaping it; with WNOHANG, return None if it still runs."""
     flags |= _WEXITED | _WNOWAIT
     if not hasattr(os, "waitid"):
-        return _look_in_c(pid, flags)
+        return _wait_with_ctypes(pid, flags)
     try:
         info = os.waitid(_P_PID, pid, flags)
     except ChildProcessError:
@@ -127,7 +127,7 @@ def _wait(pid: int, flags: int = 0) -> Exit | None:
     return None if info is None else _exit_of(info.si_code, info.si_status)
 
 
-def _look_in_c(pid: int, flags: int) -> Exit | None:
+def _wait_with_ctypes(pid: int, flags: int) -> Exit | None:
     import ctypes
     import errno
     import sys

@@ -27,7 +27,7 @@ _MOST_SEARCHES = 10
 def marked(mark: str) -> list[int]:
     """Return the processes that have this value of `MARK` in their environment; none where there is no /proc."""
     wanted = _env_entry(mark)
-    return [pid for pid in _look() or () if wanted in _environment(pid)]
+    return [pid for pid in _process_table() or () if wanted in _environment(pid)]
 
 
 def start_time(pid: int) -> int:
@@ -55,7 +55,7 @@ class Tree:
     Raises `ValueError` for a number that cannot be a server's session (this process's own, or a special one).
     """
 
-    __slots__ = ("_mark", "_seen", "_start", "_strangers", "session")
+    __slots__ = ("_mark", "_seen", "_start", "_unmarked", "session")
 
     def __init__(self, session: int, start: int = 0, mark: str = "") -> None:
         if session <= 1 or session in (os.getpid(), os.getpgrp(), os.getsid(0)):
@@ -65,14 +65,14 @@ class Tree:
         self._mark = _env_entry(mark) if mark else b""
         self._seen: dict[int, int] = {}
         #: Processes known to lack the mark. The mark is set at a process's start, so they never get it.
-        self._strangers: dict[int, int] = {}
+        self._unmarked: dict[int, int] = {}
 
     def members(self) -> dict[int, int]:
         """Return the pids of the living members, with their process groups. Zombies are not included.
 
         Without /proc the members cannot be listed: the session's number stands for the whole process group.
         """
-        table = _look()
+        table = _process_table()
         if table is None:
             return {self.session: self.session} if _send(-self.session, 0) else {}
         found = {pid for pid, start in self._seen.items() if pid in table and table[pid].start == start}
@@ -116,7 +116,7 @@ class Tree:
     def _marked(self, table: dict[int, _Process]) -> set[int]:
         if not self._mark:
             return set()
-        unmarked, self._strangers = self._strangers, {}
+        unmarked, self._unmarked = self._unmarked, {}
         found = set()
         for pid, process in table.items():
             if process.start < self._start:
@@ -124,7 +124,7 @@ class Tree:
             if unmarked.get(pid) != process.start and self._mark in _environment(pid):
                 found.add(pid)
             else:
-                self._strangers[pid] = process.start
+                self._unmarked[pid] = process.start
         return found
 
     def _is_ours(self, table: dict[int, _Process]) -> bool:
@@ -154,7 +154,7 @@ class _Process:
         self.start = int(fields[19])
 
 
-def _look() -> dict[int, _Process] | None:
+def _process_table() -> dict[int, _Process] | None:
     """Return all processes except init, this process and those of its session; None where /proc cannot be used."""
     own_pid, own_session = os.getpid(), os.getsid(0)
     table = {}
@@ -281,7 +281,7 @@ def _stop_starting(pipe: str, mark: str, close_wait: float, term_wait: float, ki
 
 def _trees_reading(pipe: str, mark: str) -> list[Tree]:
     # Only session leaders: a server that does not lead one yet is still in the session of the host process.
-    leaders = [(pid, process.start) for pid, process in (_look() or {}).items() if process.session == pid]
+    leaders = [(pid, process.start) for pid, process in (_process_table() or {}).items() if process.session == pid]
     return [Tree(pid, start, mark) for pid, start in leaders if file_name(0, pid) == pipe]
 
 

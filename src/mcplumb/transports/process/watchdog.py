@@ -23,15 +23,15 @@ from mcplumb.transports.descriptors import close_private, private_pipe
 from mcplumb.transports.process import tree
 from mcplumb.transports.process.exit_watch import has_exited, reap, watch_exit
 
-__all__ = ["let_go", "let_go_nowait", "prepare", "watch_over"]
+__all__ = ["prepare", "register", "unregister", "unregister_nowait"]
 
 _logger = logging.getLogger("mcplumb.client")
 
 _DEFAULT_LADDER = StopLadder()
 
 #: Seconds to wait for the exit of the watchdog after it was killed: first asynchronously, then blocking.
-_PATIENCE = 2.0
-_SHORT_PATIENCE = 0.1
+_EXIT_TIMEOUT = 2.0
+_BLOCKING_TIMEOUT = 0.1
 _POLL = 0.001
 
 
@@ -39,55 +39,55 @@ def prepare(stdin: int | None = None, ladder: StopLadder = _DEFAULT_LADDER, mark
     """Start the watchdog if it does not run, before a server is started. Never raises.
 
     With the pipe that will be the server's stdin, the server is covered from its first moment (where there is /proc).
-    Pass the returned name to :func:`watch_over`, or to :func:`let_go_nowait` if the server could not be started.
+    Pass the returned name to :func:`register`, or to :func:`unregister_nowait` if the server could not be started.
     ``mark`` is the value that the server will have for `tree.MARK`.
     """
     name = "" if stdin is None else tree.file_name(stdin)
     with _lock:
-        _guards.add(name, 0, ladder, mark)
+        _registry.add(name, 0, ladder, mark)
     return name
 
 
-def watch_over(pid: int, ladder: StopLadder, prepared: str = "", mark: str = "-") -> None:
+def register(pid: int, ladder: StopLadder, prepared: str = "", mark: str = "-") -> None:
     """Register a server: if this process dies, the watchdog stops the server's tree by the ladder. Never raises.
 
     The server must lead a session of its own, and must not have been reaped. Where no watchdog can run, a warning is
     logged once.
     """
     with _lock:
-        _guards.add(str(pid), tree.start_time(pid), ladder, mark)
-        _guards.remove(prepared)
+        _registry.add(str(pid), tree.start_time(pid), ladder, mark)
+        _registry.remove(prepared)
 
 
-async def let_go(pid: int) -> None:
+async def unregister(pid: int) -> None:
     """Remove a server whose tree is gone. The last one stops the watchdog, and reaps it even if this is cancelled."""
     with _lock:
-        watchdog_pid = _guards.remove(str(pid))
+        watchdog_pid = _registry.remove(str(pid))
     if watchdog_pid is None:
         return
     exited = asyncio.Event()
     unwatch = watch_exit(watchdog_pid, exited.set)
     try:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_EXIT_TIMEOUT):
                 await exited.wait()
     finally:
         unwatch()
-        _bury(watchdog_pid)
+        _reap_killed(watchdog_pid)
 
 
-def let_go_nowait(server: int | str = "") -> None:
+def unregister_nowait(server: int | str = "") -> None:
     """Remove a server without an event loop; the last one blocks for the moment that the watchdog takes to exit.
 
     ``server`` is its pid, or what :func:`prepare` returned for a server that could not be started.
     """
     with _lock:
-        watchdog_pid = _guards.remove(str(server))
+        watchdog_pid = _registry.remove(str(server))
     if watchdog_pid is not None:
-        _bury(watchdog_pid)
+        _reap_killed(watchdog_pid)
 
 
-class _Guardian:
+class _WatchdogProcess:
     """The watchdog's process and the pipe to it. It is started with its first instructions."""
 
     __slots__ = ("_pipe", "pid")
@@ -103,7 +103,7 @@ class _Guardian:
         finally:
             close_private(read_end)
 
-    def tell(self, instruction: str) -> bool:
+    def send(self, instruction: str) -> bool:
         """Send an instruction; an empty one checks whether the process reads. Each is short enough to be sent whole."""
         if has_exited(self.pid):
             return False
@@ -113,7 +113,7 @@ class _Guardian:
             return False
         return True
 
-    def dismiss(self) -> None:
+    def kill(self) -> None:
         """Kill the process before it sees the end of the pipe, which means our death. The caller reaps it."""
         if not has_exited(self.pid):
             os.kill(self.pid, signal.SIGKILL)
@@ -139,15 +139,15 @@ def _program() -> str:
     return compiled if compiled and os.access(compiled, os.R_OK) else tree.__file__
 
 
-class _Guards:
+class _Registry:
     """The registered servers, and the watchdog's process while there are any. Used with the lock held."""
 
-    __slots__ = ("_guardian", "_has_warned", "_is_disabled", "_orders", "unreaped")
+    __slots__ = ("_has_warned", "_instructions", "_is_disabled", "_process", "unreaped")
 
     def __init__(self) -> None:
-        self._guardian: _Guardian | None = None
+        self._process: _WatchdogProcess | None = None
         #: The instruction for each server.
-        self._orders: dict[str, str] = {}
+        self._instructions: dict[str, str] = {}
         self._has_warned = False
         self._is_disabled = False
         #: Pids of former watchdogs that had not exited yet.
@@ -158,30 +158,30 @@ class _Guards:
         instruction = ""
         if server:
             waits = " ".join(str(step.wait) for step in ladder.steps())
-            instruction = self._orders[server] = f"+ {server} {start} {mark} {waits}"
-        self._tell(instruction)
+            instruction = self._instructions[server] = f"+ {server} {start} {mark} {waits}"
+        self._send(instruction)
 
     def remove(self, server: str) -> int | None:
         """Remove a server. If it was the last one, kill the watchdog and return its pid, which the caller reaps."""
-        if self._orders.pop(server, None) is not None and self._orders:
-            self._tell(f"- {server}")
-        process = self._guardian
-        if self._orders or process is None:
+        if self._instructions.pop(server, None) is not None and self._instructions:
+            self._send(f"- {server}")
+        process = self._process
+        if self._instructions or process is None:
             return None
-        self._guardian = None
-        process.dismiss()
+        self._process = None
+        process.kill()
         return process.pid
 
-    def _tell(self, instruction: str) -> None:
+    def _send(self, instruction: str) -> None:
         """Send an instruction. If the watchdog does not read, replace it by a new one, which gets all instructions."""
-        if self._guardian is not None and not self._guardian.tell(instruction):
-            self._discard(self._guardian)
-        if self._guardian is None and not self._is_disabled:
+        if self._process is not None and not self._process.send(instruction):
+            self._discard(self._process)
+        if self._process is None and not self._is_disabled:
             self._start()
 
-    def _discard(self, process: _Guardian) -> None:
-        self._guardian = None
-        process.dismiss()
+    def _discard(self, process: _WatchdogProcess) -> None:
+        self._process = None
+        process.kill()
         end = reap(process.pid)
         if end is None:
             self.unreaped.add(process.pid)
@@ -200,7 +200,7 @@ class _Guards:
             self._warn("there is no Python interpreter to run it")
             return
         try:
-            self._guardian = _Guardian(self._orders.values())
+            self._process = _WatchdogProcess(self._instructions.values())
         except OSError as error:
             self._warn(str(error))
 
@@ -212,26 +212,26 @@ class _Guards:
             )
 
 
-def _bury(pid: int) -> None:
+def _reap_killed(pid: int) -> None:
     """Reap a watchdog that was killed. If it does not exit in time, the start of the next one tries again."""
-    deadline = time.monotonic() + _SHORT_PATIENCE
+    deadline = time.monotonic() + _BLOCKING_TIMEOUT
     while reap(pid) is None:
         if time.monotonic() > deadline:
             with _lock:
-                _guards.unreaped.add(pid)
+                _registry.unreaped.add(pid)
             return
         time.sleep(_POLL)
 
 
-_guards = _Guards()
+_registry = _Registry()
 _lock = threading.RLock()
 
 
-def _start_over() -> None:
-    global _guards  # noqa: PLW0603 - a process has one
-    _guards = _Guards()
+def _reset_after_fork() -> None:
+    global _registry  # noqa: PLW0603 - a process has one
+    _registry = _Registry()
     _lock.release()
 
 
 # Forks wait for the lock: otherwise a child could inherit a pipe that is not private yet.
-os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_start_over)
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_reset_after_fork)

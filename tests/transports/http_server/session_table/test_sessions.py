@@ -10,7 +10,7 @@ import pytest
 from mcplumb import Context, HttpOptions, Server
 from mcplumb.revisions import LEGACY
 from mcplumb.transports.connection import Connection, Peer
-from mcplumb.transports.http_server.session_table import Sessions
+from mcplumb.transports.http_server.session_table import LegacySessions
 from mcplumb.wire.messages import Request
 from tests.transports.http_server.staged import Staged, turns
 from tests.transports.http_server.visits import LATEST, PATIENCE, Answer, Visitor, serving, text_of
@@ -249,7 +249,7 @@ def test_a_session_is_not_kept_whose_client_was_not_told_its_id() -> None:
             await workshop.server.serve_connection(connection, peer)
             ended.set()
 
-        sessions = Sessions(serve, options=HttpOptions(), revisions=LEGACY)
+        sessions = LegacySessions(serve, options=HttpOptions(), revisions=LEGACY)
         params = msgspec.json.encode(
             {"protocolVersion": LATEST, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
         )

@@ -44,14 +44,14 @@ class Inbox:
         self._flowing.set()
 
     def pause(self) -> None:
-        """Make ``flow`` wait."""
+        """Make ``wait_until_resumed`` wait."""
         self._flowing.clear()
 
     def resume(self) -> None:
-        """Make ``flow`` return at once."""
+        """Make ``wait_until_resumed`` return at once."""
         self._flowing.set()
 
-    async def flow(self) -> None:
+    async def wait_until_resumed(self) -> None:
         """Wait while the connection is paused. To be awaited before each ``take``."""
         if not self._flowing.is_set():
             await self._flowing.wait()
@@ -83,7 +83,7 @@ class Inbox:
             self._pass_on(Error(request_id, item.error), post)
         return True
 
-    def pass_over(self, event: EventTooLong) -> None:
+    def report_too_long(self, event: EventTooLong) -> None:
         """Report an event that is too long."""
         if self.trace is not None:
             self.trace("in", event.head)

@@ -11,10 +11,18 @@ import aiohttp
 import msgspec
 
 from mcplumb.errors import Closed, ConnectError, HttpError, McplumbError, ProtocolError, RemoteError, RequestLost
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
+from mcplumb.transports.http_client.inbox import Inbox
 from mcplumb.transports.http_client.post_queue import Post, Spawn
-from mcplumb.transports.http_client.receive_queue import Inbox
-from mcplumb.transports.http_client.response import EVENTS, JSON_OR_EVENTS, Stream, is_good, is_stream, receive, refusal
-from mcplumb.transports.http_client.session_pool import ClientPool
+from mcplumb.transports.http_client.response import (
+    EVENTS,
+    JSON_OR_EVENTS,
+    Stream,
+    is_stream,
+    is_success,
+    receive,
+    refusal,
+)
 from mcplumb.wire.messages import INVALID_REQUEST, ErrorDetail, Result
 
 __all__ = ["LegacyBinding"]
@@ -52,7 +60,7 @@ class LegacyBinding:
     cancel its exchange.
     """
 
-    def __init__(self, pool: ClientPool, inbox: Inbox, spawn: Spawn) -> None:
+    def __init__(self, pool: ConnectionPool, inbox: Inbox, spawn: Spawn) -> None:
         self._pool = pool
         self._inbox = inbox
         self._spawn = spawn
@@ -68,8 +76,8 @@ class LegacyBinding:
         headers = {"Accept": JSON_OR_EVENTS, "Content-Type": "application/json", **self._session}
         async with self._pool.request("POST", self._pool.url, headers, post.body) as response:
             self._check(response)
-            post.is_accepted = is_good(response)
-            if post.is_initialize and is_good(response):
+            post.is_accepted = is_success(response)
+            if post.is_initialize and is_success(response):
                 self._read_session_id(response)
                 post.on_result = self._read_version
             elif response.status == 400 and _SESSION_ID in self._session:
@@ -88,7 +96,7 @@ class LegacyBinding:
         if post.waiting and stream.last_event_id:
             await self._resume(stream, post)
 
-    async def leave(self) -> None:
+    async def end_session(self) -> None:
         """End the session with a DELETE request."""
         if _SESSION_ID not in self._session or self._is_over:
             return

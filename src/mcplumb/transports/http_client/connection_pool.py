@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
     from aiohappyeyeballs import AddrInfoType
 
-__all__ = ["ClientPool"]
+__all__ = ["ConnectionPool"]
 
 #: Seconds to establish a connection, name lookup and TLS included. An absent server is usually noticed sooner.
-_CONNECT_WITHIN = 30.0
+_CONNECT_TIMEOUT = 30.0
 #: Seconds after which an idle connection is not reused. Servers close theirs after five (uvicorn, Node), and a request
 #: that crosses with that is lost.
 _KEEP_ALIVE = 4.0
 #: Seconds for an orderly close of the connections.
-_CLOSE_WITHIN = 1.0
+_CLOSE_TIMEOUT = 1.0
 #: Consecutive redirects that are followed. A missing slash takes one.
 _MOST_REDIRECTS = 5
 _LONGEST_QUOTE = 200
@@ -43,7 +43,7 @@ _LONGEST_QUOTE = 200
 _logger = logging.getLogger("mcplumb.client")
 
 
-class ClientPool:
+class ConnectionPool:
     """The HTTP connections to one server. The pool opens with the first request, also after ``close``.
 
     ``url`` is the server's URL; ``headers`` are sent with every request. ``proxy`` is the URL of an HTTP proxy.
@@ -100,7 +100,7 @@ class ClientPool:
         if session is None:
             return
         try:
-            async with asyncio.timeout(_CLOSE_WITHIN):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await session.close()
         except TimeoutError:
             _logger.debug("Some HTTP connections did not close in time.")
@@ -153,7 +153,7 @@ class ClientPool:
             # No limit here: the queue of posts limits the number of concurrent requests, per lane.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE, socket_factory=self._make_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_WITHIN),
+            timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_TIMEOUT),
             auto_decompress=False,
         )
 
@@ -207,7 +207,7 @@ class ClientPool:
             return f"{where} cannot be reached: its name is not known ({why}). Check the address."
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return (
-                f"{where} cannot be reached: there was no connection within {_CONNECT_WITHIN:g} s. Check the address."
+                f"{where} cannot be reached: there was no connection within {_CONNECT_TIMEOUT:g} s. Check the address."
             )
         return f"{where} cannot be reached: {why}. Does the server run, and is the address right?"
 

@@ -10,23 +10,23 @@ import asyncio
 from yarl import URL
 
 from mcplumb.errors import Closed, ConnectError, ConnectTimeout, McplumbError
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
+from mcplumb.transports.http_client.inbox import Inbox
 from mcplumb.transports.http_client.post_queue import Post, Spawn
-from mcplumb.transports.http_client.receive_queue import Inbox
-from mcplumb.transports.http_client.response import EVENTS, Stream, discard, is_good, is_stream, refusal, refuse
-from mcplumb.transports.http_client.session_pool import ClientPool
+from mcplumb.transports.http_client.response import EVENTS, Stream, discard, is_stream, is_success, refusal, refuse
 from mcplumb.wire.server_sent_events import Event, EventTooLong
 
 __all__ = ["SseBinding"]
 
 #: Seconds for the event that names the endpoint.
-_ENDPOINT_WITHIN = 30.0
+_ENDPOINT_TIMEOUT = 30.0
 _LONGEST_QUOTE = 200
 
 
 class SseBinding:
     """The `Binding` of HTTP+SSE. ``spawn`` runs its stream; the session lasts as long as that."""
 
-    def __init__(self, pool: ClientPool, inbox: Inbox, spawn: Spawn) -> None:
+    def __init__(self, pool: ConnectionPool, inbox: Inbox, spawn: Spawn) -> None:
         self._pool = pool
         self._inbox = inbox
         self._spawn = spawn
@@ -42,10 +42,10 @@ class SseBinding:
         if self._endpoint is None or self._stream is None:
             self._endpoint = asyncio.get_running_loop().create_future()
             self._stream = self._spawn(self._listen(self._endpoint))
-        await asyncio.wait((self._endpoint,), timeout=_ENDPOINT_WITHIN)
+        await asyncio.wait((self._endpoint,), timeout=_ENDPOINT_TIMEOUT)
         if not self._endpoint.done():
             self._stream.cancel()
-            sentence = f"The server opened a stream, and named no endpoint in it within {_ENDPOINT_WITHIN:g} s."
+            sentence = f"The server opened a stream, and named no endpoint in it within {_ENDPOINT_TIMEOUT:g} s."
             self._endpoint.set_result(ConnectTimeout(sentence))
         endpoint = self._endpoint.result()
         if isinstance(endpoint, McplumbError):
@@ -56,7 +56,7 @@ class SseBinding:
         """Post it. The answer arrives on the stream."""
         endpoint = await self.open()
         async with self._pool.request("POST", endpoint, {"Content-Type": "application/json"}, post.body) as response:
-            if is_good(response):
+            if is_success(response):
                 post.waiting.clear()
                 await discard(response)
             elif response.status == 404:
@@ -64,13 +64,13 @@ class SseBinding:
             else:
                 await refuse(response, post, self._inbox)
 
-    async def leave(self) -> None:
+    async def end_session(self) -> None:
         """Do nothing: closing the stream ends the session."""
 
     async def _listen(self, endpoint: asyncio.Future[URL | McplumbError]) -> None:
         def take(event: Event | EventTooLong) -> bool:
             if isinstance(event, EventTooLong):
-                self._inbox.pass_over(event)
+                self._inbox.report_too_long(event)
             elif endpoint.done():
                 if event.event == "message" and event.data:
                     self._inbox.take(event.data)

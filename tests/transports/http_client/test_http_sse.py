@@ -7,7 +7,7 @@ import pytest
 
 from mcplumb.errors import Closed, ConnectError, ConnectTimeout, HttpError, McplumbError
 from mcplumb.limits import Limits
-from mcplumb.transports.http_client import sse
+from mcplumb.transports.http_client import http_sse
 from mcplumb.wire.messages import Notification, Request
 from tests.transports.http_client.raw import (
     LEGACY,
@@ -174,7 +174,7 @@ def test_a_server_without_an_endpoint_is_no_such_server(
     sentence: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sse, "_ENDPOINT_WITHIN", 0.5)
+    monkeypatch.setattr(http_sse, "_ENDPOINT_TIMEOUT", 0.5)
 
     async def script(asked: Asked, reply: Reply) -> None:
         await (stream(reply) if asked.method == "GET" else reply.send(405))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mcplumb.transports.http_server.request import Gone, Refusal
+from mcplumb.transports.http_server.asgi_request import ClientDisconnected, Refusal
 from mcplumb.wire.messages import ErrorDetail
 from tests.transports.http_server.asgi import Asgi, part, turn
 
@@ -135,7 +135,7 @@ def test_a_client_may_leave_before_the_end_of_its_body() -> None:
         for events in ([], [part(b"a", more=True)]):
             asgi = Asgi(*events)
             asgi.left.set()
-            with pytest.raises(Gone):
+            with pytest.raises(ClientDisconnected):
                 await asgi.request.body(max_bytes=3, within=60)
 
     asyncio.run(main())

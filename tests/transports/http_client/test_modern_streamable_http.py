@@ -6,8 +6,8 @@ import pytest
 
 from mcplumb.errors import HttpError, ProtocolError, RequestLost
 from mcplumb.protocol.http_headers import ParamHeaders, param_headers
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.http_connection import HttpConnection
-from mcplumb.transports.http_client.session_pool import ClientPool
 from mcplumb.wire.messages import Notification, Request
 from tests.transports.ends import turns
 from tests.transports.http_client.raw import (
@@ -142,7 +142,7 @@ def test_a_server_sees_that_a_request_is_cancelled() -> None:
     async def main() -> None:
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         async with server:
-            pool = ClientPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+            pool = ConnectionPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
             connection = HttpConnection(pool)
             connection.start(Heard())
             connection.send(ask(1))

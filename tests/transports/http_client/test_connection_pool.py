@@ -10,15 +10,15 @@ import sys
 import pytest
 
 from mcplumb.errors import ConnectError, ConnectTimeout, HttpError, McplumbError, ProtocolError, RequestLost, UsageError
-from mcplumb.transports.http_client import session_pool as module
+from mcplumb.transports.http_client import connection_pool as module
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.post_queue import Body
-from mcplumb.transports.http_client.session_pool import ClientPool
 from tests.transports.ends import nothing_left, run, turns
 from tests.transports.http_client.raw import Asked, RawServer, Reply, Script, crowded, run_clean
 from tests.transports.socket_ends import CERTIFICATES
 
 
-async def fails(pool: ClientPool, method: str = "POST") -> McplumbError:
+async def fails(pool: ConnectionPool, method: str = "POST") -> McplumbError:
     with pytest.raises(McplumbError) as caught:
         async with pool.request(method, pool.url, {}, Body(b"{}")):
             raise AssertionError("it should not get here")
@@ -51,7 +51,7 @@ def test_a_redirect_within_the_origin_is_followed_with_everything(status: int) -
 
     async def main() -> None:
         server = await serve(script)
-        pool = ClientPool(server.url, headers={"Authorization": "Bearer t"})
+        pool = ConnectionPool(server.url, headers={"Authorization": "Bearer t"})
         async with pool.request("POST", pool.url, {"Mcp-Method": "ping"}, Body(b"[1]")) as response:
             assert response.status == 200
         assert [asked.target for asked in server.asked] == ["/mcp", "/mcp/"]
@@ -93,7 +93,7 @@ def test_a_redirect_elsewhere_is_refused_and_nothing_is_sent_there(location: str
         nonlocal other, server
         other = await serve(script_elsewhere)
         server = await serve(script)
-        error = await fails(ClientPool(server.url, headers={"Authorization": "Bearer secret"}))
+        error = await fails(ConnectionPool(server.url, headers={"Authorization": "Bearer secret"}))
         assert isinstance(error, HttpError)
         assert "nothing was sent there" in str(error)
         assert "secret" not in str(error)
@@ -111,7 +111,7 @@ def test_redirects_do_not_go_on_for_ever() -> None:
 
     async def main() -> None:
         server = await serve(script)
-        pool = ClientPool(server.url)
+        pool = ConnectionPool(server.url)
         async with pool.request("GET", pool.url, {}) as response:
             assert response.status == 307
         assert len(server.asked) == 6
@@ -126,7 +126,7 @@ def test_redirects_do_not_go_on_for_ever() -> None:
 
 def test_a_server_that_does_not_run() -> None:
     async def main() -> None:
-        error = await fails(ClientPool(f"http://127.0.0.1:{free_port()}/mcp?secret=1"))
+        error = await fails(ConnectionPool(f"http://127.0.0.1:{free_port()}/mcp?secret=1"))
         assert isinstance(error, ConnectError)
         assert "cannot be reached: Connect call failed" in str(error)
         assert "Does the server run" in str(error)
@@ -137,7 +137,7 @@ def test_a_server_that_does_not_run() -> None:
 
 def test_a_name_that_nobody_knows() -> None:
     async def main() -> None:
-        error = await fails(ClientPool("http://nobody.invalid/mcp"))
+        error = await fails(ConnectionPool("http://nobody.invalid/mcp"))
         assert isinstance(error, ConnectError)
         assert "http://nobody.invalid cannot be reached: its name is not known" in str(error)
 
@@ -145,11 +145,11 @@ def test_a_name_that_nobody_knows() -> None:
 
 
 def test_a_server_that_takes_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CONNECT_WITHIN", 0.2)
+    monkeypatch.setattr(module, "_CONNECT_TIMEOUT", 0.2)
 
     async def main() -> None:
         with crowded() as url:
-            error = await fails(ClientPool(url))
+            error = await fails(ConnectionPool(url))
         assert isinstance(error, ConnectTimeout)
         assert "no connection within 0.2 s" in str(error)
 
@@ -163,7 +163,7 @@ def test_what_is_no_http() -> None:
 
     async def main() -> None:
         server = await serve(script)
-        error = await fails(ClientPool(server.url))
+        error = await fails(ConnectionPool(server.url))
         assert isinstance(error, ProtocolError)
         assert "is no HTTP" in str(error)
         await server.close()
@@ -179,7 +179,7 @@ def test_a_head_without_end_is_not_read(head: bytes) -> None:
 
     async def main() -> None:
         server = await serve(script)
-        error = await fails(ClientPool(server.url))
+        error = await fails(ConnectionPool(server.url))
         assert isinstance(error, ProtocolError)
         await server.close()
 
@@ -196,7 +196,7 @@ def test_a_connection_that_ends_before_the_response(is_reset: bool) -> None:
 
     async def main() -> None:
         server = await serve(script)
-        error = await fails(ClientPool(server.url))
+        error = await fails(ConnectionPool(server.url))
         assert isinstance(error, RequestLost)
         assert len(server.asked) == 1  # and not twice
         await server.close()
@@ -220,11 +220,11 @@ async def pong(asked: Asked, reply: Reply) -> None:
 def test_tls_is_checked_and_can_be_told_whom_to_trust() -> None:
     async def main() -> None:
         server = await serve(pong, server_tls())
-        error = await fails(ClientPool(server.url))
+        error = await fails(ConnectionPool(server.url))
         assert isinstance(error, ConnectError)
         assert "cannot be trusted" in str(error)
         assert "tls=ssl.create_default_context(cafile=…)" in str(error)
-        pool = ClientPool(server.url, tls=ssl.create_default_context(cafile=CERTIFICATES / "ca.pem"))
+        pool = ConnectionPool(server.url, tls=ssl.create_default_context(cafile=CERTIFICATES / "ca.pem"))
         async with pool.request("POST", pool.url, {}, Body(b"{}")) as response:
             assert response.status == 200
         await pool.close()
@@ -241,7 +241,7 @@ def test_a_server_without_tls() -> None:
 
     async def main() -> None:
         async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
-            error = await fails(ClientPool(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
+            error = await fails(ConnectionPool(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
         assert isinstance(error, ConnectError)
         assert "There is no TLS connection" in str(error)
 
@@ -251,7 +251,7 @@ def test_a_server_without_tls() -> None:
 def test_a_proxy_is_gone_through() -> None:
     async def main() -> None:
         proxy = await serve(pong)
-        pool = ClientPool("http://nobody.invalid/mcp", proxy=f"http://me:word@127.0.0.1:{proxy.port}")
+        pool = ConnectionPool("http://nobody.invalid/mcp", proxy=f"http://me:word@127.0.0.1:{proxy.port}")
         async with pool.request("POST", pool.url, {}, Body(b"{}")) as response:
             assert response.status == 200
         [asked] = proxy.asked
@@ -269,12 +269,12 @@ def test_a_proxy_that_cannot_be_used() -> None:
 
     async def main() -> None:
         url = f"http://me:word@127.0.0.1:{free_port()}"
-        error = await fails(ClientPool("http://nobody.invalid/mcp", proxy=url))
+        error = await fails(ConnectionPool("http://nobody.invalid/mcp", proxy=url))
         assert isinstance(error, ConnectError)
         assert "The proxy http://127.0.0.1" in str(error)
         assert "word" not in str(error)
         proxy = await serve(refuse)
-        error = await fails(ClientPool("https://nobody.invalid/mcp", proxy=f"http://127.0.0.1:{proxy.port}"))
+        error = await fails(ConnectionPool("https://nobody.invalid/mcp", proxy=f"http://127.0.0.1:{proxy.port}"))
         assert isinstance(error, ConnectError)
         assert "does not let through to https://nobody.invalid: it answered with HTTP 407" in str(error)
         await proxy.close()
@@ -285,7 +285,7 @@ def test_a_proxy_that_cannot_be_used() -> None:
 @pytest.mark.parametrize("proxy", ["127.0.0.1:8080", "socks5://me:word@host:1", "http://", "http://[", 5])
 def test_what_is_no_proxy(proxy: str) -> None:
     with pytest.raises(UsageError, match="proxy='http://host:port'") as caught:
-        ClientPool("http://127.0.0.1/", proxy=proxy)
+        ConnectionPool("http://127.0.0.1/", proxy=proxy)
     assert "word" not in str(caught.value)
 
 
@@ -295,7 +295,7 @@ def test_what_is_no_proxy(proxy: str) -> None:
 def test_it_opens_again_after_it_was_closed() -> None:
     async def main() -> None:
         server = await serve(pong)
-        pool = ClientPool(server.url)
+        pool = ConnectionPool(server.url)
         await pool.close()
         pool.kill()
         for _ in range(2):
@@ -310,7 +310,7 @@ def test_it_opens_again_after_it_was_closed() -> None:
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
 def test_a_server_that_reads_nothing_holds_nothing_up(is_cancelled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CLOSE_WITHIN", 0.05)
+    monkeypatch.setattr(module, "_CLOSE_TIMEOUT", 0.05)
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         came.set()
@@ -321,7 +321,7 @@ def test_a_server_that_reads_nothing_holds_nothing_up(is_cancelled: bool, monkey
 
     async def main() -> None:
         server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1)
-        pool = ClientPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        pool = ConnectionPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
         body = Body(b"x" * 50_000_000)
 
         async def send() -> None:
@@ -350,7 +350,7 @@ def test_it_can_be_killed_in_the_middle() -> None:
 
     async def main() -> None:
         server = await serve(hang)
-        pool = ClientPool(server.url)
+        pool = ConnectionPool(server.url)
 
         async def send() -> None:
             async with pool.request("POST", pool.url, {}, Body(b"{}")):
@@ -375,13 +375,13 @@ def test_or_after_its_loop() -> None:
 
     async def main() -> None:
         server = await serve(script)
-        pools.append(pool := ClientPool(server.url))
+        pools.append(pool := ConnectionPool(server.url))
         async with pool.request("GET", pool.url, {}) as response:
             await response.read()
         await server.close()
         await turns()
 
-    pools: list[ClientPool] = []
+    pools: list[ConnectionPool] = []
     with nothing_left():
         run(main)
         left = pools[0]._make_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("", 0)))
@@ -394,7 +394,7 @@ def test_or_when_its_loop_was_dropped_with_everything_in_it() -> None:
     # In a program of its own, because asyncio complains about that.
     program = """
 import asyncio, os
-from mcplumb.transports.http_client.session_pool import ClientPool
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
 
 kept = []
 
@@ -405,7 +405,7 @@ async def accept(reader, writer):
 
 async def main():
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    pool = ClientPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    pool = ConnectionPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
     async with pool.request("GET", pool.url, {}) as response:
         print(await response.content.read())
     return pool

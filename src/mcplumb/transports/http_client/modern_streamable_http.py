@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from mcplumb.protocol.http_headers import ParamHeaders, encode_field, headers_of
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
+from mcplumb.transports.http_client.inbox import Inbox
 from mcplumb.transports.http_client.post_queue import Post
-from mcplumb.transports.http_client.receive_queue import Inbox
 from mcplumb.transports.http_client.response import JSON_OR_EVENTS, Stream, receive
-from mcplumb.transports.http_client.session_pool import ClientPool
 from mcplumb.wire.messages import Request
 
 __all__ = ["ModernBinding", "ParamsOf"]
@@ -23,7 +23,7 @@ _VERSION = "MCP-Protocol-Version"
 class ModernBinding:
     """The `Binding` of the modern era. To cancel a request, cancel its exchange, which closes the response."""
 
-    def __init__(self, pool: ClientPool, inbox: Inbox, params_of: ParamsOf) -> None:
+    def __init__(self, pool: ConnectionPool, inbox: Inbox, params_of: ParamsOf) -> None:
         self._pool = pool
         self._inbox = inbox
         self._params_of = params_of
@@ -35,7 +35,7 @@ class ModernBinding:
         async with self._pool.request("POST", self._pool.url, self._headers(post), post.body) as response:
             await receive(response, post, self._inbox, Stream(self._inbox))
 
-    async def leave(self) -> None:
+    async def end_session(self) -> None:
         """Do nothing: there is no session."""
 
     def _headers(self, post: Post) -> dict[str, str]:

@@ -12,7 +12,18 @@ from msgspec import UNSET, UnsetType
 from mcplumb._fast.begun import Begun
 from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, RequestId, encode_line
 
-__all__ = ["JSON", "TEXT", "Event", "Gone", "HttpRequest", "Receive", "Refusal", "Scope", "Send", "stopping"]
+__all__ = [
+    "JSON",
+    "TEXT",
+    "ClientDisconnected",
+    "Event",
+    "HttpRequest",
+    "Receive",
+    "Refusal",
+    "Scope",
+    "Send",
+    "stopping",
+]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]
@@ -51,7 +62,7 @@ def stopping() -> Refusal:
     return Refusal(503, "The server is stopping.", headers=[(b"retry-after", b"1")])
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client disconnected before it had sent its whole request."""
 
 
@@ -121,7 +132,7 @@ class HttpRequest:
     async def body(self, *, max_bytes: int, within: float) -> bytes:
         """Return the whole body.
 
-        Raises `Refusal` if it is too large or does not arrive in time, and `Gone` if the client has disconnected.
+        Raises `Refusal` if it is too large or does not arrive in time, or `ClientDisconnected`.
         """
         length = self._headers.get(b"content-length", b"")
         if len(length) > _LONGEST_NUMBER or (length.isdigit() and int(length) > max_bytes):
@@ -232,7 +243,7 @@ class HttpRequest:
 def _chunk_of(event: Event, max_bytes: int, size: int) -> bytes:
     """Return the part of the body in an event; ``size`` bytes were read before it."""
     if event["type"] != "http.request":
-        raise Gone
+        raise ClientDisconnected
     chunk: bytes = event.get("body", b"")
     if size + len(chunk) > max_bytes:
         raise _too_large(max_bytes)
