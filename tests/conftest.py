@@ -12,6 +12,9 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
+from tests.kit.leaks import _nothing_left  # noqa: F401 - a fixture
+from tests.kit.loop import pytest_pyfunc_call  # noqa: F401 - a hook, which makes native async tests work
+
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None, max_examples=50)
 settings.load_profile("ci" if os.environ.get("CI") else "local")

@@ -17,7 +17,8 @@ from typing import ClassVar
 import pytest
 
 from tests.attacks.harness import ROOT
-from tests.cli.kit import _AT_TERMINAL, PATIENCE, PYTHON, on_terminal
+from tests.cli.kit import _AT_TERMINAL, PYTHON, on_terminal
+from tests.kit.loop import PATIENCE
 
 RUDE = str(ROOT / "tests" / "attacks" / "servers" / "rude.py")
 #: What rich and readline themselves write: colours, the cursor of a bar, and its lines drawn again.

@@ -14,11 +14,10 @@ import pytest
 from mcplumb import Client, connect
 from mcplumb.client import Connecting
 from tests.everywhere.server import make_server
+from tests.kit.loop import run
 from tests.repo.source import ROOT
 from tests.transports.socket_ends import tls_of_client, tls_of_server
 
-# Long enough for the slowest machine, and only ever waited for if something is broken.
-PATIENCE = 60.0
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
 OLDEST = "2024-11-05"
@@ -104,14 +103,6 @@ WAYS: dict[str, Way] = {
 everywhere = pytest.mark.parametrize("way", WAYS)
 
 
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await main()
-
-    asyncio.run(bounded())
-
-
 def meet(way: str, body: Callable[[Client], Awaitable[None]], **options: Any) -> None:
     """Run something with a client that has come this way; at its end nothing odd must have been seen on it."""
 
@@ -121,4 +112,4 @@ def meet(way: str, body: Callable[[Client], Awaitable[None]], **options: Any) ->
             stats = client.stats
             assert (stats.bad_lines, stats.violations, stats.unknown_answers) == (0, 0, 0)
 
-    run(main)
+    run(main())

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.launch.harness import PATIENCE, ROOT, Stage, until_now
+from tests.kit.loop import PATIENCE, blocking_until
+from tests.launch.harness import ROOT, Stage
 from tests.launch.remains import children_of, is_alive
 
 #: What nobody wants to read when a program ends.
@@ -71,7 +72,7 @@ def descendants_of(parent: int) -> list[int]:
 
 
 def nothing_is_left(stage: Stage, host: Host) -> None:
-    until_now(
+    blocking_until(
         lambda: not [*stage.living(), *filter(is_alive, host.descendants)],
         "nothing to be left",
         lambda: (stage.living(), host.descendants),
@@ -129,7 +130,7 @@ def test_a_host_that_is_ended_with_its_whole_group(stage: Stage, number: int) ->
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_host_that_is_ended_while_it_connects(stage: Stage, number: int) -> None:
     host = Host("stays", stage.command("hanging", silent_on=["*"]))
-    until_now(lambda: "server/discover" in stage.log.methods(), "the probe")
+    blocking_until(lambda: "server/discover" in stage.log.methods(), "the probe")
     host.descendants = descendants_of(host.process.pid)
     host.process.send_signal(number)
     _, errors = host.end()
@@ -143,7 +144,7 @@ def test_a_host_that_is_ended_while_it_closes(stage: Stage, number: int) -> None
     host = Host("stays", stage.command("stubborn", **STUBBORN))
     host.wait_until_ready()
     host.process.send_signal(signal.SIGINT)
-    until_now(lambda: "end of input" in stage.log.events(), "the closing")
+    blocking_until(lambda: "end of input" in stage.log.events(), "the closing")
     host.process.send_signal(number)
     _, errors = host.end()
     nothing_is_left(stage, host)
@@ -196,7 +197,7 @@ def test_a_host_that_is_killed_while_a_fork_of_it_lives_on(stage: Stage) -> None
         host.descendants.remove(fork)
         host.process.kill()
         host.process.wait(PATIENCE)
-        until_now(lambda: stage.living() == [fork], "the server to be gone", stage.living)
+        blocking_until(lambda: stage.living() == [fork], "the server to be gone", stage.living)
         assert is_alive(fork)
     finally:
         os.kill(fork, signal.SIGKILL)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from mcplumb import connect
-from tests.launch.harness import HASTY_WAITS, LEGACY, MODERN, ROOT, Stage, run, say
+from tests.kit.loop import run
+from tests.launch.harness import HASTY_WAITS, LEGACY, MODERN, ROOT, Stage, say
 
 PROBE, INITIALIZE = "server/discover", "initialize"
 

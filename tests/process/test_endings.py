@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.results import text_of
 from tests.process.harness import (
     LEGACY,
     MODERN,
@@ -22,7 +23,6 @@ from tests.process.harness import (
     modern_call,
     notification,
     request,
-    text_of,
 )
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

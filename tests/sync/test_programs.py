@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sync.world import PATIENCE, ROOT, command, is_gone, wait_until
+from tests.kit.loop import PATIENCE
+from tests.sync.world import ROOT, command, is_gone, wait_until
 
 #: What the programs begin with. ``target`` is a server, and ``use`` asks it for the same thing in several ways.
 PREAMBLE = """

@@ -10,7 +10,7 @@ import pytest
 from mcplumb.errors import UsageError
 from mcplumb.sync import callback_threads
 from mcplumb.sync.callback_threads import LineCarrier, carried
-from tests.sync.world import PATIENCE
+from tests.kit.loop import PATIENCE
 
 
 async def have_done(function: Callable[..., Any], *arguments: Any) -> Any:

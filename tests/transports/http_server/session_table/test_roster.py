@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from mcplumb.transports.http_server.asgi_request import Refusal
 from mcplumb.transports.http_server.legacy_post import PostConnection
 from mcplumb.transports.http_server.session_table import SessionTable
 from mcplumb.wire.messages import Message
-from tests.transports.http_server.staged import PATIENCE, turns
+from tests.kit.loop import run, turns
 from tests.transports.socket_ends import turn_until
 
 pytestmark = pytest.mark.req("HTP-6", "SSE-3")
@@ -61,132 +60,109 @@ class Service:
             raise self.error
 
 
-def run(main: Any) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await main()
-
-    asyncio.run(bounded())
-
-
-def test_a_connection_is_served_for_whom_it_is_and_found_by_them() -> None:
-    async def main() -> None:
-        service = Service()
-        table: SessionTable[Mute] = SessionTable(service, max_sessions=10)
-        ada, bob, anyone = Mute(), Mute(), Mute()
-        for connection, principal in ((ada, "ada"), (bob, "bob"), (anyone, None)):
-            table.admit(connection, principal)
-        ids = [table.enter(ada, "ada"), table.enter(bob, "bob"), table.enter(anyone, None)]
-        await turns()
-        assert service.peers == [Peer("legacy", "ada"), Peer("legacy", "bob"), Peer("legacy", None)]
-        assert len(set(ids)) == 3
-        assert table.find(ids[0], "ada") is ada
-        assert table.find(ids[2], None) is anyone
-        for session_id, principal in ((ids[0], "bob"), (ids[0], None), (ids[2], "ada"), ("", None), ("x", None)):
-            with pytest.raises(Refusal) as refused:
-                table.find(session_id, principal)
-            assert refused.value.status == 404
-        service.ends.set()
-        await turns()
-        assert ada.is_aborted
-        with pytest.raises(Refusal):
-            table.find(ids[0], "ada")
-
-    run(main)
-
-
-def test_a_tentative_session_makes_room_the_oldest_first() -> None:
-    async def main() -> None:
-        async def serve(connection: Connection, _: Peer) -> None:
-            assert isinstance(connection, Mute)
-            await turn_until(lambda: connection.has_hung_up)
-
-        table: SessionTable[Mute] = SessionTable(serve, max_sessions=3)
-        members = [Mute() for _ in range(5)]
-        ids = []
-        for member in members[:3]:
-            await table.make_room()
-            table.admit(member, None)
-            ids.append(table.enter(member, None, is_tentative=True))
-        table.confirm(members[0])
-        table.confirm(members[0])
-        await table.make_room()
-        assert [member.has_hung_up for member in members[:3]] == [False, True, False]
-        with pytest.raises(Refusal):
-            table.find(ids[1], None)
-        table.admit(members[3], None)
-        table.enter(members[3], None)
-        await table.make_room()
-        assert members[2].is_aborted
-        table.admit(members[4], None)
-        # None of those who are left may be sent away.
-        await table.make_room()
-        with pytest.raises(Refusal):
-            table.admit(Mute(), None)
-        await table.close()
-
-    run(main)
-
-
-def test_whoever_is_over_before_it_is_entered_takes_no_room() -> None:
-    async def main() -> None:
-        service = Service()
-        service.ends.set()
-        table: SessionTable[Mute] = SessionTable(service, max_sessions=1)
-        connection = Mute()
-        table.admit(connection, None)
-        await turns()
-        table.enter(connection, None, is_tentative=True)
-        table.admit(Mute(), None)
-        await table.make_room()
-
-    run(main)
-
-
-def test_whoever_is_dismissed_is_not_found_and_still_served() -> None:
-    async def main() -> None:
-        service = Service()
-        table: SessionTable[Mute] = SessionTable(service, max_sessions=1)
-        connection = Mute()
-        table.admit(connection, None)
-        session_id = table.enter(connection, None)
-        table.dismiss(connection)
-        table.dismiss(connection)
-        assert connection.has_hung_up
-        assert not connection.is_aborted
-        with pytest.raises(Refusal):
-            table.find(session_id, None)
+async def test_a_connection_is_served_for_whom_it_is_and_found_by_them() -> None:
+    service = Service()
+    table: SessionTable[Mute] = SessionTable(service, max_sessions=10)
+    ada, bob, anyone = Mute(), Mute(), Mute()
+    for connection, principal in ((ada, "ada"), (bob, "bob"), (anyone, None)):
+        table.admit(connection, principal)
+    ids = [table.enter(ada, "ada"), table.enter(bob, "bob"), table.enter(anyone, None)]
+    await turns()
+    assert service.peers == [Peer("legacy", "ada"), Peer("legacy", "bob"), Peer("legacy", None)]
+    assert len(set(ids)) == 3
+    assert table.find(ids[0], "ada") is ada
+    assert table.find(ids[2], None) is anyone
+    for session_id, principal in ((ids[0], "bob"), (ids[0], None), (ids[2], "ada"), ("", None), ("x", None)):
         with pytest.raises(Refusal) as refused:
-            table.admit(Mute(), None)
-        assert refused.value.status == 503
-        assert refused.value.headers[0][0] == b"retry-after"
-        service.ends.set()
-        await turns()
+            table.find(session_id, principal)
+        assert refused.value.status == 404
+    service.ends.set()
+    await turns()
+    assert ada.is_aborted
+    with pytest.raises(Refusal):
+        table.find(ids[0], "ada")
+
+
+async def test_a_tentative_session_makes_room_the_oldest_first() -> None:
+    async def serve(connection: Connection, _: Peer) -> None:
+        assert isinstance(connection, Mute)
+        await turn_until(lambda: connection.has_hung_up)
+
+    table: SessionTable[Mute] = SessionTable(serve, max_sessions=3)
+    members = [Mute() for _ in range(5)]
+    ids = []
+    for member in members[:3]:
+        await table.make_room()
+        table.admit(member, None)
+        ids.append(table.enter(member, None, is_tentative=True))
+    table.confirm(members[0])
+    table.confirm(members[0])
+    await table.make_room()
+    assert [member.has_hung_up for member in members[:3]] == [False, True, False]
+    with pytest.raises(Refusal):
+        table.find(ids[1], None)
+    table.admit(members[3], None)
+    table.enter(members[3], None)
+    await table.make_room()
+    assert members[2].is_aborted
+    table.admit(members[4], None)
+    # None of those who are left may be sent away.
+    await table.make_room()
+    with pytest.raises(Refusal):
         table.admit(Mute(), None)
-        await table.close()
-
-    run(main)
+    await table.close()
 
 
-def test_closing_waits_for_all_and_admits_nobody() -> None:
-    async def main() -> None:
-        service = Service()
-        table: SessionTable[Mute] = SessionTable(service, max_sessions=10)
-        connections = [Mute() for _ in range(3)]
-        for connection in connections:
-            table.admit(connection, None)
-        closing = asyncio.create_task(table.close())
-        await turns()
-        assert all(connection.has_hung_up for connection in connections)
-        assert not closing.done()
-        with pytest.raises(Refusal) as refused:
-            table.admit(Mute(), None)
-        assert refused.value.status == 503
-        service.ends.set()
-        await closing
-        assert all(connection.is_aborted for connection in connections)
+async def test_whoever_is_over_before_it_is_entered_takes_no_room() -> None:
+    service = Service()
+    service.ends.set()
+    table: SessionTable[Mute] = SessionTable(service, max_sessions=1)
+    connection = Mute()
+    table.admit(connection, None)
+    await turns()
+    table.enter(connection, None, is_tentative=True)
+    table.admit(Mute(), None)
+    await table.make_room()
 
-    run(main)
+
+async def test_whoever_is_dismissed_is_not_found_and_still_served() -> None:
+    service = Service()
+    table: SessionTable[Mute] = SessionTable(service, max_sessions=1)
+    connection = Mute()
+    table.admit(connection, None)
+    session_id = table.enter(connection, None)
+    table.dismiss(connection)
+    table.dismiss(connection)
+    assert connection.has_hung_up
+    assert not connection.is_aborted
+    with pytest.raises(Refusal):
+        table.find(session_id, None)
+    with pytest.raises(Refusal) as refused:
+        table.admit(Mute(), None)
+    assert refused.value.status == 503
+    assert refused.value.headers[0][0] == b"retry-after"
+    service.ends.set()
+    await turns()
+    table.admit(Mute(), None)
+    await table.close()
+
+
+async def test_closing_waits_for_all_and_admits_nobody() -> None:
+    service = Service()
+    table: SessionTable[Mute] = SessionTable(service, max_sessions=10)
+    connections = [Mute() for _ in range(3)]
+    for connection in connections:
+        table.admit(connection, None)
+    closing = asyncio.create_task(table.close())
+    await turns()
+    assert all(connection.has_hung_up for connection in connections)
+    assert not closing.done()
+    with pytest.raises(Refusal) as refused:
+        table.admit(Mute(), None)
+    assert refused.value.status == 503
+    service.ends.set()
+    await closing
+    assert all(connection.is_aborted for connection in connections)
 
 
 def test_closing_that_is_cancelled_waits_no_longer(caplog: pytest.LogCaptureFixture) -> None:
@@ -201,7 +177,7 @@ def test_closing_that_is_cancelled_waits_no_longer(caplog: pytest.LogCaptureFixt
         assert connection.is_aborted
         await table.close()
 
-    run(main)
+    run(main())
     assert caplog.text == ""
 
 
@@ -216,7 +192,7 @@ def test_a_session_that_fails_is_logged_and_let_go(caplog: pytest.LogCaptureFixt
         await turns()
         assert connection.is_aborted
 
-    run(main)
+    run(main())
     assert "out of tea" in caplog.text
 
 
@@ -224,20 +200,17 @@ def test_a_session_that_fails_is_logged_and_let_go(caplog: pytest.LogCaptureFixt
 around: ContextVar[str] = ContextVar("around", default="nothing")
 
 
-def test_a_session_does_not_run_among_the_variables_of_the_request_that_opened_it() -> None:
-    async def main() -> None:
-        seen: list[str] = []
+async def test_a_session_does_not_run_among_the_variables_of_the_request_that_opened_it() -> None:
+    seen: list[str] = []
 
-        async def serve(_: Connection, __: Peer) -> None:
-            seen.append(around.get())
-            around.set("a session")
+    async def serve(_: Connection, __: Peer) -> None:
+        seen.append(around.get())
+        around.set("a session")
 
-        around.set("the application")
-        table: SessionTable[Mute] = SessionTable(serve, max_sessions=10)
-        around.set("a request")
-        table.admit(Mute(), None)
-        table.admit(Mute(), None)
-        await turns()
-        assert seen == ["the application", "the application"]
-
-    run(main)
+    around.set("the application")
+    table: SessionTable[Mute] = SessionTable(serve, max_sessions=10)
+    around.set("a request")
+    table.admit(Mute(), None)
+    table.admit(Mute(), None)
+    await turns()
+    assert seen == ["the application", "the application"]
