@@ -283,9 +283,9 @@ def _listen_for_packets(path: Path) -> socket.socket:
     ("make", "said"),
     [
         (lambda path: None, "there is no such file. Start the server, or check the path."),
-        (Path.touch, "its file is no socket. Check the path."),
-        (Path.mkdir, "its file is no socket. Check the path."),
-        (_leave_behind, "nothing listens there, the file is left over. Start the server again."),
+        (Path.touch, "the file is not a socket. Check the path."),
+        (Path.mkdir, "the file is not a socket. Check the path."),
+        (_leave_behind, "nothing listens there, and the socket file is stale. Start the server again."),
         (_listen_for_packets, "Protocol wrong type for socket."),
     ],
 )
@@ -352,12 +352,12 @@ async def test_a_number_is_not_looked_up() -> None:
 
 async def test_a_server_without_tls() -> None:
     async with listening("tcp") as place:
-        with pytest.raises(ConnectError, match="Perhaps the server does not use it"):
+        with pytest.raises(ConnectError, match="Perhaps the server does not use TLS"):
             await open_connection(place.address, tls=tls_of_client())
 
 
 async def test_tls_is_for_tcp() -> None:
-    with pytest.raises(UsageError, match="TLS is for TCP"):
+    with pytest.raises(UsageError, match="TLS is only for TCP"):
         await open_connection(UnixAddress("/x"), tls=tls_of_client())
     with pytest.raises(UsageError, match=r"tls was made for a server: make it with client_tls\(\)"):
         await open_connection(TcpAddress("127.0.0.1", 1), tls=tls_of_server())

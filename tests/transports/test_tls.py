@@ -60,8 +60,8 @@ def test_a_key_in_the_same_file(tmp_path: Path) -> None:
         (lambda: server_tls(CERT, KEY.with_stem("client")), r"cannot be used for TLS.* \(KEY_VALUES_MISMATCH\)"),
         (lambda: server_tls(CERT, KEY.with_stem("locked")), "The key is encrypted"),
         (lambda: server_tls(CERT, KEY, client_ca="/missing"), "to trust, /missing, cannot be read: No such file"),
-        (lambda: client_tls(KEY), r"server\.key has no certificate in PEM form to trust"),
-        (lambda: client_tls(CA, key=KEY), "A key is of no use without its certificate"),
+        (lambda: client_tls(KEY), r"server\.key contains no PEM certificate to trust"),
+        (lambda: client_tls(CA, key=KEY), "A key needs its certificate"),
     ],
 )
 def test_files_that_cannot_be_used(make: Callable[[], ssl.SSLContext], said: str) -> None:
@@ -143,7 +143,7 @@ async def test_a_client_with_tls_at_a_plain_port() -> None:
         assert isinstance(place.address, TcpAddress)
         said = await failure_of(tls_of_client(), place.address)
         assert "TLS failed (" in said
-        assert said.endswith("Perhaps the server does not use it, or wants a certificate.")
+        assert said.endswith("Perhaps the server does not use TLS, or requires a client certificate.")
 
 
 @pytest.mark.parametrize("last_words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])

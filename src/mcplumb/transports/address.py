@@ -83,7 +83,7 @@ def read_address(text: str) -> Address | None:
     cut = min((at for at in (rest.find("/"), rest.find("?"), rest.find("#")) if at >= 0), default=len(rest))
     authority, path = rest[:cut], rest[cut:]
     if "#" in path:
-        raise _invalid(text, "what stands after # is never sent to a server")
+        raise _invalid(text, "the part after # is never sent to a server")
     host, port = _split_host_port(text, authority, _DEFAULT_PORTS[scheme])
     return HttpAddress(scheme, host, port, path if path.startswith("/") or not path else f"/{path}")
 
@@ -98,7 +98,7 @@ def _path(text: str, path: str) -> str:
     if "\0" in path:
         raise _invalid(text, "a path cannot have a NUL character in it")
     if (size := len(os.fsencode(path))) > _MAX_PATH:
-        raise _invalid(text, f"its path has {size} bytes, and a socket's can have {_MAX_PATH}. Choose a shorter one")
+        raise _invalid(text, f"its path has {size} bytes; the most is {_MAX_PATH}. Choose a shorter one")
     return path
 
 
@@ -108,16 +108,16 @@ def _split_host_port(text: str, authority: str, default_port: int | None) -> tup
         # The message does not quote the address, which may contain a password.
         raise UsageError("An address must have no user name and no password in it: give a token or headers instead.")
     if "/" in authority:
-        raise _invalid(text, "it ends with the port")
+        raise _invalid(text, "nothing may follow the port")
     if authority.startswith("["):
         host, bracket, port = authority[1:].partition("]")
         if not bracket or not host or not (port == "" or port.startswith(":")):
-            raise _invalid(text, "an IPv6 address stands in brackets, and the port behind them: [::1]:7000")
+            raise _invalid(text, "write an IPv6 address in brackets, followed by the port: [::1]:7000")
         port = port[1:]
     else:
         host, _, port = authority.rpartition(":") if ":" in authority else (authority, "", "")
         if ":" in host:
-            raise _invalid(text, "an IPv6 address stands in brackets, and the port behind them: [::1]:7000")
+            raise _invalid(text, "write an IPv6 address in brackets, followed by the port: [::1]:7000")
     if not port:
         if default_port is None:
             raise _invalid(text, "it needs a port: tcp://host:port")

@@ -228,7 +228,7 @@ def check_tls(address: SocketAddress, tls: ssl.SSLContext | None, *, is_server: 
     import ssl
 
     if isinstance(address, UnixAddress):
-        raise UsageError(f"TLS is for TCP: what goes over {address} never leaves this machine. Leave tls out.")
+        raise UsageError(f"TLS is only for TCP: {address} is local to this machine. Leave tls out.")
     if is_server and tls.protocol == ssl.PROTOCOL_TLS_CLIENT:
         raise UsageError("tls was made for a client: make it with server_tls(cert, key).")
     if not is_server and tls.protocol == ssl.PROTOCOL_TLS_SERVER:
@@ -244,7 +244,7 @@ async def resolve_host(address: TcpAddress) -> list[TcpInfo]:
             return socket.getaddrinfo(host, port, type=kind, flags=socket.AI_NUMERICHOST)
         return await asyncio.get_running_loop().getaddrinfo(host, port, type=kind)
     except UnicodeError as error:
-        raise socket.gaierror(socket.EAI_NONAME, "it is no name that a host can have") from error
+        raise socket.gaierror(socket.EAI_NONAME, "it is not a valid host name") from error
 
 
 def explain_unknown_host(address: TcpAddress, error: socket.gaierror) -> str:
@@ -332,7 +332,7 @@ def _reason(address: SocketAddress, error: OSError) -> str:
 
     match error, address:
         case TimeoutError(), _:
-            return "it did not answer in time. Check the address, and what stands between it and this machine."
+            return "it did not answer in time. Check the address and the network, including firewalls."
         case socket.gaierror(), TcpAddress():
             return explain_unknown_host(address, error)
         case ssl.SSLError(), _:
@@ -340,14 +340,14 @@ def _reason(address: SocketAddress, error: OSError) -> str:
 
             return explain_tls_error(error)
         case ConnectionRefusedError(), UnixAddress(path) if os.path.isfile(path) or os.path.isdir(path):
-            return "its file is no socket. Check the path."
+            return "the file is not a socket. Check the path."
         case ConnectionRefusedError(), UnixAddress():
-            return "nothing listens there, the file is left over. Start the server again."
+            return "nothing listens there, and the socket file is stale. Start the server again."
         case ConnectionRefusedError(), _:
             return "nothing listens there. Start the server, or check the address."
         case FileNotFoundError(), _:
             return "there is no such file. Start the server, or check the path."
         case PermissionError(), UnixAddress():
-            return "its file belongs to another user, or lies where this one must not look."
+            return "its file belongs to another user, or is in a folder that this user may not access."
         case _:
             return f"{error.strerror or error}."

@@ -188,9 +188,7 @@ def _remove_stale(path: str) -> None:
         mode = os.lstat(path).st_mode
         if not stat.S_ISSOCK(mode):
             kind = "a symbolic link" if stat.S_ISLNK(mode) else "a directory" if stat.S_ISDIR(mode) else "a file"
-            raise _taken(
-                path, f"there is {kind} that is no socket. It was left alone: remove it, or choose another path."
-            )
+            raise _taken(path, f"there is {kind} that is not a socket. Remove it, or choose another path.")
         if who := _listener(path):
             raise _taken(path, f"{who} listens there already. Stop it, or choose another path.")
         os.unlink(path)
@@ -207,7 +205,7 @@ def _listener(path: str) -> str:
             return ""
         except BlockingIOError:
             process = None  # its backlog is full
-    return "Somebody" if process is None else f"Process {process}"
+    return "Another process" if process is None else f"Process {process}"
 
 
 def _taken(path: str, why: str) -> ConnectError:
@@ -267,8 +265,8 @@ class Listener:
         names = [each.getsockname() for each in sockets]
         if tls is None and not all(_is_loopback(name[0]) for name in names):
             _logger.warning(
-                "The server listens at %s without TLS, and not for this machine alone: whoever reaches it can use it, "
-                "and whoever is on the way can read along.",
+                "The server listens at %s without TLS, and not only for this machine: everyone who can reach it can "
+                "use it, and the traffic can be read on the way.",
                 address,
             )
         return cls(TcpAddress(address.host, names[0][1]), sockets, None, serve, limits, tls, trace)
@@ -344,7 +342,7 @@ class Listener:
             except ConnectionError:
                 continue  # the client has disconnected already
             except OSError as error:
-                self._warn(f"No connection can be taken at the moment: {error.strerror or error}.")
+                self._warn(f"Connections cannot be accepted at the moment: {error.strerror or error}.")
                 self._stop_accepting()
                 self._accept_timer = self._loop.call_later(_ACCEPT_PAUSE, self._start_accepting)
                 return
@@ -357,13 +355,13 @@ class Listener:
 
     def _is_allowed(self, connected: socket.socket) -> bool:
         if len(self._serving) >= self._limits.max_connections:
-            self._warn("A client was turned away: there are as many connections as limits.max_connections allows.")
+            self._warn("A client was refused: limits.max_connections is reached.")
             return False
         if self._file is not None:
             user = peer_user(connected)
             # Where the system cannot tell the user, the mode of the file must suffice.
             if user not in (None, self._own_user, 0):
-                self._warn(f"A process of the user {user} was turned away: the socket is for its owner only.")
+                self._warn(f"A process of the user {user} was refused: the socket is for its owner only.")
                 return False
         return True
 
@@ -377,7 +375,7 @@ class Listener:
         try:
             connection = await self._connection(connected)
         except OSError as error:
-            self._warn(f"A connection did not come about: {_setup_reason(error)}.")
+            self._warn(f"A connection could not be set up: {_setup_reason(error)}.")
             return
         try:
             if not self._is_closed:
@@ -414,7 +412,7 @@ class Listener:
                 self._handshakes.discard(timeout)
 
     def _warn_other_protocol(self) -> None:
-        self._warn("A client was turned away: it speaks HTTP or TLS, and this port is for neither.")
+        self._warn("A client was refused: it speaks HTTP or TLS, which this port does not serve.")
 
     def _warn(self, sentence: str) -> None:
         self._warnings[sentence] += 1
@@ -473,7 +471,7 @@ def _setup_reason(error: OSError) -> str:
     import ssl
 
     if isinstance(error, TimeoutError):
-        return "its client took too long to agree on TLS"
+        return "the TLS handshake timed out"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed ({error.reason or error})"
     return error.strerror or str(error)
@@ -482,10 +480,13 @@ def _setup_reason(error: OSError) -> str:
 def _tcp_reason(address: TcpAddress, error: OSError) -> str:
     match error.errno:
         case errno.EADDRINUSE:
-            return f"the port {address.port} is in use. Stop who uses it, or take another; port 0 takes any."
+            return (
+                f"the port {address.port} is in use. Stop the process that uses it, or choose another; 0 takes any "
+                "free port."
+            )
         case errno.EADDRNOTAVAIL | errno.EAFNOSUPPORT:
-            return "this machine has no such address. Leave the host out to listen for this machine alone."
+            return "this machine has no such address. Leave out the host to listen on this machine only."
         case errno.EACCES:
-            return f"the system does not allow this user the port {address.port}. Take one from 1024 on."
+            return f"this user may not use port {address.port}. Choose one from 1024 on."
         case _:
             return f"{error.strerror or error}."

@@ -62,7 +62,7 @@ def client_tls(ca: _File | None = None, cert: _File | None = None, key: _File | 
     if cert is not None:
         _load_identity(context, cert, key)
     elif key is not None:
-        raise UsageError("A key is of no use without its certificate: give cert, too.")
+        raise UsageError("A key needs its certificate: give cert as well.")
     return context
 
 
@@ -83,7 +83,7 @@ def _load_trust(context: ssl.SSLContext, ca: _File) -> None:
     try:
         context.load_verify_locations(ca)
     except ssl.SSLError as error:
-        raise UsageError(f"{ca} has no certificate in PEM form to trust. ({error.reason or error})") from error
+        raise UsageError(f"{ca} contains no PEM certificate to trust. ({error.reason or error})") from error
     except OSError as error:
         raise UsageError(f"The certificates to trust, {ca}, cannot be read: {error.strerror}.") from error
 
@@ -159,7 +159,9 @@ def explain_tls_error(error: ssl.SSLError) -> str:
             f"its certificate is not trusted: {error.verify_message}. "
             "If it is the right server, trust its authority with client_tls(ca=…)."
         )
-    return f"TLS failed ({error.reason or error}). Perhaps the server does not use it, or wants a certificate."
+    return (
+        f"TLS failed ({error.reason or error}). Perhaps the server does not use TLS, or requires a client certificate."
+    )
 
 
 # Reading and writing

@@ -96,7 +96,7 @@ async def test_a_redirect_elsewhere_is_refused_and_nothing_is_sent_there(locatio
     server = await serve(script)
     error = await fails(ConnectionPool(server.url, headers={"Authorization": "Bearer secret"}))
     assert isinstance(error, HttpError)
-    assert "nothing was sent there" in str(error)
+    assert "Nothing was sent there" in str(error)
     assert "secret" not in str(error)
     assert other.came == 0
     assert len(server.asked) == 1
@@ -124,14 +124,14 @@ async def test_a_server_that_does_not_run() -> None:
     error = await fails(ConnectionPool(f"http://127.0.0.1:{free_port()}/mcp?secret=1"))
     assert isinstance(error, ConnectError)
     assert "cannot be reached: Connect call failed" in str(error)
-    assert "Does the server run" in str(error)
+    assert "Check that the server runs" in str(error)
     assert "secret" not in str(error)
 
 
 async def test_a_name_that_nobody_knows() -> None:
     error = await fails(ConnectionPool("http://nobody.invalid/mcp"))
     assert isinstance(error, ConnectError)
-    assert "http://nobody.invalid cannot be reached: its name is not known" in str(error)
+    assert "http://nobody.invalid cannot be reached: its name could not be resolved" in str(error)
 
 
 async def test_a_server_that_takes_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ async def test_what_is_no_http() -> None:
     server = await serve(script)
     error = await fails(ConnectionPool(server.url))
     assert isinstance(error, ProtocolError)
-    assert "is no HTTP" in str(error)
+    assert "is not HTTP" in str(error)
     await server.close()
 
 
@@ -217,7 +217,7 @@ async def test_a_server_without_tls() -> None:
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
         error = await fails(ConnectionPool(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
     assert isinstance(error, ConnectError)
-    assert "There is no TLS connection" in str(error)
+    assert "TLS failed at" in str(error)
 
 
 async def test_a_proxy_is_gone_through() -> None:
@@ -244,7 +244,7 @@ async def test_a_proxy_that_cannot_be_used() -> None:
     proxy = await serve(refuse)
     error = await fails(ConnectionPool("https://nobody.invalid/mcp", proxy=f"http://127.0.0.1:{proxy.port}"))
     assert isinstance(error, ConnectError)
-    assert "does not let through to https://nobody.invalid: it answered with HTTP 407" in str(error)
+    assert "refused to connect to https://nobody.invalid: it answered with HTTP 407" in str(error)
     await proxy.close()
 
 

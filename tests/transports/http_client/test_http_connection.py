@@ -173,8 +173,8 @@ def test_a_notification_that_is_not_taken_in_time_is_given_up(
             await w.connection.close()
 
     run(main())
-    assert "notifications/x did not reach the server. The server did not take it within 0.05 s." in caplog.text
-    assert "An answer did not reach the server." in caplog.text
+    assert "notifications/x did not reach the server. The server did not accept it within 0.05 s." in caplog.text
+    assert "A response did not reach the server." in caplog.text
 
 
 def test_a_stream_that_is_no_http_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
@@ -192,7 +192,7 @@ def test_a_stream_that_is_no_http_is_not_heard(caplog: pytest.LogCaptureFixture)
             await w.heard.until_result(1)
 
     run(main())
-    assert "What the server says by itself is not heard." in caplog.text
+    assert "Messages of the server that belong to no request are not received." in caplog.text
 
 
 async def test_what_cannot_be_written_is_not_queued() -> None:
@@ -267,7 +267,7 @@ def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogC
 
     with caplog.at_level(logging.DEBUG, "mcplumb.client"):
         run(main())
-    assert "did not take the last messages in time" in caplog.text
+    assert "did not accept the last messages in time" in caplog.text
 
 
 async def test_a_close_that_is_cancelled_aborts() -> None:

@@ -141,11 +141,11 @@ async def silent(reply: Reply) -> None:
 @pytest.mark.parametrize(
     ("stream", "kind", "sentence"),
     [
-        (ended, ConnectError, "ended it before it named an endpoint"),
+        (ended, ConnectError, "ended it before naming an endpoint"),
         (torn, McplumbError, "broke off"),
         (absent, HttpError, "HTTP 404"),
         (page, HttpError, "of the type 'text/html'"),
-        (silent, ConnectTimeout, "named no endpoint in it within"),
+        (silent, ConnectTimeout, "named no endpoint within"),
     ],
 )
 async def test_a_server_without_an_endpoint_is_no_such_server(
@@ -164,7 +164,7 @@ async def test_a_server_without_an_endpoint_is_no_such_server(
         error = await w.heard.until_failure(0)
         assert isinstance(error, HttpError)
         assert "HTTP 405" in str(error)
-        assert "And it is no server of HTTP+SSE: " in str(error)
+        assert "It does not speak HTTP+SSE either: " in str(error)
         assert sentence in str(error)
         assert isinstance(error.__cause__, kind)
 

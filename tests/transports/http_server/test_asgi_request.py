@@ -101,7 +101,7 @@ async def test_a_body_that_is_too_large_is_not_read() -> None:
 @pytest.mark.req("HTP-4")
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
     for events in ([], [part(b"a", more=True)]):
-        with pytest.raises(Refusal, match="did not come") as refused:
+        with pytest.raises(Refusal, match="did not arrive") as refused:
             await Asgi(*events).request.body(max_bytes=3, within=0.01)
         assert refused.value.status == 408
 

@@ -186,7 +186,7 @@ async def test_too_many_open_files() -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert 5 < len(failures) < 20
-    assert all(said.endswith("this process has as many files open as the system allows it.") for said in failures)
+    assert all(said.endswith("this process has reached its limit of open files.") for said in failures)
 
 
 def test_no_server_without_a_loop() -> None:

@@ -208,7 +208,7 @@ def test_a_guardian_that_was_killed_is_replaced(caplog: pytest.LogCaptureFixture
     kill(killed)
     register(5_000_001, LADDER)
     assert is_reaped(killed)
-    assert "The process that guards the servers was ended by SIGKILL." in caplog.text
+    assert "The watchdog process was ended by SIGKILL." in caplog.text
     command = Path(f"/proc/{guardian().pid}/cmdline")
     wait_until(lambda: command.read_bytes() != b"")
     orders = [argument.split() for argument in command.read_text().split("\0") if argument.startswith("+")]
@@ -243,7 +243,7 @@ def test_a_guardian_that_does_not_listen_is_replaced_and_nobody_waits_for_it(cap
     while guardian() is stopped:
         prepare()
     assert len(caplog.records) == 1
-    assert "Another one takes its place." in caplog.text
+    assert "Another one is started." in caplog.text
     settle(stopped.pid)
 
 
@@ -271,7 +271,7 @@ def test_without_a_guardian_there_is_one_warning(
     assert len(caplog.records) == 1
     assert caplog.records[0].levelno == logging.WARNING
     assert said in caplog.text
-    assert "If this process is killed, they may live on." in caplog.text
+    assert "If this process is killed, its servers may keep running." in caplog.text
 
 
 def test_a_frozen_program_is_not_started_as_its_own_guardian(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ def _make_pool(url: str, headers: dict[str, str], proxy: str | None, tls: ssl.SS
     except ModuleNotFoundError as error:
         if error.name not in _HTTP_MODULES:
             raise
-        raise UsageError("To reach a server over HTTP, aiohttp is needed: pip install 'mcplumb[http]'") from error
+        raise UsageError("Connecting over HTTP needs aiohttp: pip install 'mcplumb[http]'") from error
     return ConnectionPool(url, headers=headers, proxy=proxy, tls=tls)
 
 
@@ -130,15 +130,15 @@ def _checked_headers(headers: Mapping[Any, Any], token: Any) -> dict[str, str]:
         if not (isinstance(name, str) and is_token(name)):
             raise UsageError(f"{str(name)[:_LONGEST_QUOTE]!r} is not the name of an HTTP header.")
         if not isinstance(value, str) or not value.replace("\t", " ").isprintable():
-            raise UsageError(f"The value of the header {name} has to be a text, without control characters.")
+            raise UsageError(f"The value of the header {name} must be a string without control characters.")
         if name.lower() in _RESERVED_HEADERS or name.lower().startswith(_RESERVED_PREFIX):
-            raise UsageError(f"The header {name} cannot be set: it says what a message is, or how it is carried.")
+            raise UsageError(f"The header {name} cannot be set: the transport sets it.")
     if len(names) < len(headers):
-        raise UsageError("A header is there twice: names that differ in upper and lower case are the same.")
+        raise UsageError("A header is given twice: header names are case-insensitive.")
     if token is None:
         return dict(headers)
     if "authorization" in names:
-        raise UsageError("A token goes into the header Authorization: give one of the two.")
+        raise UsageError("A token is sent in the Authorization header: give only one of them.")
     if not (isinstance(token, str) and token and token.isascii() and token.isprintable() and " " not in token):
-        raise UsageError("A token has to be a text of visible ASCII characters, without blanks.")
+        raise UsageError("A token must be a string of visible ASCII characters, without spaces.")
     return {**headers, "Authorization": f"Bearer {token}"}

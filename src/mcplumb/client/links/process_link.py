@@ -141,7 +141,7 @@ class ProcessLink:
             return Closed(how)
         await asyncio.wait((child.exited,), timeout=_EXIT_WAIT)
         if not child.exited.done():
-            return Closed(f"{how} Its process still runs, and is ended. {self.describe()}")
+            return Closed(f"{how} Its process still runs, and is stopped. {self.describe()}")
         last = self.process._record_exit(child)
         return ServerExited(
             self.process.command,

@@ -55,7 +55,7 @@ class SocketLink:
         failure = None if self._connection is None else self._connection.failure
         why = "" if failure is None else f" Reading failed: {failure.strerror or failure}."
         if phase != "call" and isinstance(self._address, TcpAddress) and self._tls is None:
-            why += " Perhaps it wants TLS, or is no MCP server."
+            why += " Perhaps it requires TLS, or is not an MCP server."
         return Closed(f"{how}{why} {self.describe()}")
 
     def describe(self) -> str:

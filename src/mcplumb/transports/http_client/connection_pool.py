@@ -143,7 +143,7 @@ class ConnectionPool:
             kind = ConnectTimeout if isinstance(error, TimeoutError) else ConnectError
             raise kind(self._why_not(error)) from error
         except aiohttp.ClientResponseError as error:
-            raise ProtocolError(f"What the server answered is no HTTP: {error.message[:_LONGEST_QUOTE]!a}.") from error
+            raise ProtocolError(f"The server's response is not HTTP: {error.message[:_LONGEST_QUOTE]!a}.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise RequestLost(f"The HTTP connection ended before the response: {error}.") from error
 
@@ -184,32 +184,31 @@ class ConnectionPool:
             quoted = ascii(location[:_LONGEST_QUOTE])
             raise HttpError(
                 response.status,
-                f"The server redirects to {quoted}, which is not at {self.url.origin()} or names a user, and nothing "
-                "was sent there. "
-                "If that is the server that you mean, connect to it by that address.",
+                f"The server redirects to {quoted}, which is not at {self.url.origin()} or contains a user name. "
+                "Nothing was sent there. If that is the right server, connect to that address.",
             )
         return target
 
     def _why_not(self, error: Exception) -> str:
         where, why = str(self.url.origin()), _reason(error)
         if isinstance(error, aiohttp.ClientHttpProxyError):
-            return f"The proxy does not let through to {where}: it answered with HTTP {error.status} {error.message}."
+            return f"The proxy refused to connect to {where}: it answered with HTTP {error.status} {error.message}."
         if isinstance(error, aiohttp.ClientProxyConnectionError) and self._proxy is not None:
             return f"The proxy {self._proxy.origin()} cannot be reached: {why}. Check proxy=…"
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return (
-                f"The certificate of {where} cannot be trusted: {error.certificate_error}. If it comes from an "
-                "authority of your own, tell so: tls=ssl.create_default_context(cafile=…)."
+                f"The certificate of {where} cannot be trusted: {error.certificate_error}. If your own authority "
+                "signed it, pass tls=ssl.create_default_context(cafile=…)."
             )
         if isinstance(error, aiohttp.ClientSSLError):
-            return f"There is no TLS connection to {where}: {why}. It may speak http only, or other versions of TLS."
+            return f"TLS failed at {where}: {why}. The server may speak http only, or other versions of TLS."
         if isinstance(error, aiohttp.ClientConnectorDNSError):
-            return f"{where} cannot be reached: its name is not known ({why}). Check the address."
+            return f"{where} cannot be reached: its name could not be resolved ({why}). Check the address."
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return (
                 f"{where} cannot be reached: there was no connection within {_CONNECT_TIMEOUT:g} s. Check the address."
             )
-        return f"{where} cannot be reached: {why}. Does the server run, and is the address right?"
+        return f"{where} cannot be reached: {why}. Check that the server runs and that the address is right."
 
 
 def _read_proxy(text: str) -> URL:
@@ -219,7 +218,7 @@ def _read_proxy(text: str) -> URL:
         proxy = URL()
     if proxy.scheme not in ("http", "https") or not proxy.raw_host:
         # The message does not quote the address, which may contain a password.
-        raise UsageError("proxy has to be the address of an HTTP proxy: proxy='http://host:port'.")
+        raise UsageError("proxy must be the URL of an HTTP proxy: proxy='http://host:port'.")
     return proxy
 
 

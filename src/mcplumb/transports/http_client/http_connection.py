@@ -127,7 +127,7 @@ class HttpConnection:
                     if self.failure is None:
                         await self._binding.end_session()
             except TimeoutError:
-                _logger.debug("The server did not take the last messages in time.")
+                _logger.debug("The server did not accept the last messages in time.")
             finally:
                 self.abort()
         await self.gone()
@@ -191,14 +191,14 @@ class HttpConnection:
         except McplumbError as error:
             failure = error
         except TimeoutError:
-            failure = RequestLost(f"The server did not take it within {_NOTIFICATION_TIMEOUT:g} s.")
+            failure = RequestLost(f"The server did not accept it within {_NOTIFICATION_TIMEOUT:g} s.")
         except Exception as error:
             _logger.exception("A message could not be posted.")
             failure = RequestLost(f"Posting it failed with {type(error).__name__}: {error}.")
         for request_id in list(post.waiting):
             self._inbox.fail(request_id, failure or RequestLost("The response ended without the answer."))
         if failure is not None and post.lane == "one_way":
-            self._warn(f"{post.method or 'An answer'} did not reach the server. {failure}")
+            self._warn(f"{post.method or 'A response'} did not reach the server. {failure}")
 
     async def _exchange(self, post: Post) -> None:
         if post.is_initialize and isinstance(post.binding, LegacyBinding):
@@ -222,7 +222,7 @@ class HttpConnection:
             try:
                 await pair.open()
             except McplumbError as error:
-                raise HttpError(refusal.status, f"{refusal} And it is no server of HTTP+SSE: {error}") from error
+                raise HttpError(refusal.status, f"{refusal} It does not speak HTTP+SSE either: {error}") from error
             self._binding = pair
             await pair.exchange(post)
         finally:
@@ -243,7 +243,7 @@ class HttpConnection:
         except ConnectError as error:
             self._break(error)
         except McplumbError as error:
-            self._warn(f"What the server says by itself is not heard. {error}")
+            self._warn(f"Messages of the server that belong to no request are not received. {error}")
 
     # Ending
 

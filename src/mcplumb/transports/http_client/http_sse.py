@@ -45,7 +45,7 @@ class SseBinding:
         await asyncio.wait((self._endpoint,), timeout=_ENDPOINT_TIMEOUT)
         if not self._endpoint.done():
             self._stream.cancel()
-            sentence = f"The server opened a stream, and named no endpoint in it within {_ENDPOINT_TIMEOUT:g} s."
+            sentence = f"The server opened a stream, but named no endpoint within {_ENDPOINT_TIMEOUT:g} s."
             self._endpoint.set_result(ConnectTimeout(sentence))
         endpoint = self._endpoint.result()
         if isinstance(endpoint, McplumbError):
@@ -80,7 +80,7 @@ class SseBinding:
             return False
 
         is_clean = False
-        why: McplumbError = ConnectError("The server opened a stream, and ended it before it named an endpoint.")
+        why: McplumbError = ConnectError("The server opened a stream, but ended it before naming an endpoint.")
         try:
             async with self._pool.request("GET", self._pool.url, {"Accept": EVENTS}) as response:
                 if not is_stream(response):
@@ -103,8 +103,8 @@ class SseBinding:
         if self._pool.is_own(endpoint):
             return endpoint
         return ConnectError(
-            f"The server wants messages to be sent to {text[:_LONGEST_QUOTE]!a}, which is not at "
-            f"{self._pool.url.origin()} or names a user. Nothing was sent there."
+            f"The server names the endpoint {text[:_LONGEST_QUOTE]!a}, which is not at "
+            f"{self._pool.url.origin()} or contains a user name. Nothing was sent there."
         )
 
 

@@ -113,7 +113,7 @@ class LegacyBinding:
         session_id = response.headers.get(_SESSION_ID)
         if session_id is not None:
             if not _is_visible(session_id):
-                raise ProtocolError("The server gave a session id with characters that it may not have.")
+                raise ProtocolError("The server sent a session id with invalid characters.")
             self._session[_SESSION_ID] = session_id
 
     def _read_version(self, result: Result) -> None:

@@ -51,11 +51,11 @@ _MODERN_ERRORS = frozenset((HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILIT
 
 _HINTS = {
     401: " Give a token that it accepts: connect(…, token=…).",
-    403: " Perhaps it wants another token: connect(…, token=…).",
-    404: " Is the path of the address right?",
-    405: " Is the path of the address right?",
+    403: " Perhaps it requires another token: connect(…, token=…).",
+    404: " Check the path of the address.",
+    405: " Check the path of the address.",
     413: " The message is too large for it.",
-    429: " It wants fewer requests at a time.",
+    429: " Send fewer requests at a time.",
 }
 
 
@@ -82,12 +82,12 @@ async def receive(response: aiohttp.ClientResponse, post: Post, inbox: Inbox, st
         await inbox.wait_until_resumed()
         item = inbox.take(data, post)
         if post.waiting:
-            said = ". It is no answer to what was asked."
+            detail = ". It does not answer the request."
             if isinstance(item, BadMessage):
-                said = f": {item.quoted}. {item.reason}"
+                detail = f": {item.quoted}. {item.reason}"
             elif isinstance(item, Error):
-                said += f" It is error {item.error.code}: {item.error.message[:_LONGEST_QUOTE]!a}."
-            raise ProtocolError(f"The server's response cannot be used{said}")
+                detail += f" It is error {item.error.code}: {item.error.message[:_LONGEST_QUOTE]!a}."
+            raise ProtocolError(f"The server's response cannot be used{detail}")
     elif _kind(response) == EVENTS:
         await stream.read(response, post)
         if not post.waiting:
@@ -116,9 +116,9 @@ def refusal(response: aiohttp.ClientResponse, data: bytes = b"") -> McplumbError
     kind = response.headers.get("Content-Type", "")
     if is_success(response):
         sentence += f", of the type {kind[:_LONGEST_QUOTE]!a}," if kind else ", and nothing else,"
-        sentence += " which is no answer to a message"
+        sentence += " which does not answer a message"
     elif _is_plain(response) and kind.startswith(("text/plain", _JSON)):
-        sentence += _said(data)
+        sentence += _body_message(data)
     sentence += "" if sentence.endswith((".", "!", "?")) else "."
     if status in _GATEWAY:
         return RequestLost(sentence)
@@ -129,7 +129,7 @@ def refusal(response: aiohttp.ClientResponse, data: bytes = b"") -> McplumbError
     return HttpError(status, sentence + _HINTS.get(status, ""), www_authenticate=asked or None)
 
 
-def _said(data: bytes) -> str:
+def _body_message(data: bytes) -> str:
     """Return the message in the body of an error response: that of a JSON-RPC error, or the quoted text."""
     item = decode_line(data)
     if isinstance(item, Error):
@@ -257,6 +257,6 @@ async def next_chunk(response: aiohttp.ClientResponse) -> bytes:
                 return await response.content.readany()
         except TimeoutError as error:
             if response.connection is None or response.connection.closed:
-                raise RequestLost("The HTTP response broke off: something in it was no HTTP.") from error
+                raise RequestLost("The HTTP response broke off: it is not valid HTTP.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise RequestLost(f"The HTTP response broke off: {error}.") from error

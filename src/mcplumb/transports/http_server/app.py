@@ -174,7 +174,7 @@ class HttpApp:
         elif kind == "lifespan":
             await self._serve_lifespan(receive, send)
         else:
-            raise UsageError(f"mcplumb serves HTTP, and not {kind!r}.")
+            raise UsageError(f"mcplumb serves HTTP, not {kind!r}.")
 
     # Start and end
 
@@ -251,7 +251,7 @@ class HttpApp:
             if isinstance(error, OSError) and request.has_responded:
                 return  # the client has disconnected
             _logger.exception("%s %s failed.", request.method, request.path)
-            refusal = Refusal(500, ErrorDetail(INTERNAL_ERROR, "The server failed, and its log says how."))
+            refusal = Refusal(500, ErrorDetail(INTERNAL_ERROR, "The server failed; see its log."))
         else:
             await request.finish()
             return
@@ -275,7 +275,7 @@ class HttpApp:
         if self._bearer.are_needed and not route.is_public:
             principal = await self._bearer.principal(request)
         if request.method not in route.methods:
-            sentence = f"{request.method} is not answered here: only {route.allowed}."
+            sentence = f"{request.method} is not allowed here. Use {route.allowed}."
             raise Refusal(405, ErrorDetail(INVALID_REQUEST, sentence), headers=[(b"allow", route.allowed.encode())])
         lifetime = self._lifetime
         if lifetime is None or not lifetime.is_open or lifetime.loop is not asyncio.get_running_loop():
@@ -373,7 +373,7 @@ def _check_media_types(request: HttpRequest) -> None:
     media_type = request.header("content-type") or ""
     if media_type.partition(";")[0].strip().lower() != "application/json":
         # Also if it is missing: without this header, a web page can send a request without a preflight.
-        sentence = f"The body must be application/json, and its type is {media_type[:100]!r}."
+        sentence = f"The body must be application/json, but its type is {media_type[:100]!r}."
         raise Refusal(415, ErrorDetail(INVALID_REQUEST, sentence))
     if not request.accepts("application/json"):
         sentence = f"The client must accept application/json, and should accept {_STREAM}."

@@ -147,7 +147,7 @@ class HttpRequest:
         except TimeoutError:
             if self._is_cut:
                 raise stopping() from None
-            reason = f"The body of the request did not come within {within:g} s."
+            reason = f"The body of the request did not arrive within {within:g} s."
             raise Refusal(408, ErrorDetail(INVALID_REQUEST, reason)) from None
         finally:
             self._body_timeout = None

@@ -45,7 +45,7 @@ class BearerAuth:
         if principal is None and self._verify is not None:
             principal = await _verified(self._verify, token)
         if principal is None:
-            raise self._refusal(request, "The bearer token is not a good one, or no longer.", error="invalid_token")
+            raise self._refusal(request, "The bearer token is invalid, or has expired.", error="invalid_token")
         return principal
 
     def metadata(self, request: HttpRequest) -> bytes:
@@ -105,11 +105,11 @@ async def _verified(verify: Verify, token: str) -> str | None:
         answer = verify(token)
         return _checked(await answer if inspect.isawaitable(answer) else answer)
     except Exception as error:
-        _logger.exception("The verifier of tokens failed, and its client was not let in.")
+        _logger.exception("The token verifier failed, and the request was refused.")
         raise Refusal(500, ErrorDetail(INTERNAL_ERROR, "The token could not be checked.")) from error
 
 
 def _checked(principal: object) -> str | None:
     if principal is None or isinstance(principal, str):
         return principal
-    raise TypeError(f"A verifier returns a text, who the owner of the token is, or None; not {type(principal)!r}.")
+    raise TypeError(f"A verifier must return the owner of the token as a string, or None, not {type(principal)!r}.")

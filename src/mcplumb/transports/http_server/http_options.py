@@ -75,19 +75,23 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or not self.path.isascii() or {"?", "#", "%", " "} & set(self.path):
-            raise UsageError(f"The path {self.path!r} cannot be used: it is '/' and plain characters, like '/mcp'.")
+            raise UsageError(
+                f"The path {self.path!r} cannot be used: it must be '/' and plain ASCII characters, like '/mcp'."
+            )
         if self.sse and self.path.rstrip("/") in (SSE_PATH, MESSAGES_PATH):
-            raise UsageError(f"The path {self.path!r} is one of HTTP+SSE's. Choose another one, or set sse=False.")
+            raise UsageError(f"The path {self.path!r} belongs to HTTP+SSE. Choose another one, or set sse=False.")
         for name in ("origins", "hosts", "tokens", "authorization_servers", "scopes"):
             texts = getattr(self, name)
             if isinstance(texts, str) or not all(isinstance(text, str) and text for text in texts or ()):
                 # The message does not quote the value, which may be a secret.
-                raise UsageError(f"The option {name} is to be a tuple of texts, none of which is empty.")
+                raise UsageError(f"The option {name} must be a tuple of non-empty strings.")
         if any(not token.isascii() or not token.isprintable() or " " in token for token in self.tokens):
-            raise UsageError("One of the tokens cannot be sent in a header: only ASCII characters can, and no blanks.")
+            raise UsageError(
+                "One of the tokens cannot be sent in a header: use visible ASCII characters without spaces."
+            )
         for name in ("authorization_servers", "scopes"):
             if getattr(self, name) and not self.tokens and self.verify is None:
-                raise UsageError(f"The option {name} is about tokens, and nobody checks them: set verify, or tokens.")
+                raise UsageError(f"The option {name} needs tokens to be checked: set verify or tokens.")
         for name in ("header_within", "body_within", "next_within", "write_within", "keep_alive", "session_ttl"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"The option {name} is {getattr(self, name)!r}: it must be a number of seconds.")

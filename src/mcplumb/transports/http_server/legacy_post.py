@@ -28,7 +28,7 @@ _EVENTS = b"text/event-stream"
 
 def session_over() -> Refusal:
     """Return the refusal of a request whose session does not exist, has ended, or belongs to another client."""
-    return Refusal(404, ErrorDetail(INVALID_REQUEST, "There is no such session, or it is over: begin a new one."))
+    return Refusal(404, ErrorDetail(INVALID_REQUEST, "There is no such session, or it has ended: start a new one."))
 
 
 def busy(sentence: str, *, seconds: int, request_id: RequestId | UnsetType = UNSET) -> Refusal:
@@ -40,7 +40,12 @@ def busy(sentence: str, *, seconds: int, request_id: RequestId | UnsetType = UNS
 def check_reads_events(request: HttpRequest) -> None:
     """Raise `Refusal` if the client does not accept a stream of events."""
     if not request.accepts("text/event-stream"):
-        raise Refusal(406, ErrorDetail(INVALID_REQUEST, "A GET is answered with text/event-stream: accept that."))
+        raise Refusal(
+            406,
+            ErrorDetail(
+                INVALID_REQUEST, "The response to a GET is text/event-stream: the Accept header must allow that."
+            ),
+        )
 
 
 class PostConnection:

@@ -32,14 +32,14 @@ from mcplumb.wire.messages import (
 
 __all__ = ["LegacySession"]
 
-_NO_BATCHES = "The body is a batch, and the protocol revision in use has none: post each message by itself."
+_NO_BATCHES = "The body is a batch, and the protocol revision in use has none: post each message separately."
 _TWICE = "The id of this request is that of another one that has not been answered yet."
 _ONE_STREAM = (
-    "This session has had its stream for a few seconds only. To go on with it after a break, send Last-Event-ID; "
-    "without that, a new stream takes its place later."
+    "This session has opened its stream only a few seconds ago. Send Last-Event-ID to resume it, or open a new one "
+    "later."
 )
-_TOO_MANY = "This session has as many HTTP requests open as it may. Send this one again when some have been answered."
-_EVENT_GONE = "What came after the event in Last-Event-ID is not known any more."
+_TOO_MANY = "This session has too many open HTTP requests. Send this one again when some have been answered."
+_EVENT_GONE = "The events after Last-Event-ID are no longer stored."
 
 #: The longest reconnection time, in seconds, that a client is told: events are not kept for ever.
 _LONGEST_RETRY = 3600.0

@@ -133,7 +133,7 @@ class ModernPost:
     def _disconnected(self) -> None:
         if not self._is_closed:
             self._is_gone = True
-            self._receiver.broke(ConnectionResetError(errno.ECONNRESET, "the client left before its answer"))
+            self._receiver.broke(ConnectionResetError(errno.ECONNRESET, "the client disconnected before the answer"))
 
     # Sending
 
@@ -144,7 +144,7 @@ class ModernPost:
         line = encode_line(message)
         if isinstance(message, Request):
             # The client has no way to answer it.
-            refusal = Closed(f"{message.method} was not sent: over HTTP, a modern client takes no requests.")
+            refusal = Closed(f"{message.method} was not sent: over HTTP, a modern client accepts no requests.")
             self._loop.call_soon(self._fail, message.id, refusal)
             return
         is_answer = not isinstance(message, Notification)

@@ -79,7 +79,7 @@ class SessionTable(Generic[_M]):
         if self._is_closing:
             raise busy("The server is stopping.", seconds=_RETRY_AFTER)
         if len(self._serving) >= self._max_sessions:
-            raise busy("The server has as many sessions as it can. Try again later.", seconds=_RETRY_AFTER)
+            raise busy("The server has reached its limit of sessions. Try again later.", seconds=_RETRY_AFTER)
         peer = Peer(era="legacy", principal=principal)
         task = asyncio.get_running_loop().create_task(self._serve(connection, peer), context=self._context.copy())
         self._serving[connection] = task
@@ -234,6 +234,6 @@ class LegacySessions:
         version = request.header("mcp-protocol-version")
         if version is not None and version not in self._versions:
             known = ", ".join(self._versions)
-            reason = f"MCP-Protocol-Version is {version[:40]!r}, and the sessions of this server have {known}."
+            reason = f"MCP-Protocol-Version is {version[:40]!r}, but the sessions of this server use {known}."
             raise Refusal(400, ErrorDetail(INVALID_REQUEST, reason))
         return session

@@ -114,7 +114,7 @@ class HardenedProtocol(HttpToolsProtocol):
             if isinstance(reason, _LimitExceeded):
                 self._refuse(431, str(reason))
             else:
-                self._refuse(400, "This is not HTTP, or not as it should be.")
+                self._refuse(400, "This is not valid HTTP.")
             return
         if self._reading == "head":
             self._head_bytes += len(data)
@@ -176,7 +176,7 @@ class HardenedProtocol(HttpToolsProtocol):
         """Return the head of the request without its Upgrade header."""
         method = self.parser.get_method()
         if method == b"CONNECT":
-            raise httptools.HttpParserInvalidMethodError("Nobody is connected to others here.")
+            raise httptools.HttpParserInvalidMethodError("CONNECT is not supported.")
         lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
         version = self.parser.get_http_version().encode()
         return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(lines))
@@ -204,7 +204,7 @@ class HardenedProtocol(HttpToolsProtocol):
 
     def _input_timed_out(self) -> None:
         if self._reading == "head" and not self._ignores_input:
-            self._refuse(408, "The head of the request did not come in time.")
+            self._refuse(408, "The head of the request did not arrive in time.")
         else:
             self.close()
 
@@ -319,7 +319,7 @@ class _Trailers(list[tuple[bytes, bytes]]):
         """Count the header and drop it."""
         self._room -= len(header[0]) + len(header[1])
         if self._room < 0:
-            raise _LimitExceeded("There are too many headers behind the body.")
+            raise _LimitExceeded("There are too many headers after the body.")
 
 
 class _LimitExceeded(Exception):

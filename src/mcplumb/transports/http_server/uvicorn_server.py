@@ -58,8 +58,8 @@ class HttpListener:
             raise
         if not (is_loopback(address.host) or options.tokens or options.verify):
             _logger.warning(
-                "%s can be used by everybody who reaches this machine. To change that, listen at 127.0.0.1, or demand "
-                "tokens: HttpOptions(tokens=…).",
+                "%s can be used by everyone who can reach this machine. To change that, listen at 127.0.0.1, or "
+                "require tokens: HttpOptions(tokens=…).",
                 listener.address,
             )
         return listener

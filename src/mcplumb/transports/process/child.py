@@ -234,7 +234,7 @@ class Child:
         until = time.monotonic() + within
         while not (has_exited(self.pid) and not self._tree.members()):
             if time.monotonic() > until:
-                _logger.warning("The server %r does not end, although it was killed.", str(self.command))
+                _logger.warning("The server %r has not exited, although it was killed.", str(self.command))
                 return
             self._tree.signal(signal.SIGKILL)
             time.sleep(_FIRST_POLL)

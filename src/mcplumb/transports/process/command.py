@@ -98,7 +98,7 @@ def find_program(command: Command) -> str:
     directory in which it will run.
     """
     if command.cwd is not None and not os.path.isdir(command.cwd):
-        problem = "is no directory" if os.path.exists(command.cwd) else "does not exist"
+        problem = "is not a directory" if os.path.exists(command.cwd) else "does not exist"
         raise _failure(command, f"its directory {command.cwd} {problem}.")
     name = command.argv[0]
     if "/" in name:
@@ -131,10 +131,10 @@ def start_failure(command: Command, program: str, error: OSError) -> ConnectErro
         errno.EACCES: f"the system does not allow {program} to be executed.",
         errno.ENOEXEC: f"{program} is neither a program for this machine nor a script that begins with '#!'.",
         errno.E2BIG: "its arguments and its environment are larger than the system allows.",
-        errno.EAGAIN: "there are as many processes as the system allows.",
+        errno.EAGAIN: "the system's limit of processes is reached.",
         errno.ENOMEM: "the system is out of memory.",
-        errno.EMFILE: "this process has as many files open as the system allows it.",
-        errno.ENFILE: "there are as many files open as the system allows.",
+        errno.EMFILE: "this process has reached its limit of open files.",
+        errno.ENFILE: "the system's limit of open files is reached.",
     }
     return _failure(command, reasons.get(number or 0, f"{error.strerror or error}."))
 
@@ -211,11 +211,11 @@ def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{what} is {_kind(value)}: it must be a string.")
     if "\0" in value:
-        raise UsageError(f"{what} contains a NUL character, which ends strings for the system.")
+        raise UsageError(f"{what} contains a NUL character, which cannot be passed to a program.")
     try:
         os.fsencode(value)
     except UnicodeEncodeError:
-        raise UsageError(f"{what} has a character that {sys.getfilesystemencoding()} cannot write.") from None
+        raise UsageError(f"{what} has a character that {sys.getfilesystemencoding()} cannot encode.") from None
     return value
 
 
@@ -238,7 +238,7 @@ def _here() -> str:
     try:
         return os.getcwd()
     except OSError:
-        raise ConnectError("The current directory does not exist any more: name another one with cwd=.") from None
+        raise ConnectError("The current directory no longer exists: choose another one with cwd=.") from None
 
 
 def _problem(path: str) -> str:
@@ -276,7 +276,7 @@ def _missing_part(program: str) -> str:
         with open(program, "rb") as file:
             first = file.read(_FIRST_LINE).partition(b"\n")[0]
     except OSError:
-        return f"{program} is not there any more."
+        return f"{program} no longer exists."
     if first.startswith(b"#!"):
         line = first.decode("utf-8", "backslashreplace")
         return f"the interpreter of the script {program} does not exist. Its first line is {line!r}."

@@ -184,7 +184,7 @@ class _FunctionOutput(_Output):
             except Exception:
                 if not self._has_failed:
                     self._has_failed = True
-                    _logger.exception("The function for lines of stderr failed. This is told only once.")
+                    _logger.exception("The function for lines of stderr failed. Further failures are not logged.")
 
 
 class _StderrOutput(_Output):

@@ -190,9 +190,7 @@ class _Registry:
             self._is_disabled = True
             self._warn(f"it {end}")
             return
-        _logger.warning(
-            "The process that guards the servers %s. Another one takes its place.", end or "does not listen"
-        )
+        _logger.warning("The watchdog process %s. Another one is started.", end or "does not respond")
 
     def _start(self) -> None:
         self.unreaped = {pid for pid in self.unreaped if reap(pid) is None}
@@ -208,7 +206,7 @@ class _Registry:
         if not self._has_warned:
             self._has_warned = True
             _logger.warning(
-                "There is no process to guard the servers (%s). If this process is killed, they may live on.", reason
+                "The watchdog process cannot run (%s). If this process is killed, its servers may keep running.", reason
             )
 
 
