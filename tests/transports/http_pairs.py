@@ -14,7 +14,7 @@ from mcplumb.transports.address import HttpAddress
 from mcplumb.transports.connection import Connection, Peer, Receiver, Stats
 from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.http_connection import HttpConnection
-from mcplumb.transports.http_server.app import HttpApp
+from mcplumb.transports.http_server.asgi_app import HttpApp
 from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.transports.http_server.uvicorn_server import HttpListener
 from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION

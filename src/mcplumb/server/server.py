@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import ssl
 
     from mcplumb.server.hosting.serve import OnReady
-    from mcplumb.transports.http_server.app import HttpApp
+    from mcplumb.transports.http_server.asgi_app import HttpApp
     from mcplumb.transports.http_server.http_options import HttpOptions
     from mcplumb.transports.line_connection import Trace
 
@@ -421,7 +421,7 @@ class Server:
 
         ``serve`` is what serves each connection, if not ``serve_connection``; ``trace`` is shown every message.
         """
-        from mcplumb.transports.http_server.app import HttpApp
+        from mcplumb.transports.http_server.asgi_app import HttpApp
         from mcplumb.transports.http_server.http_options import HttpOptions
 
         return HttpApp(

@@ -218,13 +218,13 @@ class HttpConnection:
         except HttpError as refusal:
             if self._http_sse is False or refusal.status not in POST_REFUSED:
                 raise
-            pair = SseBinding(self._pool, self._inbox, self._spawn)
+            sse = SseBinding(self._pool, self._inbox, self._spawn)
             try:
-                await pair.open()
+                await sse.open()
             except McplumbError as error:
                 raise HttpError(refusal.status, f"{refusal} It does not speak HTTP+SSE either: {error}") from error
-            self._binding = pair
-            await pair.exchange(post)
+            self._binding = sse
+            await sse.exchange(post)
         finally:
             if self._binding is legacy and not legacy.is_open:
                 self._binding = self._modern  # The next attempt may be a handshake of the modern era.

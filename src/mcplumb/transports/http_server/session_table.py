@@ -61,7 +61,7 @@ class SessionTable(Generic[_M]):
         #: By id: the connection, and the principal to whom it belongs.
         self._by_id: dict[str, tuple[_M, str | None]] = {}
         self._ids: dict[_M, str] = {}
-        #: LegacySessions that make room for others, oldest first.
+        #: Sessions that make room for others, oldest first.
         self._tentative: dict[_M, None] = {}
         self._is_closing = False
 

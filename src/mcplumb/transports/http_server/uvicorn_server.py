@@ -12,7 +12,7 @@ import msgspec
 
 from mcplumb.errors import UsageError
 from mcplumb.transports.address import HttpAddress, TcpAddress
-from mcplumb.transports.http_server.app import HttpApp
+from mcplumb.transports.http_server.asgi_app import HttpApp
 from mcplumb.transports.http_server.origin import is_loopback
 from mcplumb.transports.socket_listener import listening_sockets
 
