@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mcplumb.server.media import Audio, File, Image
     from mcplumb.server.schema.signature import Header
     from mcplumb.server.server import Server
-    from mcplumb.transports.http_server.options import HttpOptions
+    from mcplumb.transports.http_server.http_options import HttpOptions
     from mcplumb.transports.tls import client_tls, server_tls
 
 __all__ = [
@@ -82,7 +82,7 @@ _HOMES = {
     "Header": "mcplumb.server.schema.signature",
     "client_tls": "mcplumb.transports.tls",
     "server_tls": "mcplumb.transports.tls",
-    "HttpOptions": "mcplumb.transports.http_server.options",
+    "HttpOptions": "mcplumb.transports.http_server.http_options",
     "Image": "mcplumb.server.media",
     "Server": "mcplumb.server.server",
     "connect": "mcplumb.client.connector",

@@ -158,5 +158,5 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def patient_guardians(patch: pytest.MonkeyPatch) -> None:
     """Wait for guardians until they have ended: where there is much to do, that takes longer than a host would wait."""
-    patch.setattr(watchdog, "_PATIENCE", PATIENCE)
-    patch.setattr(watchdog, "_SHORT_PATIENCE", PATIENCE)
+    patch.setattr(watchdog, "_EXIT_TIMEOUT", PATIENCE)
+    patch.setattr(watchdog, "_BLOCKING_TIMEOUT", PATIENCE)

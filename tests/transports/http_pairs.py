@@ -12,10 +12,10 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, REVISIONS
 from mcplumb.testing import Pair
 from mcplumb.transports.address import HttpAddress
 from mcplumb.transports.connection import Connection, Peer, Receiver, Stats
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.http_connection import HttpConnection
-from mcplumb.transports.http_client.session_pool import ClientPool
-from mcplumb.transports.http_server.app import HttpApp
-from mcplumb.transports.http_server.options import HttpOptions
+from mcplumb.transports.http_server.asgi_app import HttpApp
+from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.transports.http_server.uvicorn_server import HttpListener
 from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from mcplumb.wire.messages import Message, Notification, Request, RequestId, Result
@@ -114,10 +114,10 @@ class Host:
     def __init__(self, url: str) -> None:
         self._url = url
         self._served: asyncio.Queue[Relay] = asyncio.Queue()
-        self._pools: list[ClientPool] = []
+        self._pools: list[ConnectionPool] = []
 
     def connect(self, *, http_sse: bool = False) -> Relay:
-        pool = ClientPool(self._url.replace("/mcp", "/sse") if http_sse else self._url)
+        pool = ConnectionPool(self._url.replace("/mcp", "/sse") if http_sse else self._url)
         self._pools.append(pool)
         return Relay(HttpConnection(pool, http_sse=http_sse))
 

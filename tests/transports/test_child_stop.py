@@ -165,7 +165,7 @@ def test_what_outlives_everything(monkeypatch: pytest.MonkeyPatch, caplog: pytes
 
     run(main())
     (record,) = caplog.records
-    assert "does not end, although it was killed" in record.message
+    assert "has not exited, although it was killed" in record.message
 
 
 # --- The whole tree ---

@@ -32,7 +32,7 @@ async def test_whom_it_listens_for(host: str, is_local: bool, has_tls: bool, cap
     assert listener.address.host == host
     assert listener.address.port > 0
     await listener.close()
-    warned = [text for text in said(caplog) if "without TLS, and not for this machine alone" in text]
+    warned = [text for text in said(caplog) if "without TLS, and not only for this machine" in text]
     assert len(warned) == (not is_local and not has_tls)
 
 
@@ -100,15 +100,15 @@ async def test_a_port_that_is_taken() -> None:
     with server, pytest.raises(ConnectError) as caught:
         await Listener.open(address, echo)
     assert str(caught.value) == (
-        f"The server cannot listen at {address}: the port {address.port} is in use. Stop who uses it, or take "
-        "another; port 0 takes any."
+        f"The server cannot listen at {address}: the port {address.port} is in use. Stop the process that uses "
+        "it, or choose another; 0 takes any free port."
     )
 
 
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        (TcpAddress("192.0.2.1", 0), "this machine has no such address. Leave the host out"),
+        (TcpAddress("192.0.2.1", 0), "this machine has no such address. Leave out the host"),
         (TcpAddress("nobody.invalid", 0), "the host 'nobody.invalid' was not found ("),
     ],
 )
@@ -119,7 +119,7 @@ async def test_an_address_where_it_cannot_listen(address: TcpAddress, why: str) 
 
 
 @pytest.mark.parametrize(
-    ("number", "why"), [(errno.EACCES, "does not allow this user the port 80"), (errno.EIO, "Input/output error.")]
+    ("number", "why"), [(errno.EACCES, "this user may not use port 80"), (errno.EIO, "Input/output error.")]
 )
 async def test_a_port_that_the_system_refuses(number: int, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Refused(socket.socket):

@@ -13,7 +13,13 @@ import pytest
 from mcplumb.errors import ConnectError, ConnectTimeout, UsageError
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.transports.address import TcpAddress, UnixAddress
-from mcplumb.transports.socket_connection import SocketConnection, check_tls, find_host, open_connection, prepare
+from mcplumb.transports.socket_connection import (
+    SocketConnection,
+    check_tls,
+    configure_socket,
+    open_connection,
+    resolve_host,
+)
 from mcplumb.wire.messages import Notification, Request, Result
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import turns
@@ -41,7 +47,7 @@ SOCKETS: dict[str, Callable[[], tuple[socket.socket, socket.socket]]] = {"unix":
 def connection_over(
     end: socket.socket, *, linger: float = 0.0, refused: Callable[[], None] | None = None
 ) -> tuple[SocketConnection, Recorder]:
-    prepare(end)
+    configure_socket(end)
     connection = SocketConnection.over(
         end, limits=DEFAULT_LIMITS, expect=Request, trace=None, linger=linger, refused=refused
     )
@@ -77,7 +83,7 @@ async def test_both_ways_over_one_descriptor(kind: str) -> None:
 def test_tcp_is_prompt_and_watched() -> None:
     near, far = tcp_sockets()
     with near, far:
-        prepare(near)
+        configure_socket(near)
         assert near.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert near.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert not near.getblocking()
@@ -277,9 +283,9 @@ def _listen_for_packets(path: Path) -> socket.socket:
     ("make", "said"),
     [
         (lambda path: None, "there is no such file. Start the server, or check the path."),
-        (Path.touch, "its file is no socket. Check the path."),
-        (Path.mkdir, "its file is no socket. Check the path."),
-        (_leave_behind, "nothing listens there, the file is left over. Start the server again."),
+        (Path.touch, "the file is not a socket. Check the path."),
+        (Path.mkdir, "the file is not a socket. Check the path."),
+        (_leave_behind, "nothing listens there, and the socket file is stale. Start the server again."),
         (_listen_for_packets, "Protocol wrong type for socket."),
     ],
 )
@@ -341,17 +347,17 @@ async def test_every_address_of_a_host_is_tried() -> None:
 
 
 async def test_a_number_is_not_looked_up() -> None:
-    assert [info[4][:2] for info in await find_host(TcpAddress("::1", 5))] == [("::1", 5)]
+    assert [info[4][:2] for info in await resolve_host(TcpAddress("::1", 5))] == [("::1", 5)]
 
 
 async def test_a_server_without_tls() -> None:
     async with listening("tcp") as place:
-        with pytest.raises(ConnectError, match="Perhaps the server does not use it"):
+        with pytest.raises(ConnectError, match="Perhaps the server does not use TLS"):
             await open_connection(place.address, tls=tls_of_client())
 
 
 async def test_tls_is_for_tcp() -> None:
-    with pytest.raises(UsageError, match="TLS is for TCP"):
+    with pytest.raises(UsageError, match="TLS is only for TCP"):
         await open_connection(UnixAddress("/x"), tls=tls_of_client())
     with pytest.raises(UsageError, match=r"tls was made for a server: make it with client_tls\(\)"):
         await open_connection(TcpAddress("127.0.0.1", 1), tls=tls_of_server())

@@ -13,8 +13,8 @@ import pytest
 from mcplumb.errors import ConnectError, UsageError
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.transports.address import TcpAddress
-from mcplumb.transports.socket_connection import SocketConnection, open_connection, prepare
-from mcplumb.transports.tls import Tls, client_tls, secure, server_tls
+from mcplumb.transports.socket_connection import SocketConnection, configure_socket, open_connection
+from mcplumb.transports.tls import TlsSession, client_tls, server_tls, start_tls
 from mcplumb.wire.messages import Notification, Request, Result
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import turns
@@ -60,8 +60,8 @@ def test_a_key_in_the_same_file(tmp_path: Path) -> None:
         (lambda: server_tls(CERT, KEY.with_stem("client")), r"cannot be used for TLS.* \(KEY_VALUES_MISMATCH\)"),
         (lambda: server_tls(CERT, KEY.with_stem("locked")), "The key is encrypted"),
         (lambda: server_tls(CERT, KEY, client_ca="/missing"), "to trust, /missing, cannot be read: No such file"),
-        (lambda: client_tls(KEY), r"server\.key has no certificate in PEM form to trust"),
-        (lambda: client_tls(CA, key=KEY), "A key is of no use without its certificate"),
+        (lambda: client_tls(KEY), r"server\.key contains no PEM certificate to trust"),
+        (lambda: client_tls(CA, key=KEY), "A key needs its certificate"),
     ],
 )
 def test_files_that_cannot_be_used(make: Callable[[], ssl.SSLContext], said: str) -> None:
@@ -93,9 +93,9 @@ async def test_a_name_that_is_not_the_servers() -> None:
     with near, far:
         for end in (near, far):
             end.setblocking(False)
-        serving = asyncio.ensure_future(Tls(tls_of_server(), host=None).shake_hands(far))
+        serving = asyncio.ensure_future(TlsSession(tls_of_server(), host=None).do_handshake(far))
         with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-            await Tls(tls_of_client(), host="example.org").shake_hands(near)
+            await TlsSession(tls_of_client(), host="example.org").do_handshake(near)
         with pytest.raises(ssl.SSLError, match="ALERT"):
             await serving
 
@@ -104,7 +104,7 @@ async def test_a_name_that_is_not_the_servers() -> None:
 async def test_a_server_that_checks_its_clients(identity: str | None) -> None:
     near, far = tcp_sockets()
     for end in (near, far):
-        prepare(end)
+        configure_socket(end)
     serving = asyncio.ensure_future(secured(far, tls_of_server(checks_clients=True), None))
     client = await secured(near, tls_of_client(identity), "localhost")
     side = Recorder()
@@ -143,7 +143,7 @@ async def test_a_client_with_tls_at_a_plain_port() -> None:
         assert isinstance(place.address, TcpAddress)
         said = await failure_of(tls_of_client(), place.address)
         assert "TLS failed (" in said
-        assert said.endswith("Perhaps the server does not use it, or wants a certificate.")
+        assert said.endswith("Perhaps the server does not use TLS, or requires a client certificate.")
 
 
 @pytest.mark.parametrize("last_words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
@@ -151,7 +151,7 @@ async def test_a_peer_that_leaves_during_the_handshake(last_words: bytes) -> Non
     near, far = tcp_sockets()
     with near, far:
         near.setblocking(False)
-        shaking = asyncio.ensure_future(Tls(tls_of_client(), host="localhost").shake_hands(near))
+        shaking = asyncio.ensure_future(TlsSession(tls_of_client(), host="localhost").do_handshake(near))
         await turns()
         far.sendall(last_words)
         far.shutdown(socket.SHUT_WR)
@@ -186,8 +186,8 @@ async def secured(
     linger: float = 0.0,
     refused: Callable[[], None] | None = None,
 ) -> SocketConnection:
-    prepare(end)
-    return await secure(
+    configure_socket(end)
+    return await start_tls(
         end,
         context,
         host=host,
@@ -250,10 +250,10 @@ async def test_who_closes_its_side_still_gets_its_answers() -> None:
 async def test_what_came_with_the_handshake_is_not_lost(is_paused: bool) -> None:
     near, far = tcp_sockets()
     far.setblocking(False)
-    prepare(near)
+    configure_socket(near)
     loop = asyncio.get_running_loop()
     serving = asyncio.ensure_future(secured(near, tls_of_server(), None))
-    tls = Tls(tls_of_client(), host="localhost")
+    tls = TlsSession(tls_of_client(), host="localhost")
     # The last step of the handshake, and at once the first messages and the end.
     with pytest.raises(ssl.SSLWantReadError):
         tls.session.do_handshake()

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from mcplumb.server.hosting.address_host import OnReady
     from mcplumb.transports.connection import Connection, Peer, Serve
-    from mcplumb.transports.http_server.app import HttpApp
-    from mcplumb.transports.http_server.options import HttpOptions
+    from mcplumb.transports.http_server.asgi_app import HttpApp
+    from mcplumb.transports.http_server.http_options import HttpOptions
     from mcplumb.transports.line_connection import Trace
 
 __all__ = ["Server"]
@@ -427,8 +427,8 @@ class Server:
         ``serve`` is called for each connection, by default ``serve_connection``; ``trace`` is called with every
         message.
         """
-        from mcplumb.transports.http_server.app import HttpApp
-        from mcplumb.transports.http_server.options import HttpOptions
+        from mcplumb.transports.http_server.asgi_app import HttpApp
+        from mcplumb.transports.http_server.http_options import HttpOptions
 
         return HttpApp(
             serve or self.serve_connection,

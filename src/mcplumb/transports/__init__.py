@@ -1,4 +1,4 @@
-"""The only I/O: own stdio, child processes, memory, sockets and HTTP. And what a transport of one's own is made of."""
+"""Transports, which do all I/O: stdio, child processes, memory, sockets and HTTP, and the interface for custom ones."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ __all__ = [
     "memory_pair",
 ]
 
-# Loaded when it is asked for: a server on stdio needs no more than that.
+# Imported on first use, so that a server on stdio does not load the other transports.
 _HOMES = {
     "Carrier": "message_connection",
     "CarrierConnection": "message_connection",

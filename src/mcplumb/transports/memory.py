@@ -1,6 +1,6 @@
-"""Two ends of a connection within one event loop: for a client and a server in one process, and for tests.
+"""An in-memory connection between a client and a server in one event loop.
 
-Messages are written and read as on a wire, so that nothing passes here that would not pass there.
+Messages are encoded and decoded as on a wire, so a message that passes here also passes over every other transport.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from mcplumb.wire.messages import Request, Result
 
 __all__ = ["memory_pair"]
 
-#: What fits between the two ends, in each direction, as in a pipe.
-_ROOM = 64 * 1024
+#: Bytes that each direction buffers, as many as a pipe on Linux.
+_CAPACITY = 64 * 1024
 
 
 def memory_pair(*, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None) -> tuple[Connection, Connection]:
-    """Two connected ends: the first for a client, the second for a server, each a little faster in that place.
+    """Return two connected connections: the first for a client, the second for a server.
 
-    ``trace`` is shown what the client's end sees.
+    Each decodes the messages that its role mostly receives a little faster. ``trace`` sees the client's side.
     """
-    of_client, of_server = _Inbox(), _Inbox()
+    to_client, to_server = _Buffer(), _Buffer()
     return (
-        LineConnection(of_client, _Outbox(of_server), limits=limits, expect=Result, trace=trace),
-        LineConnection(of_server, _Outbox(of_client), limits=limits, expect=Request, trace=None),
+        LineConnection(to_client, _BufferSink(to_server), limits=limits, expect=Result, trace=trace),
+        LineConnection(to_server, _BufferSink(to_client), limits=limits, expect=Request, trace=None),
     )
 
 
-class _Inbox:
-    """The source of one end, and what the other end has written into it."""
+class _Buffer:
+    """One direction: the bytes that one side wrote, and the `Source` that the other side reads them from."""
 
     _arrived: Callable[[bytes], int]
     _ran_out: Callable[[OSError | None], None]
@@ -45,11 +45,11 @@ class _Inbox:
         self._size = 0
         self._is_flowing = False
         self._is_closed = False
-        self._is_complete = False  # nothing more will be put in
-        self._has_ended = False  # and that has been told
-        #: To be called once, and not before the start.
+        self._is_complete = False  # the writer has closed
+        self._has_ended = False  # the end was reported to the reader
+        #: Called at most once; None before the start and after the call.
         self._hung_up: Callable[[], None] | None = None
-        #: Called, from the loop, when there is room again.
+        #: Called from the loop when there is room again.
         self.on_room: Callable[[], None] | None = None
 
     def start(
@@ -58,92 +58,92 @@ class _Inbox:
         ran_out: Callable[[OSError | None], None],
         hung_up: Callable[[], None],
     ) -> None:
-        """Begin."""
+        """Start to deliver."""
         self._arrived = arrived
         self._ran_out = ran_out
         self._hung_up = hung_up
         self.resume()
 
     def pause(self) -> None:
-        """Pass nothing on but the end."""
+        """Deliver nothing but a hang-up."""
         self._is_flowing = False
-        self._loop.call_soon(self._tell_hang_up)
+        self._loop.call_soon(self._report_hang_up)
 
     def resume(self) -> None:
-        """Pass on what is there, in the next turn of the loop."""
+        """Deliver what is buffered in the next iteration of the loop."""
         self._is_flowing = True
-        self._loop.call_soon(self._pass_on)
+        self._loop.call_soon(self._deliver)
 
     def close(self) -> None:
-        """Refuse everything from now on."""
+        """Drop what is buffered, and refuse further writes."""
         self._is_flowing = False
         self._is_closed = True
-        self._make_room()
+        self._clear()
 
     def put(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Take what there is room for; `BrokenPipeError` if nobody will ever read it."""
+        """Buffer as many bytes as there is room for; raise `BrokenPipeError` if the reader has closed."""
         if self._is_closed:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
         before = self._size
         for piece in pieces:
-            taken = bytes(piece[: _ROOM - self._size])
+            taken = bytes(piece[: _CAPACITY - self._size])
             self._chunks.append(taken)
             self._size += len(taken)
-            if self._size == _ROOM:
+            if self._size == _CAPACITY:
                 break
-        self._loop.call_soon(self._pass_on)
+        self._loop.call_soon(self._deliver)
         return self._size - before
 
     def complete(self) -> None:
-        """Nothing more will be put in."""
+        """Mark the end of the stream: the writer has closed."""
         self._is_complete = True
-        self._loop.call_soon(self._pass_on)
-        self._loop.call_soon(self._tell_hang_up)
+        self._loop.call_soon(self._deliver)
+        self._loop.call_soon(self._report_hang_up)
 
-    def _pass_on(self) -> None:
+    def _deliver(self) -> None:
         if not self._is_flowing:
             return
         if self._chunks:
             chunk = b"".join(self._chunks)
-            self._make_room()
+            self._clear()
             self._arrived(chunk)
             if self._is_complete:
-                self._loop.call_soon(self._pass_on)
+                self._loop.call_soon(self._deliver)
         elif self._is_complete and not self._has_ended:
             self._has_ended = True
             self._ran_out(None)
 
-    def _tell_hang_up(self) -> None:
+    def _report_hang_up(self) -> None:
         is_paused = not (self._is_flowing or self._is_closed or self._has_ended)
         if is_paused and self._is_complete and self._hung_up is not None:
-            told, self._hung_up = self._hung_up, None
-            told()
+            hung_up, self._hung_up = self._hung_up, None
+            hung_up()
 
-    def _make_room(self) -> None:
+    def _clear(self) -> None:
         self._chunks.clear()
         self._size = 0
         if self.on_room is not None:
             self._loop.call_soon(self.on_room)
 
 
-class _Outbox:
-    """The sink of one end: the inbox of the other."""
+class _BufferSink:
+    """The `Sink` of one side: writes into the buffer that the other side reads."""
 
-    def __init__(self, inbox: _Inbox) -> None:
-        self._inbox = inbox
+    def __init__(self, buffer: _Buffer) -> None:
+        self._buffer = buffer
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Put in what there is room for."""
-        return self._inbox.put(pieces)
+        """Write as many bytes as there is room for."""
+        return self._buffer.put(pieces)
 
     def watch(self, then: Callable[[], None]) -> None:
         """Call ``then`` whenever there is room again."""
-        self._inbox.on_room = then
+        self._buffer.on_room = then
 
     def unwatch(self) -> None:
-        """Do so no more."""
-        self._inbox.on_room = None
+        """Stop calling."""
+        self._buffer.on_room = None
 
     def close(self) -> None:
-        """Nothing more is coming."""
-        self._inbox.complete()
+        """Mark the end of the stream."""
+        self._buffer.complete()

@@ -1,4 +1,7 @@
-"""Connections over whatever can send and receive a piece of bytes: the short way to a transport of one's own."""
+"""Custom transports in four methods: implement `Carrier`, and `CarrierConnection` makes it a `Connection`.
+
+A carrier sends and receives whole messages, for instance over a WebSocket or a message queue.
+"""
 
 from __future__ import annotations
 
@@ -18,32 +21,33 @@ _logger = logging.getLogger("mcplumb")
 
 
 class Carrier(Protocol):
-    """Carries messages, each a piece of bytes, to one peer and from it, in order.
+    """Sends messages to one peer and receives them from it, in order. A message is a bytes object.
 
-    ``send`` and ``receive`` are awaited at the same time, but neither of them twice at once. Both may be cancelled, and
-    are not called again then, nor after they have raised. They raise `OSError`; anything else counts as one.
+    ``send`` and ``receive`` run concurrently, but neither runs twice at the same time. Both may be cancelled; neither
+    is called again after it was cancelled or has raised. They raise `OSError`; any other exception is treated as one.
     """
 
     async def send(self, message: bytes) -> None:
         """Send one message. Return when there is room for the next."""
 
     async def receive(self) -> bytes:
-        """The next message; empty when the peer has closed the connection and there will be none."""
+        """Return the next message, or empty bytes when the peer has closed the connection."""
 
     async def close(self) -> None:
-        """Let everything go, once all that was sent has left. Called at most once; it may be cancelled."""
+        """Flush what was sent, then release everything. Called at most once; it may be cancelled."""
 
     def abort(self) -> None:
-        """Let everything go at once. Called at most once: in place of ``close``, or during it."""
+        """Release everything at once. Called at most once: instead of ``close``, or while ``close`` runs."""
 
 
 class CarrierConnection(LineConnection):
-    """A `Connection` over a carrier, made in a running event loop. The carrier belongs to it from then on.
+    """A `Connection` over a carrier, which it owns. It is created in a running event loop.
 
-    Queues, limits, batches, pauses and closing are its part. While reading is paused, one message may be held here.
+    The connection adds queues, limits, batches, flow control and an orderly close. While reading is paused, it holds
+    at most one message.
     """
 
-    __slots__ = ("_carrier", "_ending", "_is_let_go", "_reader")
+    __slots__ = ("_carrier", "_closing", "_is_released", "_reader")
 
     def __init__(
         self,
@@ -54,45 +58,45 @@ class CarrierConnection(LineConnection):
         trace: Trace | None = None,
     ) -> None:
         self._carrier = carrier
-        self._is_let_go = False
-        self._ending: asyncio.Task[None] | None = None
-        self._reader = _Reader(carrier)
-        super().__init__(self._reader, _Writer(carrier), limits=limits, expect=expect, trace=trace)
+        self._is_released = False
+        self._closing: asyncio.Task[None] | None = None
+        self._reader = _CarrierSource(carrier)
+        super().__init__(self._reader, _CarrierSink(carrier), limits=limits, expect=expect, trace=trace)
 
     async def close(self) -> None:
-        """Send what is queued, then close. Cancelled, it aborts."""
+        """Send what is queued, then close. If cancelled, it aborts."""
         await super().close()
-        if self._is_let_go:
+        if self._is_released:
             return
-        if self._ending is None:
-            self._ending = self._loop.create_task(self._end())
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close_carrier())
         try:
-            await asyncio.wait((self._ending,))
+            await asyncio.wait((self._closing,))
         except asyncio.CancelledError:
             self.abort()
             raise
 
     def abort(self) -> None:
-        """Close at once; what is queued is lost."""
+        """Close at once and drop what is queued."""
         super().abort()
-        if not self._is_let_go:
-            self._is_let_go = True
+        if not self._is_released:
+            self._is_released = True
             self._reader.stop()
             self._carrier.abort()
-            if self._ending is not None:
-                self._ending.cancel()
+            if self._closing is not None:
+                self._closing.cancel()
 
-    async def _end(self) -> None:
+    async def _close_carrier(self) -> None:
         self._reader.stop()
         try:
             await self._carrier.close()
-        except Exception as error:  # noqa: BLE001 - whoever closes need not know that the peer was faster
+        except Exception as error:  # noqa: BLE001 - usually the peer has closed first, which is no failure
             _logger.debug("A carrier could not be closed. %s", _as_os_error(error))
-        self._is_let_go = True
+        self._is_released = True
 
 
-class _Reader:
-    """The source of such a connection: a task that asks for one message after the other."""
+class _CarrierSource:
+    """The `Source`: a task that receives one message after the other."""
 
     _arrived: Callable[[bytes], int]
     _ran_out: Callable[[OSError | None], None]
@@ -111,7 +115,7 @@ class _Reader:
         ran_out: Callable[[OSError | None], None],
         hung_up: Callable[[], None],
     ) -> None:
-        """Begin."""
+        """Start the task."""
         self._arrived = arrived
         self._ran_out = ran_out
         self._hung_up = hung_up
@@ -119,20 +123,20 @@ class _Reader:
         self._task = self._loop.create_task(self._read())
 
     def pause(self) -> None:
-        """Bring nothing but the end."""
+        """Deliver nothing but a hang-up."""
         self._flowing.clear()
 
     def resume(self) -> None:
-        """Bring more."""
+        """Deliver again."""
         self._flowing.set()
 
     def close(self) -> None:
-        """Bring nothing more. What comes is dropped, so that a peer which closes, too, gets rid of what it has."""
+        """Deliver nothing more. Messages are still received and dropped, so that a closing peer can flush its own."""
         self._is_closed = True
         self._flowing.set()
 
     def stop(self) -> None:
-        """Ask for nothing more."""
+        """Cancel the task: nothing more is received."""
         if self._task is not None and not self._loop.is_closed():
             self._task.cancel()
 
@@ -140,52 +144,52 @@ class _Reader:
         error: OSError | None = None
         try:
             while message := await self._next():
-                if await self._is_wanted():
-                    # A line end can only be between the parts of a JSON value, and there a blank does as well.
-                    self._pass_on(message.replace(b"\n", b" ") + b"\n")
-        except Exception as failure:  # noqa: BLE001 - of the carrier's, which is told to whoever owns the connection
+                if await self._wait_until_resumed():
+                    # In JSON, a raw newline can only be whitespace between tokens, and a space means the same.
+                    self._deliver(message.replace(b"\n", b" ") + b"\n")
+        except Exception as failure:  # noqa: BLE001 - any failure of the carrier is reported to the connection
             error = _as_os_error(failure)
         if not self._flowing.is_set():
             self._hung_up()
-        if await self._is_wanted():
+        if await self._wait_until_resumed():
             self._ran_out(error)
 
     async def _next(self) -> bytes:
-        # A carrier that has the next message already, each time, leaves the loop to others all the same.
+        # Yield once: a carrier that always has the next message ready must not starve the loop.
         await asyncio.sleep(0)
         return await self._carrier.receive()
 
-    async def _is_wanted(self) -> bool:
-        """Wait while nothing is; False if nothing will be any more."""
+    async def _wait_until_resumed(self) -> bool:
+        """Wait while paused. Return False if the source was closed."""
         while not self._flowing.is_set():
             await self._flowing.wait()
         return not self._is_closed
 
-    def _pass_on(self, line: bytes) -> None:
+    def _deliver(self, line: bytes) -> None:
         try:
             self._arrived(line)
-        except Exception as error:  # noqa: BLE001 - of the receiver's: the messages behind this one are not lost
+        except Exception as error:  # noqa: BLE001 - a failing receiver must not lose the messages that follow
             self._loop.call_exception_handler({"message": "A receiver raised an error.", "exception": error})
 
 
-class _Writer:
-    """The sink of such a connection: a task that sends what is queued. What counts as written has been sent."""
+class _CarrierSink:
+    """The `Sink`: a task that sends what is queued. Bytes count as written once they have been sent."""
 
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
-        #: Bytes that were sent, and of which that has not been told.
+        #: Bytes sent that ``write`` has not reported yet.
         self._sent = 0
         self._error: OSError | None = None
         self._then: Callable[[], None] | None = None
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Tell how many bytes have been sent since the last time, and begin to send unless that is under way."""
+        """Return the number of bytes sent since the last call, and start to send unless a task already does."""
         if self._error is not None:
             raise self._error
         sent, self._sent = self._sent, 0
-        if self._task is None:  # then all that was sent has been told, and none of these is among it
+        if self._task is None:  # so everything sent was reported before, and none of these pieces was sent
             self._task = self._loop.create_task(self._send(tuple(pieces)))
         return sent
 
@@ -194,31 +198,31 @@ class _Writer:
         self._then = then
 
     def unwatch(self) -> None:
-        """Do so no more."""
+        """Stop calling."""
         self._then = None
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         if self._task is not None and not self._loop.is_closed() and self._task is not asyncio.current_task():
             self._task.cancel()
 
     async def _send(self, pieces: Sequence[bytes | memoryview]) -> None:
         try:
             for piece in pieces:
-                # A line, or its newline alone: none of them was cut, since each counts when it has been sent.
+                # A piece is a whole line, or a newline alone: pieces are never split, since each is sent as one.
                 line = bytes(piece).removesuffix(b"\n")
                 if line:
                     await asyncio.sleep(0)
                     await self._carrier.send(line)
                 self._sent += len(piece)
-                self._tell()
-        except Exception as failure:  # noqa: BLE001 - of the carrier's, which is told to whoever owns the connection
+                self._notify()
+        except Exception as failure:  # noqa: BLE001 - any failure of the carrier is reported to the connection
             self._error = _as_os_error(failure)
         finally:
             self._task = None
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._then is not None:
             self._then()
 

@@ -1,6 +1,10 @@
-"""Connections over Unix and TCP sockets: the framing of stdio, on one descriptor for both ways."""
+"""Connections over Unix and TCP sockets: newline-delimited JSON on one descriptor for both directions.
 
-# Without pathlib, which a start-up would load for nothing but this:
+`open_connection` is the client's way in; `SocketConnection.over` wraps a socket that is already connected. TLS is in
+`mcplumb.transports.tls`.
+"""
+
+# os.path instead of pathlib, whose import would slow down every start:
 # ruff: noqa: PTH112, PTH113
 
 from __future__ import annotations
@@ -26,30 +30,30 @@ if TYPE_CHECKING:
     import ssl
 
 __all__ = [
+    "LingeringSink",
     "SocketConnection",
-    "SocketEnd",
     "SocketSource",
     "TcpInfo",
     "check_tls",
-    "find_host",
-    "no_such_host",
+    "configure_socket",
+    "explain_unknown_host",
     "open_connection",
-    "prepare",
+    "resolve_host",
 ]
 
-#: What the system says of one address of a host.
+#: One entry of ``getaddrinfo``: family, type, protocol, canonical name, socket address.
 TcpInfo: TypeAlias = tuple[Any, ...]
 
-#: Seconds in which a connection has to be there, with everything that belongs to it.
-_WITHIN = 10.0
-#: Seconds between two knocks at a server that has a queue at its door.
-_KNOCK = 0.02
-#: Bytes to throw away at once.
-_CHUNK = 64 * 1024
-#: What a line of JSON-RPC never begins with, but HTTP (a letter) and TLS do. A web page can make a browser send such
-#: things to this machine, with lines in them that are messages.
-_STRANGERS = frozenset(b"\x16ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-#: A peer that vanished without a word is noticed after about two minutes, where the system can be told so.
+#: Seconds within which a connection must be established, name lookup and TLS included.
+_CONNECT_TIMEOUT = 10.0
+#: Seconds between two attempts to connect to a Unix socket whose backlog is full.
+_RETRY_INTERVAL = 0.02
+#: Bytes per read while discarding what a peer still sends during a lingering close.
+_DISCARD_CHUNK = 64 * 1024
+#: First bytes of HTTP (a capital letter) and of TLS, which no JSON-RPC line starts with. A web page can make a browser
+#: send an HTTP request to a local port, with a body whose lines are messages.
+_OTHER_PROTOCOLS = frozenset(b"\x16ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+#: TCP keep-alive: where the system supports it, a peer that vanished is noticed after about two minutes.
 _KEEP_ALIVE = [
     (getattr(socket, name), value)
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
@@ -58,10 +62,10 @@ _KEEP_ALIVE = [
 
 
 class SocketSource(WatchedSource):
-    """Reads a socket whose descriptor belongs to its `SocketEnd`.
+    """Reads a socket whose descriptor belongs to its `LingeringSink`.
 
-    With ``refused``, a peer whose first byte shows that it speaks HTTP or TLS is not listened to: it is called, and
-    then the source runs out.
+    With ``refused``, the first byte is checked: if the peer speaks HTTP or TLS, ``refused`` is called and the source
+    ends with an error, without delivering anything.
     """
 
     __slots__ = ("_refused",)
@@ -76,98 +80,98 @@ class SocketSource(WatchedSource):
         ran_out: Callable[[OSError | None], None],
         hung_up: Callable[[], None],
     ) -> None:
-        """Begin."""
-        super().start(arrived if self._refused is None else self._guarded(arrived, self._refused), ran_out, hung_up)
+        """Start to read."""
+        super().start(arrived if self._refused is None else self._checked(arrived, self._refused), ran_out, hung_up)
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._has_ended = True
         self.pause()
         self._stop_looking()
 
-    def _guarded(self, arrived: Callable[[bytes], int], refused: Callable[[], None]) -> Callable[[bytes], int]:
-        is_known = False
+    def _checked(self, arrived: Callable[[bytes], int], refused: Callable[[], None]) -> Callable[[bytes], int]:
+        is_first = True
 
-        def arrive(chunk: bytes) -> int:
-            nonlocal is_known
-            if not is_known:
-                if chunk[0] in _STRANGERS:
+        def check(chunk: bytes) -> int:
+            nonlocal is_first
+            if is_first:
+                if chunk[0] in _OTHER_PROTOCOLS:
                     refused()
                     self._end(ConnectionError("The peer speaks another protocol."))
                     return 0
-                is_known = True
+                is_first = False
             return arrived(chunk)
 
-        return arrive
+        return check
 
 
-class SocketEnd(SocketSink):
-    """Writes to a socket, and lets it go in the end.
+class LingeringSink(SocketSink):
+    """Writes to a socket and owns its descriptor, which it closes after a lingering close.
 
-    A socket that is closed while there is something to read in it may take back what was written last. So it waits,
-    for ``linger`` seconds at most, until the peer has nothing more to say.
+    The system may discard the bytes written last if a socket is closed while it has unread input. So ``close`` shuts
+    down the sending side, and waits at most ``linger`` seconds for the peer to do the same.
     """
 
-    __slots__ = ("_is_gone", "_linger", "_timer", "gone", "is_hasty")
+    __slots__ = ("_is_closed", "_linger", "_timer", "closed", "skip_linger")
 
     def __init__(self, fd: int, linger: float) -> None:
         super().__init__(fd)
         self._linger = linger
-        #: Whether to wait for nobody.
-        self.is_hasty = False
+        #: Makes ``close`` close the socket at once.
+        self.skip_linger = False
         #: Done when the descriptor is closed.
-        self.gone: asyncio.Future[None] = self._loop.create_future()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
-        self._is_gone = False
+        self._is_closed = False
 
     def close(self) -> None:
-        """Say that nothing more comes, and let go when the peer has said so, too."""
-        if not self.is_hasty:
+        """Shut down the sending side; close the socket when the peer has done so too, or after ``linger`` seconds."""
+        if not self.skip_linger:
             with suppress(OSError):  # the peer is gone
-                self._say_end()
+                self._shut_down_sending()
                 if self._linger > 0:
-                    self._timer = self._loop.call_later(self._linger, self.let_go)
-                    self._loop.add_reader(self._fd, self._throw_away)
-                    self._throw_away()
+                    self._timer = self._loop.call_later(self._linger, self.close_now)
+                    self._loop.add_reader(self._fd, self._discard_input)
+                    self._discard_input()
                     return
-        self.let_go()
+        self.close_now()
 
-    def let_go(self) -> None:
-        """Close the socket now. May be called again."""
-        if not self._is_gone:
-            self._is_gone = True
+    def close_now(self) -> None:
+        """Close the socket without lingering. May be called again."""
+        if not self._is_closed:
+            self._is_closed = True
             if self._timer is not None:
                 self._timer.cancel()
                 self._loop.remove_reader(self._fd)
             super().close()
             if not self._loop.is_closed():
-                self.gone.set_result(None)
+                self.closed.set_result(None)
 
-    def _say_end(self) -> None:
+    def _shut_down_sending(self) -> None:
         self._socket.shutdown(socket.SHUT_WR)
 
-    def _throw_away(self) -> None:
+    def _discard_input(self) -> None:
         try:
-            is_over = not self._socket.recv(_CHUNK, socket.MSG_DONTWAIT)
+            is_over = not self._socket.recv(_DISCARD_CHUNK, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         except OSError:
             is_over = True
         if is_over:
-            self.let_go()
+            self.close_now()
 
 
 class SocketConnection(LineConnection):
-    """A connection over a connected socket, of which it owns the descriptor."""
+    """A connection over a connected socket, whose descriptor it owns."""
 
-    __slots__ = ("_end", "failure")
+    __slots__ = ("_socket_sink", "failure")
 
     def __init__(
-        self, source: SocketSource, end: SocketEnd, *, limits: Limits, expect: Expected, trace: Trace | None
+        self, source: SocketSource, sink: LingeringSink, *, limits: Limits, expect: Expected, trace: Trace | None
     ) -> None:
-        super().__init__(source, end, limits=limits, expect=expect, trace=trace)
-        self._end = end
-        #: Why nothing more could be read, if the stream did not just end.
+        super().__init__(source, sink, limits=limits, expect=expect, trace=trace)
+        self._socket_sink = sink
+        #: Why reading failed; None if it did not, or if the stream simply ended.
         self.failure: OSError | None = None
 
     @classmethod
@@ -181,34 +185,34 @@ class SocketConnection(LineConnection):
         linger: float = 0.0,
         refused: Callable[[], None] | None = None,
     ) -> SocketConnection:
-        """A connection that takes the socket over; if this raises, it has not."""
+        """Return a connection that owns the socket. If this raises, the socket still belongs to the caller."""
         fd = connected.fileno()
-        source, end = SocketSource(fd, refused), SocketEnd(fd, linger)
+        source, sink = SocketSource(fd, refused), LingeringSink(fd, linger)
         connected.detach()
-        return cls(source, end, limits=limits, expect=expect, trace=trace)
+        return cls(source, sink, limits=limits, expect=expect, trace=trace)
 
     async def close(self) -> None:
-        """Write what is queued, then close. Cancelled, it aborts."""
+        """Write what is queued, then close. If cancelled, it aborts."""
         await super().close()
         try:
-            await asyncio.shield(self._end.gone)
+            await asyncio.shield(self._socket_sink.closed)
         except asyncio.CancelledError:
             self.abort()
             raise
 
     def abort(self) -> None:
-        """Close at once; what is queued is lost."""
-        self._end.is_hasty = True
+        """Close at once and drop what is queued."""
+        self._socket_sink.skip_linger = True
         super().abort()
-        self._end.let_go()
+        self._socket_sink.close_now()
 
     def _ran_out(self, error: OSError | None) -> None:
         self.failure = error
         super()._ran_out(error)
 
 
-def prepare(connected: socket.socket) -> None:
-    """Make a new socket as connections need it: never to be waited for, and, over TCP, prompt and watched."""
+def configure_socket(connected: socket.socket) -> None:
+    """Make a new socket non-blocking and, over TCP, turn on TCP_NODELAY and keep-alive."""
     connected.setblocking(False)
     if connected.family != socket.AF_UNIX:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -218,33 +222,33 @@ def prepare(connected: socket.socket) -> None:
 
 
 def check_tls(address: SocketAddress, tls: ssl.SSLContext | None, *, is_server: bool) -> None:
-    """Raise if TLS makes no sense there, or not like this."""
+    """Raise `UsageError` if the address cannot use TLS, or if the context is for the other role."""
     if tls is None:
         return
     import ssl
 
     if isinstance(address, UnixAddress):
-        raise UsageError(f"TLS is for TCP: what goes over {address} never leaves this machine. Leave tls out.")
+        raise UsageError(f"TLS is only for TCP: {address} is local to this machine. Leave tls out.")
     if is_server and tls.protocol == ssl.PROTOCOL_TLS_CLIENT:
         raise UsageError("tls was made for a client: make it with server_tls(cert, key).")
     if not is_server and tls.protocol == ssl.PROTOCOL_TLS_SERVER:
         raise UsageError("tls was made for a server: make it with client_tls().")
 
 
-async def find_host(address: TcpAddress) -> list[TcpInfo]:
-    """All that the host's name stands for; `socket.gaierror` if that is nothing."""
+async def resolve_host(address: TcpAddress) -> list[TcpInfo]:
+    """Resolve the host's name to socket addresses; raise `socket.gaierror` if it has none."""
     host, port, kind = address.host, address.port, socket.SOCK_STREAM
     try:
         with suppress(socket.gaierror):
-            # A number needs nobody to look it up, and no thread to wait for that.
+            # A numeric address needs no lookup, and so no thread.
             return socket.getaddrinfo(host, port, type=kind, flags=socket.AI_NUMERICHOST)
         return await asyncio.get_running_loop().getaddrinfo(host, port, type=kind)
     except UnicodeError as error:
-        raise socket.gaierror(socket.EAI_NONAME, "it is no name that a host can have") from error
+        raise socket.gaierror(socket.EAI_NONAME, "it is not a valid host name") from error
 
 
-def no_such_host(address: TcpAddress, error: socket.gaierror) -> str:
-    """What it means that the host was not found."""
+def explain_unknown_host(address: TcpAddress, error: socket.gaierror) -> str:
+    """Explain to the user that the host was not found."""
     return f"the host {address.host!r} was not found ({error.strerror}). Check its name."
 
 
@@ -254,70 +258,73 @@ async def open_connection(
     limits: Limits = DEFAULT_LIMITS,
     tls: ssl.SSLContext | None = None,
     trace: Trace | None = None,
-    within: float = _WITHIN,
+    within: float = _CONNECT_TIMEOUT,
 ) -> SocketConnection:
-    """Connect to a server, within so many seconds; `ConnectError` says why that cannot be. Nothing is left then."""
+    """Connect to a server within so many seconds.
+
+    Raises `ConnectError` with the reason if that fails; no socket is left open then.
+    """
     check_tls(address, tls, is_server=False)
     connected: socket.socket | None = None
     try:
         async with asyncio.timeout(within):
             if isinstance(address, UnixAddress):
-                connected = await _reach_file(address.path)
+                connected = await _connect_unix(address.path)
             else:
-                connected = await _reach_host(address, within)
-            prepare(connected)
+                connected = await _connect_tcp(address, within)
+            configure_socket(connected)
             if tls is None or isinstance(address, UnixAddress):
                 return SocketConnection.over(connected, limits=limits, expect=Result, trace=trace)
-            from mcplumb.transports.tls import secure
+            from mcplumb.transports.tls import start_tls
 
-            return await secure(connected, tls, host=address.host, limits=limits, expect=Result, trace=trace)
+            return await start_tls(connected, tls, host=address.host, limits=limits, expect=Result, trace=trace)
     except OSError as error:
         kind = ConnectTimeout if isinstance(error, TimeoutError) else ConnectError
         raise kind(f"The server at {address} cannot be reached: {_reason(address, error)}") from error
     finally:
         if connected is not None:
-            connected.close()  # does nothing if a connection has taken it over
+            connected.close()  # does nothing if a connection has taken the socket over
 
 
-async def _reach_file(path: str) -> socket.socket:
-    reaching = socket.socket(socket.AF_UNIX)
+async def _connect_unix(path: str) -> socket.socket:
+    connecting = socket.socket(socket.AF_UNIX)
     try:
-        reaching.setblocking(False)
+        connecting.setblocking(False)
         while True:
             try:
-                reaching.connect(path)
+                connecting.connect(path)
             except BlockingIOError:
-                await asyncio.sleep(_KNOCK)  # the server has more callers than it takes in at the moment
+                await asyncio.sleep(_RETRY_INTERVAL)  # the server's backlog is full
             else:
-                return reaching
+                return connecting
     except BaseException:
-        reaching.close()
+        connecting.close()
         raise
 
 
-async def _reach_host(address: TcpAddress, within: float) -> socket.socket:
-    """Try one address of the host after the other. Each may take its share of the time, so that all have a chance."""
+async def _connect_tcp(address: TcpAddress, within: float) -> socket.socket:
+    """Try the addresses of the host in turn. Each gets an equal share of the time left, so that all are tried."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
-    found = await find_host(address)
+    found = await resolve_host(address)
     failure: OSError = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
-    for index, (family, kind, protocol, _, place) in enumerate(found):
+    for index, (family, kind, protocol, _, sockaddr) in enumerate(found):
         try:
             async with asyncio.timeout((deadline - loop.time()) / (len(found) - index)):
-                return await _reach_place(socket.socket(family, kind, protocol), place)
+                return await _connect_to(socket.socket(family, kind, protocol), sockaddr)
         except OSError as error:
             failure = error
     raise failure
 
 
-async def _reach_place(reaching: socket.socket, place: Any) -> socket.socket:
+async def _connect_to(connecting: socket.socket, sockaddr: Any) -> socket.socket:
     try:
-        reaching.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(reaching, place)
+        connecting.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connecting, sockaddr)
     except BaseException:
-        reaching.close()
+        connecting.close()
         raise
-    return reaching
+    return connecting
 
 
 def _reason(address: SocketAddress, error: OSError) -> str:
@@ -325,22 +332,22 @@ def _reason(address: SocketAddress, error: OSError) -> str:
 
     match error, address:
         case TimeoutError(), _:
-            return "it did not answer in time. Check the address, and what stands between it and this machine."
+            return "it did not answer in time. Check the address and the network, including firewalls."
         case socket.gaierror(), TcpAddress():
-            return no_such_host(address, error)
+            return explain_unknown_host(address, error)
         case ssl.SSLError(), _:
-            from mcplumb.transports.tls import why_not_secure
+            from mcplumb.transports.tls import explain_tls_error
 
-            return why_not_secure(error)
+            return explain_tls_error(error)
         case ConnectionRefusedError(), UnixAddress(path) if os.path.isfile(path) or os.path.isdir(path):
-            return "its file is no socket. Check the path."
+            return "the file is not a socket. Check the path."
         case ConnectionRefusedError(), UnixAddress():
-            return "nothing listens there, the file is left over. Start the server again."
+            return "nothing listens there, and the socket file is stale. Start the server again."
         case ConnectionRefusedError(), _:
             return "nothing listens there. Start the server, or check the address."
         case FileNotFoundError(), _:
             return "there is no such file. Start the server, or check the path."
         case PermissionError(), UnixAddress():
-            return "its file belongs to another user, or lies where this one must not look."
+            return "its file belongs to another user, or is in a folder that this user may not access."
         case _:
             return f"{error.strerror or error}."

@@ -1,5 +1,10 @@
-"""Listen on Unix and TCP sockets, and serve each connection in its own task."""
-# Without pathlib, which a start-up would load for nothing but this:
+"""Listen on Unix and TCP sockets, and serve each connection in its own task.
+
+`Listener` accepts the connections. `SocketFile` is the file of a Unix socket: only its owner may use it, it never
+replaces the socket of a server that still listens, and it is removed at the end.
+"""
+
+# os.path instead of pathlib, whose import would slow down every start:
 # ruff: noqa: PTH101, PTH108, PTH109, PTH118, PTH120
 
 from __future__ import annotations
@@ -24,7 +29,14 @@ from mcplumb.transports.address import SocketAddress, TcpAddress, UnixAddress
 from mcplumb.transports.connection import ANYONE, Serve
 from mcplumb.transports.descriptors import close_private, keep_private
 from mcplumb.transports.line_connection import Trace
-from mcplumb.transports.socket_connection import SocketConnection, TcpInfo, check_tls, find_host, no_such_host, prepare
+from mcplumb.transports.socket_connection import (
+    SocketConnection,
+    TcpInfo,
+    check_tls,
+    configure_socket,
+    explain_unknown_host,
+    resolve_host,
+)
 from mcplumb.wire.messages import Request
 
 if TYPE_CHECKING:
@@ -35,34 +47,36 @@ __all__ = ["Listener", "SocketFile", "listening_sockets", "peer_process", "peer_
 _logger = logging.getLogger("mcplumb.server")
 
 
-# The files of Unix sockets: for their owner only, never taken from somebody who listens, and removed in the end.
+#: Connections that may wait to be accepted. The system may allow fewer.
+_BACKLOG = 512
 
 
-#: Read and write, for the owner.
+# Unix socket files
+
+
+#: The mode of the file: read and write for its owner, nothing for others.
 _OWNER_ONLY = 0o600
-#: Callers that may wait to be let in. The system may allow fewer.
-_UNIX_BACKLOG = 512
-#: Seconds to wait for others that are about to listen in the same folder, which takes them milliseconds.
-_PATIENCE = 5.0
-_LOOK = 0.005
-#: What Linux tells of a peer: its process, user and group.
+#: Seconds to wait for another server that holds the lock on the folder, normally for milliseconds.
+_LOCK_TIMEOUT = 5.0
+_LOCK_POLL = 0.005
+#: The ``ucred`` structure of Linux: process, user and group of the peer.
 _CREDENTIALS = struct.Struct("3i")
 
 
 class SocketFile:
-    """A socket that listens, and the file under which it is found. Made by `claim`; the socket is its owner's."""
+    """A listening Unix socket and its file. Created by `claim`; the caller closes the socket."""
 
     __slots__ = ("_identity", "_path", "socket")
 
     @classmethod
     async def claim(cls, path: str) -> SocketFile:
-        """Listen under this path. A file that nobody listens at any more is replaced.
+        """Listen at this path. A stale socket file, at which no process listens, is replaced.
 
-        `ConnectError` if somebody does, or if the file is no socket, or if the system does not allow it.
+        Raises `ConnectError` if a process listens there, if the file is not a socket, or if the system refuses.
         """
         listening = socket.socket(socket.AF_UNIX)
         try:
-            async with _alone_in(os.path.dirname(path) or "."):
+            async with _folder_lock(os.path.dirname(path) or "."):
                 try:
                     return cls(listening, path)
                 except OSError as error:
@@ -74,11 +88,11 @@ class SocketFile:
             raise
 
     def __init__(self, listening: socket.socket, path: str) -> None:
-        #: Ready to take connections.
+        #: The socket, which already listens.
         self.socket = listening
         self._path = os.path.join(os.getcwd(), path)
         with suppress(OSError):
-            # Linux gives the file the mode of the socket, so that it never has another one.
+            # Linux gives the file the mode of the socket, so that it never exists with a wider one.
             os.fchmod(listening.fileno(), _OWNER_ONLY)
         try:
             listening.bind(path)
@@ -92,44 +106,44 @@ class SocketFile:
         try:
             if stat.S_IMODE(status.st_mode) != _OWNER_ONLY:
                 os.chmod(path, _OWNER_ONLY)
-            # Nobody could connect until now, whatever the mode was.
-            listening.listen(_UNIX_BACKLOG)
+            # No client could connect before this, whatever the mode was.
+            listening.listen(_BACKLOG)
         except BaseException:
             os.unlink(path)
             raise
 
     async def remove(self) -> None:
-        """Remove the file, if it is still this one: nobody else's can have its number while the socket is open.
+        """Remove the file, unless it was replaced: its inode number is not reused while the socket is open.
 
-        Cancelled, it does so without waiting for others.
+        If cancelled, it removes the file without waiting for the lock.
         """
         try:
-            async with _alone_in(os.path.dirname(self._path)):
+            async with _folder_lock(os.path.dirname(self._path)):
                 self._unlink()
         except asyncio.CancelledError:
             self._unlink()
             raise
 
     def _unlink(self) -> None:
-        with suppress(OSError):  # it is gone, or the system does not allow it any more
+        with suppress(OSError):  # it is gone, or may no longer be removed
             status = os.lstat(self._path)
             if (status.st_dev, status.st_ino) == self._identity:
                 os.unlink(self._path)
 
 
 def peer_user(connected: socket.socket) -> int | None:
-    """The user whose process is at the other end; None where the system does not tell."""
-    credentials = _peer(connected)
+    """Return the user id of the process at the other end; None where the system cannot tell."""
+    credentials = _peer_credentials(connected)
     return None if credentials is None else credentials[1]
 
 
 def peer_process(connected: socket.socket) -> int | None:
-    """The process that is at the other end, or listens there; None where the system does not tell."""
-    credentials = _peer(connected)
+    """Return the id of the process at the other end; None where the system cannot tell."""
+    credentials = _peer_credentials(connected)
     return None if credentials is None else credentials[0]
 
 
-def _peer(connected: socket.socket) -> tuple[int, int, int] | None:
+def _peer_credentials(connected: socket.socket) -> tuple[int, int, int] | None:
     if not hasattr(socket, "SO_PEERCRED"):
         return None
     process, user, group = _CREDENTIALS.unpack(
@@ -139,50 +153,49 @@ def _peer(connected: socket.socket) -> tuple[int, int, int] | None:
 
 
 @asynccontextmanager
-async def _alone_in(folder: str) -> AsyncIterator[None]:
-    """Wait until no other server is about to claim or remove a file in this folder, and keep others waiting.
+async def _folder_lock(folder: str) -> AsyncIterator[None]:
+    """Hold an advisory lock on the folder, so that only one server at a time claims or removes a file in it.
 
-    Somebody who holds the folder for long is not waited for: everybody may do that in a folder for all.
+    The wait is bounded, and the body runs without the lock afterwards: in a folder that all users share, any of them
+    may hold the lock forever. It also runs without one where the folder cannot be opened.
     """
-    held: int | None = None
-    with suppress(OSError):  # it must not be read; or is not there, which the next step will tell
-        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd: int | None = None
+    with suppress(OSError):  # not readable, or missing, which the body reports
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + _PATIENCE
+    deadline = loop.time() + _LOCK_TIMEOUT
     try:
-        while held is not None and _is_held_by_another(held) and loop.time() < deadline:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(_LOOK)
+        while fd is not None and not _try_lock(fd) and loop.time() < deadline:  # noqa: ASYNC110 - no event to wait for
+            await asyncio.sleep(_LOCK_POLL)
         yield
     finally:
-        if held is not None:
-            os.close(held)
+        if fd is not None:
+            os.close(fd)
 
 
-def _is_held_by_another(folder: int) -> bool:
-    """Whether somebody else has the folder locked. If not, we have from now on, where it can be locked at all."""
+def _try_lock(fd: int) -> bool:
+    """Return False if another process holds the lock. A folder that cannot be locked at all counts as locked."""
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        return isinstance(error, BlockingIOError)
-    return False
+        return not isinstance(error, BlockingIOError)
+    return True
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket that nobody listens at; `ConnectError` if this is none."""
-    with suppress(FileNotFoundError):  # somebody else has done that
+    """Remove a socket file at which no process listens; raise `ConnectError` if it is anything else."""
+    with suppress(FileNotFoundError):  # it was removed meanwhile
         mode = os.lstat(path).st_mode
         if not stat.S_ISSOCK(mode):
             kind = "a symbolic link" if stat.S_ISLNK(mode) else "a directory" if stat.S_ISDIR(mode) else "a file"
-            raise _taken(
-                path, f"there is {kind} that is no socket. It was left alone: remove it, or choose another path."
-            )
+            raise _taken(path, f"there is {kind} that is not a socket. Remove it, or choose another path.")
         if who := _listener(path):
             raise _taken(path, f"{who} listens there already. Stop it, or choose another path.")
         os.unlink(path)
 
 
 def _listener(path: str) -> str:
-    """Who listens there; empty if that is nobody."""
+    """Describe the process that listens there; empty if none does."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:
@@ -191,8 +204,8 @@ def _listener(path: str) -> str:
         except ConnectionRefusedError:
             return ""
         except BlockingIOError:
-            process = None  # with a queue at the door
-    return "Somebody" if process is None else f"Process {process}"
+            process = None  # its backlog is full
+    return "Another process" if process is None else f"Process {process}"
 
 
 def _taken(path: str, why: str) -> ConnectError:
@@ -212,25 +225,23 @@ def _file_reason(path: str, error: OSError) -> str:
             return f"{error.strerror or error}."
 
 
-# Servers on sockets: connections are taken in, and each of them is served in a task of its own.
+# The listener
 
 
-#: Callers that may wait to be let in. The system may allow fewer.
-_TCP_BACKLOG = 512
-#: How many are let in before the loop turns.
-_MOST_AT_ONCE = 64
-#: Seconds to let nobody in after the system could not, for want of descriptors or memory.
-_REST = 1.0
-#: Seconds that a client may take to agree on TLS.
-_HANDSHAKE = 10.0
-#: Seconds that a client has, when its connection is closed, to say that it has nothing more to say.
+#: Connections accepted in one iteration of the loop.
+_ACCEPTS_PER_TURN = 64
+#: Seconds without accepting after ``accept`` failed for lack of descriptors or memory.
+_ACCEPT_PAUSE = 1.0
+#: Seconds that a client may take for the TLS handshake.
+_HANDSHAKE_TIMEOUT = 10.0
+#: Seconds that a client has to close its side when the server closes the connection.
 _LINGER = 0.4
-#: How many of the same complaints are logged one by one. After that, each time their number has doubled.
-_MOST_COMPLAINTS = 10
+#: Warnings of one kind that are logged one by one; later ones are logged each time their number has doubled.
+_MOST_WARNINGS = 10
 
 
 class Listener:
-    """One address at which a server takes connections. Made by `open`, in a running event loop."""
+    """Accepts connections at one address. Created by `open`, in a running event loop."""
 
     @classmethod
     async def open(
@@ -242,20 +253,23 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         trace: Trace | None = None,
     ) -> Listener:
-        """Take connections from now on. `ConnectError` says why that cannot be; nothing is left then."""
+        """Listen at the address and start to accept.
+
+        Raises `ConnectError` with the reason if that fails; no socket and no file is left then.
+        """
         check_tls(address, tls, is_server=True)
         if isinstance(address, UnixAddress):
             file = await SocketFile.claim(address.path)
             return cls(address, [file.socket], file, serve, limits, None, trace)
         sockets = await listening_sockets(address)
-        places = [each.getsockname() for each in sockets]
-        if tls is None and not all(_is_local(place[0]) for place in places):
+        names = [each.getsockname() for each in sockets]
+        if tls is None and not all(_is_loopback(name[0]) for name in names):
             _logger.warning(
-                "The server listens at %s without TLS, and not for this machine alone: whoever reaches it can use it, "
-                "and whoever is on the way can read along.",
+                "The server listens at %s without TLS, and not only for this machine: everyone who can reach it can "
+                "use it, and the traffic can be read on the way.",
                 address,
             )
-        return cls(TcpAddress(address.host, places[0][1]), sockets, None, serve, limits, tls, trace)
+        return cls(TcpAddress(address.host, names[0][1]), sockets, None, serve, limits, tls, trace)
 
     def __init__(
         self,
@@ -267,7 +281,7 @@ class Listener:
         tls: ssl.SSLContext | None,
         trace: Trace | None,
     ) -> None:
-        #: Where it listens: with the port that the system chose, if that was left to it.
+        #: The address, with the actual port if port 0 was asked for.
         self.address = address
         self._sockets = sockets
         self._file = file
@@ -276,27 +290,27 @@ class Listener:
         self._tls = tls
         self._trace = trace
         self._loop = asyncio.get_running_loop()
-        self._host = os.getpid()
-        self._user = os.geteuid()
+        self._own_pid = os.getpid()
+        self._own_user = os.geteuid()
         self._serving: set[asyncio.Task[None]] = set()
         self._handshakes: set[asyncio.Timeout] = set()
-        self._complaints: Counter[str] = Counter()
-        self._rest: asyncio.TimerHandle | None = None
+        self._warnings: Counter[str] = Counter()
+        self._accept_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         for each in sockets:
             keep_private(each.fileno())
             each.setblocking(False)
-        self._watch()
+        self._start_accepting()
 
     async def close(self) -> None:
-        """Take no more connections, and remove the socket's file. Those that are served go on. May be called again.
+        """Stop accepting, and remove the socket file. Connections that are being served go on.
 
-        Cancelled, it is done all the same.
+        May be called again. In a fork it does nothing. If cancelled, it still completes.
         """
-        if self._is_closed or os.getpid() != self._host:
+        if self._is_closed or os.getpid() != self._own_pid:
             return
         self._is_closed = True
-        self._unwatch()
+        self._stop_accepting()
         for timeout in self._handshakes:
             if not timeout.expired():
                 timeout.reschedule(self._loop.time())
@@ -307,53 +321,53 @@ class Listener:
             for each in self._sockets:
                 close_private(each.detach())
 
-    # Letting in
+    # Accepting
 
-    def _watch(self) -> None:
+    def _start_accepting(self) -> None:
         for each in self._sockets:
-            self._loop.add_reader(each, self._let_in, each)
+            self._loop.add_reader(each, self._accept, each)
 
-    def _unwatch(self) -> None:
-        if self._rest is not None:
-            self._rest.cancel()
+    def _stop_accepting(self) -> None:
+        if self._accept_timer is not None:
+            self._accept_timer.cancel()
         for each in self._sockets:
             self._loop.remove_reader(each)
 
-    def _let_in(self, listening: socket.socket) -> None:
-        for _ in range(_MOST_AT_ONCE):
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
             try:
                 connected, _ = listening.accept()
             except BlockingIOError:
                 return
             except ConnectionError:
-                continue  # it has left already
+                continue  # the client has disconnected already
             except OSError as error:
-                self._complain(f"No connection can be taken at the moment: {error.strerror or error}.")
-                self._unwatch()
-                self._rest = self._loop.call_later(_REST, self._watch)
+                self._warn(f"Connections cannot be accepted at the moment: {error.strerror or error}.")
+                self._stop_accepting()
+                self._accept_timer = self._loop.call_later(_ACCEPT_PAUSE, self._start_accepting)
                 return
-            if self._is_welcome(connected):
+            if self._is_allowed(connected):
                 task = self._loop.create_task(self._handle(connected))
                 self._serving.add(task)
                 task.add_done_callback(partial(self._forget, connected))
             else:
                 connected.close()
 
-    def _is_welcome(self, connected: socket.socket) -> bool:
+    def _is_allowed(self, connected: socket.socket) -> bool:
         if len(self._serving) >= self._limits.max_connections:
-            self._complain("A client was turned away: there are as many connections as limits.max_connections allows.")
+            self._warn("A client was refused: limits.max_connections is reached.")
             return False
         if self._file is not None:
             user = peer_user(connected)
-            # Where the system does not tell, the mode of the file has to do.
-            if user not in (None, self._user, 0):
-                self._complain(f"A process of the user {user} was turned away: the socket is for its owner only.")
+            # Where the system cannot tell the user, the mode of the file must suffice.
+            if user not in (None, self._own_user, 0):
+                self._warn(f"A process of the user {user} was refused: the socket is for its owner only.")
                 return False
         return True
 
     def _forget(self, connected: socket.socket, task: asyncio.Task[None]) -> None:
         self._serving.discard(task)
-        connected.close()  # if no connection has taken it over
+        connected.close()  # does nothing if a connection has taken the socket over
 
     # Serving
 
@@ -361,7 +375,7 @@ class Listener:
         try:
             connection = await self._connection(connected)
         except OSError as error:
-            self._complain(f"A connection did not come about: {_said(error)}.")
+            self._warn(f"A connection could not be set up: {_setup_reason(error)}.")
             return
         try:
             if not self._is_closed:
@@ -372,19 +386,19 @@ class Listener:
             connection.abort()
 
     async def _connection(self, connected: socket.socket) -> SocketConnection:
-        prepare(connected)
-        # A file cannot be reached by a browser.
-        refused = None if self._file is not None else self._refuse_stranger
+        configure_socket(connected)
+        # A browser cannot reach a Unix socket.
+        refused = None if self._file is not None else self._warn_other_protocol
         if self._tls is None:
             return SocketConnection.over(
                 connected, limits=self._limits, expect=Request, trace=self._trace, linger=_LINGER, refused=refused
             )
-        from mcplumb.transports.tls import secure
+        from mcplumb.transports.tls import start_tls
 
-        async with asyncio.timeout(_HANDSHAKE) as timeout:
+        async with asyncio.timeout(_HANDSHAKE_TIMEOUT) as timeout:
             self._handshakes.add(timeout)
             try:
-                return await secure(
+                return await start_tls(
                     connected,
                     self._tls,
                     host=None,
@@ -397,33 +411,33 @@ class Listener:
             finally:
                 self._handshakes.discard(timeout)
 
-    def _refuse_stranger(self) -> None:
-        self._complain("A client was turned away: it speaks HTTP or TLS, and this port is for neither.")
+    def _warn_other_protocol(self) -> None:
+        self._warn("A client was refused: it speaks HTTP or TLS, which this port does not serve.")
 
-    def _complain(self, sentence: str) -> None:
-        self._complaints[sentence] += 1
-        count = self._complaints[sentence]
-        if count <= _MOST_COMPLAINTS or count & (count - 1) == 0:
+    def _warn(self, sentence: str) -> None:
+        self._warnings[sentence] += 1
+        count = self._warnings[sentence]
+        if count <= _MOST_WARNINGS or count & (count - 1) == 0:
             _logger.warning("%s: %s%s", self.address, sentence, "" if count == 1 else f" ({count} times so far)")
 
 
 async def listening_sockets(address: TcpAddress) -> list[socket.socket]:
-    """Sockets that listen, one for each address of the host that this machine has, all at the same port."""
+    """Return listening sockets: one for each address of the host that this machine has, all on the same port."""
     try:
-        found = await find_host(address)
+        found = await resolve_host(address)
     except socket.gaierror as error:
-        raise ConnectError(f"The server cannot listen at {address}: {no_such_host(address, error)}") from error
+        raise ConnectError(f"The server cannot listen at {address}: {explain_unknown_host(address, error)}") from error
     sockets: list[socket.socket] = []
     port, failure = address.port, None
     try:
         for info in found:
             try:
-                sockets.append(_bound(info, port))
+                sockets.append(_listen(info, port))
                 port = sockets[0].getsockname()[1]
             except OSError as error:
                 if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     raise
-                failure = error  # a name can stand for addresses that this machine has, and for others
+                failure = error  # only some of a name's addresses may belong to this machine
         if failure is not None and not sockets:
             raise failure
     except OSError as error:
@@ -433,31 +447,31 @@ async def listening_sockets(address: TcpAddress) -> list[socket.socket]:
     return sockets
 
 
-def _bound(info: TcpInfo, port: int) -> socket.socket:
+def _listen(info: TcpInfo, port: int) -> socket.socket:
     family, kind, protocol, _, (host, _, *rest) = info
     listening = socket.socket(family, kind, protocol)
     try:
-        # So that a server can start again at once, while the system still remembers its old connections.
+        # A server can restart at once, although old connections are still in TIME_WAIT.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind((host, port, *rest))
-        listening.listen(_TCP_BACKLOG)
+        listening.listen(_BACKLOG)
     except BaseException:
         listening.close()
         raise
     return listening
 
 
-def _is_local(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     return host.startswith("127.") or host == "::1"
 
 
-def _said(error: OSError) -> str:
+def _setup_reason(error: OSError) -> str:
     import ssl
 
     if isinstance(error, TimeoutError):
-        return "its client took too long to agree on TLS"
+        return "the TLS handshake timed out"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed ({error.reason or error})"
     return error.strerror or str(error)
@@ -466,10 +480,13 @@ def _said(error: OSError) -> str:
 def _tcp_reason(address: TcpAddress, error: OSError) -> str:
     match error.errno:
         case errno.EADDRINUSE:
-            return f"the port {address.port} is in use. Stop who uses it, or take another; port 0 takes any."
+            return (
+                f"the port {address.port} is in use. Stop the process that uses it, or choose another; 0 takes any "
+                "free port."
+            )
         case errno.EADDRNOTAVAIL | errno.EAFNOSUPPORT:
-            return "this machine has no such address. Leave the host out to listen for this machine alone."
+            return "this machine has no such address. Leave out the host to listen on this machine only."
         case errno.EACCES:
-            return f"the system does not allow this user the port {address.port}. Take one from 1024 on."
+            return f"this user may not use port {address.port}. Choose one from 1024 on."
         case _:
             return f"{error.strerror or error}."

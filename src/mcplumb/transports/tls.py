@@ -1,7 +1,7 @@
-"""TLS over sockets, with the standard library: whom to trust and who to be, the handshake, and the bytes.
+"""TLS over sockets, with the standard library's `ssl`: contexts, the handshake, encrypted reading and writing.
 
-TLS is done in memory, between a socket and a connection that reads and writes it as any other. So a peer can close its
-side and still get its answers, and nothing is held but what fits in one read or one write.
+TLS runs on memory buffers (``ssl.MemoryBIO``) between the socket and the connection. So a peer can close its sending
+side and still receive its responses, and at most one read or one write is buffered.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ from typing import NoReturn
 from mcplumb.errors import UsageError
 from mcplumb.limits import Limits
 from mcplumb.transports.line_connection import Trace
-from mcplumb.transports.socket_connection import SocketConnection, SocketEnd, SocketSource
+from mcplumb.transports.socket_connection import LingeringSink, SocketConnection, SocketSource
 from mcplumb.wire.message_decoder import Expected
 
-__all__ = ["Tls", "TlsEnd", "TlsSource", "client_tls", "secure", "server_tls", "why_not_secure"]
+__all__ = ["TlsSession", "TlsSink", "TlsSource", "client_tls", "explain_tls_error", "server_tls", "start_tls"]
 
 _File = str | os.PathLike[str]
 
-#: Bytes to read at once in a handshake.
-_CHUNK = 16 * 1024
-#: Bytes to encrypt at once. As many are held in both forms.
+#: Bytes per read during the handshake.
+_HANDSHAKE_CHUNK = 16 * 1024
+#: Plain bytes that are encrypted at once; the plain and the encrypted form are both in memory meanwhile.
 _BLOCK = 256 * 1024
 
 
-# --- Whom to trust, and who to be ---
+# Contexts: certificates and trust
 
 
 def server_tls(cert: _File, key: _File | None = None, *, client_ca: _File | None = None) -> ssl.SSLContext:
-    """What a server needs: its certificate, with those in between, and its key, if that is in another file.
+    """Return a TLS context for a server, from its certificate chain and its key, if that is in another file.
 
-    With ``client_ca``, only clients whose certificate was signed by one of these are served. All files are PEM.
+    With ``client_ca``, only clients with a certificate that one of these authorities signed are served. All files are
+    PEM.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -48,9 +49,9 @@ def server_tls(cert: _File, key: _File | None = None, *, client_ca: _File | None
 
 
 def client_tls(ca: _File | None = None, cert: _File | None = None, key: _File | None = None) -> ssl.SSLContext:
-    """What a client needs: whom to trust, if that is not whom the system trusts.
+    """Return a TLS context for a client that trusts the authorities in ``ca``, or else those of the system.
 
-    And its own certificate and key, where servers ask for that. All files are PEM.
+    ``cert`` and ``key`` are the client's own certificate, for servers that ask for one. All files are PEM.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -61,7 +62,7 @@ def client_tls(ca: _File | None = None, cert: _File | None = None, key: _File | 
     if cert is not None:
         _load_identity(context, cert, key)
     elif key is not None:
-        raise UsageError("A key is of no use without its certificate: give cert, too.")
+        raise UsageError("A key needs its certificate: give cert as well.")
     return context
 
 
@@ -82,21 +83,21 @@ def _load_trust(context: ssl.SSLContext, ca: _File) -> None:
     try:
         context.load_verify_locations(ca)
     except ssl.SSLError as error:
-        raise UsageError(f"{ca} has no certificate in PEM form to trust. ({error.reason or error})") from error
+        raise UsageError(f"{ca} contains no PEM certificate to trust. ({error.reason or error})") from error
     except OSError as error:
         raise UsageError(f"The certificates to trust, {ca}, cannot be read: {error.strerror}.") from error
 
 
 def _no_password() -> NoReturn:
-    # Otherwise the terminal is asked, and everything waits for it.
+    # Otherwise OpenSSL prompts on the terminal, which blocks the event loop.
     raise UsageError("The key is encrypted: decrypt it, or make an ssl.SSLContext yourself and give it the password.")
 
 
-# --- The handshake ---
+# The handshake
 
 
-class Tls:
-    """One end of TLS, in memory: what comes goes in, and what is to be sent comes out."""
+class TlsSession:
+    """One side of a TLS session, with memory buffers for the encrypted bytes in both directions."""
 
     __slots__ = ("incoming", "outgoing", "session")
 
@@ -104,8 +105,8 @@ class Tls:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.session = context.wrap_bio(self.incoming, self.outgoing, server_side=host is None, server_hostname=host)
 
-    async def shake_hands(self, connected: socket.socket) -> None:
-        """Agree with the peer; `ssl.SSLError` or another `OSError` if that fails. Takes as long as the peer likes."""
+    async def do_handshake(self, connected: socket.socket) -> None:
+        """Perform the handshake, without a timeout; raise `ssl.SSLError` or another `OSError` if it fails."""
         loop = asyncio.get_running_loop()
         while True:
             is_done = False
@@ -115,19 +116,19 @@ class Tls:
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLError:
-                with suppress(OSError):  # whether the peer learns why or not
+                with suppress(OSError):  # the alert is best effort
                     connected.send(self.outgoing.read())
                 raise
             await loop.sock_sendall(connected, self.outgoing.read())
             if is_done:
                 return
-            if chunk := await loop.sock_recv(connected, _CHUNK):
+            if chunk := await loop.sock_recv(connected, _HANDSHAKE_CHUNK):
                 self.incoming.write(chunk)
             else:
                 self.incoming.write_eof()
 
 
-async def secure(
+async def start_tls(
     connected: socket.socket,
     context: ssl.SSLContext,
     *,
@@ -138,36 +139,42 @@ async def secure(
     linger: float = 0.0,
     refused: Callable[[], None] | None = None,
 ) -> SocketConnection:
-    """A connection with TLS, for the client of this host, or for a server. Takes the socket over, unless it raises."""
-    tls = Tls(context, host=host)
-    await tls.shake_hands(connected)
+    """Perform the handshake and return a connection that has taken over the socket.
+
+    ``host`` is the server's name for a client, and None for a server. If this raises, the socket still belongs to the
+    caller.
+    """
+    tls = TlsSession(context, host=host)
+    await tls.do_handshake(connected)
     fd = connected.fileno()
-    source, end = TlsSource(fd, tls, refused), TlsEnd(fd, tls, linger)
+    source, sink = TlsSource(fd, tls, refused), TlsSink(fd, tls, linger)
     connected.detach()
-    return SocketConnection(source, end, limits=limits, expect=expect, trace=trace)
+    return SocketConnection(source, sink, limits=limits, expect=expect, trace=trace)
 
 
-def why_not_secure(error: ssl.SSLError) -> str:
-    """What it means, for a client, that a handshake failed."""
+def explain_tls_error(error: ssl.SSLError) -> str:
+    """Explain to the user of a client why the handshake failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted: {error.verify_message}. "
             "If it is the right server, trust its authority with client_tls(ca=…)."
         )
-    return f"TLS failed ({error.reason or error}). Perhaps the server does not use it, or wants a certificate."
+    return (
+        f"TLS failed ({error.reason or error}). Perhaps the server does not use TLS, or requires a client certificate."
+    )
 
 
-# --- The bytes ---
+# Reading and writing
 
 
 class TlsSource(SocketSource):
-    """Reads a socket, and decrypts what comes."""
+    """Reads a socket and decrypts its bytes."""
 
     __slots__ = ("_decrypted", "_tls")
 
     _decrypted: Callable[[bytes], int]
 
-    def __init__(self, fd: int, tls: Tls, refused: Callable[[], None] | None = None) -> None:
+    def __init__(self, fd: int, tls: TlsSession, refused: Callable[[], None] | None = None) -> None:
         super().__init__(fd, refused)
         self._tls = tls
 
@@ -177,67 +184,67 @@ class TlsSource(SocketSource):
         ran_out: Callable[[OSError | None], None],
         hung_up: Callable[[], None],
     ) -> None:
-        """Begin."""
+        """Start to read."""
         super().start(arrived, ran_out, hung_up)
         self._decrypted, self._arrived = self._arrived, self._decrypt
 
     def resume(self) -> None:
-        """Read again, first what came with the end of the handshake."""
+        """Read again, starting with bytes that arrived along with the end of the handshake."""
         super().resume()
         if self._tls.incoming.pending:
-            self._loop.call_soon(self._catch_up)
+            self._loop.call_soon(self._decrypt_pending)
 
-    def _catch_up(self) -> None:
+    def _decrypt_pending(self) -> None:
         if self._is_watching:
             self._decrypt(b"")
             self._end_if_due()
 
     def _decrypt(self, chunk: bytes) -> int:
         self._tls.incoming.write(chunk)
-        text, failure = [], None
+        plain, failure = [], None
         try:
             while piece := self._tls.session.read(_BLOCK):
-                text.append(piece)
-            self._left = 0  # the peer has said that this is the end
+                plain.append(piece)
+            self._left = 0  # the peer sent close_notify
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
             self._left, failure = 0, error
-        lines = self._decrypted(b"".join(text)) if text else 0
+        lines = self._decrypted(b"".join(plain)) if plain else 0
         if failure is not None and self._is_watching:
             self._end(failure)
         return lines
 
 
-class TlsEnd(SocketEnd):
-    """Encrypts, and writes to a socket."""
+class TlsSink(LingeringSink):
+    """Encrypts bytes and writes them to a socket."""
 
-    __slots__ = ("_sealed", "_tls", "_unsent")
+    __slots__ = ("_encrypted", "_tls", "_unsent")
 
-    def __init__(self, fd: int, tls: Tls, linger: float) -> None:
+    def __init__(self, fd: int, tls: TlsSession, linger: float) -> None:
         super().__init__(fd, linger)
         self._tls = tls
-        #: What is encrypted and has to be written, and how many bytes of the pieces are in there.
+        #: Encrypted bytes still to be written, and how many plain bytes they stand for.
         self._unsent = memoryview(b"")
-        self._sealed = 0
+        self._encrypted = 0
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Write what the socket has room for. A piece counts as written when the last byte of its block is."""
+        """Write as much as the socket has room for. A block counts as written when its last byte is."""
         if not self._unsent:
-            self._sealed = self._tls.session.write(_beginning(pieces))
+            self._encrypted = self._tls.session.write(_first_block(pieces))
             self._unsent = memoryview(self._tls.outgoing.read())
         self._unsent = self._unsent[super().write((self._unsent,)) :]
-        return 0 if self._unsent else self._sealed
+        return 0 if self._unsent else self._encrypted
 
-    def _say_end(self) -> None:
-        with suppress(ssl.SSLError):  # it wants to wait for the peer to say the same
+    def _shut_down_sending(self) -> None:
+        with suppress(ssl.SSLError):  # unwrap would wait for the peer's close_notify; ours is in the buffer
             self._tls.session.unwrap()
         super().write((self._tls.outgoing.read(),))
-        super()._say_end()
+        super()._shut_down_sending()
 
 
-def _beginning(pieces: Sequence[bytes | memoryview]) -> bytes | bytearray | memoryview:
-    """As much of the pieces as is encrypted at once."""
+def _first_block(pieces: Sequence[bytes | memoryview]) -> bytes | bytearray | memoryview:
+    """Return the first bytes of the pieces, at most one block."""
     if len(pieces) == 1 or len(pieces[0]) >= _BLOCK:
         return pieces[0][:_BLOCK]
     block = bytearray()

@@ -53,16 +53,16 @@ def test_what_it_says_of_itself() -> None:
     [
         ({"headers": {"a b": "x"}}, "'a b' is not the name of an HTTP header."),
         ({"headers": {5: "x"}}, "'5' is not the name"),
-        ({"headers": {"X-A": "secret\nX-B: 1"}}, "The value of the header X-A has to be a text"),
+        ({"headers": {"X-A": "secret\nX-B: 1"}}, "The value of the header X-A must be a string"),
         ({"headers": {"X-A": 5}}, "The value of the header X-A"),
         ({"headers": {"Content-Type": "x"}}, "The header Content-Type cannot be set"),
         ({"headers": {"mcp-session-id": "x"}}, "The header mcp-session-id cannot be set"),
-        ({"headers": {"X-A": "1", "x-a": "2"}}, "A header is there twice"),
-        ({"headers": {"authorization": "x"}, "token": "secret"}, "give one of the two"),
-        ({"token": "secret word"}, "without blanks"),
-        ({"token": ""}, "A token has to be a text"),
-        ({"token": "sécret"}, "A token has to be a text"),
-        ({"token": 5}, "A token has to be a text"),
+        ({"headers": {"X-A": "1", "x-a": "2"}}, "A header is given twice"),
+        ({"headers": {"authorization": "x"}, "token": "secret"}, "give only one of them"),
+        ({"token": "secret word"}, "without spaces"),
+        ({"token": ""}, "A token must be a string"),
+        ({"token": "sécret"}, "A token must be a string"),
+        ({"token": 5}, "A token must be a string"),
         ({"proxy": "secret"}, "proxy='http://host:port'"),
     ],
 )
@@ -80,7 +80,7 @@ def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     with pytest.raises(UsageError, match=r"pip install 'mcplumb\[http\]'"):
         connect("http://127.0.0.1:1/mcp")
     monkeypatch.undo()
-    monkeypatch.delitem(sys.modules, "mcplumb.transports.http_client.session_pool", raising=False)
+    monkeypatch.delitem(sys.modules, "mcplumb.transports.http_client.connection_pool", raising=False)
     monkeypatch.setitem(sys.modules, "mcplumb.version", None)
     with pytest.raises(ModuleNotFoundError, match=r"mcplumb.version"):
         link()
@@ -325,7 +325,7 @@ async def test_a_modern_subscription_is_opened_again_when_its_stream_breaks_off(
 
 
 async def test_a_server_that_does_not_run_is_told_at_once() -> None:
-    with pytest.raises(ConnectError, match=r"http://127.0.0.1:1 cannot be reached: .* Does the server run"):
+    with pytest.raises(ConnectError, match=r"http://127.0.0.1:1 cannot be reached: .* Check that the server runs"):
         async with connect("http://127.0.0.1:1/mcp"):
             raise AssertionError
 
@@ -364,7 +364,7 @@ async def test_a_page_is_no_server() -> None:
         await reply.send(200, b"<html>", "text/html")
 
     async with by_hand(script) as server:
-        with pytest.raises(ConnectError, match="of the type 'text/html', which is no answer"):
+        with pytest.raises(ConnectError, match="of the type 'text/html', which does not answer"):
             await connect(server.url)
 
 

@@ -287,7 +287,7 @@ def test_a_server_that_refuses_the_clients_certificate_says_so() -> None:
 
 async def test_a_port_with_tls_that_is_used_without() -> None:
     async with serving(Server("secure"), "tcp://:0", tls=tls_of_server()) as (at,):
-        with pytest.raises(ConnectError, match=rf"Perhaps it wants TLS, or is no MCP server\. .* {at}\."):
+        with pytest.raises(ConnectError, match=rf"Perhaps it requires TLS, or is not an MCP server\. .* {at}\."):
             await connect(at)
 
 

@@ -13,9 +13,9 @@ import msgspec
 
 from mcplumb.errors import McplumbError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.http_connection import HttpConnection
-from mcplumb.transports.http_client.modern import ParamsOf
-from mcplumb.transports.http_client.session_pool import ClientPool
+from mcplumb.transports.http_client.modern_streamable_http import ParamsOf
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.messages import Error, Notification, Request, RequestId, Result
 from tests.kit.loop import Watched
@@ -255,7 +255,7 @@ def crowded() -> Iterator[str]:
 class World:
     """A server by hand, a connection to it, and what that received."""
 
-    def __init__(self, server: RawServer, pool: ClientPool, connection: HttpConnection, heard: Heard) -> None:
+    def __init__(self, server: RawServer, pool: ConnectionPool, connection: HttpConnection, heard: Heard) -> None:
         self.server = server
         self.pool = pool
         self.connection = connection
@@ -279,7 +279,7 @@ async def world(
 ) -> AsyncIterator[World]:
     server = RawServer(script)
     await server.open()
-    pool = ClientPool(server.url)
+    pool = ConnectionPool(server.url)
     connection = HttpConnection(pool, limits=limits, http_sse=http_sse, params_of=params_of, trace=trace)
     heard = Heard()
     connection.start(heard)

@@ -7,12 +7,12 @@ import logging
 import pytest
 
 from mcplumb.errors import Closed, ConnectError, ConnectTimeout, EncodeError, HttpError, RequestLost
+from mcplumb.transports.http_client import connection_pool
 from mcplumb.transports.http_client import http_connection as module
-from mcplumb.transports.http_client import session_pool
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.http_connection import HttpConnection
-from mcplumb.transports.http_client.modern import ModernBinding
+from mcplumb.transports.http_client.modern_streamable_http import ModernBinding
 from mcplumb.transports.http_client.post_queue import Post
-from mcplumb.transports.http_client.session_pool import ClientPool
 from mcplumb.wire.messages import Notification, Request, Result
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import run, turns
@@ -107,10 +107,10 @@ async def test_a_server_that_cannot_be_reached_breaks_the_connection() -> None:
 
 
 async def test_a_server_that_cannot_be_reached_in_time_breaks_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_pool, "_CONNECT_WITHIN", 0.2)
+    monkeypatch.setattr(connection_pool, "_CONNECT_TIMEOUT", 0.2)
 
     with crowded() as url:
-        way = ClientPool(url)
+        way = ConnectionPool(url)
         connection, heard = HttpConnection(way), Heard()
         connection.start(heard)
         connection.send(ask(1))
@@ -163,7 +163,7 @@ def test_what_nobody_thought_of_fails_only_the_request(
 def test_a_notification_that_is_not_taken_in_time_is_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_NOTE_WITHIN", 0.05)
+    monkeypatch.setattr(module, "_NOTIFICATION_TIMEOUT", 0.05)
 
     async def main() -> None:
         async with world(hang) as w:
@@ -173,8 +173,8 @@ def test_a_notification_that_is_not_taken_in_time_is_given_up(
             await w.connection.close()
 
     run(main())
-    assert "notifications/x did not reach the server. The server did not take it within 0.05 s." in caplog.text
-    assert "An answer did not reach the server." in caplog.text
+    assert "notifications/x did not reach the server. The server did not accept it within 0.05 s." in caplog.text
+    assert "A response did not reach the server." in caplog.text
 
 
 def test_a_stream_that_is_no_http_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
@@ -192,7 +192,7 @@ def test_a_stream_that_is_no_http_is_not_heard(caplog: pytest.LogCaptureFixture)
             await w.heard.until_result(1)
 
     run(main())
-    assert "What the server says by itself is not heard." in caplog.text
+    assert "Messages of the server that belong to no request are not received." in caplog.text
 
 
 async def test_what_cannot_be_written_is_not_queued() -> None:
@@ -258,7 +258,7 @@ async def test_closing_waits_for_what_needs_no_answer_and_for_nothing_else() -> 
 
 
 def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(module, "_LAST_WORDS", 0.05)
+    monkeypatch.setattr(module, "_CLOSE_TIMEOUT", 0.05)
 
     async def main() -> None:
         async with world(hang) as w:
@@ -267,7 +267,7 @@ def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogC
 
     with caplog.at_level(logging.DEBUG, "mcplumb.client"):
         run(main())
-    assert "did not take the last messages in time" in caplog.text
+    assert "did not accept the last messages in time" in caplog.text
 
 
 async def test_a_close_that_is_cancelled_aborts() -> None:
@@ -309,8 +309,8 @@ def test_an_abort_at_any_time_leaves_nothing(count: int) -> None:
 
 
 def test_an_abort_after_the_loop_has_closed_does_no_harm() -> None:
-    async def main() -> tuple[HttpConnection, ClientPool]:
-        way = ClientPool("http://127.0.0.1:1/")
+    async def main() -> tuple[HttpConnection, ConnectionPool]:
+        way = ConnectionPool("http://127.0.0.1:1/")
         return HttpConnection(way), way
 
     connection, way = asyncio.run(main())

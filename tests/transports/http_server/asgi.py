@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from mcplumb.transports.http_server.request import HttpRequest
+from mcplumb.transports.http_server.asgi_request import HttpRequest
 
 
 class Asgi:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Any
 
-from mcplumb.transports.http_server.request import HttpRequest
+from mcplumb.transports.http_server.asgi_request import HttpRequest
 from mcplumb.wire.server_sent_events import Event, EventDecoder
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mcplumb import HttpOptions
 from mcplumb.transports.connection import Connection, Peer
-from mcplumb.transports.http_server.bearer import Tokens
+from mcplumb.transports.http_server.bearer import BearerAuth
 from tests.transports.http_server.asgi import asking
 from tests.transports.http_server.callers import Caller, error_of
 from tests.transports.http_server.visits import serving
@@ -19,7 +19,7 @@ RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 
 
 async def test_everybody_is_let_in_if_there_are_no_tokens() -> None:
-    tokens = Tokens(HttpOptions())
+    tokens = BearerAuth(HttpOptions())
     assert not tokens.are_needed
     assert await tokens.principal(asking(Authorization="Bearer x").request) is None
 

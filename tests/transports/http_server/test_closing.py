@@ -9,7 +9,7 @@ import pytest
 
 from mcplumb import Server
 from mcplumb.revisions import LATEST
-from mcplumb.transports.http_server.app import HttpApp
+from mcplumb.transports.http_server.asgi_app import HttpApp
 from tests.kit.loop import PATIENCE
 from tests.transports.http_server.asgi import Asgi, part, turn
 from tests.transports.http_server.callers import META, Caller

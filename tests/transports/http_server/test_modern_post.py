@@ -10,8 +10,8 @@ import pytest
 from mcplumb import Context, RequestError, Server
 from mcplumb.errors import Closed, McplumbError
 from mcplumb.transports.http_server.event_streams import HIGH_WATER
-from mcplumb.transports.http_server.modern_post import Exchange
-from mcplumb.transports.http_server.options import HttpOptions
+from mcplumb.transports.http_server.http_options import HttpOptions
+from mcplumb.transports.http_server.modern_post import ModernPost
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.messages import Notification, Request, RequestId, Result
 from tests.kit.loop import PATIENCE
@@ -209,9 +209,9 @@ async def test_a_stream_that_is_not_read_holds_back_its_handler() -> None:
 # The connection itself
 
 
-def _exchange(asgi: Asgi, message: Request | Notification | None = None, trace: Trace | None = None) -> Exchange:
+def _exchange(asgi: Asgi, message: Request | Notification | None = None, trace: Trace | None = None) -> ModernPost:
     message = message or Request(1, "x", {"_meta": META})
-    return Exchange(asgi.request, message, size=50, options=HttpOptions(), trace=trace)
+    return ModernPost(asgi.request, message, size=50, options=HttpOptions(), trace=trace)
 
 
 class _Failures(Recorder):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mcplumb import HttpOptions
-from mcplumb.transports.http_server.origin import Guards, is_loopback
-from mcplumb.transports.http_server.request import Refusal
+from mcplumb.transports.http_server.asgi_request import Refusal
+from mcplumb.transports.http_server.origin import OriginCheck, is_loopback
 from tests.transports.http_server.asgi import Asgi
 from tests.transports.http_server.callers import Caller, error_of
 from tests.transports.http_server.visits import serving
@@ -28,7 +28,7 @@ def _asgi(server: Any, host: str | None, origin: str | None = None) -> Asgi:
 def _passes(check: str, options: HttpOptions, server: Any, host: str | None, origin: str | None = None) -> bool:
     async def main() -> bool:
         try:
-            getattr(Guards(options), check)(_asgi(server, host, origin).request)
+            getattr(OriginCheck(options), check)(_asgi(server, host, origin).request)
         except Refusal as refusal:
             return refusal.status != 403
         return True
@@ -139,7 +139,7 @@ def test_pages_at_a_name_of_the_server_are_its_own(hosts: Any, host: str, origin
 def test_whoever_is_refused_for_a_name_learns_what_to_set() -> None:
     async def main() -> str:
         with pytest.raises(Refusal) as refused:
-            Guards(HttpOptions()).check_origin(_asgi(REMOTE, "my.example.com", "http://my.example.com").request)
+            OriginCheck(HttpOptions()).check_origin(_asgi(REMOTE, "my.example.com", "http://my.example.com").request)
         return str(refused.value)
 
     sentence = asyncio.run(main())
@@ -155,7 +155,7 @@ def test_a_server_that_only_knows_where_it_listens(everywhere: bytes, client: An
         asgi = _asgi((str(ip_address(everywhere)), 80), "evil.example.com")
         asgi.request.scope["client"] = client
         try:
-            Guards(HttpOptions()).check_host(asgi.request)
+            OriginCheck(HttpOptions()).check_host(asgi.request)
         except Refusal:
             return False
         return True

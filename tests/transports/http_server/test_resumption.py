@@ -159,7 +159,7 @@ async def test_an_event_that_is_kept_no_longer() -> None:
         for lost in (event_id, "nonsense"):
             refused = await visitor.listen(lost)
             assert refused.status == 400
-            assert "not known any more" in (await refused.json())["error"]["message"]
+            assert "no longer stored" in (await refused.json())["error"]["message"]
 
 
 # Requests that are cancelled

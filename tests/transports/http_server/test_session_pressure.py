@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from mcplumb.transports.http_server.asgi_request import Refusal
 from mcplumb.transports.http_server.event_streams import HIGH_WATER
-from mcplumb.transports.http_server.legacy_session import SessionConnection
-from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.request import Refusal
+from mcplumb.transports.http_server.http_options import HttpOptions
+from mcplumb.transports.http_server.legacy_session import LegacySession
 from mcplumb.wire.message_decoder import decode_line
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, Result
 from tests.kit.loop import PATIENCE, turns
@@ -31,7 +31,7 @@ class Stage:
     def __init__(self, **options: Any) -> None:
         self.traced: list[tuple[str, bytes]] = []
         trace = lambda way, line: self.traced.append((way, line))  # noqa: E731 - shorter, and typed by its use
-        self.session = SessionConnection(options=HttpOptions(**options), trace=trace)
+        self.session = LegacySession(options=HttpOptions(**options), trace=trace)
         self.owner = Recorder()
         self.tasks: list[asyncio.Task[None]] = []
 

@@ -11,10 +11,10 @@ import pytest
 from mcplumb import Context, Server
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.transports.connection import Connection, Peer
+from mcplumb.transports.http_server.asgi_request import Refusal
 from mcplumb.transports.http_server.event_streams import HIGH_WATER
-from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.request import Refusal
-from mcplumb.transports.http_server.sse_session import SsePairs
+from mcplumb.transports.http_server.http_options import HttpOptions
+from mcplumb.transports.http_server.sse_session import SseSessions
 from mcplumb.wire.messages import Notification
 from tests.kit.loop import PATIENCE, turns
 from tests.kit.results import text_of
@@ -214,7 +214,7 @@ class Stage:
         self.peers: list[Peer] = []
         self.ends = asyncio.Event()
         trace = lambda way, _: self.traced.append(way)  # noqa: E731 - shorter, and typed by its use
-        self.pairs = SsePairs(self.serve, options=HttpOptions(**options), limits=DEFAULT_LIMITS, trace=trace)
+        self.pairs = SseSessions(self.serve, options=HttpOptions(**options), limits=DEFAULT_LIMITS, trace=trace)
 
     async def serve(self, connection: Connection, peer: Peer) -> None:
         """Serve a connection until that is enough."""

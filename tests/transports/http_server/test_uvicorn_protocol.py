@@ -13,7 +13,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from mcplumb import HttpOptions, Server
-from mcplumb.transports.http_server.uvicorn_protocol import WaryProtocol
+from mcplumb.transports.http_server.uvicorn_protocol import HardenedProtocol
 from tests.kit.loop import PATIENCE
 from tests.kit.results import text_of
 from tests.transports.http_server.callers import written_call
@@ -320,7 +320,7 @@ async def test_as_long_as_something_is_read_it_goes_on() -> None:
 
     transport = Transport()
     config = Config(Server("s").asgi(), interface="asgi3", lifespan="off", ws="none", log_config=None)
-    protocol = WaryProtocol(config, ServerState(), HttpOptions(write_within=0.01))
+    protocol = HardenedProtocol(config, ServerState(), HttpOptions(write_within=0.01))
     protocol.connection_made(cast("asyncio.Transport", transport))
     protocol.pause_writing()
     async with asyncio.timeout(PATIENCE):
@@ -352,9 +352,9 @@ async def test_the_last_answer_is_written_before_the_connection_is_closed() -> N
         assert await wire.rest() == b""
 
 
-def _connection() -> WaryProtocol:
+def _connection() -> HardenedProtocol:
     """The one that is open."""
-    found = [each for each in gc.get_objects() if isinstance(each, WaryProtocol)]
+    found = [each for each in gc.get_objects() if isinstance(each, HardenedProtocol)]
     # Where TLS failed, there never was a connection.
     [connection] = [each for each in found if cast("Any", each.transport) is not None and not each.closed.done()]
     return connection

@@ -12,7 +12,7 @@ import msgspec
 from mcplumb import HttpOptions, Server
 from mcplumb.transports.address import HttpAddress
 from mcplumb.transports.connection import Serve
-from mcplumb.transports.http_server.app import HttpApp
+from mcplumb.transports.http_server.asgi_app import HttpApp
 from mcplumb.transports.http_server.uvicorn_server import HttpListener
 from mcplumb.wire.server_sent_events import Event, EventDecoder
 from tests.kit.loop import PATIENCE

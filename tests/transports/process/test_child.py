@@ -186,7 +186,7 @@ async def test_too_many_open_files() -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert 5 < len(failures) < 20
-    assert all(said.endswith("this process has as many files open as the system allows it.") for said in failures)
+    assert all(said.endswith("this process has reached its limit of open files.") for said in failures)
 
 
 def test_no_server_without_a_loop() -> None:
@@ -378,7 +378,7 @@ async def test_a_signal_handler_that_raises_in_the_middle_of_a_start(monkeypatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr(subprocess, "Popen", spawn)
-    monkeypatch.setattr(watchdog, "watch_over", interrupt)
+    monkeypatch.setattr(watchdog, "register", interrupt)
     with pytest.raises(KeyboardInterrupt):
         Child.start(server("signal.signal(signal.SIGTERM, signal.SIG_IGN); forever()"), stop=PATIENT)
     assert len(started) == 1

@@ -84,7 +84,7 @@ class Odd(os.PathLike[Any]):
         ("a \\", "has a backslash at its end"),
         ("a\0b", "Item 0 of the command contains a NUL character"),
         (["a", "b\0"], "Item 1 of the command contains a NUL character"),
-        (["a", "\ud800"], "Item 1 of the command has a character that utf-8 cannot write"),
+        (["a", "\ud800"], "Item 1 of the command has a character that utf-8 cannot encode"),
         (["a", 8080], "Item 1 of the command is an int: it must be a string."),
         (["a", None], "Item 1 of the command is None"),
         (["a", b"b"], "Item 1 of the command is a bytes"),
@@ -230,7 +230,7 @@ def test_a_directory_that_is_none(tmp_path: Path) -> None:
     command = on_path("server", tmp_path / "bin", cwd=tmp_path / "away")
     assert f"its directory {tmp_path}/away does not exist." in refusal(command)
     command = on_path("server", tmp_path / "bin", cwd=tmp_path / "bin/server")
-    assert f"its directory {tmp_path}/bin/server is no directory." in refusal(command)
+    assert f"its directory {tmp_path}/bin/server is not a directory." in refusal(command)
 
 
 def test_a_current_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,9 +240,9 @@ def test_a_current_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
     gone.rmdir()
     path = program(tmp_path / "bin/server")
     assert find_program(on_path("server", tmp_path / "bin")) == str(path)
-    with pytest.raises(ConnectError, match=r"^The current directory does not exist any more: name another"):
+    with pytest.raises(ConnectError, match=r"^The current directory no longer exists: choose another"):
         find_program(on_path("server", "bin"))
-    with pytest.raises(ConnectError, match=r"^The current directory does not exist"):
+    with pytest.raises(ConnectError, match=r"^The current directory no longer exists"):
         read_command(["a"], cwd="b")
 
 
@@ -341,7 +341,7 @@ def test_programs_that_do_not_start(tmp_path: Path) -> None:
     folder.mkdir()
     assert f"the system does not allow {folder} to be executed." in failure(folder)
     assert "its arguments and its environment are larger" in failure("/bin/sh", arguments=["x" * 10_000_000])
-    assert f"{tmp_path}/gone is not there any more." in failure(tmp_path / "gone")
+    assert f"{tmp_path}/gone no longer exists." in failure(tmp_path / "gone")
     assert f"its directory {tmp_path}/gone cannot be entered: No such file" in failure(
         "/bin/sh", cwd=f"{tmp_path}/gone"
     )
@@ -359,10 +359,10 @@ def test_a_program_for_another_system(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (errno.EAGAIN, "as many processes as the system allows"),
+        (errno.EAGAIN, "limit of processes is reached"),
         (errno.ENOMEM, "out of memory"),
-        (errno.EMFILE, "this process has as many files open"),
-        (errno.ENFILE, "there are as many files open"),
+        (errno.EMFILE, "this process has reached its limit of open files"),
+        (errno.ENFILE, "the system's limit of open files is reached"),
         (errno.ETXTBSY, "Text file busy."),
         (None, "odd."),
     ],

@@ -237,7 +237,7 @@ def test_a_wait_goes_on_after_a_signal() -> None:
         before = signal.signal(signal.SIGALRM, handler)
         signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
         try:
-            assert exit_watch._look_in_c(child.pid, os.WEXITED | os.WNOWAIT)
+            assert exit_watch._wait_with_ctypes(child.pid, os.WEXITED | os.WNOWAIT)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)

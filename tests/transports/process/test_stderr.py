@@ -230,7 +230,7 @@ def test_a_function_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     assert lines == ["a", "b", "c"]
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
-    assert "told only once" in record.message
+    assert "Further failures are not logged" in record.message
 
 
 async def test_a_function_that_closes() -> None:

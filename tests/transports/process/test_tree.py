@@ -26,7 +26,7 @@ LONG = 10_000.0
 @pytest.fixture
 def no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on systems without /proc."""
-    monkeypatch.setattr(tree, "_look", lambda: None)
+    monkeypatch.setattr(tree, "_process_table", lambda: None)
 
 
 # --- Who belongs to a server ---
@@ -78,7 +78,7 @@ def test_a_descendant_that_left_is_known_by_its_mark_if_nobody_has_seen_it_befor
         left = {family.pids["own-session"], family.pids["orphan-daemon"]}
         assert set(tree.members()) == left
         assert set(tree.members()) == left, "also at the second look"
-        assert other.pid in tree._strangers
+        assert other.pid in tree._unmarked
         tree.signal(signal.SIGKILL)
         family.wait_gone()
         wait_until(lambda: not tree.members())
@@ -226,7 +226,7 @@ def test_what_may_not_be_signalled_is_not_there(monkeypatch: pytest.MonkeyPatch)
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", deny)
-    monkeypatch.setattr(tree, "_look", lambda: None)
+    monkeypatch.setattr(tree, "_process_table", lambda: None)
     assert is_gone(4_000_000)
 
 
@@ -236,11 +236,11 @@ def test_a_proc_that_cannot_be_read_is_none(monkeypatch: pytest.MonkeyPatch) -> 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-        assert tree._look() is None
+        assert tree._process_table() is None
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     monkeypatch.setattr(os, "getpid", lambda: 4_000_000)
-    assert tree._look() is None
+    assert tree._process_table() is None
 
 
 def test_who_ends_during_the_look_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

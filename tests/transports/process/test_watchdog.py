@@ -21,7 +21,7 @@ import pytest
 from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.transports.process import watchdog
 from mcplumb.transports.process.exit_watch import has_exited
-from mcplumb.transports.process.watchdog import let_go, let_go_nowait, prepare, watch_over
+from mcplumb.transports.process.watchdog import prepare, register, unregister, unregister_nowait
 from tests.kit.loop import PATIENCE
 from tests.transports import families
 from tests.transports.families import Family, is_running, patient_guardians, read_pids, read_with_patience, wait_until
@@ -31,13 +31,13 @@ LADDER = StopLadder(close_wait=0, term_wait=0, kill_wait=PATIENCE)
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(watchdog, "_guards", watchdog._Guards())
+    monkeypatch.setattr(watchdog, "_registry", watchdog._Registry())
     patient_guardians(monkeypatch)
     descriptors = count_descriptors()
     yield
-    assert watchdog._guards._guardian is None
-    assert watchdog._guards._orders == {}
-    assert watchdog._guards.unreaped == set()
+    assert watchdog._registry._process is None
+    assert watchdog._registry._instructions == {}
+    assert watchdog._registry.unreaped == set()
     assert count_descriptors() == descriptors
 
 
@@ -46,9 +46,9 @@ def count_descriptors() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
-def guardian() -> watchdog._Guardian:
-    assert watchdog._guards._guardian is not None
-    return watchdog._guards._guardian
+def guardian() -> watchdog._WatchdogProcess:
+    assert watchdog._registry._process is not None
+    return watchdog._registry._process
 
 
 def is_reaped(pid: int) -> bool:
@@ -71,7 +71,7 @@ def settle(former: int) -> None:
     wait_until(lambda: has_exited(former))
     for _ in range(2):
         prepare()
-        let_go_nowait()
+        unregister_nowait()
     assert is_reaped(former)
 
 
@@ -82,27 +82,27 @@ def test_a_guardian_lives_from_the_first_server_to_the_last() -> None:
     with Family("obeys") as first, Family("obeys") as second:
         prepare()
         pid = guardian().pid
-        watch_over(first.pid, LADDER)
-        watch_over(second.pid, LADDER)
+        register(first.pid, LADDER)
+        register(second.pid, LADDER)
         prepare()
         assert guardian().pid == pid
-        asyncio.run(let_go(first.pid))
-        asyncio.run(let_go(first.pid))
+        asyncio.run(unregister(first.pid))
+        asyncio.run(unregister(first.pid))
         assert guardian().pid == pid
         assert not has_exited(pid)
-        asyncio.run(let_go(second.pid))
+        asyncio.run(unregister(second.pid))
         assert is_reaped(pid)
         assert first.is_alive
         assert second.is_alive
-        asyncio.run(let_go(second.pid))
+        asyncio.run(unregister(second.pid))
 
 
 def test_a_server_that_is_not_started_needs_no_guardian() -> None:
     prepare()
     pid = guardian().pid
-    let_go_nowait()
+    unregister_nowait()
     assert is_reaped(pid)
-    let_go_nowait()
+    unregister_nowait()
 
 
 def test_a_server_is_prepared_for_by_its_stdin() -> None:
@@ -110,32 +110,32 @@ def test_a_server_is_prepared_for_by_its_stdin() -> None:
     with Family("obeys") as family:
         prepared = prepare(read_end, LADDER)
         assert prepared == prepare(write_end, LADDER) == Path(f"/proc/self/fd/{read_end}").readlink().name
-        assert list(watchdog._guards._orders) == [prepared]
-        watch_over(family.pid, LADDER, prepared)
-        assert list(watchdog._guards._orders) == [str(family.pid)]
+        assert list(watchdog._registry._instructions) == [prepared]
+        register(family.pid, LADDER, prepared)
+        assert list(watchdog._registry._instructions) == [str(family.pid)]
         prepared = prepare(read_end, LADDER)
-        let_go_nowait(prepared)
-        let_go_nowait(family.pid)
+        unregister_nowait(prepared)
+        unregister_nowait(family.pid)
     os.close(read_end)
     os.close(write_end)
 
 
 def test_a_server_can_be_let_go_without_a_loop() -> None:
     with Family("obeys") as first, Family("obeys") as second:
-        watch_over(first.pid, LADDER)
-        watch_over(second.pid, LADDER)
+        register(first.pid, LADDER)
+        register(second.pid, LADDER)
         pid = guardian().pid
-        let_go_nowait(first.pid)
-        let_go_nowait()
+        unregister_nowait(first.pid)
+        unregister_nowait()
         assert not has_exited(pid)
-        let_go_nowait(second.pid)
+        unregister_nowait(second.pid)
         assert is_reaped(pid)
 
 
 async def test_a_cancelled_let_go_has_let_go() -> None:
     prepare()
     pid = guardian().pid
-    task = asyncio.ensure_future(let_go(0))
+    task = asyncio.ensure_future(unregister(0))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -144,23 +144,23 @@ async def test_a_cancelled_let_go_has_let_go() -> None:
 
 
 def test_a_guardian_that_takes_its_time_is_reaped_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "_PATIENCE", 0.0)
+    monkeypatch.setattr(watchdog, "_EXIT_TIMEOUT", 0.0)
     prepare()
     pid = guardian().pid
-    asyncio.run(let_go(0))
+    asyncio.run(unregister(0))
     assert is_reaped(pid)
 
 
 def test_a_guardian_that_would_not_end_is_reaped_later(monkeypatch: pytest.MonkeyPatch) -> None:
     with Family("obeys") as family:
         with monkeypatch.context() as patch:
-            patch.setattr(watchdog, "_SHORT_PATIENCE", 0.0)
-            watchdog._bury(family.pid)
-        assert watchdog._guards.unreaped == {family.pid}
+            patch.setattr(watchdog, "_BLOCKING_TIMEOUT", 0.0)
+            watchdog._reap_killed(family.pid)
+        assert watchdog._registry.unreaped == {family.pid}
         kill(family.pid)
         prepare()
         assert is_reaped(family.pid)
-        let_go_nowait()
+        unregister_nowait()
 
 
 def test_several_threads_and_loops_share_the_guardian() -> None:
@@ -169,8 +169,8 @@ def test_several_threads_and_loops_share_the_guardian() -> None:
     async def use(number: int) -> None:
         for _ in range(20):
             prepare()
-            watch_over(number, LADDER)
-            await let_go(number)
+            register(number, LADDER)
+            await unregister(number)
 
     def work(number: int) -> None:
         try:
@@ -195,7 +195,7 @@ def test_the_guardian_holds_nothing() -> None:
     assert (about / "cwd").readlink() == Path("/")
     assert [(about / "fd" / number).readlink() for number in "12"] == [Path(os.devnull)] * 2
     assert os.getsid(guardian().pid) == guardian().pid
-    let_go_nowait()
+    unregister_nowait()
 
 
 # --- When something is wrong with it ---
@@ -203,21 +203,21 @@ def test_the_guardian_holds_nothing() -> None:
 
 def test_a_guardian_that_was_killed_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     prepare()
-    watch_over(5_000_000, LADDER)
+    register(5_000_000, LADDER)
     killed = guardian().pid
     kill(killed)
-    watch_over(5_000_001, LADDER)
+    register(5_000_001, LADDER)
     assert is_reaped(killed)
-    assert "The process that guards the servers was ended by SIGKILL." in caplog.text
+    assert "The watchdog process was ended by SIGKILL." in caplog.text
     command = Path(f"/proc/{guardian().pid}/cmdline")
     wait_until(lambda: command.read_bytes() != b"")
     orders = [argument.split() for argument in command.read_text().split("\0") if argument.startswith("+")]
     assert [order[1] for order in orders] == ["5000000", "5000001"]
     kill(guardian().pid)
-    let_go_nowait(5_000_000)
+    unregister_nowait(5_000_000)
     assert not has_exited(guardian().pid)
     kill(guardian().pid)
-    let_go_nowait(5_000_001)
+    unregister_nowait(5_000_001)
 
 
 def test_a_guardian_that_has_closed_its_ears_is_replaced() -> None:
@@ -243,7 +243,7 @@ def test_a_guardian_that_does_not_listen_is_replaced_and_nobody_waits_for_it(cap
     while guardian() is stopped:
         prepare()
     assert len(caplog.records) == 1
-    assert "Another one takes its place." in caplog.text
+    assert "Another one is started." in caplog.text
     settle(stopped.pid)
 
 
@@ -261,23 +261,23 @@ def test_without_a_guardian_there_is_one_warning(
 ) -> None:
     monkeypatch.setattr(sys, "executable", executable)
     prepare()
-    if watchdog._guards._guardian is not None:
+    if watchdog._registry._process is not None:
         wait_until(lambda: has_exited(guardian().pid))
     for number in (5_000_000, 5_000_001):
-        watch_over(number, LADDER)
-        assert watchdog._guards._guardian is None
-    asyncio.run(let_go(5_000_000))
-    let_go_nowait(5_000_001)
+        register(number, LADDER)
+        assert watchdog._registry._process is None
+    asyncio.run(unregister(5_000_000))
+    unregister_nowait(5_000_001)
     assert len(caplog.records) == 1
     assert caplog.records[0].levelno == logging.WARNING
     assert said in caplog.text
-    assert "If this process is killed, they may live on." in caplog.text
+    assert "If this process is killed, its servers may keep running." in caplog.text
 
 
 def test_a_frozen_program_is_not_started_as_its_own_guardian(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     prepare()
-    assert watchdog._guards._guardian is None
+    assert watchdog._registry._process is None
 
 
 # --- When the host dies ---
@@ -297,12 +297,12 @@ def serve(*kinds):
     watchdog.prepare()
     command = [sys.executable, "-I", "-S", "-c", PROGRAM, "stubborn", *kinds]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-    watchdog.watch_over(server.pid, LADDER)
+    watchdog.register(server.pid, LADDER)
     server.returncode = 0
     return server
 
 def guardian():
-    return watchdog._guards._guardian.pid
+    return watchdog._registry._process.pid
 
 def stay():
     time.sleep(1000)
@@ -382,7 +382,7 @@ def test_a_host_that_ends_without_letting_go_leaves_nothing_behind(end: str) -> 
 def test_a_host_that_lets_go_keeps_what_it_let_go() -> None:
     code = """
 first, second = serve(), serve()
-asyncio.run(watchdog.let_go(first.pid))
+asyncio.run(watchdog.unregister(first.pid))
 say("first", first.pid)
 say("second", second.pid)
 stay()
@@ -437,8 +437,8 @@ server = serve()
 say("first", server.pid)
 say("guardian", guardian())
 if not os.fork():
-    assert watchdog._guards._guardian is None
-    asyncio.run(watchdog.let_go(server.pid))
+    assert watchdog._registry._process is None
+    asyncio.run(watchdog.unregister(server.pid))
     server = serve()
     say("second", server.pid)
     say("guardian-of-fork", guardian())
@@ -458,9 +458,9 @@ stay()
 
 def test_what_a_fork_does_first() -> None:
     prepare()
-    parents = watchdog._guards
+    parents = watchdog._registry
     watchdog._lock.acquire()
-    watchdog._start_over()
-    assert watchdog._guards is not parents
-    watchdog._guards = parents
-    let_go_nowait()
+    watchdog._reset_after_fork()
+    assert watchdog._registry is not parents
+    watchdog._registry = parents
+    unregister_nowait()

@@ -141,7 +141,7 @@ async def test_there_are_only_so_many_connections(way: str, caplog: pytest.LogCa
         while await _is_turned_away(place):
             pass
         await first.close()
-    turned_away = "A client was turned away: there are as many connections as limits.max_connections allows."
+    turned_away = "A client was refused: limits.max_connections is reached."
     assert said(caplog)[0] == f"{place.address}: {turned_away}"
     numbers = [text.partition(" (")[2] for text in said(caplog)[1:11]]
     assert numbers == [f"{number} times so far)" for number in (*range(2, 11), 16)]
@@ -183,7 +183,7 @@ async def test_a_socket_is_for_its_owner_only(
             assert await asyncio.to_thread(caller.recv, 1) == b""
         user = 65534 if os.geteuid() == 0 else os.getuid()
         assert said(caplog) == [
-            f"{place.address}: A process of the user {user} was turned away: the socket is for its owner only."
+            f"{place.address}: A process of the user {user} was refused: the socket is for its owner only."
         ]
 
 
@@ -207,16 +207,16 @@ async def test_a_web_page_cannot_use_a_server_on_this_machine(caplog: pytest.Log
         assert await browser.ended()
         await browser.close()
         assert said(caplog) == [
-            f"{place.address}: A client was turned away: it speaks HTTP or TLS, and this port is for neither."
+            f"{place.address}: A client was refused: it speaks HTTP or TLS, which this port does not serve."
         ]
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (line(1), r"A connection did not come about: TLS failed (WRONG_VERSION_NUMBER)."),
-        (b"GET / HTTP/1.1\r\n\r\n", "A connection did not come about: TLS failed (HTTP_REQUEST)."),
-        (b"", "A connection did not come about: TLS failed (UNEXPECTED_EOF_WHILE_READING)."),
+        (line(1), r"A connection could not be set up: TLS failed (WRONG_VERSION_NUMBER)."),
+        (b"GET / HTTP/1.1\r\n\r\n", "A connection could not be set up: TLS failed (HTTP_REQUEST)."),
+        (b"", "A connection could not be set up: TLS failed (UNEXPECTED_EOF_WHILE_READING)."),
     ],
 )
 async def test_a_client_without_tls(words: bytes, complaint: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -241,7 +241,7 @@ async def test_a_handshake_takes_only_so_long(caplog: pytest.LogCaptureFixture) 
         skip(10)
         assert await silent.ended()
         await silent.close()
-        assert said(caplog)[0].endswith("A connection did not come about: its client took too long to agree on TLS.")
+        assert said(caplog)[0].endswith("A connection could not be set up: the TLS handshake timed out.")
 
 
 async def test_a_client_that_is_cut_off_in_the_handshake(caplog: pytest.LogCaptureFixture) -> None:
@@ -252,7 +252,7 @@ async def test_a_client_that_is_cut_off_in_the_handshake(caplog: pytest.LogCaptu
         caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         caller.close()
         await turn_until(lambda: said(caplog))
-        assert said(caplog) == [f"{place.address}: A connection did not come about: Connection reset by peer."]
+        assert said(caplog) == [f"{place.address}: A connection could not be set up: Connection reset by peer."]
 
 
 # --- When the system cannot ---
@@ -274,7 +274,7 @@ async def test_without_descriptors_it_waits_and_goes_on(caplog: pytest.LogCaptur
             assert (await early.ask(2))["id"] == 2
             await turns()
             assert said(caplog) == [
-                f"{place.address}: No connection can be taken at the moment: {os.strerror(errno.EMFILE)}."
+                f"{place.address}: Connections cannot be accepted at the moment: {os.strerror(errno.EMFILE)}."
             ]
             for fd in filler:
                 os.close(fd)
@@ -316,7 +316,7 @@ async def test_a_client_that_left_in_the_queue_is_passed_over(caplog: pytest.Log
     caller = await Place(listener, None).knock()
     assert (await caller.ask(1))["id"] == 1
     await caller.close()
-    assert said(caplog) == [f"{address}: No connection can be taken at the moment: Network is down."]
+    assert said(caplog) == [f"{address}: Connections cannot be accepted at the moment: Network is down."]
     faulty.errors = [OSError(errno.ENETDOWN, "Network is down")]
     late = await Place(listener, None).knock()
     await turn_until(lambda: not faulty.errors)
@@ -379,7 +379,7 @@ async def test_closing_when_somebody_has_just_come_in(is_cancelled: bool) -> Non
         assert isinstance(place.address, TcpAddress)
         with socket.create_connection((place.address.host, place.address.port)) as caller:
             (listening_socket,) = place.listener._sockets
-            place.listener._let_in(listening_socket)
+            place.listener._accept(listening_socket)
             (task,) = place.listener._serving
             await place.listener.close()
             if is_cancelled:
@@ -397,9 +397,9 @@ async def _never(connection: Connection, peer: Peer) -> None:
 async def test_a_fork_closes_nothing() -> None:
     async with listening("unix") as place:
         assert isinstance(place.address, UnixAddress)
-        place.listener._host += 1  # as it looks to a fork
+        place.listener._own_pid += 1  # as it looks to a fork
         await place.listener.close()
-        place.listener._host -= 1
+        place.listener._own_pid -= 1
         caller = await place.knock()
         assert (await caller.ask(1))["id"] == 1
         await caller.close()

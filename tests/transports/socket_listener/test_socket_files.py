@@ -125,7 +125,7 @@ async def test_nothing_is_taken_from_somebody_who_listens(path: Path, has_queue:
         server.listen(0)
         if has_queue:
             caller.connect(str(path))
-        who = "Somebody" if has_queue else f"Process {os.getpid()}"
+        who = "Another process" if has_queue else f"Process {os.getpid()}"
         with pytest.raises(ConnectError) as caught:
             await SocketFile.claim(str(path))
         assert str(caught.value) == (
@@ -137,7 +137,7 @@ async def test_nothing_is_taken_from_somebody_who_listens(path: Path, has_queue:
 async def test_it_is_not_known_who_listens(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(socket, "SO_PEERCRED")
     file = await SocketFile.claim(str(path))
-    with pytest.raises(ConnectError, match="Somebody listens there already"):
+    with pytest.raises(ConnectError, match="Another process listens there already"):
         await SocketFile.claim(str(path))
     await close(file)
 
@@ -150,10 +150,10 @@ def link(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (Path.touch, "there is a file that is no socket. It was left alone: remove it, or choose another path."),
-        (Path.mkdir, "there is a directory that is no socket. It was left alone"),
-        (link, "there is a symbolic link that is no socket. It was left alone"),
-        (os.mkfifo, "there is a file that is no socket"),
+        (Path.touch, "there is a file that is not a socket. Remove it, or choose another path."),
+        (Path.mkdir, "there is a directory that is not a socket. Remove it"),
+        (link, "there is a symbolic link that is not a socket. Remove it"),
+        (os.mkfifo, "there is a file that is not a socket"),
     ],
 )
 async def test_what_is_no_socket_is_left_alone(path: Path, make: Callable[[Path], None], said: str) -> None:

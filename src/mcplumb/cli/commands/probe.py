@@ -89,7 +89,7 @@ def _prepare(target: Target) -> None:
         way = [
             "client.links.http_link",
             "transports.http_client.http_connection",
-            "transports.http_client.session_pool",
+            "transports.http_client.connection_pool",
         ]
     else:
         way = ["client.links.socket_link", "transports.socket_connection"]

@@ -32,7 +32,7 @@ from mcplumb.server.server import Server
 
 if TYPE_CHECKING:
     from mcplumb.server.hosting.address_host import OnReady
-    from mcplumb.transports.http_server.options import HttpOptions
+    from mcplumb.transports.http_server.http_options import HttpOptions
     from mcplumb.transports.line_connection import Trace
     from mcplumb.transports.stdio import Stdio
 
@@ -501,7 +501,7 @@ def _masking(trace: Trace | None) -> Trace | None:
 
 
 def _with_tokens(file: Path) -> HttpOptions:
-    from mcplumb.transports.http_server.options import HttpOptions
+    from mcplumb.transports.http_server.http_options import HttpOptions
 
     lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     tokens = tuple(line for line in lines if line and not line.startswith("#"))

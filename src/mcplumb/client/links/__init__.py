@@ -1,1 +1,1 @@
-"""Links: the ways in which a client reaches its server."""
+"""How a client reaches its server: a child process, a socket, an HTTP URL, memory or a custom transport."""

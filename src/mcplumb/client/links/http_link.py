@@ -1,4 +1,4 @@
-"""The way to a server over HTTP."""
+"""The link to a server over HTTP."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from mcplumb.wire.messages import Request
 if TYPE_CHECKING:
     import ssl
 
+    from mcplumb.transports.http_client.connection_pool import ConnectionPool
     from mcplumb.transports.http_client.http_connection import HttpConnection
-    from mcplumb.transports.http_client.session_pool import ClientPool
 
 __all__ = ["HttpLink"]
 
-#: Headers that say what a message is, or how it is carried. They are not for users to set.
-_OURS = frozenset((
+#: Headers that the transport itself sets, and users may not.
+_RESERVED_HEADERS = frozenset((
     "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect", "host",
     "last-event-id", "te", "trailer", "transfer-encoding", "upgrade",
 ))  # fmt: skip
-_OUR_BEGINNING = "mcp-"
+_RESERVED_PREFIX = "mcp-"
 _LONGEST_QUOTE = 80
-#: Where the library comes from that is needed here.
-_LIBRARY = ("aiohttp", "multidict", "yarl")
+#: The modules of the optional dependency.
+_HTTP_MODULES = ("aiohttp", "multidict", "yarl")
 
 
 class HttpLink:
-    """The way to a server that has an ``http://`` or ``https://`` address.
+    """A link to a server at an ``http://`` or ``https://`` URL.
 
-    ``headers`` and the bearer ``token`` go with every request to its origin, and to no other. ``proxy`` is the address
-    of an HTTP proxy; the environment is not asked for one. ``http_sse``: True for HTTP+SSE from the start, False for
-    never, None to find out. ``trace`` is shown every message.
+    ``headers`` and the bearer ``token`` are sent with every request to the server's origin, and to no other. ``proxy``
+    is the URL of an HTTP proxy; the environment's proxy variables are ignored. ``http_sse``: True uses HTTP+SSE from
+    the start, False never, None detects it. ``trace`` sees every message.
     """
 
     can_restart = True
@@ -59,7 +59,7 @@ class HttpLink:
         trace: Trace | None = None,
     ) -> None:
         self.key = str(address)
-        #: Over HTTP every request has a response. Over HTTP+SSE that only says that it was read.
+        #: Over Streamable HTTP every request gets a response. Over HTTP+SSE, that only confirms that it was read.
         self.may_be_silent = http_sse is True
         self._limits = limits
         self._http_sse = http_sse
@@ -69,11 +69,11 @@ class HttpLink:
         self._pool = _make_pool(self.key, _checked_headers(headers or {}, token), proxy, tls)
 
     def use(self, toolbox: Toolbox) -> None:
-        """Learn from this which arguments of tools are told in headers, too."""
+        """Use this registry to find the tool arguments that are also sent as headers."""
         self._toolbox = toolbox
 
     async def open(self) -> Connection:
-        """A new connection. Whether the server can be reached is seen with the first request."""
+        """Return a new connection. The first request shows whether the server can be reached."""
         from mcplumb.transports.http_client.http_connection import HttpConnection
 
         await self.close()
@@ -83,12 +83,12 @@ class HttpLink:
         return self._connection
 
     async def explain(self, phase: Phase, how: str) -> McplumbError:
-        """Why the server cannot be reached, or else what was seen."""
+        """Return the error that says why the server cannot be reached, or else how the connection ended."""
         failure = None if self._connection is None else self._connection.failure
         return failure or Closed(f"{how} {self.describe()}")
 
     def describe(self) -> str:
-        """The address, without its query: a secret may be in that."""
+        """Return the URL without its query, which may contain a secret."""
         return f"The server is at {self.key.partition('?')[0]}."
 
     async def close(self) -> None:
@@ -99,10 +99,10 @@ class HttpLink:
                 await self._connection.gone()
             await self._pool.close()
         finally:
-            self._pool.kill()  # if it was cancelled
+            self._pool.kill()  # for the case of a cancellation
 
     def kill(self) -> None:
-        """The same at once."""
+        """Close all HTTP connections at once, without an event loop."""
         if self._connection is not None:
             self._connection.abort()
         self._pool.kill()
@@ -113,32 +113,32 @@ class HttpLink:
         return self._toolbox.param_headers(request.params["name"])
 
 
-def _make_pool(url: str, headers: dict[str, str], proxy: str | None, tls: ssl.SSLContext | None) -> ClientPool:
+def _make_pool(url: str, headers: dict[str, str], proxy: str | None, tls: ssl.SSLContext | None) -> ConnectionPool:
     try:
-        from mcplumb.transports.http_client.session_pool import ClientPool
+        from mcplumb.transports.http_client.connection_pool import ConnectionPool
     except ModuleNotFoundError as error:
-        if error.name not in _LIBRARY:
+        if error.name not in _HTTP_MODULES:
             raise
-        raise UsageError("To reach a server over HTTP, aiohttp is needed: pip install 'mcplumb[http]'") from error
-    return ClientPool(url, headers=headers, proxy=proxy, tls=tls)
+        raise UsageError("Connecting over HTTP needs aiohttp: pip install 'mcplumb[http]'") from error
+    return ConnectionPool(url, headers=headers, proxy=proxy, tls=tls)
 
 
 def _checked_headers(headers: Mapping[Any, Any], token: Any) -> dict[str, str]:
-    """What goes with every request. The values are secrets, and appear in no message."""
+    """Return the headers of every request, or raise `UsageError`. No message quotes a value, which may be secret."""
     names = {str(name).lower() for name in headers}
     for name, value in headers.items():
         if not (isinstance(name, str) and is_token(name)):
             raise UsageError(f"{str(name)[:_LONGEST_QUOTE]!r} is not the name of an HTTP header.")
         if not isinstance(value, str) or not value.replace("\t", " ").isprintable():
-            raise UsageError(f"The value of the header {name} has to be a text, without control characters.")
-        if name.lower() in _OURS or name.lower().startswith(_OUR_BEGINNING):
-            raise UsageError(f"The header {name} cannot be set: it says what a message is, or how it is carried.")
+            raise UsageError(f"The value of the header {name} must be a string without control characters.")
+        if name.lower() in _RESERVED_HEADERS or name.lower().startswith(_RESERVED_PREFIX):
+            raise UsageError(f"The header {name} cannot be set: the transport sets it.")
     if len(names) < len(headers):
-        raise UsageError("A header is there twice: names that differ in upper and lower case are the same.")
+        raise UsageError("A header is given twice: header names are case-insensitive.")
     if token is None:
         return dict(headers)
     if "authorization" in names:
-        raise UsageError("A token goes into the header Authorization: give one of the two.")
+        raise UsageError("A token is sent in the Authorization header: give only one of them.")
     if not (isinstance(token, str) and token and token.isascii() and token.isprintable() and " " not in token):
-        raise UsageError("A token has to be a text of visible ASCII characters, without blanks.")
+        raise UsageError("A token must be a string of visible ASCII characters, without spaces.")
     return {**headers, "Authorization": f"Bearer {token}"}

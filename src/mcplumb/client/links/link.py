@@ -1,7 +1,7 @@
-"""How a client reaches its server: one link a server, over which one connection after the other can be opened.
+"""The link interface: a client has one link to its server and opens one connection after the other over it.
 
-Here are the way to a server in the same process, and that over a transport of the user's own. Those to a process, a
-socket and an HTTP server are in ``process``, ``sockets`` and ``http``.
+`MemoryLink` (a server in this process) and `CustomLink` (a transport of the user's own) are here. Links to a process,
+a socket and an HTTP server are in `process_link`, `socket_link` and `http_link`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CustomLink", "Link", "MemoryLink", "Opens", "Phase", "Serves"]
 
-#: What a connection was doing when it was lost.
-Phase: TypeAlias = Literal["spawn", "probe", "handshake", "call"]
-
 _logger = logging.getLogger("mcplumb.client")
 
+#: What a connection was in the middle of when it was lost.
+Phase: TypeAlias = Literal["spawn", "probe", "handshake", "call"]
 
-#: Opens a connection over a transport of the user's own: a new one each time.
+#: Opens a new connection over a custom transport, each time it is called.
 Opens: TypeAlias = Callable[[], Awaitable[Connection]]
 
 
@@ -37,53 +36,53 @@ class Serves(Protocol):
     """A server in this process."""
 
     async def serve_connection(self, connection: Connection) -> None:
-        """Serve one connection until it has ended and everything that was accepted is done."""
+        """Serve one connection until it has ended and all accepted requests are finished."""
 
 
 class Link(Protocol):
-    """The way to one server. It belongs to one task, but for ``explain`` and ``kill``."""
+    """The way to one server. Only one task uses it, except for ``explain`` and ``kill``."""
 
     @property
     def can_restart(self) -> bool:
-        """Whether it is worth opening another connection when one was lost."""
+        """Whether opening another connection makes sense after one was lost."""
 
     @property
     def may_be_silent(self) -> bool:
-        """Whether a server that does not know a question may leave it unanswered."""
+        """Whether a server may leave a request unanswered whose method it does not know."""
 
     @property
     def mirrors(self) -> bool:
-        """Whether arguments of tools are told in headers as well, where the tool wants that."""
+        """Whether tool arguments are also sent as HTTP headers, where the tool asks for it."""
 
     @property
     def key(self) -> str | None:
-        """What the server is, for memories that outlive the link; None if it cannot be known again."""
+        """The identity of the server for caches that outlive the link; None if it has no lasting one."""
 
     @property
     def process(self) -> ServerProcess | None:
-        """The server's process, if it is one of ours."""
+        """The server's process, if the link starts it."""
 
     async def open(self) -> Connection:
-        """A new connection, after what is left of the one before has ended; ``ConnectError`` if there can be none."""
+        """Release the previous connection and open a new one; raise ``ConnectError`` if that fails."""
 
     async def explain(self, phase: Phase, how: str) -> McplumbError:
-        """Why the connection was lost, which ended like this. Bounded."""
+        """Return the error for a lost connection; ``how`` is a sentence that says how it ended. Bounded in time."""
 
     def describe(self) -> str:
-        """What the server is, and its last words, for an error about it; empty if there is nothing to say."""
+        """Describe the server for an error message, with the end of its stderr; empty if nothing is known."""
 
     async def close(self) -> None:
-        """Let the server go, now that its connection is closed. Bounded. May be called again.
+        """Release the server after its connection was closed. Bounded in time. May be called again.
 
-        Cancelled, it does so by force.
+        If cancelled, it releases the server by force.
         """
 
     def kill(self) -> None:
-        """Let the server go at once, without an event loop. May be called again."""
+        """Release the server at once, without an event loop. May be called again."""
 
 
 class MemoryLink:
-    """The way to a server in the same process, which serves each connection in a task."""
+    """A link to a server in the same process, which serves each connection in a task."""
 
     can_restart = False
     may_be_silent = True
@@ -100,23 +99,23 @@ class MemoryLink:
         self._failure: McplumbError | None = None
 
     async def open(self) -> Connection:
-        """Start to serve."""
+        """Serve one end of a memory connection in a task, and return the other end."""
         await self.close()
         self._failure = None
-        ours, theirs = memory_pair(limits=self._limits, trace=self._trace)
-        self._task = asyncio.get_running_loop().create_task(self._serve(theirs))
-        return ours
+        client_end, server_end = memory_pair(limits=self._limits, trace=self._trace)
+        self._task = asyncio.get_running_loop().create_task(self._serve(server_end))
+        return client_end
 
     async def explain(self, phase: Phase, how: str) -> McplumbError:
-        """What the server raised, or else what was seen of it."""
+        """Return the error that the server raised, or else how the connection ended."""
         return self._failure or Closed(how)
 
     def describe(self) -> str:
-        """Nothing: whoever has the server in this process knows what it is."""
+        """Return nothing: the server is an object of this program."""
         return ""
 
     async def close(self) -> None:
-        """Wait for the server to finish; when it takes too long, or when this is cancelled, stop it."""
+        """Wait for the server to finish; cancel it if it takes too long, or if this is cancelled."""
         task = self._task
         if task is None:
             return
@@ -129,7 +128,7 @@ class MemoryLink:
             _logger.warning("The server does not stop, although its connection is closed.")
 
     def kill(self) -> None:
-        """Cancel the task, if it is not gone with the event loop."""
+        """Cancel the task, unless its event loop is closed."""
         if self._task is not None and not self._task.get_loop().is_closed():
             self._task.cancel()
 
@@ -145,7 +144,7 @@ class MemoryLink:
 
 
 class CustomLink:
-    """The way to a server over a transport of the user's own."""
+    """A link over a transport of the user's own."""
 
     can_restart = True
     may_be_silent = True
@@ -157,7 +156,7 @@ class CustomLink:
         self._opens = opens
 
     async def open(self) -> Connection:
-        """Ask the user's function for one."""
+        """Call the user's function."""
         try:
             return await self._opens()
         except McplumbError:
@@ -167,15 +166,15 @@ class CustomLink:
             raise kind(f"The connection could not be opened: {error}.") from error
 
     async def explain(self, phase: Phase, how: str) -> McplumbError:
-        """What was seen of it."""
+        """Return how the connection ended; nothing more is known."""
         return Closed(how)
 
     def describe(self) -> str:
-        """Nothing: whoever made the transport knows what is at its other end."""
+        """Return nothing: only the user knows what the transport reaches."""
         return ""
 
     async def close(self) -> None:
-        """Nothing is left when the connection is closed."""
+        """Do nothing: the connection has released everything."""
 
     def kill(self) -> None:
-        """The same."""
+        """Do nothing: the link holds nothing besides the connection."""

@@ -1,4 +1,4 @@
-"""Servers that are child processes: the link to one, and what its client sees of it."""
+"""The link to a server that is a child process, and `ServerProcess`, the client's view of that process."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from mcplumb.transports.process.stderr import StderrMode
 
 __all__ = ["ProcessExit", "ProcessLink", "ServerProcess"]
 
-#: Seconds in which a server that closed its output should also exit, so that it can be said how.
-_LAST_BREATH = 1.0
+#: Seconds to wait for the exit of a server that has closed its output, so that the error can say how it exited.
+_EXIT_WAIT = 1.0
 
-#: Exits that are remembered. Who crashes more often than that says the same each time.
+#: The number of exits that are remembered.
 _MOST_EXITS = 20
 
 
 class ProcessExit(msgspec.Struct, frozen=True, kw_only=True):
-    """How one process of a server ended when it should not have."""
+    """An unexpected exit of a server's process."""
 
     pid: int
     exit_code: int | None
     #: The name of the signal that ended it, if one did.
     signal: str | None
-    #: Seconds that it had lived.
+    #: Seconds for which it had run.
     uptime: float
-    #: The end of what it wrote to its stderr.
+    #: The last lines of its stderr.
     stderr_tail: str
 
 
 class ServerProcess:
-    """The processes that a client has run for its server, one after the other. Read it; it is always up to date.
+    """The server's process as its client sees it, across restarts. Read-only and always up to date.
 
-    ``command`` is what was started, and ``restarts`` how often it was started again.
+    ``command`` is the command line, ``restarts`` the number of restarts.
     """
 
     def __init__(self, command: str) -> None:
         self.command = command
-        #: How often the server was started again.
+        #: The number of restarts so far.
         self.restarts = 0
         self._exits: deque[ProcessExit] = deque(maxlen=_MOST_EXITS)
         self._child: Child | None = None
-        self._is_noted = True
+        self._is_exit_recorded = True
 
     def __repr__(self) -> str:
         state = "not running" if self.pid is None else f"pid {self.pid}"
@@ -59,34 +59,33 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process that runs now; None while there is none."""
+        """The id of the running process; None while there is none."""
         return self._child.pid if self._child is not None and not self._child.exited.done() else None
 
     @property
     def uptime(self) -> float | None:
-        """Seconds that it has been running; None while it is not."""
+        """Seconds since the running process was started; None while there is none."""
         return None if self._child is None or self.pid is None else _now(self._child) - self._child.started_at
 
     @property
     def exits(self) -> tuple[ProcessExit, ...]:
-        """The latest exits that nobody had asked for, oldest first."""
+        """The latest unexpected exits, oldest first."""
         return tuple(self._exits)
 
     @property
     def stderr(self) -> str:
-        """The end of what the server has written to its stderr, as far as that is kept."""
+        """The last lines of the server's stderr; empty if stderr is discarded."""
         return "" if self._child is None else self._child.stderr_tail()
 
-    def _began(self, child: Child) -> None:
-        """A process was started."""
+    def _record_start(self, child: Child) -> None:
         self.restarts += self._child is not None
         self._child = child
-        self._is_noted = False
+        self._is_exit_recorded = False
 
-    def _ended(self, child: Child) -> ProcessExit:
-        """This process has exited, and not because it was stopped. Said again, it gives the same exit again."""
-        if not self._is_noted:
-            self._is_noted = True
+    def _record_exit(self, child: Child) -> ProcessExit:
+        """Record the unexpected exit of this process, once, and return it."""
+        if not self._is_exit_recorded:
+            self._is_exit_recorded = True
             how = child.exited.result()
             self._exits.append(
                 ProcessExit(
@@ -101,7 +100,7 @@ class ServerProcess:
 
 
 class ProcessLink:
-    """The way to a server that is a child process, speaking over its standard streams."""
+    """A link to a server that is a child process and speaks over its standard input and output."""
 
     can_restart = True
     may_be_silent = True
@@ -120,9 +119,9 @@ class ProcessLink:
 
     @property
     def key(self) -> str:
-        """The command, with all that it is given."""
+        """The command with its arguments, directory and environment."""
         command = self._command
-        # Not what differs from terminal to terminal.
+        # Without the variables that differ from terminal to terminal.
         given = [(name, value) for name, value in command.env.items() if name == "PATH" or not is_safe(name)]
         return repr((command.argv, command.cwd, sorted(given)))
 
@@ -132,18 +131,18 @@ class ProcessLink:
         self._child = Child.start(
             self._command, stderr=self._stderr, limits=self._limits, stop=self._stop, trace=self._trace
         )
-        self.process._began(self._child)
+        self.process._record_start(self._child)
         return self._child.connection
 
     async def explain(self, phase: Phase, how: str) -> McplumbError:
-        """How the process ended; if it did not, that."""
+        """Return the error that says how the process exited, or that it still runs."""
         child = self._child
         if child is None:
             return Closed(how)
-        await asyncio.wait((child.exited,), timeout=_LAST_BREATH)
+        await asyncio.wait((child.exited,), timeout=_EXIT_WAIT)
         if not child.exited.done():
-            return Closed(f"{how} Its process still runs, and is ended. {self.describe()}")
-        last = self.process._ended(child)
+            return Closed(f"{how} Its process still runs, and is stopped. {self.describe()}")
+        last = self.process._record_exit(child)
         return ServerExited(
             self.process.command,
             phase="spawn" if child.is_unread and phase != "call" else phase,
@@ -153,17 +152,17 @@ class ProcessLink:
         )
 
     def describe(self) -> str:
-        """The command, and the end of stderr."""
-        said = self.process.stderr
-        return f"The server is `{self.process.command}`" + (f"; the end of its stderr:\n{said}" if said else ".")
+        """Return the command and the last lines of stderr."""
+        tail = self.process.stderr
+        return f"The server is `{self.process.command}`" + (f"; the end of its stderr:\n{tail}" if tail else ".")
 
     async def close(self) -> None:
-        """Stop the process, and all that it has started."""
+        """Stop the process and all its descendants."""
         if self._child is not None:
             await self._child.stop()
 
     def kill(self) -> None:
-        """Kill the process, and all that it has started."""
+        """Kill the process and all its descendants."""
         if self._child is not None:
             self._child.kill()
 

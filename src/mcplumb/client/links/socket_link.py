@@ -1,6 +1,6 @@
-"""The way to a server that listens at a Unix or TCP socket, and was started by somebody else."""
+"""The link to a server that already listens at a Unix or TCP socket."""
 
-# Without pathlib, which a start-up would load for nothing but this:
+# os.path instead of pathlib, whose import would slow down every start:
 # ruff: noqa: PTH100
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["SocketLink"]
 
 
 class SocketLink:
-    """The way to a server at an address. A connection that was lost is opened again, as a process is started again."""
+    """A link to a server at a Unix or TCP address. A lost connection is opened again."""
 
     can_restart = True
     may_be_silent = True
@@ -40,7 +40,7 @@ class SocketLink:
 
     @property
     def key(self) -> str:
-        """The address, the same from wherever it is seen."""
+        """The address, with an absolute path."""
         address = self._address
         return str(address) if isinstance(address, TcpAddress) else f"unix:{os.path.abspath(address.path)}"
 
@@ -51,23 +51,23 @@ class SocketLink:
         return self._connection
 
     async def explain(self, phase: Phase, how: str) -> McplumbError:
-        """That it was lost. Whether the server is gone shows when it is connected to again."""
+        """Return how the connection ended and why reading failed. The next attempt shows whether the server is gone."""
         failure = None if self._connection is None else self._connection.failure
         why = "" if failure is None else f" Reading failed: {failure.strerror or failure}."
         if phase != "call" and isinstance(self._address, TcpAddress) and self._tls is None:
-            why += " Perhaps it wants TLS, or is no MCP server."
+            why += " Perhaps it requires TLS, or is not an MCP server."
         return Closed(f"{how}{why} {self.describe()}")
 
     def describe(self) -> str:
-        """Where the server is."""
+        """Return the address."""
         return f"The server is at {self._address}."
 
     async def close(self) -> None:
-        """Drop the connection, if that has not been done. The server goes on, for others."""
+        """Close the connection. The server keeps running."""
         self.kill()
 
     def kill(self) -> None:
-        """The same, at once."""
+        """Close the connection at once."""
         if self._connection is not None:
             self._connection.abort()
             self._connection = None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import ssl
 
     from mcplumb.server.server import Server
-    from mcplumb.transports.http_server.options import HttpOptions
+    from mcplumb.transports.http_server.http_options import HttpOptions
 
 __all__ = ["AddressHost", "OnReady"]
 
@@ -115,7 +115,7 @@ class AddressHost:
         return str(listener.address)
 
     async def _open_http(self, place: HttpAddress, trace: Trace | None) -> str:
-        from mcplumb.transports.http_server.options import HttpOptions
+        from mcplumb.transports.http_server.http_options import HttpOptions
         from mcplumb.transports.http_server.uvicorn_server import HttpListener
 
         options = self._http or HttpOptions()

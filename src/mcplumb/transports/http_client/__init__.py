@@ -1,6 +1,6 @@
-"""The client's side of HTTP, on aiohttp: one server is one connection, whatever number of requests that takes.
+"""HTTP on the client's side, with aiohttp: one server is one `HttpConnection`, however many HTTP requests that takes.
 
-A `HttpConnection` queues what is sent, and has each message posted by a *binding*, which knows one way to speak to a
-server: `modern`, `legacy` or `sse`. All of them go through one `pool`, and what comes back, by `responses` and
-`streams`, goes into one `inbox`.
+The connection puts each message into the `PostQueue`, which limits the number of concurrent POSTs. A `Binding` posts
+it: Streamable HTTP of the modern era, of the legacy era, or HTTP+SSE. All HTTP requests go through one
+`ConnectionPool`; the messages in all responses go through one `Inbox` to the connection's receiver.
 """

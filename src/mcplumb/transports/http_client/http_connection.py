@@ -1,4 +1,4 @@
-"""A server over HTTP as one `Connection`: which binding a message takes, how many at a time, and what if it fails."""
+"""A `Connection` to a server over HTTP: chooses the binding for each message, posts it, reports failures."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import msgspec
 from mcplumb.errors import Closed, ConnectError, HttpError, McplumbError, RequestLost
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.transports.connection import Receiver, Stats
-from mcplumb.transports.http_client.legacy import LegacyBinding
-from mcplumb.transports.http_client.modern import ModernBinding, ParamsOf
-from mcplumb.transports.http_client.post_queue import Binding, Outbox, Post
-from mcplumb.transports.http_client.receive_queue import Inbox
-from mcplumb.transports.http_client.response import NO_POST_HERE
-from mcplumb.transports.http_client.session_pool import ClientPool
-from mcplumb.transports.http_client.sse import SseBinding
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
+from mcplumb.transports.http_client.http_sse import SseBinding
+from mcplumb.transports.http_client.inbox import Inbox
+from mcplumb.transports.http_client.legacy_streamable_http import LegacyBinding
+from mcplumb.transports.http_client.modern_streamable_http import ModernBinding, ParamsOf
+from mcplumb.transports.http_client.post_queue import Binding, Post, PostQueue
+from mcplumb.transports.http_client.response import POST_REFUSED
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.messages import BoundedId, Message, Notification, Request, RequestId, encode_batch, encode_line
 
 __all__ = ["HttpConnection"]
 
-#: Seconds for a server to take a notification or an answer.
-_NOTE_WITHIN = 30.0
-#: Seconds for the last ones of those when the connection is closed.
-_LAST_WORDS = 5.0
-#: A server that goes on refusing them after so many warnings fills no log with that.
+#: Seconds for the server to accept a notification or a response.
+_NOTIFICATION_TIMEOUT = 30.0
+#: Seconds to post the last ones and to end the session when the connection is closed.
+_CLOSE_TIMEOUT = 5.0
+#: Warnings of one connection; later ones are logged at the debug level.
 _MOST_WARNINGS = 20
 
 _CANCELLED = "notifications/cancelled"
@@ -38,52 +38,52 @@ _logger = logging.getLogger("mcplumb.client")
 
 
 class HttpConnection:
-    """A `Connection` that is made in a running event loop, over a pool that it does not own.
+    """A `Connection` over a pool that it does not own. It is created in a running event loop.
 
-    It begins as a modern one; ``initialize`` makes it a legacy one, and where that cannot be posted, one of HTTP+SSE.
-    ``http_sse`` says that it is the last from the start (True), or that it never is (False). On a modern connection
-    ``notifications/cancelled`` is not sent: the response of the request is closed. Requests that wait for their answers
-    when the connection is closed are given up.
+    It starts with the modern binding. Sending ``initialize`` switches to the legacy binding, and to HTTP+SSE if the
+    server does not accept the POST; ``http_sse`` selects HTTP+SSE from the start (True) or rules it out (False). On
+    the modern binding, ``notifications/cancelled`` is not sent: the response to the request is closed instead. Requests
+    without an answer are abandoned when the connection is closed.
     """
 
     def __init__(
         self,
-        pool: ClientPool,
+        pool: ConnectionPool,
         *,
         limits: Limits = DEFAULT_LIMITS,
         http_sse: bool | None = None,
         params_of: ParamsOf | None = None,
         trace: Trace | None = None,
     ) -> None:
-        #: Why the server could not be reached, if it could not.
+        #: Why the server could not be reached; None while it could.
         self.failure: ConnectError | None = None
         self._loop = asyncio.get_running_loop()
         self._pool = pool
         self._inbox = Inbox(limits, trace)
-        self._outbox = Outbox(self._carry, self._tell_end)
+        self._post_queue = PostQueue(self._send_post, self._end_if_done)
         self._http_sse = http_sse
         self._modern = ModernBinding(pool, self._inbox, params_of or (lambda _: None))
         self._binding: Binding = SseBinding(pool, self._inbox, self._spawn) if http_sse else self._modern
         self._streams: set[asyncio.Task[None]] = set()
-        self._is_over = False  # nothing can be sent any more
+        self._is_over = False  # nothing more can be sent
         self._is_closing = False
         self._warnings = 0
 
     @property
     def stats(self) -> Stats:
-        """What went over the connection so far, heads of HTTP not included."""
+        """Messages and bytes so far, without HTTP headers."""
         return self._inbox.stats
 
     @property
     def is_clogged(self) -> bool:
-        """Whether more waits to be posted than should."""
-        return self._outbox.is_clogged
+        """Whether the queue of messages to post is above its high-water mark."""
+        return self._post_queue.is_clogged
 
     def start(self, receiver: Receiver) -> None:
-        """Begin to post, and to receive."""
+        """Start to post and to receive."""
         if not self._is_closing:
             self._inbox.open(receiver)
-            self._outbox.start()
+            self._post_queue.start()
 
     def send(self, message: Message, about: RequestId | None = None) -> None:
         """Queue one message."""
@@ -96,57 +96,60 @@ class HttpConnection:
             self._put(Post([message], data, self._choose(message)), data)
 
     def send_batch(self, messages: Sequence[Message]) -> None:
-        """Queue several messages as one post."""
+        """Queue several messages as one POST."""
         if not self._is_over:
             data = encode_batch(messages)
             self._put(Post(messages, data, self._binding), data)
 
     async def drained(self) -> None:
         """Wait until the connection is no longer clogged, or is closed or broken."""
-        await self._outbox.drained()
+        await self._post_queue.drained()
 
     def pause(self) -> None:
-        """Stop reading. What is under way may still be received."""
+        """Stop reading. A message that is being decoded may still be received."""
         self._inbox.pause()
 
     def resume(self) -> None:
-        """Go on."""
+        """Read again."""
         self._inbox.resume()
 
     async def close(self) -> None:
-        """Post what needs no answer, end the session, and close. Bounded. Cancelled, it aborts."""
+        """Post the queued notifications and responses, end the session, and close. Bounded in time.
+
+        If cancelled, it aborts.
+        """
         if not self._is_closing:
             self._is_closing = self._is_over = True
             self._inbox.shut()
             try:
-                async with asyncio.timeout(_LAST_WORDS):
-                    await self._outbox.notes_gone()
+                async with asyncio.timeout(_CLOSE_TIMEOUT):
+                    await self._post_queue.notifications_posted()
                     if self.failure is None:
-                        await self._binding.leave()
+                        await self._binding.end_session()
             except TimeoutError:
-                _logger.debug("The server did not take the last messages in time.")
+                _logger.debug("The server did not accept the last messages in time.")
             finally:
                 self.abort()
         await self.gone()
 
     def abort(self) -> None:
-        """Close at once. What was under way ends in the next turns of the loop."""
+        """Close at once. The tasks in progress end in the next iterations of the loop."""
         self._is_closing = self._is_over = True
         self._inbox.shut()
         if not self._loop.is_closed():
-            self._outbox.abort()
+            self._post_queue.abort()
             for stream in self._streams:
                 stream.cancel()
 
     async def gone(self) -> None:
-        """Wait until nothing is under way any more, after ``abort``."""
-        while tasks := [*self._outbox.tasks, *self._streams]:
+        """Wait until all tasks have ended, after ``abort``."""
+        while tasks := [*self._post_queue.tasks, *self._streams]:
             await asyncio.wait(tasks)
 
-    # What is sent
+    # Sending
 
     def _choose(self, message: Message) -> Binding:
-        """The binding that a message takes. The two questions of an opening decide it for what follows."""
+        """Return the binding for a message. The requests of a handshake also select it for the messages that follow."""
         if isinstance(message, Request) and not isinstance(self._binding, SseBinding):
             if message.method == "initialize":
                 self._binding = LegacyBinding(self._pool, self._inbox, self._spawn)
@@ -154,30 +157,30 @@ class HttpConnection:
                 self._binding = self._modern
         return self._binding
 
-    def _cancel(self, notice: Notification, data: bytes) -> None:
-        post = self._outbox.find(_decode_notice(data).params.request_id or 0)
-        if post is not None and self._outbox.take_back(post):
+    def _cancel(self, notification: Notification, data: bytes) -> None:
+        post = self._post_queue.find(_decode_cancellation(data).params.request_id or 0)
+        if post is not None and self._post_queue.withdraw(post):
             return
         binding = self._binding if post is None else post.binding
         if binding is not self._modern:
-            note = Post([notice], data, binding)
-            note.cancels = post
-            self._put(note, data)
+            cancellation = Post([notification], data, binding)
+            cancellation.cancels = post
+            self._put(cancellation, data)
         elif post is not None:
-            post.give_up()
+            post.cancel()
 
     def _put(self, post: Post, data: bytes) -> None:
         if self._inbox.trace is not None:
             self._inbox.trace("out", data)
         self._inbox.stats.messages_out += 1
         self._inbox.stats.bytes_out += post.size
-        self._outbox.put(post)
+        self._post_queue.put(post)
 
-    async def _carry(self, post: Post) -> None:
-        """Post this, and tell what became of it."""
+    async def _send_post(self, post: Post) -> None:
+        """Post one item of the queue, and report its failure."""
         failure: McplumbError | None = None
         try:
-            async with asyncio.timeout(_NOTE_WITHIN if post.lane == "notes" else None):
+            async with asyncio.timeout(_NOTIFICATION_TIMEOUT if post.lane == "one_way" else None):
                 await self._exchange(post)
         except Closed as closed:
             failure = RequestLost(f"The response broke off. {closed}") if post.is_accepted else closed
@@ -188,14 +191,14 @@ class HttpConnection:
         except McplumbError as error:
             failure = error
         except TimeoutError:
-            failure = RequestLost(f"The server did not take it within {_NOTE_WITHIN:g} s.")
+            failure = RequestLost(f"The server did not accept it within {_NOTIFICATION_TIMEOUT:g} s.")
         except Exception as error:
             _logger.exception("A message could not be posted.")
             failure = RequestLost(f"Posting it failed with {type(error).__name__}: {error}.")
         for request_id in list(post.waiting):
             self._inbox.fail(request_id, failure or RequestLost("The response ended without the answer."))
-        if failure is not None and post.lane == "notes":
-            self._warn(f"{post.method or 'An answer'} did not reach the server. {failure}")
+        if failure is not None and post.lane == "one_way":
+            self._warn(f"{post.method or 'A response'} did not reach the server. {failure}")
 
     async def _exchange(self, post: Post) -> None:
         if post.is_initialize and isinstance(post.binding, LegacyBinding):
@@ -205,7 +208,7 @@ class HttpConnection:
                 await post.cancels.body.written.wait()
                 await post.binding.exchange(post)
             finally:
-                post.cancels.give_up()
+                post.cancels.cancel()
         else:
             await post.binding.exchange(post)
 
@@ -213,18 +216,18 @@ class HttpConnection:
         try:
             await legacy.exchange(post)
         except HttpError as refusal:
-            if self._http_sse is False or refusal.status not in NO_POST_HERE:
+            if self._http_sse is False or refusal.status not in POST_REFUSED:
                 raise
-            pair = SseBinding(self._pool, self._inbox, self._spawn)
+            sse = SseBinding(self._pool, self._inbox, self._spawn)
             try:
-                await pair.open()
+                await sse.open()
             except McplumbError as error:
-                raise HttpError(refusal.status, f"{refusal} And it is no server of HTTP+SSE: {error}") from error
-            self._binding = pair
-            await pair.exchange(post)
+                raise HttpError(refusal.status, f"{refusal} It does not speak HTTP+SSE either: {error}") from error
+            self._binding = sse
+            await sse.exchange(post)
         finally:
             if self._binding is legacy and not legacy.is_open:
-                self._binding = self._modern  # What is asked next may be of the other era.
+                self._binding = self._modern  # The next attempt may be a handshake of the modern era.
 
     def _spawn(self, stream: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(self._watch(stream))
@@ -240,30 +243,30 @@ class HttpConnection:
         except ConnectError as error:
             self._break(error)
         except McplumbError as error:
-            self._warn(f"What the server says by itself is not heard. {error}")
+            self._warn(f"Messages of the server that belong to no request are not received. {error}")
 
-    # The end
+    # Ending
 
     def _finish(self, why: Closed) -> None:
-        """The server has ended the session, or what stands for one."""
+        """Report the end of the connection: the server has ended the session, or the stream of HTTP+SSE."""
         self._is_over = True
         self._inbox.end(clean=True)
-        self._refuse_waiting(Closed(str(why)))  # That was said to another.
+        self._fail_queued(Closed(str(why)))  # A copy: ``why`` has the cause of another request.
 
     def _break(self, error: ConnectError) -> None:
-        """The server cannot be reached. What is under way may still be answered."""
+        """Report that the server cannot be reached. Requests in progress may still be answered."""
         self.failure = self.failure or error
         self._is_over = True
         self._inbox.break_off(OSError(_errno_of(error), str(error)))
-        self._refuse_waiting(Closed(str(error)))
-        self._tell_end()
+        self._fail_queued(Closed(str(error)))
+        self._end_if_done()
 
-    def _tell_end(self) -> None:
-        if self.failure is not None and not self._outbox.is_waiting:
+    def _end_if_done(self) -> None:
+        if self.failure is not None and not self._post_queue.is_waiting:
             self._inbox.end(clean=True)
 
-    def _refuse_waiting(self, why: Closed) -> None:
-        for post in self._outbox.take_all_back():
+    def _fail_queued(self, why: Closed) -> None:
+        for post in self._post_queue.withdraw_all():
             for request_id in post.waiting:
                 self._inbox.fail(request_id, why)
 
@@ -272,17 +275,17 @@ class HttpConnection:
         _logger.log(logging.WARNING if self._warnings <= _MOST_WARNINGS else logging.DEBUG, "%s", sentence)
 
 
-class _Params(msgspec.Struct, frozen=True, rename="camel"):
+class _CancelledParams(msgspec.Struct, frozen=True, rename="camel"):
     request_id: BoundedId | None = None
 
 
-class _Notice(msgspec.Struct):
-    """A cancellation, as far as it matters."""
+class _Cancellation(msgspec.Struct):
+    """The part of ``notifications/cancelled`` that is needed here."""
 
-    params: _Params = _Params()
+    params: _CancelledParams = _CancelledParams()
 
 
-_decode_notice = msgspec.json.Decoder(_Notice).decode
+_decode_cancellation = msgspec.json.Decoder(_Cancellation).decode
 
 
 def _errno_of(error: ConnectError) -> int:

@@ -1,4 +1,8 @@
-"""The messages to POST, in order and with a bound on how many at a time."""
+"""The queue of messages to POST: in order, with a limit on concurrent POSTs and a high-water mark.
+
+`Body` is the body of one POST, `Post` one message or batch with the requests in it that wait for a response, `Binding`
+the interface of what sends a post, and `PostQueue` the queue.
+"""
 
 from __future__ import annotations
 
@@ -15,31 +19,31 @@ from mcplumb.transports.line_connection import HIGH_WATER, LOW_WATER
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 
-__all__ = ["Binding", "Body", "Lane", "Outbox", "Post", "Spawn"]
+__all__ = ["Binding", "Body", "Lane", "Post", "PostQueue", "Spawn"]
 
 
-# The body of a POST: what aiohttp is given to write.
+# The body of a POST
 
 
-#: Bytes that are written at a time, so that a large message does not hold up the others.
+#: Bytes per write, so that a large message does not block the others.
 _PIECE = 256 * 1024
 
 
 class Body(aiohttp.Payload):
-    """JSON that tells when it has been written."""
+    """A JSON payload for aiohttp that tells when it has been written."""
 
-    _autoclose = True  # there is nothing to close
+    _autoclose = True  # it has nothing to close
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data, content_type="application/json")
         self._size = len(data)
-        #: Set when all of it was handed to the system, or to what waits for the system to take it.
+        #: Set when all of it was passed to the transport.
         self.written = asyncio.Event()
         self._transport: asyncio.Transport | None = None
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write all of it."""
-        # Known to all of aiohttp's writers, though not to their common base.
+        """Write the payload in pieces."""
+        # All writers of aiohttp have this attribute, although their base class does not.
         self._transport = getattr(writer, "transport", None)
         data = memoryview(self._value)
         for start in range(0, len(data), _PIECE):
@@ -47,27 +51,27 @@ class Body(aiohttp.Payload):
         self.written.set()
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """The same: the length is that of the data."""
+        """Write the payload in pieces; the length is always that of the data."""
         await self.write(writer)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The data as text."""
+        """Return the payload as text."""
         return bytes(self._value).decode(encoding, errors)
 
     def drop(self) -> None:
-        """Give up what is left to write: a connection that waits for a peer to read might never close."""
+        """Abort the transport if it has unsent bytes: it would wait for the peer to read them, perhaps forever."""
         if self._transport is not None and self._transport.get_write_buffer_size():
             self._transport.abort()
 
 
-# What is to be posted: one message or one batch, and which answers it waits for.
+# One message or batch to post
 
 
-#: Requests, requests that stay open, and what gets no answer: they do not wait for each other.
-Lane: TypeAlias = Literal["calls", "listens", "notes"]
+#: Requests, requests whose response stays open, and messages without a response. Lanes do not wait for each other.
+Lane: TypeAlias = Literal["calls", "listens", "one_way"]
 
-#: Runs something beside the posts of a connection, for as long as that lasts. What it may raise is what an exchange
-#: may, of what concerns the whole connection: `ConnectError` and `Closed`.
+#: Runs a coroutine in a task that belongs to the connection. Of the exceptions of an exchange, it may raise those that
+#: concern the whole connection: `ConnectError` and `Closed`.
 Spawn: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 #: The request whose response is a stream that stays open.
@@ -75,23 +79,22 @@ _LISTEN = "subscriptions/listen"
 
 
 class Binding(Protocol):
-    """One way to speak to a server over HTTP."""
+    """One way to exchange messages with a server over HTTP."""
 
     async def exchange(self, post: Post) -> None:
-        """Post this, and pass on what comes in answer to it.
+        """Post it, and pass the messages of the response to the inbox.
 
-        What is raised is told to those requests in it that still wait: `ConnectError` if the server cannot be
-        reached, `Closed` if it has ended the session (its cause is what the server said to this post), and any other
-        for what became of this post alone. If nothing is raised, the response has ended without their answers.
-        Cancelled, it gives up the response.
+        An exception fails the requests in the post that have no answer yet: `ConnectError` if the server cannot be
+        reached, `Closed` if it has ended the session (the cause is its response to this post), any other if only this
+        post failed. A normal return means that the response has ended. If cancelled, it closes the response.
         """
 
-    async def leave(self) -> None:
-        """Say goodbye to the server. Bounded; what goes wrong does no harm."""
+    async def end_session(self) -> None:
+        """End the session. Bounded in time; raises nothing."""
 
 
 class Post:
-    """One message or one batch, on its way through one binding."""
+    """One message or one batch, to be posted through one binding."""
 
     __slots__ = (
         "binding", "body", "cancels", "first", "ids", "is_accepted", "lane", "method", "on_refusal", "on_result",
@@ -104,40 +107,40 @@ class Post:
         self.size = len(data)
         #: The message, or the first one of the batch.
         self.first = messages[0]
-        #: What it asks or tells; empty for an answer.
+        #: The method of that message; empty for a response.
         self.method = self.first.method if isinstance(self.first, Request | Notification) else ""
-        #: The requests in it, and those of them that have no answer yet.
+        #: The ids of the requests in it, and of those that have no answer yet.
         self.ids: tuple[RequestId, ...] = tuple(each.id for each in messages if isinstance(each, Request))
         self.waiting = set(self.ids)
-        self.lane: Lane = "notes" if not self.ids else "listens" if self.method == _LISTEN else "calls"
-        #: What this gives up, if it is a notice of that.
+        self.lane: Lane = "one_way" if not self.ids else "listens" if self.method == _LISTEN else "calls"
+        #: The post that this one cancels, if it is such a notification.
         self.cancels: Post | None = None
-        #: Is called with the result before anybody else sees it.
+        #: Called with the result before the receiver gets it.
         self.on_result: Callable[[Result], None] | None = None
-        #: The same with an error that it was refused with. What this raises takes its place.
+        #: Called with a JSON-RPC error of an HTTP error response. An exception that it raises replaces the error.
         self.on_refusal: Callable[[ErrorDetail], None] | None = None
-        #: Whether the server has begun with it: then it may have been done, although there is no answer.
+        #: Whether the server answered with a success status: the request may have been executed.
         self.is_accepted = False
-        #: Carries it, once its turn has come.
+        #: The task that posts it; None while it is queued.
         self.task: asyncio.Task[None] | None = None
 
     @property
     def is_initialize(self) -> bool:
-        """Whether it opens a session."""
+        """Whether it is the request that starts a session."""
         return self.method == "initialize"
 
     @property
     def is_initialized(self) -> bool:
-        """Whether it says that the session is open: what is sent after it must not overtake it."""
+        """Whether it is the notification that completes a handshake, which later messages must not overtake."""
         return self.method == "notifications/initialized"
 
-    def give_up(self) -> None:
-        """Stop carrying it, if that has begun."""
+    def cancel(self) -> None:
+        """Cancel its task, if it has started."""
         if self.task is not None:
             self.task.cancel()
 
     def settle(self, item: Message | BadMessage | Batch) -> None:
-        """This came: strike out the requests that it answers."""
+        """Remove the requests that a received message answers from those that wait."""
         if isinstance(item, Batch):
             for each in item.items:
                 self.settle(each)
@@ -149,56 +152,56 @@ class Post:
             self.waiting -= {item.id}
 
 
-# What is to be posted, in the order in which it was sent, and so much of it at a time.
+# The queue
 
 
-#: Posts of one lane under way at once, each on an HTTP connection of its own. More of them wait, but not for those of
-#: other lanes: a server may need an answer to go on with what it was asked. Whoever listens bounds how often.
-_MOST: dict[Lane, float] = {"calls": 100, "notes": 100, "listens": float("inf")}
-#: Posts that wait from which on the outbox is clogged, and at which it no longer is.
-_MANY_WAITING = 1000
-_FEW_WAITING = _MANY_WAITING // 4
+#: Concurrent posts per lane, each on its own HTTP connection. The lanes are independent, since a server may need a
+#: response from the client before it can answer a request. The caller limits the number of subscriptions.
+_MOST_CONCURRENT: dict[Lane, float] = {"calls": 100, "one_way": 100, "listens": float("inf")}
+#: The high-water and the low-water mark of queued requests; those of queued bytes are the same as for lines.
+_HIGH_WATER_REQUESTS = 1000
+_LOW_WATER_REQUESTS = _HIGH_WATER_REQUESTS // 4
 
 
-class Outbox:
-    """Runs ``carry`` in a task for each post, once its turn has come. Before ``start`` everything waits."""
+class PostQueue:
+    """Runs ``send`` in a task for each post, in order and with limited concurrency. Nothing runs before ``start``."""
 
     def __init__(self, carry: Callable[[Post], Coroutine[Any, Any, None]], on_end: Callable[[], None]) -> None:
-        self._carry = carry
-        #: Is called whenever a post has ended.
+        self._send_post = carry
+        #: Called whenever a post has ended.
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._has_started = False
-        self._queues: dict[Lane, deque[Post]] = {lane: deque() for lane in _MOST}
+        self._queues: dict[Lane, deque[Post]] = {lane: deque() for lane in _MOST_CONCURRENT}
         self._queued = 0  # bytes
-        self._running: dict[Lane, set[Post]] = {lane: set() for lane in _MOST}
+        self._running: dict[Lane, set[Post]] = {lane: set() for lane in _MOST_CONCURRENT}
         self._by_id: dict[RequestId, Post] = {}
-        #: While this is under way nothing else begins.
-        self._first: Post | None = None
+        #: No other post starts while this one runs.
+        self._barrier: Post | None = None
         self.is_clogged = False
         self._waiters = Waiters(self._loop)
 
     def start(self) -> None:
-        """Begin with what waits."""
+        """Start to post."""
         self._has_started = True
-        self._pump()
+        self._start_queued()
 
     def put(self, post: Post) -> None:
-        """Have this posted after what was put in before."""
+        """Queue a post at the end of its lane."""
         self._queues[post.lane].append(post)
         self._queued += post.size
-        if len(post.ids) == 1:  # A batch cannot be given up in parts.
+        if len(post.ids) == 1:  # A request in a batch cannot be cancelled by itself.
             self._by_id[post.ids[0]] = post
-        self._pump()
-        if self._queued > HIGH_WATER or len(self._queues["calls"]) >= _MANY_WAITING:
+        self._start_queued()
+        if self._queued > HIGH_WATER or len(self._queues["calls"]) >= _HIGH_WATER_REQUESTS:
             self.is_clogged = True
 
     def find(self, request_id: RequestId) -> Post | None:
-        """The post that is this request, if it waits or is under way."""
+        """Return the queued or running post of this request, if there is one."""
         return self._by_id.get(request_id)
 
-    def take_back(self, post: Post) -> bool:
-        """Whether this has not begun; then it never will."""
+    def withdraw(self, post: Post) -> bool:
+        """Remove a post from the queue. Return False if it has started already."""
         if post.task is not None:
             return False
         self._queues[post.lane].remove(post)
@@ -206,8 +209,8 @@ class Outbox:
         self._forget(post)
         return True
 
-    def take_all_back(self) -> list[Post]:
-        """The same for all that have not begun."""
+    def withdraw_all(self) -> list[Post]:
+        """Remove and return all posts that have not started."""
         posts = [post for queue in self._queues.values() for post in queue]
         for queue in self._queues.values():
             queue.clear()
@@ -218,60 +221,57 @@ class Outbox:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an answer is under way."""
+        """Whether a request runs whose answer may still arrive."""
         return bool(self._running["calls"])
 
     @property
     def tasks(self) -> Iterator[asyncio.Task[None]]:
-        """What is under way."""
+        """The tasks of all running posts."""
         return (post.task for posts in self._running.values() for post in posts if post.task is not None)
 
-    async def notes_gone(self) -> None:
-        """Wait until all notifications and answers have been posted."""
-        while notes := self._running["notes"]:
+    async def notifications_posted(self) -> None:
+        """Wait until all running posts of notifications and responses have ended."""
+        while notes := self._running["one_way"]:
             await asyncio.wait([post.task for post in notes if post.task is not None])
 
     async def drained(self) -> None:
-        """Wait until it is no longer clogged."""
+        """Wait until the queue is no longer clogged."""
         await self._waiters.wait_while(lambda: self.is_clogged)
 
     def abort(self) -> None:
-        """Give up everything. The tasks end in the next turns of the loop."""
-        self.take_all_back()
+        """Drop what is queued, and cancel what runs. The tasks end in the next iterations of the loop."""
+        self.withdraw_all()
         for task in self.tasks:
             task.cancel()
 
-    def _pump(self) -> None:
+    def _start_queued(self) -> None:
         if not self._has_started:
             return
         for lane, queue in self._queues.items():
-            while queue and self._first is None and len(self._running[lane]) < _MOST[lane]:
-                self._begin(queue.popleft())
+            while queue and self._barrier is None and len(self._running[lane]) < _MOST_CONCURRENT[lane]:
+                self._start_post(queue.popleft())
 
-    def _begin(self, post: Post) -> None:
+    def _start_post(self, post: Post) -> None:
         self._queued -= post.size
         self._running[post.lane].add(post)
         if post.is_initialized:
-            self._first = post
-        post.task = self._loop.create_task(self._carry(post))
-        # Not in the task: one that is cancelled early never gets there.
-        post.task.add_done_callback(lambda _: self._end(post))
+            self._barrier = post
+        post.task = self._loop.create_task(self._send_post(post))
+        # A callback, not a ``finally`` in the task: a task that is cancelled before it runs never gets there.
+        post.task.add_done_callback(lambda _: self._end_post(post))
 
-    def _end(self, post: Post) -> None:
+    def _end_post(self, post: Post) -> None:
         self._running[post.lane].discard(post)
-        if self._first is post:
-            self._first = None
-        post.body.written.set()  # or never will be
-        self._pump()
+        if self._barrier is post:
+            self._barrier = None
+        post.body.written.set()  # a waiting cancellation must not wait forever
+        self._start_queued()
         self._forget(post)
         self._on_end()
 
     def _forget(self, post: Post) -> None:
         if len(post.ids) == 1:
             self._by_id.pop(post.ids[0], None)
-        if self._queued <= LOW_WATER and len(self._queues["calls"]) <= _FEW_WAITING:
-            self._unclog()
-
-    def _unclog(self) -> None:
-        self.is_clogged = False
-        self._waiters.wake()
+        if self._queued <= LOW_WATER and len(self._queues["calls"]) <= _LOW_WATER_REQUESTS:
+            self.is_clogged = False
+            self._waiters.wake()

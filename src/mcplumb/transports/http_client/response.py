@@ -1,4 +1,4 @@
-"""One HTTP response: JSON, a stream of server-sent events, or a refusal."""
+"""Read HTTP responses: a JSON message, a stream of server-sent events, or an error response."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 import aiohttp
 
 from mcplumb.errors import HttpError, McplumbError, ProtocolError, RequestLost
+from mcplumb.transports.http_client.inbox import Inbox
 from mcplumb.transports.http_client.post_queue import Post
-from mcplumb.transports.http_client.receive_queue import Inbox
 from mcplumb.wire.message_decoder import BadMessage, decode_line
 from mcplumb.wire.messages import HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION, Error
 from mcplumb.wire.server_sent_events import Event, EventDecoder, EventTooLong
@@ -17,11 +17,11 @@ from mcplumb.wire.server_sent_events import Event, EventDecoder, EventTooLong
 __all__ = [
     "EVENTS",
     "JSON_OR_EVENTS",
-    "NO_POST_HERE",
+    "POST_REFUSED",
     "Stream",
     "discard",
-    "is_good",
     "is_stream",
+    "is_success",
     "next_chunk",
     "receive",
     "refusal",
@@ -29,52 +29,49 @@ __all__ = [
 ]
 
 
-# One HTTP response: is it JSON, a stream of events, or a refusal, and how it is read, within bounds.
-
-
 _JSON = "application/json"
 EVENTS = "text/event-stream"
-#: What a client has to accept in answer to a POST.
+#: The Accept header of a POST, as the protocol demands it.
 JSON_OR_EVENTS = f"{_JSON}, {EVENTS}"
 
-#: Seconds, and bytes, for a response to end of which nothing more is needed: then its connection can be used again.
-_END_WITHIN = 0.1
+#: Seconds and bytes within which the unneeded rest of a response is read, so that its connection can be reused.
+_DISCARD_TIMEOUT = 0.1
 _MOST_DISCARDED = 64 * 1024
 _LONGEST_QUOTE = 200
 
-#: What a gateway says if it got no answer, or a bad one. Whether the server has got the request is not known.
+#: Statuses of a gateway without a usable response. Whether the server received the request is unknown.
 _GATEWAY = frozenset((502, 503, 504))
-#: Who is there has to be known: an error with a JSON-RPC body, too, says so in its headers.
+#: Statuses that concern authentication. They are HTTP errors even with a JSON-RPC body: the headers say what to do.
 _DENIED = frozenset((401, 403, 407))
 
-#: What a server of HTTP+SSE may answer a POST with at the place of its stream.
-NO_POST_HERE = frozenset((400, 404, 405))
-#: What a modern server may refuse a message of another era with.
+#: Statuses with which a server of HTTP+SSE may refuse a POST to the URL of its stream.
+POST_REFUSED = frozenset((400, 404, 405))
+#: Codes with which a modern server may refuse a message of the legacy era.
 _MODERN_ERRORS = frozenset((HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION))
 
 _HINTS = {
     401: " Give a token that it accepts: connect(…, token=…).",
-    403: " Perhaps it wants another token: connect(…, token=…).",
-    404: " Is the path of the address right?",
-    405: " Is the path of the address right?",
+    403: " Perhaps it requires another token: connect(…, token=…).",
+    404: " Check the path of the address.",
+    405: " Check the path of the address.",
     413: " The message is too large for it.",
-    429: " It wants fewer requests at a time.",
+    429: " Send fewer requests at a time.",
 }
 
 
-def is_good(response: aiohttp.ClientResponse) -> bool:
-    """Whether the server has accepted the request."""
+def is_success(response: aiohttp.ClientResponse) -> bool:
+    """Return whether the status is a success."""
     return 200 <= response.status < 300
 
 
 def is_stream(response: aiohttp.ClientResponse) -> bool:
-    """Whether it has, and carries events."""
-    return is_good(response) and _kind(response) == EVENTS and _is_plain(response)
+    """Return whether the response is a success with a stream of events."""
+    return is_success(response) and _kind(response) == EVENTS and _is_plain(response)
 
 
 async def receive(response: aiohttp.ClientResponse, post: Post, inbox: Inbox, stream: Stream) -> None:
-    """Pass on what the server answers a post with. Raises if it was refused, or if the answer cannot be read."""
-    if not is_good(response):
+    """Pass the messages in the response to a post to the inbox. Raises if it is an error, or cannot be read."""
+    if not is_success(response):
         await refuse(response, post, inbox)
     elif not post.waiting:
         await discard(response)
@@ -82,15 +79,15 @@ async def receive(response: aiohttp.ClientResponse, post: Post, inbox: Inbox, st
         raise ProtocolError("The server has compressed its response, although it was asked not to.")
     elif _kind(response) == _JSON:
         data = await _read(response, inbox.limits.max_line)
-        await inbox.flow()
+        await inbox.wait_until_resumed()
         item = inbox.take(data, post)
         if post.waiting:
-            said = ". It is no answer to what was asked."
+            detail = ". It does not answer the request."
             if isinstance(item, BadMessage):
-                said = f": {item.quoted}. {item.reason}"
+                detail = f": {item.quoted}. {item.reason}"
             elif isinstance(item, Error):
-                said += f" It is error {item.error.code}: {item.error.message[:_LONGEST_QUOTE]!a}."
-            raise ProtocolError(f"The server's response cannot be used{said}")
+                detail += f" It is error {item.error.code}: {item.error.message[:_LONGEST_QUOTE]!a}."
+            raise ProtocolError(f"The server's response cannot be used{detail}")
     elif _kind(response) == EVENTS:
         await stream.read(response, post)
         if not post.waiting:
@@ -100,28 +97,28 @@ async def receive(response: aiohttp.ClientResponse, post: Post, inbox: Inbox, st
 
 
 async def refuse(response: aiohttp.ClientResponse, post: Post, inbox: Inbox) -> None:
-    """Pass on the JSON-RPC error that a post was refused with; if it is none, raise another error for it."""
+    """Pass on the JSON-RPC error in an error response to a post; raise an error if it contains none."""
     is_json = _kind(response) == _JSON and _is_plain(response)
     try:
         data = await _read(response, inbox.limits.max_line if is_json else _MOST_DISCARDED)
     except McplumbError:
-        data = b""  # The status says enough.
-    # A server of HTTP+SSE may refuse to be posted to in JSON-RPC, too: with some error, but not with a modern one.
-    codes = _MODERN_ERRORS if post.is_initialize and response.status in NO_POST_HERE else None
+        data = b""  # The status is enough.
+    # A server of HTTP+SSE may also refuse the POST with a JSON-RPC error, but not with one of the modern era.
+    codes = _MODERN_ERRORS if post.is_initialize and response.status in POST_REFUSED else None
     if not is_json or response.status in _DENIED or not inbox.refuse(data, post, codes):
         raise refusal(response, data)
 
 
 def refusal(response: aiohttp.ClientResponse, data: bytes = b"") -> McplumbError:
-    """The error for a response that is not what was asked for; ``data`` is what it says."""
+    """Return the error for a response that is not the expected one; ``data`` is its body."""
     status, reason = response.status, response.reason or ""
     sentence = f"The server answered with HTTP {f'{status} {ascii(reason)[1:-1]}'.strip()}"
     kind = response.headers.get("Content-Type", "")
-    if is_good(response):
+    if is_success(response):
         sentence += f", of the type {kind[:_LONGEST_QUOTE]!a}," if kind else ", and nothing else,"
-        sentence += " which is no answer to a message"
+        sentence += " which does not answer a message"
     elif _is_plain(response) and kind.startswith(("text/plain", _JSON)):
-        sentence += _said(data)
+        sentence += _body_message(data)
     sentence += "" if sentence.endswith((".", "!", "?")) else "."
     if status in _GATEWAY:
         return RequestLost(sentence)
@@ -132,8 +129,8 @@ def refusal(response: aiohttp.ClientResponse, data: bytes = b"") -> McplumbError
     return HttpError(status, sentence + _HINTS.get(status, ""), www_authenticate=asked or None)
 
 
-def _said(data: bytes) -> str:
-    """What the body of a refusal says, in the words of its error if it is one."""
+def _body_message(data: bytes) -> str:
+    """Return the message in the body of an error response: that of a JSON-RPC error, or the quoted text."""
     item = decode_line(data)
     if isinstance(item, Error):
         words = repr(item.error.message[:_LONGEST_QUOTE])[1:-1]
@@ -144,14 +141,14 @@ def _said(data: bytes) -> str:
 
 
 async def discard(response: aiohttp.ClientResponse) -> None:
-    """Read the rest, if it comes at once and is small, so that the connection can be used again."""
+    """Read the rest if it is small and arrives at once, so that the connection can be reused."""
     size = 0
     try:
-        async with asyncio.timeout(_END_WITHIN):
+        async with asyncio.timeout(_DISCARD_TIMEOUT):
             while size <= _MOST_DISCARDED and (chunk := await next_chunk(response)):
                 size += len(chunk)
     except (TimeoutError, RequestLost):
-        return  # It was not needed, and its connection will be closed.
+        return  # The connection is closed instead.
 
 
 def _kind(response: aiohttp.ClientResponse) -> str:
@@ -173,42 +170,44 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
     return b"".join(chunks)
 
 
-# Server-sent events over HTTP, as one stream: it may go on in another response when one breaks off.
+# Streams of server-sent events
 
 
-#: Seconds before a stream is opened again, if the server has not said how many; twice as many each time that it
-#: brought nothing, but not more than the last.
+#: Seconds before a stream is opened again, unless the server has set a time; doubled after each attempt without an
+#: event, up to the longest.
 _FIRST_WAIT = 1.0
 _LONGEST_WAIT = 30.0
-#: The least of them, whatever the server has said; twice as many each time that there was no message, up to the first.
+#: The shortest wait, whatever time the server has set; doubled after each attempt without a message, up to the first.
 _SHORTEST_WAIT = 0.1
-#: Seconds after which a silent response is looked at. If the length of a chunk is garbage, aiohttp closes the
-#: connection, and does not tell whoever reads.
-_LOOK_EVERY = 5.0
+#: Seconds between two checks of a silent response. After an invalid chunk length, aiohttp closes the connection
+#: without waking the reader.
+_CHECK_INTERVAL = 5.0
 
 
 class Stream:
-    """What is known of one stream, from one response to the next."""
+    """The state of one stream of events, which may continue in another response when one breaks off."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
-        #: The id of the last event, to go on from; empty if the stream cannot go on.
+        #: The id of the last event, to resume from; empty if the stream cannot be resumed.
         self.last_event_id = ""
-        #: How often in a row it was opened and brought nothing.
+        #: The number of consecutive attempts without an event.
         self.failures = 0
-        #: The same, and brought no more than empty events: it is there, and has no news.
+        #: The number of consecutive attempts without a message; there may have been empty events.
         self._empty = 0
+        #: The time that the server has set, in milliseconds.
         self._retry: int | None = None
 
     async def read(self, response: aiohttp.ClientResponse, post: Post | None = None) -> None:
-        """Pass on the messages, until this post is answered or the response ends.
+        """Pass messages on until the post is answered or the response ends.
 
-        `RequestLost` if it ends in the middle; `ProtocolError` if, in answer to a post, an event is too long.
+        Raises `RequestLost` if the response breaks off, and `ProtocolError` if an event in answer to a post is too
+        long.
         """
 
         def take(event: Event | EventTooLong) -> bool:
             if isinstance(event, EventTooLong):
-                self._inbox.pass_over(event)
+                self._inbox.report_too_long(event)
                 if post is not None:
                     raise ProtocolError(f"The server sent an event longer than the cap of {event.max_event} bytes.")
             elif event.event == "message" and event.data:
@@ -218,7 +217,7 @@ class Stream:
         await self.read_events(response, take)
 
     async def read_events(self, response: aiohttp.ClientResponse, take: Callable[[Event | EventTooLong], bool]) -> bool:
-        """Hand each event to ``take`` until that has got enough. Whether the end came between two events."""
+        """Call ``take`` with each event until it returns True. Return whether the stream ended between two events."""
         decoder = EventDecoder(self._inbox.limits.max_event)
         now = asyncio.get_running_loop().time
         began = now()
@@ -228,18 +227,18 @@ class Stream:
                     self.failures = 0
                     if isinstance(event, EventTooLong) or event.data:
                         self._empty = 0
-                    await self._inbox.flow()
+                    await self._inbox.wait_until_resumed()
                     if take(event):
                         return True
         finally:
             if now() - began > _LONGEST_WAIT:
-                self.failures = 0  # It was open, and there was nothing to say.
+                self.failures = 0  # It was open for long, only without events.
             self.last_event_id = decoder.last_event_id or self.last_event_id
             self._retry = self._retry if decoder.retry is None else decoder.retry
         return decoder.end()
 
     async def wait(self) -> None:
-        """Wait for the time to open it again: as long as the server has said, and longer each time in vain."""
+        """Wait before the next attempt: the time that the server has set, and longer after each failed attempt."""
         seconds = min(_FIRST_WAIT * 2 ** min(self.failures, 10), _LONGEST_WAIT)
         if self._retry is not None:
             if not self.failures:
@@ -251,13 +250,13 @@ class Stream:
 
 
 async def next_chunk(response: aiohttp.ClientResponse) -> bytes:
-    """Some more of the body; nothing at its end. `RequestLost` if it breaks off."""
+    """Return the next bytes of the body, empty at its end; raise `RequestLost` if it breaks off."""
     while True:
         try:
-            async with asyncio.timeout(_LOOK_EVERY):
+            async with asyncio.timeout(_CHECK_INTERVAL):
                 return await response.content.readany()
         except TimeoutError as error:
             if response.connection is None or response.connection.closed:
-                raise RequestLost("The HTTP response broke off: something in it was no HTTP.") from error
+                raise RequestLost("The HTTP response broke off: it is not valid HTTP.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise RequestLost(f"The HTTP response broke off: {error}.") from error

@@ -1,6 +1,6 @@
-"""The server's side of HTTP: an ASGI application of our own, without a framework, and what runs it.
+"""HTTP on the server's side: an ASGI application without a framework, and a uvicorn server to run it.
 
-A request passes the `guards`; then `app` finds out in which era its client speaks. A modern request is an `Exchange`
-of its own, a legacy client has one of the `Sessions`, and a client of HTTP+SSE one of the `SsePairs`. Each of them is
-a connection to those who serve it.
+`asgi_app` checks the Host, the Origin and the bearer token of each request, and then its era. A modern request is
+served as a `ModernPost`, a legacy client as one of the `LegacySessions`, a client of HTTP+SSE as one of the
+`SseSessions`. Each of these is a `Connection`.
 """

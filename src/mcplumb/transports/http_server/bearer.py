@@ -1,4 +1,4 @@
-"""Who a client is: bearer tokens, and what a client is told that has none or a bad one."""
+"""Bearer tokens: authenticate requests, and publish the metadata of the protected resource."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any
 
 import msgspec
 
-from mcplumb.transports.http_server.options import HttpOptions, Verify
-from mcplumb.transports.http_server.request import HttpRequest, Refusal
+from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
+from mcplumb.transports.http_server.http_options import HttpOptions, Verify
 from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_REQUEST, ErrorDetail
 
-__all__ = ["WELL_KNOWN", "Tokens"]
+__all__ = ["WELL_KNOWN", "BearerAuth"]
 
-#: Where the metadata of a protected resource is, followed by the path of the resource.
+#: The path of the metadata of a protected resource (RFC 9728), followed by the path of the resource.
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 _logger = logging.getLogger("mcplumb.http")
 
 
-class Tokens:
+class BearerAuth:
     """Checks bearer tokens for one application."""
 
     def __init__(self, options: HttpOptions) -> None:
         self._options = options
         self._verify = options.verify
-        # Digests are of one length, and say nothing to those who see memory or measure time.
+        # Digests have the same length, so comparing them reveals nothing through timing.
         self._digests = [sha256(token.encode()).digest() for token in options.tokens]
-        #: Whether a client has to prove who it is.
+        #: Whether requests need a token.
         self.are_needed = bool(options.tokens) or options.verify is not None
 
     async def principal(self, request: HttpRequest) -> str | None:
-        """Who sent the request; None if nobody has to say. `Refusal` without a good token."""
+        """Return who sent the request; None if no token is needed. Raises `Refusal` without a valid token."""
         if not self.are_needed:
             return None
         scheme, _, token = (request.header("authorization") or "").partition(" ")
@@ -45,11 +45,11 @@ class Tokens:
         if principal is None and self._verify is not None:
             principal = await _verified(self._verify, token)
         if principal is None:
-            raise self._refusal(request, "The bearer token is not a good one, or no longer.", error="invalid_token")
+            raise self._refusal(request, "The bearer token is invalid, or has expired.", error="invalid_token")
         return principal
 
     def metadata(self, request: HttpRequest) -> bytes:
-        """What clients are told about the protection of the endpoint."""
+        """Return the metadata of the protected resource (RFC 9728) as JSON."""
         options = self._options
         document: dict[str, Any] = {
             "resource": self._resource(request),
@@ -61,7 +61,7 @@ class Tokens:
         return msgspec.json.encode(document)
 
     def _known(self, token: str) -> str | None:
-        """Compares with all of them, whichever it is, and each in the same time."""
+        """Return the principal of one of the configured tokens. All are compared, in constant time."""
         digest = sha256(token.encode()).digest()
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         return f"token {digest.hex()[:16]}" if any(matches) else None
@@ -87,7 +87,7 @@ class Tokens:
         if resource.endswith(path):
             base = resource.removesuffix(path)
         else:
-            # A proxy has given it another path: there, the proxy has to know where to send those who ask.
+            # A proxy serves the endpoint at another path, so it also has to route the metadata's path.
             scheme, _, rest = resource.partition("://")
             host, slash, rest = rest.partition("/")
             base, path = f"{scheme}://{host}", f"{slash}{rest}"
@@ -95,7 +95,7 @@ class Tokens:
 
 
 def _base(request: HttpRequest) -> str:
-    """Where the application is, as its client sees it."""
+    """Return the URL of the application as its client sees it."""
     host = request.header("host") or "localhost"
     return f"{request.scope.get('scheme', 'http')}://{host}{request.root_path}"
 
@@ -105,11 +105,11 @@ async def _verified(verify: Verify, token: str) -> str | None:
         answer = verify(token)
         return _checked(await answer if inspect.isawaitable(answer) else answer)
     except Exception as error:
-        _logger.exception("The verifier of tokens failed, and its client was not let in.")
+        _logger.exception("The token verifier failed, and the request was refused.")
         raise Refusal(500, ErrorDetail(INTERNAL_ERROR, "The token could not be checked.")) from error
 
 
 def _checked(principal: object) -> str | None:
     if principal is None or isinstance(principal, str):
         return principal
-    raise TypeError(f"A verifier returns a text, who the owner of the token is, or None; not {type(principal)!r}.")
+    raise TypeError(f"A verifier must return the owner of the token as a string, or None, not {type(principal)!r}.")

@@ -1,7 +1,7 @@
-"""Responses that are streams of server-sent events, and the streams of one session.
+"""Streams of server-sent events: `EventStream` is one HTTP response, `Channel` a resumable stream of a session.
 
-A channel is a stream as the client knows it: it goes on while no response carries it, and what is said on it then is
-kept in the event store until the client comes back.
+A channel outlives the responses that carry it: while there is none, its messages are kept in the event store until the
+client reconnects.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from mcplumb.transports.connection import Waiters
+from mcplumb.transports.http_server.asgi_request import HttpRequest
 from mcplumb.transports.http_server.event_store import EventStore
-from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.request import HttpRequest
+from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.wire.server_sent_events import encode_comment, encode_event
 
 __all__ = ["HIGH_WATER", "LOW_WATER", "Channel", "Channels", "EventStream"]
@@ -21,32 +21,32 @@ __all__ = ["HIGH_WATER", "LOW_WATER", "Channel", "Channels", "EventStream"]
 _logger = logging.getLogger("mcplumb.http")
 
 
-# A response that is a stream of server-sent events.
+# One response
 
 
-#: Bytes queued from which on a stream is clogged. There may be thousands, and the server has a buffer of its own.
+#: Queued bytes above which a stream is clogged. Low, since there may be thousands, and uvicorn buffers as well.
 HIGH_WATER = 256 * 1024
-#: Bytes queued at which it no longer is.
+#: Queued bytes at which it no longer is.
 LOW_WATER = HIGH_WATER // 4
 
 _HEADERS = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
-    # Proxies that would collect some of the stream before they pass it on are asked not to.
+    # Asks proxies such as nginx not to buffer the stream.
     (b"x-accel-buffering", b"no"),
 )
 _COMMENT = encode_comment()
 
 
 class EventStream:
-    """The events of one response, which is begun by the first of them or by ``begin``. Made in a running event loop.
+    """A response that is a stream of events. It starts with the first event, or with ``begin``.
 
-    What is put is queued, and written by a task that lives as long as there is something to write. After ``keep_alive``
-    seconds without an event, a comment is written. The owner must await ``finished`` before it lets the request go, and
-    call ``abort`` if it cannot.
+    Created in a running event loop. Events are queued, and written by a task that runs while there is something to
+    write. After ``keep_alive`` seconds without an event, a comment is written. The owner must await ``finished`` before
+    the task of the request ends, or call ``abort``.
 
-    ``gone`` is called, at most once and from the loop, if nothing can be written any more and neither ``end`` nor
-    ``abort`` has been called: the client has left, or has read nothing for about ``write_within`` seconds.
+    ``gone`` is called at most once, from the loop, if the stream breaks before ``end`` or ``abort`` was called: the
+    client has disconnected, or has read nothing for about ``write_within`` seconds.
     """
 
     __slots__ = (
@@ -89,7 +89,7 @@ class EventStream:
         self._write_within = write_within
         self._queue: list[bytes] = []
         self._queued = 0
-        #: Whether more is queued than the client should be made to catch up with.
+        #: Whether the queue went above its high-water mark, and not yet below its low-water mark.
         self.is_clogged = False
         self._waiters = Waiters(self._loop)
         self._has_begun = False
@@ -104,20 +104,20 @@ class EventStream:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can be written any more."""
+        """Whether nothing more can be written."""
         return self._is_over
 
     @property
     def age(self) -> float:
-        """For how many seconds it has been there."""
+        """Seconds since it was created."""
         return self._loop.time() - self._made_at
 
     def begin(self) -> None:
-        """Send the head of the response now, whether or not there is an event."""
+        """Send the head of the response now, without waiting for an event."""
         self._write_soon()
 
     def put(self, event: bytes) -> None:
-        """Queue one event, or several, in their final form. Nothing happens once the stream has ended."""
+        """Queue one or several encoded events. Does nothing after the end of the stream."""
         if self._is_ending or self._is_over:
             return
         self._queue.append(event)
@@ -128,21 +128,21 @@ class EventStream:
         self._write_soon()
 
     def end(self) -> None:
-        """Write what is queued, and then end the response. May be called again."""
+        """Write what is queued, then end the response. May be called again."""
         self._is_ending = True
-        self._unclog()  # Nobody can put anything any more, so nobody need wait.
+        self._unclog()  # Nothing more can be put, so there is nothing to wait for.
         self._write_soon()
 
     def abort(self) -> None:
-        """Write nothing more; what is queued is lost. May be called again, and after ``end``."""
+        """Stop at once and drop what is queued. May be called again, and after ``end``."""
         self._stop()
 
     async def drained(self) -> None:
-        """Wait until the stream is no longer clogged, or is over. Cancelling this harms nothing."""
+        """Wait until the stream is no longer clogged, or is over. Safe to cancel."""
         await self._waiters.wait_while(lambda: self.is_clogged)
 
     async def finished(self) -> None:
-        """Wait until the response has ended, in whatever way. Cancelling this harms nothing."""
+        """Wait until the response has ended, in whatever way. Safe to cancel."""
         await asyncio.shield(self._finished)
 
     def _write_soon(self) -> None:
@@ -150,7 +150,7 @@ class EventStream:
             self._writer = self._loop.create_task(self._write())
 
     async def _write(self) -> None:
-        """Write what is queued, until nothing is."""
+        """Write until the queue is empty."""
         request = self._request
         self._writing_since = self._loop.time()
         try:
@@ -212,36 +212,36 @@ class EventStream:
             self._waiters.wake()
 
 
-# The streams of one session, and the HTTP responses that carry them.
+# The streams of one session
 
 
 class Channels:
-    """All channels of a session, and the responses that are being written. Belongs to one event loop."""
+    """All channels of a session and the responses in progress. Belongs to one event loop."""
 
     def __init__(self, options: HttpOptions) -> None:
         self._options = options
         self.keep_alive = options.keep_alive
         self.store = EventStore(max_events=options.max_events, max_bytes=options.max_event_bytes)
-        #: Whether the client knows events that have an id and no message, by which it can come back.
+        #: Whether the client's revision has priming events: events with an id but no message, to resume from.
         self.has_priming_events = False
-        #: Those that have more to say, by their number.
+        #: The open channels by their numbers.
         self._open: dict[int, Channel] = {}
         self._responses: set[EventStream] = set()
-        #: The responses that are clogged, or were when something was last put on them.
+        #: Responses that were clogged after the last event; some may have drained since.
         self._clogged: set[EventStream] = set()
 
     def open(self) -> Channel:
-        """Begin a channel."""
+        """Open a channel."""
         channel = Channel(self, self.store.open())
         self._open[channel.number] = channel
         return channel
 
     def get(self, number: int) -> Channel:
-        """The open channel with this number."""
+        """Return the open channel with this number."""
         return self._open[number]
 
     def close(self, channel: Channel) -> None:
-        """This channel has nothing more to say: its response, if there is one, ends. Its events are kept."""
+        """Close a channel and end its response, if it has one. Its events are kept."""
         del self._open[channel.number]
         self.store.close(channel.number)
         response = channel.response
@@ -249,7 +249,7 @@ class Channels:
             response.end()
 
     def respond(self, request: HttpRequest, events: Sequence[bytes]) -> EventStream:
-        """Begin to answer a request with a stream of events. The request's own task must ``finish`` it."""
+        """Start a response with these events. The task of the request must await ``finish``."""
         options = self._options
         response = EventStream(request, keep_alive=options.keep_alive, write_within=options.write_within, gone=_ignore)
         self._responses.add(response)
@@ -259,13 +259,13 @@ class Channels:
         return response
 
     def put(self, response: EventStream, event: bytes) -> None:
-        """Write an event."""
+        """Queue an event on a response."""
         response.put(event)
         if response.is_clogged:
             self._clogged.add(response)
 
     async def finish(self, response: EventStream) -> None:
-        """Wait until a response has ended, in whatever way. Cancelled, it is aborted."""
+        """Wait until a response has ended, in whatever way. If cancelled, it aborts the response."""
         try:
             await response.finished()
         finally:
@@ -275,30 +275,30 @@ class Channels:
 
     @property
     def is_clogged(self) -> bool:
-        """Whether the client should catch up with one of its streams."""
-        # Asked for every answer, so nothing is looked through if there is nothing.
+        """Whether a response is clogged."""
+        # Checked for every message, so no new set is built in the usual case.
         if self._clogged:
             self._clogged = {response for response in self._clogged if response.is_clogged}
         return bool(self._clogged)
 
     async def drained(self) -> None:
-        """Wait until nothing is clogged. Cancelling this harms nothing."""
+        """Wait until no response is clogged. Safe to cancel."""
         while self.is_clogged:
             await next(iter(self._clogged)).drained()
 
     def end_all(self) -> None:
-        """Write what is queued, and then end each response."""
+        """Write what is queued, then end each response."""
         for response in self._responses:
             response.end()
 
     def abort_all(self) -> None:
-        """End each response at once."""
+        """Abort each response."""
         for response in self._responses:
             response.abort()
 
 
 class Channel:
-    """One stream of a session, until it is closed."""
+    """One stream of a session, which successive responses carry."""
 
     __slots__ = ("_channels", "_response", "_sent", "number")
 
@@ -306,18 +306,18 @@ class Channel:
         self._channels = channels
         self.number = number
         self._response: EventStream | None = None
-        #: The number of the newest event when there was last a response.
+        #: The number of the newest event that was put on a response.
         self._sent = 0
 
     @property
     def response(self) -> EventStream | None:
-        """What carries the channel at the moment, if something does."""
+        """The response that carries the channel at the moment, if there is one."""
         if self._response is not None and self._response.is_over:
             self._response = None
         return self._response
 
     def put(self, message: bytes) -> None:
-        """Say something: now, or when the client comes back."""
+        """Keep a message, and send it now if there is a response."""
         store = self._channels.store
         event = store.add(self.number, message)
         if self.response is not None:
@@ -326,16 +326,16 @@ class Channel:
 
     @property
     def may_begin(self) -> bool:
-        """Whether there is no response, or one that the client may have lost: there was time to notice that.
+        """Whether a new response may start: there is none, or one old enough that the client may have lost it.
 
-        Clients that push each other out get to do so seldom enough for all but one to give up.
+        The minimum age keeps two clients that use the same session from replacing each other's response all the time.
         """
         return self.response is None or self.response.age >= self._channels.keep_alive
 
     def begin(self, request: HttpRequest) -> EventStream:
-        """Answer a request with what is said from now on, and with what nobody has been sent before.
+        """Carry the channel on the response to this request, starting with the messages that were not sent before.
 
-        A former response ends.
+        The previous response ends.
         """
         self._end_response()
         store = self._channels.store
@@ -345,18 +345,18 @@ class Channel:
         return self._attach(request, events)
 
     def resume(self, request: HttpRequest, last_event_id: str, events: Sequence[bytes]) -> EventStream:
-        """Answer a request with these events, which followed the last one that the client has, and with what follows.
+        """Carry the channel on the response to this request, starting with the events that the client has missed.
 
-        A former response ends: whoever comes back has lost it, even if nobody has noticed that here.
+        The previous response ends: a client that reconnects has lost it, even if that was not noticed here.
         """
         self._end_response()
         if not events and self._channels.has_priming_events:
-            # Some clients forget where they were if a response brings no event at all.
+            # Some clients forget their position if a response has no event at all.
             events = [encode_event(b"", event_id=last_event_id)]
         return self._attach(request, events)
 
     def release(self, retry: int) -> None:
-        """End the response, and let the client come back in so many milliseconds."""
+        """End the response, and tell the client to reconnect after so many milliseconds."""
         if self.response is not None:
             self._channels.put(self.response, encode_event(b"", retry=retry))
             self.response.end()
@@ -373,4 +373,4 @@ class Channel:
 
 
 def _ignore() -> None:
-    """Whether a response is over is asked whenever that matters."""
+    """Do nothing: `Channel.response` notices the end of a response."""

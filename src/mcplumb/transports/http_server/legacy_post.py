@@ -1,4 +1,4 @@
-"""POST requests of legacy sessions, and their answers as JSON or as a stream."""
+"""POST requests of legacy clients: `PostConnection` receives the messages, `LegacyPost` answers the requests in one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import asyncio
 from msgspec import UNSET, UnsetType
 
 from mcplumb.transports.connection import Receiver, Stats
+from mcplumb.transports.http_server.asgi_request import JSON, HttpRequest, Refusal
 from mcplumb.transports.http_server.event_streams import Channel, Channels, EventStream
-from mcplumb.transports.http_server.request import JSON, HttpRequest, Refusal
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import (
@@ -21,41 +21,48 @@ from mcplumb.wire.messages import (
     encode_line,
 )
 
-__all__ = ["Post", "PostedConnection", "busy", "check_reads_events", "session_over"]
+__all__ = ["LegacyPost", "PostConnection", "busy", "check_reads_events", "session_over"]
 
-
-# What connections have in common whose client sends each message with an HTTP request of its own.
+_EVENTS = b"text/event-stream"
 
 
 def session_over() -> Refusal:
-    """The session that the request is for does not exist: not any more, or not for this client."""
-    return Refusal(404, ErrorDetail(INVALID_REQUEST, "There is no such session, or it is over: begin a new one."))
+    """Return the refusal of a request whose session does not exist, has ended, or belongs to another client."""
+    return Refusal(404, ErrorDetail(INVALID_REQUEST, "There is no such session, or it has ended: start a new one."))
 
 
 def busy(sentence: str, *, seconds: int, request_id: RequestId | UnsetType = UNSET) -> Refusal:
-    """There is no room for this at the moment, and may be after so many seconds."""
+    """Return the refusal of a request that exceeds a limit; the client may retry after so many seconds."""
     headers = [(b"retry-after", b"%d" % seconds)]
     return Refusal(503, ErrorDetail(INTERNAL_ERROR, sentence), request_id=request_id, headers=headers)
 
 
 def check_reads_events(request: HttpRequest) -> None:
-    """`Refusal` if the client cannot read a stream."""
+    """Raise `Refusal` if the client does not accept a stream of events."""
     if not request.accepts("text/event-stream"):
-        raise Refusal(406, ErrorDetail(INVALID_REQUEST, "A GET is answered with text/event-stream: accept that."))
+        raise Refusal(
+            406,
+            ErrorDetail(
+                INVALID_REQUEST, "The response to a GET is text/event-stream: the Accept header must allow that."
+            ),
+        )
 
 
-class PostedConnection:
-    """The incoming half of a `Connection`, made in a running event loop. At most ``max_held`` messages wait in it."""
+class PostConnection:
+    """The receiving half of a `Connection` whose client sends each message in a POST.
+
+    Created in a running event loop. At most ``max_held`` messages wait in it while it is paused.
+    """
 
     def __init__(self, *, max_held: int, trace: Trace | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._trace = trace
         self._receiver: Receiver | None = None
-        # Set while messages are received, and for ever when none will be any more.
-        self._may_go_on = asyncio.Event()
+        # Clear while paused and before the start; always set after the end.
+        self._flowing = asyncio.Event()
         self._held = 0
         self._max_held = max_held
-        #: Whether the client can send no more.
+        #: Whether the client can send nothing more.
         self.has_hung_up = False
         self._is_closing = False
         self._messages_in = self._messages_out = self._bad = 0
@@ -63,34 +70,37 @@ class PostedConnection:
 
     @property
     def stats(self) -> Stats:
-        """What went over the connection so far. What came in with HTTP is not counted in bytes."""
+        """Messages and bytes so far; received bytes are not counted."""
         return Stats(self._messages_in, self._messages_out, 0, self._bytes_out, self._bad)
 
     def start(self, receiver: Receiver) -> None:
-        """Begin to receive."""
+        """Start to receive."""
         self._receiver = receiver
-        self._may_go_on.set()
+        self._flowing.set()
         if self.has_hung_up:
-            self._loop.call_soon(self._tell_end)
+            self._loop.call_soon(self._report_end)
 
     def pause(self) -> None:
-        """Hold back what comes in: those who sent it wait for the HTTP answer."""
+        """Hold back messages: their POSTs wait for the HTTP response."""
         if not self.has_hung_up:
-            self._may_go_on.clear()
+            self._flowing.clear()
 
     def resume(self) -> None:
-        """Go on, in the next turn of the loop."""
-        self._may_go_on.set()
+        """Receive again, from the next iteration of the loop on."""
+        self._flowing.set()
 
     async def deliver(self, item: Message | BadMessage | Batch) -> None:
-        """Pass on what a client has posted, once that is wanted; `Refusal` if it will not be, or cannot wait."""
-        if not self._may_go_on.is_set():
+        """Pass a posted message to the receiver, after waiting while paused.
+
+        Raises `Refusal` if too many messages wait, or if the session ends first.
+        """
+        if not self._flowing.is_set():
             if self._held >= self._max_held:
                 raise busy("Too many messages of this session wait already. Send this one again later.", seconds=1)
             self._held += 1
             try:
-                while not self._may_go_on.is_set():
-                    await self._may_go_on.wait()
+                while not self._flowing.is_set():
+                    await self._flowing.wait()
             finally:
                 self._held -= 1
         if self.has_hung_up or self._receiver is None:
@@ -102,24 +112,24 @@ class PostedConnection:
         self._receiver.received(item)
 
     def hang_up(self) -> None:
-        """The client sends no more. May be called again."""
+        """Report that the client sends nothing more. May be called again."""
         if not self.has_hung_up:
             self.has_hung_up = True
-            self._may_go_on.set()
+            self._flowing.set()
             if self._receiver is not None:
-                self._loop.call_soon(self._tell_end)
+                self._loop.call_soon(self._report_end)
 
-    def _tell_end(self) -> None:
+    def _report_end(self) -> None:
         if self._receiver is not None and not self._is_closing:
             self._receiver.ended(clean=True)
 
     def _shut(self) -> None:
-        """From now on nothing is received, and nothing more is sent."""
+        """Receive and send nothing more."""
         self._is_closing = self.has_hung_up = True
-        self._may_go_on.set()
+        self._flowing.set()
 
-    def _written(self, *messages: Message, is_batch: bool = False) -> bytes:
-        """What goes out, as JSON without a line end."""
+    def _encode(self, *messages: Message, is_batch: bool = False) -> bytes:
+        """Return what to send as JSON without a newline, and count and trace it."""
         line = encode_batch(messages) if is_batch else encode_line(messages[0])
         if self._trace is not None:
             self._trace("out", line)
@@ -128,16 +138,11 @@ class PostedConnection:
         return line
 
 
-# A POST with requests in it, until they are answered: by one JSON text, or by a stream that ends with it.
+class LegacyPost:
+    """A POST with requests in it, until they are answered: by JSON, or by a stream of events.
 
-
-_EVENTS = b"text/event-stream"
-
-
-class Post:
-    """The requests with these ids. It is a stream as soon as something is said before their answer.
-
-    Made in a running event loop. Without a ``request`` there is only ``text``.
+    The response becomes a stream if a message is sent before the answer. Created in a running event loop. Without a
+    ``request``, the answer is available by ``text`` only.
     """
 
     __slots__ = ("_cancelled", "_channel", "_channels", "_outcome", "_request", "ids")
@@ -146,22 +151,22 @@ class Post:
         self.ids = ids
         self._cancelled: set[int | str] = set()
         self._channels = channels
-        #: None if it can no longer become a stream.
+        #: None if the response can no longer become a stream.
         self._request = request
         self._channel: Channel | None = None
-        #: How it is answered: with JSON, a stream, a refusal, or nothing.
+        #: The response: JSON, a stream, a refusal, or None for an empty stream.
         self._outcome: asyncio.Future[bytes | EventStream | Refusal | None] = asyncio.get_running_loop().create_future()
 
     async def respond(self, request: HttpRequest, *, keep_alive: float) -> None:
-        """Answer, in the request's own task; after ``keep_alive`` seconds at the latest, with the head of a stream.
+        """Send the response, in the task of the request. After ``keep_alive`` seconds it becomes a stream.
 
-        Cancelled, the client gets no JSON any more, but what is on a stream is kept for it.
+        If cancelled, a JSON answer is lost, but the messages of a stream are kept for the client.
         """
-        beginning = asyncio.get_running_loop().call_later(keep_alive, self.channel)
+        timer = asyncio.get_running_loop().call_later(keep_alive, self.channel)
         try:
             outcome = await self._outcome
         finally:
-            beginning.cancel()
+            timer.cancel()
             self._request = None
         if isinstance(outcome, EventStream):
             await self._channels.finish(outcome)
@@ -173,14 +178,14 @@ class Post:
             await request.respond(200, outcome, content_type=JSON)
 
     async def text(self) -> bytes:
-        """The answer; `Refusal` if there will be none."""
+        """Wait for the answer and return it; raise `Refusal` if there will be none."""
         outcome = await self._outcome
         if isinstance(outcome, bytes):
             return outcome
         raise outcome if isinstance(outcome, Refusal) else session_over()
 
     def channel(self) -> Channel | None:
-        """Where to say what comes before the answer; None if the client does not hear it here."""
+        """Return the channel for messages before the answer; None if the client does not accept a stream."""
         request = self._request
         if self._channel is None and request is not None and request.accepts("text/event-stream"):
             self._channel = self._channels.open()
@@ -188,13 +193,13 @@ class Post:
         return self._channel
 
     def answer(self, text: bytes) -> None:
-        """All that was asked for is answered by this."""
+        """Answer all requests of the POST."""
         if self._channel is not None:
             self._channel.put(text)
         self._end(text)
 
     def cancel(self, request_id: int | str) -> bool:
-        """The client wants no answer to this request; True if no other is left, and all is over."""
+        """Expect no answer to this request. Return True if all requests of the POST are cancelled; it ends then."""
         self._cancelled.add(request_id)
         if len(self._cancelled) < len(self.ids):
             return False
@@ -202,13 +207,13 @@ class Post:
         return True
 
     def release(self, retry: int) -> None:
-        """End the response, and let the client come back for the rest after so many milliseconds."""
+        """End the response, and tell the client to reconnect after so many milliseconds."""
         channel = self.channel()
         if channel is not None:
             channel.release(retry)
 
     def give_up(self) -> None:
-        """There will be no answer: the session is over."""
+        """End without an answer, since the session is over."""
         self._end(session_over())
 
     def _end(self, outcome: bytes | Refusal | None) -> None:
@@ -218,5 +223,5 @@ class Post:
             self._decide(outcome)
 
     def _decide(self, outcome: bytes | EventStream | Refusal | None) -> None:
-        if not self._outcome.done():  # by the end of whoever waited
+        if not self._outcome.done():  # it is cancelled with the task that awaits it
             self._outcome.set_result(outcome)

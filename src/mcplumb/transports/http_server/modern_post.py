@@ -1,4 +1,4 @@
-"""A modern request over HTTP: one POST, which is a connection of its own to those who serve it."""
+"""One POST of a modern client, as a `Connection` for one request or notification."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from contextlib import suppress
 from mcplumb.errors import Closed
 from mcplumb.protocol.http_headers import status_of
 from mcplumb.transports.connection import Receiver, Stats
+from mcplumb.transports.http_server.asgi_request import JSON, HttpRequest
 from mcplumb.transports.http_server.event_streams import EventStream
-from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.request import JSON, HttpRequest
+from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.messages import Error, Message, Notification, Request, RequestId, encode_line
 
-__all__ = ["Exchange"]
+__all__ = ["ModernPost"]
 
 
-class Exchange:
-    """A `Connection` that brings one request or notification, and takes the answer and what comes before it.
+class ModernPost:
+    """A `Connection` that delivers one request or notification, and sends its answer and notifications before it.
 
-    The HTTP response is JSON if the answer is all there is. A notification makes it a stream, unless the client cannot
-    read one: then there are no notifications. With the answer, or with the client's leaving, the exchange is over.
+    The HTTP response is JSON if only the answer is sent. A notification makes it a stream of events; if the client does
+    not accept one, notifications are dropped. The post ends with the answer, or when the client disconnects.
     """
 
     __slots__ = (
         "_answer",
         "_bytes_out",
-        "_has_come",
         "_has_ended",
         "_is_closed",
+        "_is_delivered",
         "_is_delivering",
         "_is_flowing",
         "_is_gone",
-        "_is_let_go",
+        "_is_released",
         "_loop",
         "_message",
         "_messages_out",
@@ -67,11 +67,11 @@ class Exchange:
         self._trace = trace
         self._is_flowing = False
         self._is_delivering = False
-        self._has_come = False  # the message has been received
-        self._has_ended = False  # and so has the end
+        self._is_delivered = False  # the receiver got the message
+        self._has_ended = False  # the receiver was told of the end
         self._is_closed = False
         self._is_gone = False
-        self._is_let_go = False
+        self._is_released = False
         self._stream: EventStream | None = None
         self._status = 200
         self._answer: bytes | None = None
@@ -79,63 +79,63 @@ class Exchange:
 
     @property
     def is_clogged(self) -> bool:
-        """Whether the client does not keep up with its stream."""
+        """Whether the stream is clogged."""
         return self._stream is not None and self._stream.is_clogged
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client left before its answer."""
+        """Whether the client disconnected before the answer."""
         return self._is_gone
 
     @property
     def stats(self) -> Stats:
-        """What went over the connection so far."""
-        has_come = self._has_come
-        return Stats(int(has_come), self._messages_out, self._size if has_come else 0, self._bytes_out, 0)
+        """Messages and bytes so far."""
+        is_delivered = self._is_delivered
+        return Stats(int(is_delivered), self._messages_out, self._size if is_delivered else 0, self._bytes_out, 0)
 
-    # What comes
+    # Receiving
 
     def start(self, receiver: Receiver) -> None:
-        """Begin."""
+        """Start to receive."""
         if not self._is_closed:
             self._receiver = receiver
             self.resume()
 
     def pause(self) -> None:
-        """Hold the message back, if it has not been received yet."""
+        """Hold the message back, unless it was delivered already."""
         self._is_flowing = False
 
     def resume(self) -> None:
-        """Bring the message, in the next turn of the loop."""
+        """Deliver the message in the next iteration of the loop."""
         if not self._is_flowing:
             self._is_flowing = True
-            if not self._has_come:
+            if not self._is_delivered:
                 self._loop.call_soon(self._deliver)
 
     def end_input(self) -> None:
-        """The client will not get to say anything more: its subscriptions end, and other requests should."""
-        if self._has_come and not self._has_ended and not self._is_closed:
+        """Report the end of input: a subscription ends then, and any other request should finish."""
+        if self._is_delivered and not self._has_ended and not self._is_closed:
             self._has_ended = True
             self._receiver.ended(clean=True)
 
     def _deliver(self) -> None:
-        if self._has_come or self._is_closed or not self._is_flowing:
+        if self._is_delivered or self._is_closed or not self._is_flowing:
             return
-        self._has_come = self._is_delivering = True
+        self._is_delivered = self._is_delivering = True
         self._receiver.received(self._message)
         self._is_delivering = False
         if self._answer is not None or type(self._message) is Notification:
             self.end_input()
         elif self._stream is None and not self._is_closed:
-            # Whoever answers at once is not worth a look at the client.
-            self._request.watch(self._leave)
+            # Only now: watching the client costs a task, which a request that is answered at once does not need.
+            self._request.watch(self._disconnected)
 
-    def _leave(self) -> None:
+    def _disconnected(self) -> None:
         if not self._is_closed:
             self._is_gone = True
-            self._receiver.broke(ConnectionResetError(errno.ECONNRESET, "the client left before its answer"))
+            self._receiver.broke(ConnectionResetError(errno.ECONNRESET, "the client disconnected before the answer"))
 
-    # What goes
+    # Sending
 
     def send(self, message: Message, about: object = None) -> None:
         """Send the answer, or a notification before it."""
@@ -143,8 +143,8 @@ class Exchange:
             return
         line = encode_line(message)
         if isinstance(message, Request):
-            # There is nobody who could answer.
-            refusal = Closed(f"{message.method} was not sent: over HTTP, a modern client takes no requests.")
+            # The client has no way to answer it.
+            refusal = Closed(f"{message.method} was not sent: over HTTP, a modern client accepts no requests.")
             self._loop.call_soon(self._fail, message.id, refusal)
             return
         is_answer = not isinstance(message, Notification)
@@ -162,7 +162,7 @@ class Exchange:
         elif self._stream is None:
             options = self._options
             self._stream = EventStream(
-                self._request, keep_alive=options.keep_alive, write_within=options.write_within, gone=self._leave
+                self._request, keep_alive=options.keep_alive, write_within=options.write_within, gone=self._disconnected
             )
         if self._stream is not None:
             self._stream.put(b"data: %b\n\n" % line)
@@ -172,19 +172,19 @@ class Exchange:
             self._receiver.failed(request_id, refusal)
 
     def send_batch(self, messages: Sequence[Message]) -> None:
-        """Send several, one after the other: there are no batches here."""
+        """Send several messages one after the other: the modern era has no batches."""
         for message in messages:
             self.send(message)
 
     async def drained(self) -> None:
-        """Wait until the client keeps up with its stream."""
+        """Wait until the stream is no longer clogged."""
         if self._stream is not None:
             await self._stream.drained()
 
-    # How it ends
+    # Closing
 
     async def close(self) -> None:
-        """Finish the HTTP response. Cancelled, it aborts."""
+        """Finish the HTTP response. If cancelled, it aborts."""
         was_closed, self._is_closed = self._is_closed, True
         if self._stream is not None:
             self._stream.end()
@@ -201,14 +201,14 @@ class Exchange:
                 await self._respond(202)
 
     def abort(self) -> None:
-        """Give up; a response that has begun is torn."""
-        if self._is_let_go:
+        """Close at once; a response that has started breaks off."""
+        if self._is_released:
             return
-        self._is_let_go = self._is_closed = True
+        self._is_released = self._is_closed = True
         self._request.unwatch()
         if self._stream is not None:
             self._stream.abort()
-        # Each of the two would keep the other, and the answer with it, until the garbage collector came by.
+        # Breaks the reference cycle, which would keep the answer in memory until the next garbage collection.
         with suppress(AttributeError):
             del self._receiver
         self._answer = None

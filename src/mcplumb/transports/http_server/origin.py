@@ -1,29 +1,34 @@
-"""Who may talk to a server at all: by the name it was asked for, and by the web page that asks.
+"""Check the Host and the Origin of requests, against web pages that attack local servers, and answer CORS preflights.
 
-A web page can make a browser send requests to servers that only the browser can reach. It cannot choose the Origin that
-the browser names, nor, unless a name of its own points to the server's address (DNS rebinding), the Host.
+A web page can make a browser send requests to servers that only the browser can reach. It cannot forge the Origin
+header, but by DNS rebinding (a name of its own that points to the server's address) it can choose the Host.
 """
 
 from __future__ import annotations
 
 from ipaddress import ip_address
 
-from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.request import HttpRequest, Refusal
+from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
+from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.wire.messages import INVALID_REQUEST, ErrorDetail
 
-__all__ = ["Guards", "is_loopback"]
+__all__ = ["OriginCheck", "is_loopback"]
 
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
-#: What a page of another origin may read of a response.
+#: Response headers that a page of another origin may read.
 _EXPOSED = b"mcp-session-id, www-authenticate"
-#: Seconds that a browser may remember the answer to a preflight.
-_REMEMBERED = b"600"
-#: Bytes of a header that are repeated in an answer.
+#: Seconds for which a browser may cache the response to a preflight.
+_MAX_AGE = b"600"
+#: The longest request header that is echoed in a response, in bytes.
 _LONGEST_ECHO = 1000
 
+_UNKNOWN = ("",)
+#: Addresses that stand for all interfaces.
+_ANY_ADDRESS = frozenset(str(ip_address(number)) for number in (bytes(4), bytes(16)))
+_LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 
-class Guards:
+
+class OriginCheck:
     """Checks the Host and the Origin of requests for one application."""
 
     def __init__(self, options: HttpOptions) -> None:
@@ -31,7 +36,7 @@ class Guards:
         self._origins = frozenset(origin.lower().rstrip("/") for origin in options.origins)
 
     def check_host(self, request: HttpRequest) -> None:
-        """`Refusal` if the server was asked for by a name that is not its own."""
+        """Raise `Refusal` if the Host header names another server."""
         host = request.header("host") or ""
         name = _name_of(host)
         if _is_local(request):
@@ -45,10 +50,10 @@ class Guards:
             )
 
     def check_origin(self, request: HttpRequest) -> None:
-        """`Refusal` if a web page that may not use the server sent the request; one that may can read the answer.
+        """Raise `Refusal` if the request comes from a web page that may not use the server.
 
-        A page of the server's own may, if the server can know that it is one: by a name that somebody else owns, a page
-        of theirs would come to the same place.
+        Otherwise allow the page to read the response. Pages of the server itself are allowed only at an IP address or
+        at a configured name: by any other name, DNS rebinding could have led a foreign page here.
         """
         origin = request.header("origin")
         if origin is None:
@@ -65,7 +70,7 @@ class Guards:
         )
 
     async def answer_preflight(self, request: HttpRequest, methods: bytes) -> None:
-        """Tell a browser what a web page that may use the server can send, after ``check_origin``."""
+        """Answer a CORS preflight, after ``check_origin``."""
         wanted = (request.header("access-control-request-headers") or "").encode("latin-1")[:_LONGEST_ECHO]
         await request.respond(
             204,
@@ -73,39 +78,34 @@ class Guards:
                 (b"allow", methods),
                 (b"access-control-allow-methods", methods),
                 (b"access-control-allow-headers", wanted),
-                (b"access-control-max-age", _REMEMBERED),
+                (b"access-control-max-age", _MAX_AGE),
             ),
         )
 
     def _is_allowed(self, origin: str, request: HttpRequest) -> bool:
         if "*" in self._origins or origin in self._origins:
             return True
-        scheme, _, place = origin.partition("://")
+        scheme, _, authority = origin.partition("://")
         default_port = _DEFAULT_PORTS.get(scheme)
-        if default_port is None or not place:
+        if default_port is None or not authority:
             return False
-        name, port = _split(place)
-        # Behind a proxy that ends TLS, the server sees another scheme than its clients: only the places are compared.
-        own_place = (request.header("host") or "").lower()
-        own_name, own_port = _split(own_place)
+        name, port = _split_host_port(authority)
+        # Not the scheme: behind a proxy that terminates TLS, the server sees another one than its clients.
+        own_host = (request.header("host") or "").lower()
+        own_name, own_port = _split_host_port(own_host)
         if (port or default_port) != (own_port or default_port):
             return False
-        if name == own_name and (_is_address(name) or self._is_named(own_place)):
+        if name == own_name and (_is_address(name) or self._is_named(own_host)):
             return True
         return _is_local(request) and is_loopback(name) and is_loopback(own_name)
 
     def _is_named(self, host: str) -> bool:
-        """Whether this is one of the names that the server was given. That all are allowed gives it none."""
+        """Return whether this is one of the configured names; ``*`` matches none here."""
         return self._hosts is not None and not self._hosts.isdisjoint((host, _name_of(host)))
 
 
-_NOWHERE = ("",)
-_EVERYWHERE = frozenset(str(ip_address(number)) for number in (bytes(4), bytes(16)))
-_LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
-
-
 def is_loopback(host: str) -> bool:
-    """Whether an address, or a name, is one of those that every machine has for itself alone."""
+    """Return whether a name or an address belongs to the loopback interface."""
     if host in _LOOPBACK_NAMES:
         return True
     try:
@@ -117,7 +117,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_address(host: str) -> bool:
-    """Whether this is an IP address, which nobody can make point to another place."""
+    """Return whether the host is an IP address, which DNS rebinding cannot redirect."""
     try:
         ip_address(host)
     except ValueError:
@@ -126,28 +126,28 @@ def _is_address(host: str) -> bool:
 
 
 def _is_local(request: HttpRequest) -> bool:
-    """Whether the request came over the loopback interface."""
-    place = (request.scope.get("server") or _NOWHERE)[0]
-    if not place or place in _EVERYWHERE:
-        # Some servers tell where they listen, and not where the connection is.
-        place = (request.scope.get("client") or _NOWHERE)[0]
-    return is_loopback(place)
+    """Return whether the request came over the loopback interface."""
+    address = (request.scope.get("server") or _UNKNOWN)[0]
+    if not address or address in _ANY_ADDRESS:
+        # Some ASGI servers give the address that they listen at, not that of the connection.
+        address = (request.scope.get("client") or _UNKNOWN)[0]
+    return is_loopback(address)
 
 
-def _split(place: str) -> tuple[str, str]:
-    """The name and the port, which may be missing; an IPv6 address without its brackets. Anything else is a name."""
-    if place.startswith("["):
-        name, bracket, rest = place[1:].partition("]")
+def _split_host_port(authority: str) -> tuple[str, str]:
+    """Split ``host:port``; the port may be missing, an IPv6 address loses its brackets. Invalid text is all host."""
+    if authority.startswith("["):
+        name, bracket, rest = authority[1:].partition("]")
         colon, port = rest[:1], rest[1:]
-        is_right = bracket and colon in ("", ":")
+        is_valid = bracket and colon in ("", ":")
     else:
-        name, _, port = place.partition(":")
-        is_right = True
-    return (name, port) if is_right and (not port or port.isdecimal()) else (place, "")
+        name, _, port = authority.partition(":")
+        is_valid = True
+    return (name, port) if is_valid and (not port or port.isdecimal()) else (authority, "")
 
 
 def _name_of(host: str) -> str:
-    return _split(host.lower())[0].removesuffix(".")
+    return _split_host_port(host.lower())[0].removesuffix(".")
 
 
 def _forbidden(sentence: str) -> Refusal:

@@ -1,4 +1,4 @@
-"""The open legacy sessions, found by their ids."""
+"""The open legacy sessions of an application: admit, find by id, expire and close them."""
 
 from __future__ import annotations
 
@@ -12,57 +12,61 @@ from typing import Generic, Protocol, TypeVar
 
 from mcplumb.revisions import Revision
 from mcplumb.transports.connection import Connection, Peer, Serve
+from mcplumb.transports.http_server.asgi_request import JSON, HttpRequest, Refusal
+from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.transports.http_server.legacy_post import busy, check_reads_events, session_over
-from mcplumb.transports.http_server.legacy_session import SessionConnection
-from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.request import JSON, HttpRequest, Refusal
+from mcplumb.transports.http_server.legacy_session import LegacySession
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import INVALID_REQUEST, ErrorDetail, Message, Request
 
-__all__ = ["Member", "Roster", "Sessions"]
+__all__ = ["LegacySessions", "SessionEntry", "SessionTable"]
 
 _logger = logging.getLogger("mcplumb.http")
 
 
-# The sessions that are open, each served by a task of its own and found by an id that nobody can guess.
+# The table, for Streamable HTTP and for HTTP+SSE
 
 
-#: Random bytes in a session's id: nobody can try as many ids as there are.
+#: Random bytes in a session's id, too many to guess it.
 _ID_BYTES = 24
-#: Seconds after which a client that found no room may try again.
+#: Seconds after which a refused client may try again.
 _RETRY_AFTER = 10
-#: Seconds that a session may take to end which makes room for another one.
+#: Seconds to wait for the end of a session that makes room for another one.
 _LEAVE_WITHIN = 5.0
 
 
-class Member(Connection, Protocol):
-    """A connection that can be told that its client is gone."""
+class SessionEntry(Connection, Protocol):
+    """The connection of a session, as the table needs it."""
 
     def hang_up(self) -> None:
-        """The client sends no more. May be called again."""
+        """Report that the client sends nothing more. May be called again."""
 
 
-_M = TypeVar("_M", bound=Member)
+_M = TypeVar("_M", bound=SessionEntry)
 
 
-class Roster(Generic[_M]):
-    """At most ``max_sessions`` connections. It belongs to the event loop in which the first of them is admitted."""
+class SessionTable(Generic[_M]):
+    """At most ``max_sessions`` sessions, each served in a task and found by an id that cannot be guessed.
+
+    It belongs to the event loop in which the first session is admitted.
+    """
 
     def __init__(self, serve: Serve, *, max_sessions: int) -> None:
         self._serve = serve
         self._max_sessions = max_sessions
-        # A session outlives the request that opened it, so it does not run among that one's variables.
+        # A session outlives the request that opened it, so it must not run with the context variables of that request.
         self._context = copy_context()
         self._serving: dict[_M, asyncio.Task[None]] = {}
-        self._members: dict[str, tuple[_M, str | None]] = {}
+        #: By id: the connection, and the principal to whom it belongs.
+        self._by_id: dict[str, tuple[_M, str | None]] = {}
         self._ids: dict[_M, str] = {}
-        #: Those which make room for others, the oldest first.
+        #: Sessions that make room for others, oldest first.
         self._tentative: dict[_M, None] = {}
         self._is_closing = False
 
     async def make_room(self) -> None:
-        """If there is no room, end the session that has been tentative for the longest time, if one is."""
+        """If the table is full, end the oldest tentative session, if there is one."""
         if len(self._serving) < self._max_sessions or not self._tentative:
             return
         oldest = next(iter(self._tentative))
@@ -71,45 +75,45 @@ class Roster(Generic[_M]):
         await asyncio.wait((serving,), timeout=_LEAVE_WITHIN)
 
     def admit(self, connection: _M, principal: str | None) -> None:
-        """Begin to serve a connection; `Refusal` if there is no room. It has no id yet."""
+        """Start to serve a connection, which has no id yet; raise `Refusal` if the table is full."""
         if self._is_closing:
             raise busy("The server is stopping.", seconds=_RETRY_AFTER)
         if len(self._serving) >= self._max_sessions:
-            raise busy("The server has as many sessions as it can. Try again later.", seconds=_RETRY_AFTER)
+            raise busy("The server has reached its limit of sessions. Try again later.", seconds=_RETRY_AFTER)
         peer = Peer(era="legacy", principal=principal)
         task = asyncio.get_running_loop().create_task(self._serve(connection, peer), context=self._context.copy())
         self._serving[connection] = task
         task.add_done_callback(partial(self._served, connection))
 
     def enter(self, connection: _M, principal: str | None, *, is_tentative: bool = False) -> str:
-        """From now on the connection is found by this id, by whoever has proved to be the same. Called once.
+        """Give the connection an id, by which requests of the same principal find it, and return it. Called once.
 
-        A tentative one makes room for others, until it is confirmed.
+        A tentative session makes room for others until it is confirmed.
         """
         if is_tentative and connection in self._serving:
             self._tentative[connection] = None
         session_id = self._ids[connection] = os.urandom(_ID_BYTES).hex()
-        self._members[session_id] = connection, principal
+        self._by_id[session_id] = connection, principal
         return session_id
 
     def find(self, session_id: str, principal: str | None) -> _M:
-        """The connection with this id; `Refusal` if there is none, or it is somebody else's."""
-        connection, owner = self._members.get(session_id, (None, None))
+        """Return the connection with this id; raise `Refusal` if there is none, or it has another principal."""
+        connection, owner = self._by_id.get(session_id, (None, None))
         if connection is None or owner != principal:
             raise session_over()
         return connection
 
     def confirm(self, connection: _M) -> None:
-        """The connection is there to stay. May be called again."""
+        """Make a tentative session permanent. May be called again."""
         self._tentative.pop(connection, None)
 
     def dismiss(self, connection: _M) -> None:
-        """End a session: it is not found any more, and what was accepted is finished. May be called again."""
+        """End a session: it is no longer found, and its accepted requests finish. May be called again."""
         self._forget(connection)
         connection.hang_up()
 
     async def close(self) -> None:
-        """Admit nobody, and end all sessions. Cancelled, it aborts those that are left."""
+        """Admit no more sessions and end all. If cancelled, it aborts those that are left."""
         self._is_closing = True
         for connection in list(self._serving):
             self.dismiss(connection)
@@ -124,31 +128,30 @@ class Roster(Generic[_M]):
         self.confirm(connection)
         session_id = self._ids.pop(connection, None)
         if session_id is not None:
-            del self._members[session_id]
+            del self._by_id[session_id]
 
     def _served(self, connection: _M, task: asyncio.Task[None]) -> None:
         del self._serving[connection]
         self._forget(connection)
-        # Whoever waits for an answer from it still does, if it was not served to its end.
+        # If serving failed, HTTP requests may still wait for answers.
         connection.abort()
         if not task.cancelled() and task.exception() is not None:
             _logger.error("A session ended with an error.", exc_info=task.exception())
 
 
-# Streamable HTTP as legacy clients speak it: sessions, which are opened with ``initialize`` and found by their id.
+# Streamable HTTP of the legacy era
 
 
 _NO_SESSION = "This request needs the header Mcp-Session-Id, which came with the answer to initialize."
 
-
-#: Idle seconds that a session has whose client has not said that it is initialized.
+#: Idle seconds after which a session expires whose client has not sent ``notifications/initialized``.
 _CONFIRM_WITHIN = 60.0
 
 
-class Sessions:
-    """All legacy sessions of an application, each for one client. They end when they were idle for too long.
+class LegacySessions:
+    """All legacy sessions of an application. A session starts with ``initialize`` and expires when it is idle.
 
-    One whose client was never heard of again ends early, or as soon as there is no room for another one.
+    A session whose client never sent ``notifications/initialized`` expires sooner, and makes room if the table is full.
     """
 
     def __init__(
@@ -162,12 +165,12 @@ class Sessions:
         self._options = options
         self._versions = [revision.name for revision in revisions if not revision.is_modern]
         self._trace = trace
-        self._roster: Roster[SessionConnection] = Roster(serve, max_sessions=options.max_sessions)
+        self._table: SessionTable[LegacySession] = SessionTable(serve, max_sessions=options.max_sessions)
 
     async def post(
         self, request: HttpRequest, item: Message | BadMessage | Batch, principal: str | None = None
     ) -> None:
-        """Answer a POST with this message in it; `Refusal` if it is refused."""
+        """Serve a POST with this message in it; raise `Refusal` if it is refused."""
         has_session = request.header("mcp-session-id") is not None
         if isinstance(item, BadMessage) and not has_session:
             raise Refusal(400, ErrorDetail(item.code, item.reason), request_id=item.id)
@@ -179,28 +182,28 @@ class Sessions:
             await session.post(request, item)
         finally:
             if session.is_confirmed:
-                self._roster.confirm(session)
+                self._table.confirm(session)
 
     async def get(self, request: HttpRequest, principal: str | None = None) -> None:
-        """Answer a GET: with a stream of what the server has to say."""
+        """Serve a GET, which opens or resumes a stream of messages from the server."""
         check_reads_events(request)
         await self._find(request, principal).listen(request, request.header("last-event-id"))
 
     async def delete(self, request: HttpRequest, principal: str | None = None) -> None:
-        """Answer a DELETE: the client needs its session no more."""
-        self._roster.dismiss(self._find(request, principal))
+        """Serve a DELETE, which ends the session."""
+        self._table.dismiss(self._find(request, principal))
         await request.respond(204)
 
     async def close(self) -> None:
-        """End all sessions; what was accepted is answered. Cancelled, it aborts."""
-        await self._roster.close()
+        """End all sessions; accepted requests are answered. If cancelled, it aborts."""
+        await self._table.close()
 
     async def _open(self, request: HttpRequest, initialize: Request, principal: str | None) -> None:
-        await self._roster.make_room()
-        session = SessionConnection(options=self._options, trace=self._trace)
-        self._roster.admit(session, principal)
+        await self._table.make_room()
+        session = LegacySession(options=self._options, trace=self._trace)
+        self._table.admit(session, principal)
         try:
-            # As long as it has no id, nobody else could end it.
+            # Without an id, no other request can end the session.
             request.watch(session.hang_up)
             try:
                 answer = await session.open(initialize)
@@ -208,29 +211,29 @@ class Sessions:
                 request.unwatch()
             headers = []
             if session.revision is None:
-                self._roster.dismiss(session)
+                self._table.dismiss(session)
             else:
                 headers.append((b"mcp-session-id", self._enter(session, principal)))
             await request.respond(200, answer, content_type=JSON, headers=headers)
         except BaseException:
-            # Nobody knows its id.
-            self._roster.dismiss(session)
+            # The client did not get the id.
+            self._table.dismiss(session)
             raise
 
-    def _enter(self, session: SessionConnection, principal: str | None) -> bytes:
+    def _enter(self, session: LegacySession, principal: str | None) -> bytes:
         session.expire_after(
-            self._options.session_ttl, lambda: self._roster.dismiss(session), confirmed_within=_CONFIRM_WITHIN
+            self._options.session_ttl, lambda: self._table.dismiss(session), confirmed_within=_CONFIRM_WITHIN
         )
-        return self._roster.enter(session, principal, is_tentative=True).encode()
+        return self._table.enter(session, principal, is_tentative=True).encode()
 
-    def _find(self, request: HttpRequest, principal: str | None) -> SessionConnection:
+    def _find(self, request: HttpRequest, principal: str | None) -> LegacySession:
         session_id = request.header("mcp-session-id")
         if session_id is None:
             raise Refusal(400, ErrorDetail(INVALID_REQUEST, _NO_SESSION))
-        session = self._roster.find(session_id, principal)
+        session = self._table.find(session_id, principal)
         version = request.header("mcp-protocol-version")
         if version is not None and version not in self._versions:
             known = ", ".join(self._versions)
-            reason = f"MCP-Protocol-Version is {version[:40]!r}, and the sessions of this server have {known}."
+            reason = f"MCP-Protocol-Version is {version[:40]!r}, but the sessions of this server use {known}."
             raise Refusal(400, ErrorDetail(INVALID_REQUEST, reason))
         return session

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol, made wary: deadlines for slow clients, and caps on what one of them may take."""
+"""uvicorn's HTTP protocol, hardened: timeouts for slow clients, and limits on connections, headers and pipelining."""
 
 from __future__ import annotations
 
@@ -13,58 +13,58 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from mcplumb.transports.http_server.options import HttpOptions
+from mcplumb.transports.http_server.http_options import HttpOptions
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
-__all__ = ["WaryProtocol"]
+__all__ = ["HardenedProtocol"]
 
 _logger = logging.getLogger("mcplumb.http.uvicorn")
-# It says so of every stream that was broken off, which is done on purpose.
+# uvicorn logs this for every stream that breaks off, which is normal here.
 _logger.addFilter(lambda record: "without completing response" not in str(record.msg))
 
-#: Requests on one connection that wait for the answer to an earlier one. Hardly any client sends a second.
+#: Pipelined requests that may wait on one connection. Hardly any client sends a second.
 _MOST_PIPELINED = 16
-#: Bytes of a body that are not worth being copied to save a write.
+#: Bytes of a body from which on copying it costs more than a second write.
 _WORTH_JOINING = 64 * 1024
-#: Connections beyond the cap that are told so, all at once.
+#: Concurrent connections above the limit that get a response; others are closed at once.
 _MOST_REFUSED = 100
-#: Seconds that a client that was refused has to read why.
+#: Seconds that a refused client has to read the response.
 _LINGER = 2.0
-#: Headers of one request.
+#: The most headers of one request.
 _MOST_HEADERS = 200
 
 
-class WaryProtocol(HttpToolsProtocol):
-    """One HTTP connection."""
+class HardenedProtocol(HttpToolsProtocol):
+    """One HTTP connection, with timeouts and limits."""
 
     def __init__(self, config: Config, state: ServerState, options: HttpOptions) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self.logger = _logger
         self.access_log = False
-        self.timeout_keep_alive = options.next_within  # type: ignore[assignment] # any number of seconds will do
+        self.timeout_keep_alive = options.next_within  # type: ignore[assignment] # a float works as well
         self._options = options
         #: Done when the connection is closed.
         self.closed: asyncio.Future[None] = self.loop.create_future()
-        #: The request that is being answered, or was the last to be.
+        #: The request that is being served, or was the last one.
         self._served: RequestResponseCycle | None = None
-        #: Whether what comes is thrown away.
-        self._is_deaf = False
-        #: What is being read of a request.
+        #: Whether further input is discarded.
+        self._ignores_input = False
+        #: The part of a request that is being read.
         self._reading: Literal["nothing", "head", "body"] = "nothing"
         self._head_bytes = 0
         self._chunk_bytes = 0
-        #: Of a request that wants an upgrade, the head without that wish, until it is read instead.
+        #: The head of a request that asked for an upgrade, without the Upgrade header, to be parsed instead.
         self._plain_head = b""
-        #: Until when something has to come, and until when something has to go.
-        self._deadline: asyncio.TimerHandle | None = None
-        self._write_deadline: asyncio.TimerHandle | None = None
+        #: The timers for input and for output.
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
 
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as above it
-        """Take a connection, unless there are too many."""
+        """Accept the connection, unless there are too many."""
         excess = len(self.connections) - self._options.max_connections
         super().connection_made(transport)
         if excess >= _MOST_REFUSED:
@@ -73,37 +73,37 @@ class WaryProtocol(HttpToolsProtocol):
         if excess >= 0:
             self._refuse(503, "There are too many connections. Try again later.")
             return
-        self._corked = cast("asyncio.Transport", _Corked(transport, self.loop))
+        self._corked = cast("asyncio.Transport", _CorkedTransport(transport, self.loop))
         connected = transport.get_extra_info("socket")
         if connected is not None:
-            with suppress(OSError):  # it may be gone again
-                # So that a client is missed whose network is gone.
+            with suppress(OSError):  # it may be closed again
+                # Notices clients whose network is gone.
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._expect_within(self._options.header_within)
+        self._expect_input(self._options.header_within)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed."""
+        """Notify the request that is being served, and release everything."""
         if self._served is not None and not self._served.response_complete:
-            # It may not be the latest request, which is the only one that is told.
+            # uvicorn notifies only the latest request, which may be another, pipelined one.
             self._served.disconnected = True
             self._served.message_event.set()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
-        self._stop_expecting()
-        self._stop_watching_writes()
+        self._stop_expecting_input()
+        self._stop_watching_output()
         if not self.closed.done():
             self.closed.set_result(None)
 
     def close(self) -> None:
-        """Close when the last bytes have been written, or have not been in time."""
+        """Close when the last bytes are written, or after the write timeout."""
         self.transport.close()
-        self._watch_writes()
+        self._watch_output()
 
-    # What comes
+    # Input
 
     def data_received(self, data: bytes) -> None:
-        """Read some of a request, or several of them."""
-        if self._is_deaf:
+        """Parse a chunk of input, which may contain a part of a request or several requests."""
+        if self._ignores_input:
             return
         self._unset_keepalive_if_required()
         self._chunk_bytes = len(data)
@@ -111,72 +111,72 @@ class WaryProtocol(HttpToolsProtocol):
             self._parse(data)
         except httptools.HttpParserError as error:
             reason = error.__context__
-            if isinstance(reason, _Excess):
+            if isinstance(reason, _LimitExceeded):
                 self._refuse(431, str(reason))
             else:
-                self._refuse(400, "This is not HTTP, or not as it should be.")
+                self._refuse(400, "This is not valid HTTP.")
             return
         if self._reading == "head":
             self._head_bytes += len(data)
             if self._head_bytes > self._options.max_head:
                 self._refuse(431, self._too_large())
             else:
-                self._expect_within(self._options.header_within)
-        elif self._reading == "nothing" and self._is_unused:
-            # Such as an empty line.
-            self._expect_within(self._options.header_within)
+                self._expect_input(self._options.header_within)
+        elif self._reading == "nothing" and self._is_idle:
+            # Empty lines, for instance, must not extend the time.
+            self._expect_input(self._options.header_within)
 
     def _parse(self, data: bytes) -> None:
-        """Read on. A request that would rather speak something else than HTTP is read as one that would not."""
+        """Parse a chunk. Requests for an upgrade to another protocol are parsed as ordinary ones."""
         while data:
             try:
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as error:
-                # The parser has stopped in front of the body, and begins anew.
+                # The parser has stopped before the body, and starts anew with the next head.
                 data, self._plain_head = self._plain_head + data[error.args[0] :], b""
             else:
                 data = b""
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Start a request."""
         super().on_message_begin()
         self._reading = "head"
         self._head_bytes = 0
 
     def on_headers_complete(self) -> None:
-        """The head of a request is complete."""
+        """Check the head of a request, which is complete, and serve the request."""
         self._reading = "body"
-        self._stop_expecting()
+        self._stop_expecting_input()
         if len(self.headers) > _MOST_HEADERS:
-            raise _Excess(f"A request may have no more than {_MOST_HEADERS} headers.")
+            raise _LimitExceeded(f"A request may have no more than {_MOST_HEADERS} headers.")
         if self._head_bytes + self._chunk_bytes > self._options.max_head:
-            # Perhaps: something of the body may be in this chunk.
+            # Count exactly: the chunk may contain some of the body.
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if size > self._options.max_head:
-                raise _Excess(self._too_large())
+                raise _LimitExceeded(self._too_large())
         if len(self.pipeline) >= _MOST_PIPELINED:
-            raise _Excess(f"No more than {_MOST_PIPELINED} requests may wait on one connection.")
+            raise _LimitExceeded(f"No more than {_MOST_PIPELINED} requests may wait on one connection.")
         if self.parser.should_upgrade():
             self._plain_head = self._without_upgrade()
             return
         super().on_headers_complete()
         self.cycle.transport = self._corked
-        # What looks like a header from now on stands behind the body.
+        # Headers that are parsed from now on are trailers.
         self.headers = _Trailers(self._options.max_head)
 
     def on_message_complete(self) -> None:
-        """A request is complete."""
+        """Note the end of a request."""
         self._reading = "nothing"
         if self._plain_head:
             return
-        self._stop_expecting()
+        self._stop_expecting_input()
         super().on_message_complete()
 
     def _without_upgrade(self) -> bytes:
-        """The head of the request as of one that wants to speak nothing but HTTP."""
+        """Return the head of the request without its Upgrade header."""
         method = self.parser.get_method()
         if method == b"CONNECT":
-            raise httptools.HttpParserInvalidMethodError("Nobody is connected to others here.")
+            raise httptools.HttpParserInvalidMethodError("CONNECT is not supported.")
         lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
         version = self.parser.get_http_version().encode()
         return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(lines))
@@ -186,93 +186,93 @@ class WaryProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     @property
-    def _is_unused(self) -> bool:
+    def _is_idle(self) -> bool:
         return self._served is None or self._served.response_complete
 
     def _too_large(self) -> str:
         return f"The head of a request may have no more than {self._options.max_head} bytes."
 
-    def _expect_within(self, seconds: float) -> None:
-        """The request has to go on in this time. An earlier deadline stays."""
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(seconds, self._give_up)
+    def _expect_input(self, within: float) -> None:
+        """Start the timer for input, unless it runs already."""
+        if self._read_timer is None:
+            self._read_timer = self.loop.call_later(within, self._input_timed_out)
 
-    def _stop_expecting(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _stop_expecting_input(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
-    def _give_up(self) -> None:
-        if self._reading == "head" and not self._is_deaf:
-            self._refuse(408, "The head of the request did not come in time.")
+    def _input_timed_out(self) -> None:
+        if self._reading == "head" and not self._ignores_input:
+            self._refuse(408, "The head of the request did not arrive in time.")
         else:
             self.close()
 
     def _refuse(self, status: int, sentence: str) -> None:
-        """Say why nothing more is read, unless that would be in the middle of a response, and close."""
-        self._is_deaf = True
-        self._stop_expecting()
-        if not self._is_unused:
+        """Send an error response, unless another response is in progress, and close. Input is discarded."""
+        self._ignores_input = True
+        self._stop_expecting_input()
+        if not self._is_idle:
             self.close()
             return
         body = sentence.encode() + b"\n"
         head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(STATUS_LINE[status] + head % len(body) + body)
         if self.transport.can_write_eof():
-            # If the client is still sending, then to close would make the system take back what was just written.
+            # If the socket were closed while the client still sends, the system could discard the response.
             self.transport.write_eof()
-            self._expect_within(_LINGER)
+            self._expect_input(_LINGER)
         else:
             self.close()
 
-    # What goes
+    # Output
 
     def on_response_complete(self) -> None:
-        """A response has been handed over to the transport."""
+        """Start the timers that apply after a response."""
         super().on_response_complete()
         if self.transport.is_closing():
-            self._watch_writes()
+            self._watch_output()
         elif self._reading == "body":
-            # Somebody was refused before the end of the body, which is still read, so that the answer will be, too.
-            self._expect_within(self._options.body_within)
+            # The request was refused before its end. Its body is still read, so that the client reads the response.
+            self._expect_input(self._options.body_within)
 
     def timeout_keep_alive_handler(self) -> None:
-        """No other request came in time."""
+        """Close an idle connection."""
         self.close()
 
     def pause_writing(self) -> None:
-        """Much waits to be read by the client."""
+        """Apply backpressure, and start the write timeout."""
         super().pause_writing()
-        self._watch_writes()
+        self._watch_output()
 
     def resume_writing(self) -> None:
-        """The client has read most of it."""
+        """Release backpressure, and stop the write timeout."""
         super().resume_writing()
-        self._stop_watching_writes()
+        self._stop_watching_output()
 
-    def _watch_writes(self) -> None:
-        """The client has to read something of what waits, again and again, until little or nothing does."""
-        self._stop_watching_writes()
-        waiting = self.transport.get_write_buffer_size()
-        if waiting:
-            self._write_deadline = self.loop.call_later(self._options.write_within, self._check_writes, waiting)
+    def _watch_output(self) -> None:
+        """Abort the connection if the client reads nothing within ``write_within`` seconds, repeatedly."""
+        self._stop_watching_output()
+        buffered = self.transport.get_write_buffer_size()
+        if buffered:
+            self._write_timer = self.loop.call_later(self._options.write_within, self._check_output, buffered)
 
-    def _stop_watching_writes(self) -> None:
-        if self._write_deadline is not None:
-            self._write_deadline.cancel()
-            self._write_deadline = None
+    def _stop_watching_output(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
-    def _check_writes(self, waiting: int) -> None:
-        if self.transport.get_write_buffer_size() < waiting:
-            self._watch_writes()
+    def _check_output(self, buffered: int) -> None:
+        if self.transport.get_write_buffer_size() < buffered:
+            self._watch_output()
         else:
             self.transport.abort()
 
 
-class _Corked:
-    """What a response is written to. Its head is held until the body comes, for no longer than a turn of the loop.
+class _CorkedTransport:
+    """A transport that joins the head of a response with its body, so that both are sent by one system call.
 
-    Each write to a socket costs as much as a good part of a request.
+    The head is held back for one iteration of the loop at most.
     """
 
     __slots__ = ("_head", "_loop", "_transport", "is_closing")
@@ -284,7 +284,7 @@ class _Corked:
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
-        """Write, or hold what is the first of several."""
+        """Write the data; hold it back if it is the head of a response."""
         if self._head and len(data) < _WORTH_JOINING:
             head, self._head = self._head, b""
             self._transport.write(head + data)
@@ -298,7 +298,7 @@ class _Corked:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close when all has been written."""
+        """Close after all data is written."""
         self._flush()
         self._transport.close()
 
@@ -309,18 +309,18 @@ class _Corked:
 
 
 class _Trailers(list[tuple[bytes, bytes]]):
-    """Headers behind a body, which are thrown away, and cannot be many."""
+    """Headers after a body, which are dropped, and limited in size."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__()
         self._room = max_bytes
 
     def append(self, header: tuple[bytes, bytes]) -> None:
-        """Throw it away."""
+        """Count the header and drop it."""
         self._room -= len(header[0]) + len(header[1])
         if self._room < 0:
-            raise _Excess("There are too many headers behind the body.")
+            raise _LimitExceeded("There are too many headers after the body.")
 
 
-class _Excess(Exception):
-    """A request has more of something than it may."""
+class _LimitExceeded(Exception):
+    """A request exceeds a limit."""

@@ -1,4 +1,4 @@
-"""Serving an application over HTTP with uvicorn, in the running event loop."""
+"""Listen for HTTP and serve an application with uvicorn, in the running event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from mcplumb.errors import UsageError
 from mcplumb.transports.address import HttpAddress, TcpAddress
-from mcplumb.transports.http_server.app import HttpApp
+from mcplumb.transports.http_server.asgi_app import HttpApp
 from mcplumb.transports.http_server.origin import is_loopback
 from mcplumb.transports.socket_listener import listening_sockets
 
@@ -20,7 +20,7 @@ try:
     from uvicorn.config import Config
     from uvicorn.server import ServerState
 
-    from mcplumb.transports.http_server.uvicorn_protocol import WaryProtocol
+    from mcplumb.transports.http_server.uvicorn_protocol import HardenedProtocol
 except ImportError as error:
     raise UsageError("Serving over HTTP needs uvicorn and httptools: pip install 'mcplumb[http]'.") from error
 
@@ -33,18 +33,21 @@ _logger = logging.getLogger("mcplumb.http")
 
 #: Connections that may wait to be accepted. The system may allow fewer.
 _BACKLOG = 2048
-#: Seconds that requests may take which were accepted before the end.
+#: Seconds for accepted requests to finish when the listener is closed.
 _FINISH_WITHIN = 30.0
-#: Seconds that each of the steps after that may take.
+#: Seconds for each of the steps after that.
 _LAST_WAIT = 1.0
 
 
 class HttpListener:
-    """One address at which an application answers over HTTP. Made by `open`, in a running event loop."""
+    """Serves an application at one address. Created by `open`, in a running event loop."""
 
     @classmethod
     async def open(cls, app: HttpApp, address: HttpAddress, *, tls: ssl.SSLContext | None = None) -> HttpListener:
-        """Answer from now on. `ConnectError` says why that cannot be; nothing is left then."""
+        """Listen at the address and start to serve.
+
+        Raises `ConnectError` with the reason if that fails; nothing is left open then.
+        """
         options = app.options
         listener = cls(app, address)
         await app.open()
@@ -55,21 +58,21 @@ class HttpListener:
             raise
         if not (is_loopback(address.host) or options.tokens or options.verify):
             _logger.warning(
-                "%s can be used by everybody who reaches this machine. To change that, listen at 127.0.0.1, or demand "
-                "tokens: HttpOptions(tokens=…).",
+                "%s can be used by everyone who can reach this machine. To change that, listen at 127.0.0.1, or "
+                "require tokens: HttpOptions(tokens=…).",
                 listener.address,
             )
         return listener
 
     def __init__(self, app: HttpApp, address: HttpAddress) -> None:
-        #: Where it listens: with the port that the system chose, if that was left to it.
+        #: The address, with the actual port if port 0 was asked for.
         self.address = address
         self._app = app
         self._loop = asyncio.get_running_loop()
         self._state = ServerState()
         self._config = Config(
             app,
-            http=WaryProtocol,
+            http=HardenedProtocol,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -80,10 +83,10 @@ class HttpListener:
         self._servers: list[asyncio.Server] = []
 
     async def close(self, *, within: float = _FINISH_WITHIN) -> None:
-        """Take no more requests, finish the accepted ones, within so many seconds, and close all connections.
+        """Stop listening, finish accepted requests within so many seconds, and close all connections.
 
-        A request whose body is still coming is not an accepted one. May be called again. Cancelled, it cuts off what
-        is left.
+        A request whose body is incomplete does not count as accepted. May be called again. If cancelled, it aborts the
+        requests that are left.
         """
         try:
             for server in self._servers:
@@ -98,22 +101,22 @@ class HttpListener:
                 _logger.warning("%s: %d requests were cut off, unfinished.", self.address, len(self._tasks))
         finally:
             self.abort()
-        await _for_a_moment(self._until_idle())
+        await _briefly(self._until_idle())
         for task in self._tasks:
             task.cancel()
-        await _for_a_moment(self._until_idle())
-        await _for_a_moment(self._app.close())
+        await _briefly(self._until_idle())
+        await _briefly(self._app.close())
 
     def abort(self) -> None:
-        """Close at once: whoever waits for an answer gets none."""
+        """Close all connections at once."""
         for server in self._servers:
             server.close()
         for connection in self._connections:
             connection.transport.abort()
 
     @property
-    def _connections(self) -> list[WaryProtocol]:
-        return [each for each in self._state.connections if isinstance(each, WaryProtocol)]
+    def _connections(self) -> list[HardenedProtocol]:
+        return [each for each in self._state.connections if isinstance(each, HardenedProtocol)]
 
     @property
     def _tasks(self) -> set[asyncio.Task[None]]:
@@ -126,7 +129,7 @@ class HttpListener:
         try:
             for each in sockets:
                 server = await self._loop.create_server(
-                    lambda: WaryProtocol(self._config, self._state, options),
+                    lambda: HardenedProtocol(self._config, self._state, options),
                     sock=each,
                     ssl=tls,
                     backlog=_BACKLOG,
@@ -139,15 +142,15 @@ class HttpListener:
             raise
 
     async def _until_idle(self) -> None:
-        """Wait until all responses have been written, and all connections are closed."""
+        """Wait until all responses are written and all connections closed."""
         while self._tasks:
             await asyncio.wait(self._tasks)
         while connections := self._connections:
             for each in connections:
-                each.shutdown()  # which one of them may not have heard that was being accepted then
+                each.shutdown()  # again: one may have been accepted after the first call
             await asyncio.wait([each.closed for each in connections])
 
 
-async def _for_a_moment(step: Coroutine[Any, Any, None]) -> None:
+async def _briefly(step: Coroutine[Any, Any, None]) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(step, _LAST_WAIT)

@@ -1,8 +1,8 @@
-"""A server as a child process: started without a shell, spoken to over pipes, and ended with all that it started.
+"""A server as a child process: started without a shell, connected by pipes, stopped with all its descendants.
 
-The server leads a session of its own, and has one variable more than its user gave it: a mark, by which descendants
-are known that have left the session. Its exit is noticed without reaping it, so that its pid stays ours until
-everything that came from it is gone; only then is it reaped.
+The server leads a session of its own. Its environment has one additional variable, a mark by which descendants that
+have left the session are found. Its exit is noticed without reaping it, which reserves its pid; it is reaped when all
+its descendants are gone.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from mcplumb.wire.messages import Result
 
 __all__ = ["Child"]
 
-#: How often to look whether what a server left behind is gone, in seconds: at first, and at last.
-_FIRST_LOOK = 0.002
-_LAST_LOOK = 0.05
-#: How many times as long as a look takes to rest before the next.
-_REST = 10
-#: How long a kill may hold everything up, in seconds. Only processes that are stuck in the kernel take so long.
-_PATIENCE = 1.0
-#: The same for what the ladder did not end.
-_SHORT_PATIENCE = 0.1
-#: Bytes to throw away in one turn of the loop.
-_CHUNK = 64 * 1024
+#: Seconds between two checks whether the descendants of an exited server are gone: the first and the longest interval.
+_FIRST_POLL = 0.002
+_LONGEST_POLL = 0.05
+#: The interval is at least so many times the duration of a check, which blocks the loop.
+_POLL_FACTOR = 10
+#: Seconds that ``kill`` may block. Only processes that are stuck in the kernel take that long.
+_KILL_TIMEOUT = 1.0
+#: Seconds that the last kill may block after all steps of the ladder failed.
+_LAST_KILL_TIMEOUT = 0.1
+#: Bytes of output that are discarded per iteration of the loop while the server stops.
+_DISCARD_CHUNK = 64 * 1024
 
 _logger = logging.getLogger("mcplumb.client")
 
 
 class Child:
-    """One run of one server. Made by `start`; ends by `stop` or `kill`, also if the server has exited by itself."""
+    """One run of one server. Created by `start`; call `stop` or `kill` even if the server has exited by itself."""
 
     __slots__ = (
         "_exit",
-        "_host",
-        "_is_guarded",
         "_is_over",
+        "_is_registered",
         "_leftover",
-        "_look",
         "_loop",
         "_over",
+        "_own_pid",
+        "_poll",
         "_stderr",
         "_stopper",
         "_timer",
@@ -83,21 +83,24 @@ class Child:
         stop: StopLadder,
         trace: Trace | None = None,
     ) -> Child:
-        """Start the server, in a running event loop. `ConnectError` says why it did not start; nothing is left then."""
-        asyncio.get_running_loop()  # or nothing is started
+        """Start the server, in a running event loop.
+
+        Raises `ConnectError` with the reason if it could not be started; no process and no pipe is left then.
+        """
+        asyncio.get_running_loop()  # raises without one, before anything is started
         check_stderr_mode(stderr)
         program = find_program(command)
         mark = os.urandom(8).hex()
         try:
-            pid, ends = _spawn(command, program, mark, stderr, stop)
+            pid, pipes = _spawn(command, program, mark, stderr, stop)
             tree = Tree(pid, start_time(pid), mark)
-            connection = StreamConnection(ends.from_server, ends.to_server, limits=limits, expect=Result, trace=trace)
-            return cls(command, tree, connection, StderrDrain(ends.from_stderr, stderr), ends.leftover, stop)
+            connection = StreamConnection(pipes.from_server, pipes.to_server, limits=limits, expect=Result, trace=trace)
+            return cls(command, tree, connection, StderrDrain(pipes.from_stderr, stderr), pipes.leftover, stop)
         except ConnectError:
             raise
         except BaseException:
-            # A signal handler raised it, at any point: the server may be there already, and nobody would ever know.
-            _abandon(mark)
+            # A signal handler can raise at any point, also when the server runs but its pid is not known here yet.
+            _kill_marked(mark)
             raise
 
     def __init__(
@@ -112,71 +115,72 @@ class Child:
         self._loop = asyncio.get_running_loop()
         self.command = command
         self.pid = tree.session
-        #: By the clock of the loop.
+        #: The time of the start by the loop's clock.
         self.started_at = self._loop.time()
-        #: To the server's standard input and output. Its owner starts it, and need not close it.
+        #: The connection to the server's standard input and output. The user starts it, and need not close it.
         self.connection = connection
-        #: Done as soon as the server has exited, by itself or not. By then its stderr has been read.
+        #: Done as soon as the server has exited, for whatever reason. By then its stderr has been read.
         self.exited: asyncio.Future[Exit] = self._loop.create_future()
         #: Whether it exited before it had read anything.
         self.is_unread = False
-        self._host = os.getpid()
+        self._own_pid = os.getpid()
         self._tree = tree
         self._stderr = stderr
-        #: A second descriptor for the server's standard output.
+        #: A second descriptor for the server's standard output, to read from while the server stops.
         self._leftover = leftover
         self._exit: Exit | None = None
         self._stopper = Stopper(stop)
-        self._look = _FIRST_LOOK
+        self._poll = _FIRST_POLL
         self._timer: asyncio.TimerHandle | None = None
-        self._is_guarded = True
+        self._is_registered = True
         self._is_over = False
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._unwatch = watch_exit(self.pid, self._notice_exit)
 
     def stderr_tail(self) -> str:
-        """The last lines that the server has written to stderr, unless they were to be discarded."""
+        """Return the last lines that the server has written to stderr; empty if stderr is discarded."""
         return self._stderr.tail()
 
-    # --- Ending ---
+    # Stopping
 
     async def stop(self) -> Exit:
-        """End the server and everything that it started, by the stop ladder, and reap it. Says how the server ended.
+        """Stop the server and all its descendants by the stop ladder, reap it, and return how it ended.
 
-        Nothing can be sent to it from now on. May be called again, and by several at once. Cancelled, the ladder is
-        left: all that is alive is killed and reaped at once.
+        It closes the connection first. May be called again and by several tasks at once. If cancelled, it kills
+        everything at once instead. In a fork of the process that started the server, it does nothing.
         """
-        if os.getpid() != self._host:
-            return Exit()  # it is our parent's
+        if os.getpid() != self._own_pid:
+            return Exit()
         if not self._is_over and self._stopper.state == "idle":
-            self._begin()
+            self._begin_stop()
         try:
             await asyncio.shield(self._over)
         except asyncio.CancelledError:
             self.kill()
             raise
-        if self._is_guarded:
-            self._is_guarded = False
-            await watchdog.let_go(self.pid)
+        if self._is_registered:
+            self._is_registered = False
+            await watchdog.unregister(self.pid)
         return self._exit or Exit()
 
     def kill(self) -> None:
-        """The same at once and by force. May be called again, and in a fork of this process, where nothing happens.
+        """Kill the server and all its descendants at once, and reap it. May be called again.
 
-        It needs no event loop. If that still runs, then this belongs to its thread.
+        It needs no event loop; if the loop still runs, call it on the loop's thread. In a fork of the process that
+        started the server, it does nothing.
         """
-        if os.getpid() != self._host:
+        if os.getpid() != self._own_pid:
             return
         if not self._is_over:
-            self._kill_tree(_PATIENCE)
+            self._kill_tree(_KILL_TIMEOUT)
             self._finish()
-        if self._is_guarded:
-            self._is_guarded = False
-            watchdog.let_go_nowait(self.pid)
+        if self._is_registered:
+            self._is_registered = False
+            watchdog.unregister_nowait(self.pid)
         self.connection.abort()
 
     def _notice_exit(self) -> None:
-        # What the server has written is there by now. Others may hold its pipes for as long as they like.
+        # All that the server wrote is in the pipes by now. Do not wait for EOF: descendants may hold the pipes open.
         self._stderr.finish()
         self.is_unread = self.connection.is_unread
         self.connection.finish()
@@ -184,18 +188,18 @@ class Child:
         if not self.exited.done():
             self.exited.set_result(self._exit)
         if self._stopper.state != "idle":
-            self._climb()
+            self._take_due_steps()
 
-    def _begin(self) -> None:
+    def _begin_stop(self) -> None:
         self.connection.abort()
-        # A server may still have something to say, and must neither wait for a reader nor miss one.
-        self._loop.add_reader(self._leftover, self._throw_away)
+        # The server may still write: it must neither block on a full pipe nor get EPIPE.
+        self._loop.add_reader(self._leftover, self._discard_output)
         if self._exit is None:
             self._stopper.begin(self._loop.time())
-        self._climb()
+        self._take_due_steps()
 
-    def _climb(self) -> None:
-        """Take every step of the ladder that is due, and come back when there may be another."""
+    def _take_due_steps(self) -> None:
+        """Take every step of the stop ladder that is due, and schedule the next check."""
         if self._timer is not None:
             self._timer.cancel()
         stopper, is_leader_gone = self._stopper, self._exit is not None
@@ -209,34 +213,34 @@ class Child:
                 break
             self._tree.signal(signal.SIGTERM if action == "terminate" else signal.SIGKILL)
         if stopper.state == "given_up":
-            self._kill_tree(_SHORT_PATIENCE)
+            self._kill_tree(_LAST_KILL_TIMEOUT)
         if stopper.deadline is None:
             self._finish()
             return
         until = stopper.deadline
         if is_leader_gone:
-            # To look takes time, on a machine with many processes, in which the loop stands still.
-            self._look = max(self._look, _REST * (self._loop.time() - began))
-            until = min(until, now + self._look)
-            self._look = min(self._look * 1.5, max(self._look, _LAST_LOOK))
-        self._timer = self._loop.call_at(until, self._climb)
+            # On a machine with many processes a check takes long, and it blocks the loop.
+            self._poll = max(self._poll, _POLL_FACTOR * (self._loop.time() - began))
+            until = min(until, now + self._poll)
+            self._poll = min(self._poll * 1.5, max(self._poll, _LONGEST_POLL))
+        self._timer = self._loop.call_at(until, self._take_due_steps)
 
-    def _throw_away(self) -> None:
-        if not os.read(self._leftover, _CHUNK):
+    def _discard_output(self) -> None:
+        if not os.read(self._leftover, _DISCARD_CHUNK):
             self._loop.remove_reader(self._leftover)
 
-    def _kill_tree(self, patience: float) -> None:
-        """Kill all that is alive, and wait for its end: without the loop, but not for long."""
-        until = time.monotonic() + patience
+    def _kill_tree(self, within: float) -> None:
+        """Kill all living members of the tree, and block until they are gone, for so many seconds at most."""
+        until = time.monotonic() + within
         while not (has_exited(self.pid) and not self._tree.members()):
             if time.monotonic() > until:
-                _logger.warning("The server %r does not end, although it was killed.", str(self.command))
+                _logger.warning("The server %r has not exited, although it was killed.", str(self.command))
                 return
             self._tree.signal(signal.SIGKILL)
-            time.sleep(_FIRST_LOOK)
+            time.sleep(_FIRST_POLL)
 
     def _finish(self) -> None:
-        """Reap the server, and let everything go."""
+        """Reap the server and release everything."""
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
@@ -246,7 +250,7 @@ class Child:
         self._loop.remove_reader(self._leftover)
         close_private(self._leftover)
         self._exit = self._reap()
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits there any more
+        with suppress(RuntimeError):  # the loop is closed, and so is every task that waited
             if not self.exited.done():
                 self.exited.set_result(self._exit)
             self._over.set_result(None)
@@ -254,32 +258,35 @@ class Child:
     def _reap(self) -> Exit:
         end = reap(self.pid)
         if end is None:
-            # Nobody can do more, but when it ends it shall not become a zombie.
+            # It cannot be killed. Reap it when it ends, so that it does not stay a zombie.
             threading.Thread(target=_wait_for, args=(self.pid,), name="mcplumb-reaper", daemon=True).start()
         return self._exit or end or Exit()
 
 
-class _Ends(msgspec.Struct, frozen=True):
+# Starting
+
+
+class _Pipes(msgspec.Struct, frozen=True):
     """Our ends of a server's pipes."""
 
     to_server: int
     from_server: int
-    #: A second descriptor for the same.
+    #: A duplicate of ``from_server``, which outlives the connection.
     leftover: int
     from_stderr: int | None
 
 
-def _spawn(command: Command, program: str, mark: str, stderr: StderrMode, stop: StopLadder) -> tuple[int, _Ends]:
+def _spawn(command: Command, program: str, mark: str, stderr: StderrMode, stop: StopLadder) -> tuple[int, _Pipes]:
     with ExitStack() as theirs, ExitStack() as ours:
         try:
             stdin, to_server = _pipe(theirs, ours)
             prepared = watchdog.prepare(stdin, stop, mark)
-            ours.callback(watchdog.let_go_nowait, prepared)
+            ours.callback(watchdog.unregister_nowait, prepared)
             from_server, stdout = _pipe(ours, theirs)
             from_stderr, stderr_fd = (None, subprocess.DEVNULL) if stderr == "discard" else _pipe(ours, theirs)
             leftover = private_copy(from_server)
             ours.callback(close_private, leftover)
-            process = subprocess.Popen(  # noqa: S603 (to start what the user names is what this is for)
+            process = subprocess.Popen(  # noqa: S603 (starting the user's command is the purpose)
                 command.argv,
                 executable=program,
                 stdin=stdin,
@@ -289,21 +296,21 @@ def _spawn(command: Command, program: str, mark: str, stderr: StderrMode, stop: 
                 cwd=command.cwd,
                 start_new_session=True,
             )
-            process.returncode = 0  # we reap it ourselves, and Popen must not want to
+            process.returncode = 0  # Popen must not reap it: `Child` does
         except OSError as error:
             raise start_failure(command, program, error) from error
-        watchdog.watch_over(process.pid, stop, prepared, mark)
+        watchdog.register(process.pid, stop, prepared, mark)
         ours.pop_all()
-    return process.pid, _Ends(to_server, from_server, leftover, from_stderr)
+    return process.pid, _Pipes(to_server, from_server, leftover, from_stderr)
 
 
-def _abandon(mark: str) -> None:
-    """Kill what was started with this mark, and forget it."""
+def _kill_marked(mark: str) -> None:
+    """Kill and reap the processes that were started with this mark."""
     for pid in marked(mark):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         _wait_for(pid)
-        watchdog.let_go_nowait(pid)
+        watchdog.unregister_nowait(pid)
 
 
 def _wait_for(pid: int) -> None:
@@ -312,7 +319,7 @@ def _wait_for(pid: int) -> None:
 
 
 def _pipe(readers: ExitStack, writers: ExitStack) -> tuple[int, int]:
-    """The two ends of a pipe, for this process alone; closed by the stacks."""
+    """Return the two ends of a pipe that is private to this process; the stacks close them."""
     reader, writer = private_pipe()
     readers.callback(close_private, reader)
     writers.callback(close_private, writer)

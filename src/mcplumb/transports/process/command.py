@@ -1,9 +1,9 @@
-"""The command that starts a server: what its user wrote, what it is given, and which program that means.
+"""The command that starts a server: parse it, build its environment, find its program, explain why it fails.
 
-No shell is involved at any time. What goes wrong is told before anything is started, where that is possible.
+No shell is involved. Where possible, errors are reported before anything is started.
 """
 
-# Without pathlib, which a start-up would load for nothing but this:
+# os.path instead of pathlib, whose import would slow down every start:
 # ruff: noqa: PTH109, PTH110, PTH112, PTH113, PTH114, PTH115, PTH116, PTH117, PTH118, PTH123
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ from mcplumb.errors import ConnectError, UsageError
 
 __all__ = ["SAFE_VARIABLES", "Command", "find_program", "is_safe", "read_command", "start_failure"]
 
-#: The variables that every server gets, if they are set. None of them is a secret or opens a door to one: no agents
-#: and buses, no addresses of proxies and registries, which often have a password in them. ``LC_*`` belongs here, too.
+#: Variables that every server inherits, if they are set; so are all ``LC_*``. None is a secret or leads to one: no
+#: agent or bus sockets, and no URLs of proxies and registries, which often contain a password.
 SAFE_VARIABLES = frozenset({
-    # What every login has, and the official SDKs pass on.
+    # Set by every login, and passed on by the official SDKs.
     "HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER",
-    # How to write text and times: a server that guesses writes question marks.
+    # Encoding, language and time zone.
     "LANG", "LANGUAGE", "TZ",
-    # Where files go: macOS has such a folder for each user, and npx and uvx unpack there.
+    # Temporary files: macOS has one folder per user, and npx and uvx unpack there.
     "TMPDIR",
-    # Where uvx, npx and podman keep their files, if that is not below HOME.
+    # Folders of uvx, npx and podman, if they are not below HOME.
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
-    # Whom to trust, where a company has authorities of its own: without it nothing can be downloaded.
+    # Certificate authorities of a company, without which no package can be downloaded.
     "NODE_EXTRA_CA_CERTS", "SSL_CERT_DIR", "SSL_CERT_FILE",
-    # Which Docker to talk to, and how: a part of it alone could reach another one, or the same without encryption.
+    # The Docker daemon. With only some of these, another daemon could be reached, or the same without encryption.
     "DOCKER_CERT_PATH", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_HOST", "DOCKER_TLS_VERIFY",
 })  # fmt: skip
-#: How bash hands down functions. Shells have run what stands behind them.
-_FUNCTION = "()"
-#: Characters of a command that are shown.
-_SHOWN = 200
-#: Bytes of a script that can name its interpreter (the limit of Linux).
+#: The prefix of functions that bash exports in variables; shells have executed what follows it (Shellshock).
+_FUNCTION_PREFIX = "()"
+#: The longest command that is shown, in characters.
+_LONGEST_SHOWN = 200
+#: The longest first line of a script in bytes, with its interpreter (the limit of Linux).
 _FIRST_LINE = 256
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What is to be started. As a string it is what a user could type, cut short if it is long."""
+    """A command to start. ``str`` gives it as a user could type it, truncated if it is long."""
 
     argv: tuple[str, ...]
-    #: The whole environment of the server.
+    #: The complete environment of the server.
     env: dict[str, str]
-    #: An absolute path, or None for the host's own directory.
+    #: An absolute path, or None for the current directory of this process.
     cwd: str | None = None
 
     def __str__(self) -> str:
         import shlex
 
         text = shlex.join(self.argv)
-        return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+        return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
 
     def __repr__(self) -> str:
-        # Without the values of variables: they are where credentials are.
+        # Without the values of variables, which may be credentials.
         return f"Command(argv={self.argv!r}, env=<{len(self.env)} variables>, cwd={self.cwd!r})"
 
 
@@ -71,16 +71,15 @@ def read_command(
     inherit_env: bool | Iterable[str] = False,
     cwd: str | os.PathLike[str] | None = None,
 ) -> Command:
-    """Understand a command as users give it; `UsageError` if that cannot be.
+    """Parse a command; raise `UsageError` if it is invalid.
 
-    A list has the program and each argument as an item. A string is split at white space; quotes and backslashes keep
-    things together as in a POSIX shell. Nothing else in it has a meaning: ``|``, ``>``, ``&&``, ``$NAME``, ``*`` and
-    ``~`` reach the server as they are. Who needs a shell names it: ``["sh", "-c", "a | b"]``. A path is a program
-    without arguments.
+    A list has the program and each argument as an item. A string is split at white space; quotes and backslashes work
+    as in a POSIX shell. No other character is special: ``|``, ``>``, ``&&``, ``$NAME``, ``*`` and ``~`` reach the
+    server unchanged. To use a shell, name it: ``["sh", "-c", "a | b"]``. A path object is a program without arguments.
 
-    The server gets the `SAFE_VARIABLES` of this process, and those that ``inherit_env`` names; with True it gets all.
-    ``env`` goes over that, and replaces nothing that it does not name. A relative ``cwd`` is relative to the current
-    directory at the time of this call.
+    The server inherits the `SAFE_VARIABLES` of this process and those that ``inherit_env`` names; with True it inherits
+    all. ``env`` adds or replaces single variables. A relative ``cwd`` is relative to the current directory at the time
+    of this call.
     """
     argv = _read_argv(target)
     variables = _inherited(inherit_env)
@@ -93,19 +92,19 @@ def read_command(
 
 
 def find_program(command: Command) -> str:
-    """The absolute path of what the command starts; `ConnectError` says why there is none.
+    """Return the absolute path of the command's program; raise `ConnectError` with the reason if there is none.
 
-    A name without a slash is searched in the PATH that the server gets. Relative paths are relative to the directory
-    that it will run in.
+    A name without a slash is searched for in the PATH that the server gets. Relative paths are relative to the
+    directory in which it will run.
     """
     if command.cwd is not None and not os.path.isdir(command.cwd):
-        fault = "is no directory" if os.path.exists(command.cwd) else "does not exist"
-        raise _failure(command, f"its directory {command.cwd} {fault}.")
+        problem = "is not a directory" if os.path.exists(command.cwd) else "does not exist"
+        raise _failure(command, f"its directory {command.cwd} {problem}.")
     name = command.argv[0]
     if "/" in name:
         path = _from_cwd(command, name)
-        if why := _fault(path):
-            raise _failure(command, f"{path} {why}{_no_shell(name)}")
+        if problem := _problem(path):
+            raise _failure(command, f"{path} {problem}{_no_shell(name)}")
         return path
     folders = command.env.get("PATH", os.defpath).split(os.pathsep)
     blocked = None
@@ -116,13 +115,13 @@ def find_program(command: Command) -> str:
                 return path
             blocked = blocked or path
     if blocked is not None:
-        raise _failure(command, f"{blocked} {_fault(blocked)}")
+        raise _failure(command, f"{blocked} {_problem(blocked)}")
     searched = ", ".join(folder or "(the current directory)" for folder in folders)
     raise _failure(command, f"there is no {name!r} in the PATH that it gets: {searched}.{_suggestion(command)}")
 
 
 def start_failure(command: Command, program: str, error: OSError) -> ConnectError:
-    """Why a program that was found could not be started."""
+    """Return the error for a program that was found but could not be started."""
     number = error.errno
     if error.filename is not None and error.filename == command.cwd:
         return _failure(command, f"its directory {command.cwd} cannot be entered: {error.strerror}.")
@@ -132,15 +131,15 @@ def start_failure(command: Command, program: str, error: OSError) -> ConnectErro
         errno.EACCES: f"the system does not allow {program} to be executed.",
         errno.ENOEXEC: f"{program} is neither a program for this machine nor a script that begins with '#!'.",
         errno.E2BIG: "its arguments and its environment are larger than the system allows.",
-        errno.EAGAIN: "there are as many processes as the system allows.",
+        errno.EAGAIN: "the system's limit of processes is reached.",
         errno.ENOMEM: "the system is out of memory.",
-        errno.EMFILE: "this process has as many files open as the system allows it.",
-        errno.ENFILE: "there are as many files open as the system allows.",
+        errno.EMFILE: "this process has reached its limit of open files.",
+        errno.ENFILE: "the system's limit of open files is reached.",
     }
     return _failure(command, reasons.get(number or 0, f"{error.strerror or error}."))
 
 
-# --- What users give ---
+# Parsing
 
 
 def _read_argv(target: object) -> tuple[str, ...]:
@@ -171,7 +170,7 @@ def _split(text: str) -> list[str]:
     except ValueError as error:
         what = "a quote that is not closed" if "quotation" in str(error) else "a backslash at its end"
         raise UsageError(
-            f"The command {text[:_SHOWN]!r} has {what}: correct it, or give a list of arguments."
+            f"The command {text[:_LONGEST_SHOWN]!r} has {what}: correct it, or give a list of arguments."
         ) from None
 
 
@@ -179,25 +178,25 @@ def _read_cwd(cwd: object) -> str:
     path = _text(os.fspath(cwd) if isinstance(cwd, os.PathLike) else cwd, "cwd")
     if not path:
         raise UsageError("cwd is empty: give the path of a directory, or None for the current one.")
-    # Not tidied up: with links in it, a path can mean something else than it seems to.
+    # Not normalized: after a symbolic link, ``..`` does not lead back to where it seems to.
     return path if os.path.isabs(path) else os.path.join(_here(), path)
 
 
 def is_safe(name: str) -> bool:
-    """Whether a variable of this name is one that every server gets."""
+    """Return whether every server inherits the variable of this name."""
     return name in SAFE_VARIABLES or name.startswith("LC_")
 
 
 def _inherited(wanted: object) -> dict[str, str]:
-    ours = os.environ
+    own = os.environ
     if wanted is True:
-        return dict(ours)
-    safe = {name: value for name, value in ours.items() if is_safe(name) and not value.startswith(_FUNCTION)}
+        return dict(own)
+    safe = {name: value for name, value in own.items() if is_safe(name) and not value.startswith(_FUNCTION_PREFIX)}
     if wanted is False:
         return safe
     if isinstance(wanted, str) or not isinstance(wanted, Iterable):
         raise UsageError(f"inherit_env is {_kind(wanted)}: give True, False, or a list of names.")
-    return safe | {name: ours[name] for name in map(_variable, wanted) if name in ours}
+    return safe | {name: own[name] for name in map(_variable, wanted) if name in own}
 
 
 def _variable(name: object) -> str:
@@ -208,15 +207,15 @@ def _variable(name: object) -> str:
 
 
 def _text(value: object, what: str) -> str:
-    """The value, if it is a string that a program can be given. It is not shown otherwise: it may be a secret."""
+    """Return the value if it can be passed to a program. The error does not quote it: it may be a secret."""
     if not isinstance(value, str):
         raise UsageError(f"{what} is {_kind(value)}: it must be a string.")
     if "\0" in value:
-        raise UsageError(f"{what} contains a NUL character, which ends strings for the system.")
+        raise UsageError(f"{what} contains a NUL character, which cannot be passed to a program.")
     try:
         os.fsencode(value)
     except UnicodeEncodeError:
-        raise UsageError(f"{what} has a character that {sys.getfilesystemencoding()} cannot write.") from None
+        raise UsageError(f"{what} has a character that {sys.getfilesystemencoding()} cannot encode.") from None
     return value
 
 
@@ -225,11 +224,11 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
-# --- What the system has ---
+# Finding the program
 
 
 def _from_cwd(command: Command, path: str) -> str:
-    """The absolute path, for a process that runs in the command's directory."""
+    """Return the absolute path that a relative one means in the command's directory."""
     if os.path.isabs(path):
         return path
     return os.path.join(command.cwd or _here(), path)
@@ -239,11 +238,11 @@ def _here() -> str:
     try:
         return os.getcwd()
     except OSError:
-        raise ConnectError("The current directory does not exist any more: name another one with cwd=.") from None
+        raise ConnectError("The current directory no longer exists: choose another one with cwd=.") from None
 
 
-def _fault(path: str) -> str:
-    """What keeps a file from being executed, or nothing."""
+def _problem(path: str) -> str:
+    """Return why a file cannot be executed; empty if it can."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
@@ -272,12 +271,12 @@ def _no_shell(name: str) -> str:
 
 
 def _missing_part(program: str) -> str:
-    """What it means if the system finds no file although the program is one."""
+    """Explain ENOENT for a program that exists: its interpreter or its loader does not."""
     try:
         with open(program, "rb") as file:
             first = file.read(_FIRST_LINE).partition(b"\n")[0]
     except OSError:
-        return f"{program} is not there any more."
+        return f"{program} no longer exists."
     if first.startswith(b"#!"):
         line = first.decode("utf-8", "backslashreplace")
         return f"the interpreter of the script {program} does not exist. Its first line is {line!r}."

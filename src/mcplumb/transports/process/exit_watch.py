@@ -1,7 +1,7 @@
-"""How a child process ends: noticed at once, and without reaping it.
+"""Notice the exit of a child process without reaping it.
 
-An exited child that nobody has reaped keeps its pid, so that neither the pid nor the process group of that number can
-be given to a stranger. Whoever started the child reaps it when everything that it left behind is gone, too.
+The kernel does not reuse the pid of an exited child, nor the process group of that number, before the child is reaped.
+So signals to the pid or the group cannot hit an unrelated process until `reap` is called.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 __all__ = ["Exit", "has_exited", "peek", "reap", "watch_exit"]
 
-#: Python knows `os.waitid` on macOS since 3.13; the system has had it, and these numbers, for longer.
+#: Python has `os.waitid` on macOS since 3.13; the system had it, and these constants, before.
 _P_PID: int = getattr(os, "P_PID", 1)
 _WEXITED: int = getattr(os, "WEXITED", 4)
 _WNOWAIT: int = getattr(os, "WNOWAIT", 0x20)
@@ -25,7 +25,7 @@ _CLD_EXITED = 1
 
 
 class Exit(msgspec.Struct, frozen=True):
-    """How a process ended: with an exit code, by a signal, or nobody knows, because somebody else reaped it."""
+    """How a process ended: its exit code, or the signal's name; neither if other code has reaped it."""
 
     code: int | None = None
     signal: str | None = None
@@ -37,17 +37,17 @@ class Exit(msgspec.Struct, frozen=True):
 
 
 def has_exited(pid: int) -> bool:
-    """Whether the child has exited, reaped or not; it is not reaped by this. True for what is no child of ours."""
+    """Return whether the child has exited, without reaping it. Also True if this process has no such child."""
     return peek(pid) is not None
 
 
 def peek(pid: int) -> Exit | None:
-    """How the child ended, without reaping it; None if it still runs."""
-    return _look(pid, os.WNOHANG)
+    """Return how the child ended, without reaping it; None if it still runs."""
+    return _wait(pid, os.WNOHANG)
 
 
 def reap(pid: int) -> Exit | None:
-    """Reap the child if it has exited; None if it still runs. Its pid may belong to a stranger afterwards."""
+    """Reap the child if it has exited, and return how; None if it still runs. Its pid may be reused afterwards."""
     try:
         reaped, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -59,9 +59,9 @@ def reap(pid: int) -> Exit | None:
 
 
 def watch_exit(pid: int, then: Callable[[], None]) -> Callable[[], None]:
-    """Call ``then`` once, in the running loop, as soon as the child has exited; it is not reaped by this.
+    """Call ``then`` once, from the running loop, as soon as the child has exited. The child is not reaped.
 
-    Gives a function that stops watching, which may be called at any time and again, also after the loop was closed.
+    Returns a function that stops watching. It may be called at any time and again, also after the loop was closed.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -69,7 +69,7 @@ def watch_exit(pid: int, then: Callable[[], None]) -> Callable[[], None]:
     except ProcessLookupError:
         return loop.call_soon(then).cancel
     except (AttributeError, OSError):
-        # Not on Linux, an older one, one that refuses this call, or no descriptor is free.
+        # Not Linux, an old Linux, a sandbox that refuses the call, or no descriptor is free.
         return _watch_in_thread(pid, loop, then)
     return _watch_descriptor(pidfd, loop, then)
 
@@ -94,51 +94,51 @@ def _watch_descriptor(pidfd: int, loop: asyncio.AbstractEventLoop, then: Callabl
 
 
 def _watch_in_thread(pid: int, loop: asyncio.AbstractEventLoop, then: Callable[[], None]) -> Callable[[], None]:
-    # Nothing can wake the thread but the child's end, so it is a daemon: it keeps no process from ending.
-    is_wanted = True
+    # Only the child's exit wakes the thread, so it is a daemon: it must not keep this process from exiting.
+    is_watching = True
 
     def stop() -> None:
-        nonlocal is_wanted
-        is_wanted = False
+        nonlocal is_watching
+        is_watching = False
 
     def exited() -> None:
-        if is_wanted:
+        if is_watching:
             stop()
             then()
 
     def wait() -> None:
-        _look(pid)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        _wait(pid)
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(exited)
 
     threading.Thread(target=wait, name=f"mcplumb-exit-{pid}", daemon=True).start()
     return stop
 
 
-def _look(pid: int, flags: int = 0) -> Exit | None:
-    """How the child ended. It stays unreaped. Without WNOHANG, wait for that."""
+def _wait(pid: int, flags: int = 0) -> Exit | None:
+    """Wait for the child's exit, without reaping it; with WNOHANG, return None if it still runs."""
     flags |= _WEXITED | _WNOWAIT
     if not hasattr(os, "waitid"):
-        return _look_in_c(pid, flags)
+        return _wait_with_ctypes(pid, flags)
     try:
-        news = os.waitid(_P_PID, pid, flags)
+        info = os.waitid(_P_PID, pid, flags)
     except ChildProcessError:
         return Exit()
-    return None if news is None else _exit_of(news.si_code, news.si_status)
+    return None if info is None else _exit_of(info.si_code, info.si_status)
 
 
-def _look_in_c(pid: int, flags: int) -> Exit | None:
+def _wait_with_ctypes(pid: int, flags: int) -> Exit | None:
     import ctypes
     import errno
     import sys
 
     waitid = ctypes.CDLL(None, use_errno=True).waitid
-    # Room for a `siginfo_t`: 128 bytes on Linux, less on macOS. It begins with SIGCHLD, or with 0 if there is no news.
+    # A `siginfo_t`: 128 bytes on Linux, fewer on macOS. Its first field is SIGCHLD, or 0 if no child has exited.
     info = (ctypes.c_int * 32)()
     while waitid(_P_PID, pid, info, flags) != 0:
         if ctypes.get_errno() != errno.EINTR:
             return Exit()
-    # Linux has a gap before the pid.
+    # On Linux, the pid is preceded by padding.
     return None if info[0] == 0 else _exit_of(info[2], info[6 if sys.platform == "linux" else 5])
 
 

@@ -1,6 +1,7 @@
-"""What a server writes to its standard error: always read, its end kept, and passed on as the user wants.
+"""Drain a server's standard error: keep its end, and forward it to where the user wants.
 
-A server is never held up by that, and neither is the event loop: what cannot be passed on is dropped and counted.
+It is always read, so that the server never blocks on a full pipe. Forwarding never blocks the event loop either: what
+cannot be forwarded is dropped and counted.
 """
 
 from __future__ import annotations
@@ -27,31 +28,32 @@ from mcplumb.transports.line_connection import Sink
 
 __all__ = ["StderrDrain", "StderrMode", "check_stderr_mode"]
 
-#: To our own standard error, only to the end that is kept, to nowhere, or each line to a plain function.
+#: "inherit" forwards to our own standard error, "capture" only keeps the end, "discard" connects the null device, and
+#: a plain function gets each line.
 StderrMode: TypeAlias = Literal["inherit", "capture", "discard"] | Callable[[str], object]
 
 _MODES = ("inherit", "capture", "discard")
 _STDERR = 2
-#: Bytes to read in one turn of the loop: a flood must not keep it from its other work.
+#: Bytes per read: a flood of output must not starve the event loop.
 _CHUNK = 16 * 1024
-#: The most that can be in a pipe, and is read at the end.
-_PIPE_ROOM = 1024 * 1024
+#: The most that a pipe can hold, which is read after the server's exit.
+_PIPE_CAPACITY = 1024 * 1024
 #: Bytes at the end of the stream that are kept.
 _KEPT = 64 * 1024
-#: Bytes of a line after which it is passed on although it goes on.
+#: Bytes of an unfinished line from which on it is forwarded in parts.
 _LONG_LINE = 64 * 1024
-#: Bytes that wait for our own standard error to have room.
-_WAITING = 1024 * 1024
-#: Bytes that the tail shows: enough for a traceback, and not too much for an error message.
-_SHOWN = 4 * 1024
-#: What is left of a character that was cut.
-_TORN = "\N{REPLACEMENT CHARACTER}"
+#: Bytes queued for our own standard error; more are dropped.
+_MOST_QUEUED = 1024 * 1024
+#: Bytes that the tail shows: enough for a traceback, and short enough for an error message.
+_LONGEST_TAIL = 4 * 1024
+#: The decoded form of a truncated character.
+_TRUNCATED = "\N{REPLACEMENT CHARACTER}"
 
 _logger = logging.getLogger("mcplumb.client")
 
 
 def check_stderr_mode(mode: object) -> None:
-    """`UsageError` if it is no `StderrMode`."""
+    """Raise `UsageError` if the value is not a `StderrMode`."""
     if not callable(mode):
         if mode not in _MODES:
             choice = ", ".join(map(repr, _MODES))
@@ -61,58 +63,58 @@ def check_stderr_mode(mode: object) -> None:
 
 
 class StderrDrain:
-    """Reads the standard error of one server, from a pipe that it then owns, until it is closed.
+    """Reads the standard error of one server until it is closed, from a pipe that it owns.
 
-    Made in a running event loop. Without a descriptor (the server has the null device) there is nothing to read.
+    Created in a running event loop. Without a descriptor (the server has the null device) it does nothing.
     """
 
-    __slots__ = ("_fd", "_kept", "_loop", "_outlet", "_rest")
+    __slots__ = ("_fd", "_kept", "_loop", "_output", "_unfinished")
 
     def __init__(self, fd: int | None, mode: StderrMode) -> None:
         check_stderr_mode(mode)
         self._loop = asyncio.get_running_loop()
         self._fd = fd
-        #: The last bytes that came.
+        #: The last bytes read.
         self._kept = bytearray()
-        #: What came and is not yet a whole line.
-        self._rest = b""
-        self._outlet = _Outlet()
+        #: The beginning of a line whose end has not been read yet.
+        self._unfinished = b""
+        self._output = _Output()
         if fd is not None:
             if mode == "inherit":
-                self._outlet = _Forwarder(_open_stderr())
+                self._output = _StderrOutput(_open_stderr())
             elif callable(mode):
-                self._outlet = _Caller(mode)
+                self._output = _FunctionOutput(mode)
             keep_private(fd)
-            # The other end, which the server has, has flags of its own.
+            # This does not affect the server: its end of the pipe has its own flags.
             os.set_blocking(fd, False)
             self._loop.add_reader(fd, self._read)
 
     @property
     def dropped(self) -> int:
-        """How many bytes our own standard error had no room for."""
-        return self._outlet.dropped
+        """The number of bytes that could not be forwarded to our own standard error."""
+        return self._output.dropped
 
     def tail(self, max_lines: int = 20) -> str:
-        """The last lines that came, harmless for every terminal and log: no control characters but newline and tab."""
-        lines = _harmless(self._kept[-_SHOWN:].decode("utf-8", "replace")).rstrip().split("\n")
-        if len(self._kept) > _SHOWN:
-            lines[0] = f"…{lines[0].lstrip(_TORN)}"
+        """Return the last lines, safe for terminals and logs: without control characters but newline and tab."""
+        lines = _sanitized(self._kept[-_LONGEST_TAIL:].decode("utf-8", "replace")).rstrip().split("\n")
+        if len(self._kept) > _LONGEST_TAIL:
+            lines[0] = f"…{lines[0].lstrip(_TRUNCATED)}"
         return "\n".join(lines[-max_lines:])
 
     def finish(self) -> None:
-        """The server has exited: read what it has written, but wait for nobody who still could write."""
-        for _ in range(0, _PIPE_ROOM, _CHUNK):
+        """Read what the server wrote before its exit, without waiting for descendants that hold the pipe open."""
+        for _ in range(0, _PIPE_CAPACITY, _CHUNK):
             if not self._read():
                 break
         self._flush()
 
     def close(self) -> None:
-        """Read no more, and let everything go; the tail stays. May be called again, and when the loop is closed."""
+        """Stop reading and release everything but the tail. May be called again, and when the loop is closed."""
         self._stop_reading()
-        self._outlet.close()
+        self._output.close()
 
     def _read(self) -> bool:
-        """Read some; False if there is nothing, now or any more."""
+        """Read one chunk. Return False if there is none, at the moment or at the end."""
         if self._fd is None:
             return False
         try:
@@ -124,7 +126,7 @@ class StderrDrain:
             return False
         self._kept += chunk
         del self._kept[:-_KEPT]
-        self._pass_on(self._rest + chunk)
+        self._forward(self._unfinished + chunk)
         return True
 
     def _stop_reading(self) -> None:
@@ -134,23 +136,23 @@ class StderrDrain:
             self._fd = None
             self._flush()
 
-    def _pass_on(self, block: bytes) -> None:
-        """Pass on the whole lines, and hold back the rest unless it is long."""
+    def _forward(self, block: bytes) -> None:
+        """Forward the whole lines, and hold back an unfinished one unless it is long."""
         end = block.rfind(b"\n") + 1
         if not end and len(block) >= _LONG_LINE:
             end = len(block)
-        self._rest = block[end:]
+        self._unfinished = block[end:]
         if end:
-            self._outlet.put(block[:end])
+            self._output.put(block[:end])
 
     def _flush(self) -> None:
-        if self._rest:
-            rest, self._rest = self._rest, b""
-            self._outlet.put(rest)
+        if self._unfinished:
+            rest, self._unfinished = self._unfinished, b""
+            self._output.put(rest)
 
 
-class _Outlet:
-    """Where lines go: nowhere."""
+class _Output:
+    """Where lines are forwarded to: this base class drops them, uncounted."""
 
     __slots__ = ("dropped",)
 
@@ -158,14 +160,14 @@ class _Outlet:
         self.dropped = 0
 
     def put(self, block: bytes) -> None:
-        """Take some lines with their ends. The last one may be without: at the end, or if it is too long."""
+        """Forward lines with their newlines. The last line may lack one: at the end of the stream, or if it is long."""
 
     def close(self) -> None:
-        """Let everything go."""
+        """Release everything."""
 
 
-class _Caller(_Outlet):
-    """Each line goes to a function of the user's."""
+class _FunctionOutput(_Output):
+    """Calls a function of the user for each line."""
 
     __slots__ = ("_function", "_has_failed")
 
@@ -175,18 +177,18 @@ class _Caller(_Outlet):
         self._has_failed = False
 
     def put(self, block: bytes) -> None:
-        """Call the function for each line. What it raises is logged once."""
+        """Call the function for each line. Only its first exception is logged."""
         for line in block.removesuffix(b"\n").split(b"\n"):
             try:
                 self._function(line.removesuffix(b"\r").decode("utf-8", "replace"))
             except Exception:
                 if not self._has_failed:
                     self._has_failed = True
-                    _logger.exception("The function for lines of stderr failed. This is told only once.")
+                    _logger.exception("The function for lines of stderr failed. Further failures are not logged.")
 
 
-class _Forwarder(_Outlet):
-    """All lines go to our own standard error, if there is one, when it has room for them."""
+class _StderrOutput(_Output):
+    """Writes all lines to our own standard error, if there is one, as it has room."""
 
     __slots__ = ("_is_watching", "_queue", "_sink")
 
@@ -197,8 +199,8 @@ class _Forwarder(_Outlet):
         self._is_watching = False
 
     def put(self, block: bytes) -> None:
-        """Write the lines, now or later, or drop all of them."""
-        if self._sink is None or len(self._queue) + len(block) > _WAITING:
+        """Write or queue the lines, or drop all of them if the queue is full."""
+        if self._sink is None or len(self._queue) + len(block) > _MOST_QUEUED:
             self.dropped += len(block)
             return
         self._queue += block
@@ -209,8 +211,8 @@ class _Forwarder(_Outlet):
         try:
             with memoryview(self._queue) as view:
                 written = sink.write((view,))
-        except OSError:  # nobody reads it any more, or the disk is full
-            self._let_go()
+        except OSError:  # its reader is gone, or the disk is full
+            self._release()
             return
         del self._queue[:written]
         if bool(self._queue) != self._is_watching:
@@ -221,12 +223,12 @@ class _Forwarder(_Outlet):
                 sink.unwatch()
 
     def close(self) -> None:
-        """Write what there is room for right now, and let go of our standard error."""
+        """Write what there is room for at this moment, and release our standard error."""
         if self._sink is not None and self._queue:
             self._write(self._sink)
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self.dropped += len(self._queue)
         self._queue.clear()
         sink, self._sink = self._sink, None
@@ -238,12 +240,12 @@ class _Forwarder(_Outlet):
 
 
 class _TerminalSink(BlockingSink):
-    """Writes to a terminal that was opened not to wait: a user can stop its output for as long as they like."""
+    """Writes to a terminal that was opened non-blocking, since a user can stop its output (Ctrl-S) at any time."""
 
     __slots__ = ()
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Write what the terminal has room for."""
+        """Write as much as the terminal has room for."""
         try:
             return os.writev(self._fd, pieces)
         except BlockingIOError:
@@ -251,7 +253,7 @@ class _TerminalSink(BlockingSink):
 
 
 def _open_stderr() -> Sink | None:
-    """The way to our own standard error; None if the process was started without, or has no descriptor for it."""
+    """Return a sink for our own standard error; None if the process has none, or no descriptor is free."""
     if sys.__stderr__ is None or not is_open(_STDERR):
         return None
     with suppress(OSError):
@@ -266,9 +268,9 @@ def _open_stderr() -> Sink | None:
 
 
 def _open_terminal() -> Sink | None:
-    """The terminal of standard error through a description of our own, or None if it belongs to another user.
+    """Open the terminal of standard error anew, non-blocking; None if it belongs to another user.
 
-    Then it can only be waited for, as everybody else does: nobody may change the flags of the one that all share.
+    The description that this process inherited is shared with other processes, so its flags must not be changed.
     """
     try:
         own = os.open(os.ttyname(_STDERR), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
@@ -280,10 +282,10 @@ def _open_terminal() -> Sink | None:
         os.close(own)
 
 
-def _harmless(text: str) -> str:
+def _sanitized(text: str) -> str:
     import re
 
-    # Colours, titles and the like: sequences with an end of their own, then those of two characters.
+    # Escape sequences for colours, titles and the like: CSI, then strings with a terminator, then two-character ones.
     text = re.sub(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])", "", text)
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return "".join(

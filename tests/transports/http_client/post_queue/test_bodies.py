@@ -41,7 +41,7 @@ async def test_what_was_not_written_when_its_request_is_given_up_is_dropped() ->
         server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1)
         w.pool.url = w.pool.url.with_port(server.sockets[0].getsockname()[1])
         w.connection.send(ask(1, text="x" * 50_000_000))
-        post = w.connection._outbox.find(1)
+        post = w.connection._post_queue.find(1)
         assert post is not None
         await came.wait()
         while post.body._transport is None or not post.body._transport.get_write_buffer_size():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mcplumb.transports.http_client.post_queue import Outbox, Post
+from mcplumb.transports.http_client.post_queue import Post, PostQueue
 from mcplumb.wire.messages import Message, Notification, Request, RequestId
 from tests.kit.loop import turns
 
@@ -13,7 +13,7 @@ class Nowhere:
     async def exchange(self, post: Post) -> None:
         raise AssertionError
 
-    async def leave(self) -> None:
+    async def end_session(self) -> None:
         raise AssertionError
 
 
@@ -35,9 +35,9 @@ class World:
         self.begun: list[Post] = []
         self.ends = 0
         self._released = asyncio.Event()
-        self.outbox = Outbox(self._carry, self._ended)
+        self.outbox = PostQueue(self._send_post, self._ended)
 
-    async def _carry(self, post: Post) -> None:
+    async def _send_post(self, post: Post) -> None:
         self.begun.append(post)
         await self._released.wait()
 
@@ -83,7 +83,7 @@ async def test_lanes_do_not_wait_for_each_other() -> None:
         world.outbox.put(call(number, method="subscriptions/listen"))
     await turns()
     lanes = [each.lane for each in world.begun]
-    assert {lane: lanes.count(lane) for lane in lanes} == {"calls": 100, "notes": 100, "listens": 150}
+    assert {lane: lanes.count(lane) for lane in lanes} == {"calls": 100, "one_way": 100, "listens": 150}
     world.outbox.abort()
     await turns()
     assert world.ends == 350
@@ -115,10 +115,10 @@ async def test_what_has_not_begun_can_be_taken_back() -> None:
     assert last is not None
     assert world.outbox.find(102) is None
     assert world.outbox.find("a") is None  # It cannot be given up without the others.
-    assert not world.outbox.take_back(first)
-    assert world.outbox.take_back(last)
+    assert not world.outbox.withdraw(first)
+    assert world.outbox.withdraw(last)
     assert world.outbox.find(101) is None
-    assert [each.ids for each in world.outbox.take_all_back()] == [(100,), ("a", "b")]
+    assert [each.ids for each in world.outbox.withdraw_all()] == [(100,), ("a", "b")]
     await world.release()
     assert len(world.begun) == 100
     assert world.outbox.find(0) is None
@@ -146,7 +146,7 @@ async def test_it_is_clogged_by_bytes_until_they_are_taken_back() -> None:
     waiting = asyncio.create_task(world.outbox.drained())
     await turns()
     assert not waiting.done()
-    assert world.outbox.take_back(large)
+    assert world.outbox.withdraw(large)
     await waiting
     world.outbox.put(large)
     assert world.outbox.is_clogged
@@ -157,11 +157,11 @@ async def test_it_is_clogged_by_bytes_until_they_are_taken_back() -> None:
 async def test_the_notes_are_waited_for() -> None:
     world = World()
     world.outbox.start()
-    await world.outbox.notes_gone()
+    await world.outbox.notifications_posted()
     world.outbox.put(call(1))
     for number in range(150):
         world.outbox.put(post(Notification(f"notifications/{number}")))
-    waiting = asyncio.create_task(world.outbox.notes_gone())
+    waiting = asyncio.create_task(world.outbox.notifications_posted())
     await turns()
     await world.release()
     assert not waiting.done()

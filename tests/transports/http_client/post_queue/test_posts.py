@@ -9,7 +9,7 @@ class Nowhere:
     async def exchange(self, post: Post) -> None:
         raise AssertionError
 
-    async def leave(self) -> None:
+    async def end_session(self) -> None:
         raise AssertionError
 
 
@@ -21,10 +21,10 @@ async def test_what_a_post_is_follows_from_its_first_message() -> None:
     listen = Post([Request(1, "subscriptions/listen")], b"", Nowhere())
     assert listen.lane == "listens"
     done = Post([Notification("notifications/initialized")], b"", Nowhere())
-    assert (done.lane, done.ids, done.is_initialized) == ("notes", (), True)
+    assert (done.lane, done.ids, done.is_initialized) == ("one_way", (), True)
     reply = Post([Result("q", {}), Error("r", ErrorDetail(1, ""))], b"", Nowhere())
-    assert (reply.lane, reply.method, reply.waiting) == ("notes", "", set())
-    reply.give_up()  # It has not begun.
+    assert (reply.lane, reply.method, reply.waiting) == ("one_way", "", set())
+    reply.cancel()  # It has not begun.
 
 
 async def test_answers_are_struck_out_and_the_result_is_seen_first() -> None:

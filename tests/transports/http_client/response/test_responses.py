@@ -59,7 +59,7 @@ async def test_a_body_that_breaks_off_is_a_lost_request(head: bytes) -> None:
 
 
 async def test_garbage_in_the_middle_of_a_body_is_a_lost_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(response, "_CHECK_INTERVAL", 0.01)
 
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.stream(event(note("notifications/x")))
@@ -188,7 +188,7 @@ async def test_a_stream_that_does_not_end_after_its_answer_is_closed() -> None:
 
 
 async def test_nor_is_one_waited_for_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response, "_END_WITHIN", 0.01)
+    monkeypatch.setattr(response, "_DISCARD_TIMEOUT", 0.01)
 
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.stream()

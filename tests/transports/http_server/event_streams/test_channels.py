@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcplumb.transports.http_server.event_streams import HIGH_WATER, Channels, EventStream
-from mcplumb.transports.http_server.options import HttpOptions
+from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.wire.server_sent_events import Event
 from tests.kit.loop import turns
 from tests.transports.http_server.staged import Staged

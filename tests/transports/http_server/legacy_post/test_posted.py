@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from mcplumb.transports.http_server.legacy_post import PostedConnection, busy, check_reads_events, session_over
-from mcplumb.transports.http_server.request import Refusal
+from mcplumb.transports.http_server.asgi_request import Refusal
+from mcplumb.transports.http_server.legacy_post import PostConnection, busy, check_reads_events, session_over
 from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Message, Notification, Request
 from tests.kit.loop import turns
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.req("HTP-6", "SSE-1")
 NOTE = Notification("n")
 
 
-class Half(PostedConnection):
+class Half(PostConnection):
     """What a whole connection does with its incoming half."""
 
     def send(self, *messages: Message, is_batch: bool = False) -> bytes:
-        return self._written(*messages, is_batch=is_batch)
+        return self._encode(*messages, is_batch=is_batch)
 
     def shut(self) -> None:
         self._shut()

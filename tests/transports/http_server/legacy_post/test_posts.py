@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from mcplumb.transports.http_server.asgi_request import Refusal
 from mcplumb.transports.http_server.event_streams import Channels
-from mcplumb.transports.http_server.legacy_post import Post
-from mcplumb.transports.http_server.options import HttpOptions
-from mcplumb.transports.http_server.request import Refusal
+from mcplumb.transports.http_server.http_options import HttpOptions
+from mcplumb.transports.http_server.legacy_post import LegacyPost
 from tests.kit.loop import turns
 from tests.transports.http_server.staged import Staged
 
@@ -23,7 +23,7 @@ class Stage:
         self.channels = Channels(HttpOptions())
         self.channels.has_priming_events = True
         self.staged = Staged(**headers)
-        self.post = Post(self.channels, self.staged.request, ids or (1,))
+        self.post = LegacyPost(self.channels, self.staged.request, ids or (1,))
         self.task = asyncio.create_task(self.post.respond(self.staged.request, keep_alive=keep_alive))
 
 
@@ -109,12 +109,12 @@ async def test_nobody_waits_any_more() -> None:
 
 async def test_the_text_alone() -> None:
     channels = Channels(HttpOptions())
-    post = Post(channels, None, (1,))
+    post = LegacyPost(channels, None, (1,))
     assert post.channel() is None
     post.answer(b"{}")
     assert await post.text() == b"{}"
     for end in ("give_up", "cancel"):
-        post = Post(channels, None, (1,))
+        post = LegacyPost(channels, None, (1,))
         post.give_up() if end == "give_up" else post.cancel(1)
         with pytest.raises(Refusal):
             await post.text()

@@ -10,7 +10,7 @@ import pytest
 from mcplumb import Context, HttpOptions, Server
 from mcplumb.revisions import LEGACY
 from mcplumb.transports.connection import Connection, Peer
-from mcplumb.transports.http_server.session_table import Sessions
+from mcplumb.transports.http_server.session_table import LegacySessions
 from mcplumb.wire.messages import Request
 from tests.kit.loop import PATIENCE, turns
 from tests.kit.results import text_of
@@ -107,7 +107,7 @@ def test_a_session_that_cannot_be_served(caplog: pytest.LogCaptureFixture) -> No
             raise RuntimeError(f"no service for {peer.era} clients")
 
         async with serving(Workshop().server, serve=fail) as site:
-            assert "it is over" in await sentence(await Visitor(site).initialize(), 404)
+            assert "it has ended" in await sentence(await Visitor(site).initialize(), 404)
 
     asyncio.run(main())
     assert "no service for legacy clients" in caplog.text
@@ -176,7 +176,7 @@ async def test_delete_ends_a_session_and_what_was_accepted_is_answered() -> None
         assert await deleted.body() == b""
         assert await listening.messages() == []
         for gone in (await visitor.call("double", n=1), await visitor.listen(), await visitor.delete()):
-            assert "it is over" in await sentence(gone, 404)
+            assert "it has ended" in await sentence(gone, 404)
         workshop.gates["a"].set()
         assert text_of(await (await answer.head()).json()) == "a is open"
         assert text_of(await (await other.call("double", n=1)).json()) == "2"
@@ -189,7 +189,7 @@ async def test_there_are_only_so_many_sessions() -> None:
         await visitors[1].open()
         refused = await visitors[2].initialize()
         assert int(refused.headers["retry-after"]) > 0
-        assert "as many sessions as it can" in await sentence(refused, 503)
+        assert "reached its limit of sessions" in await sentence(refused, 503)
         await visitors[0].delete()
         await opened(visitors[2])
 
@@ -220,7 +220,7 @@ async def test_a_session_is_not_kept_whose_client_was_not_told_its_id() -> None:
         await workshop.server.serve_connection(connection, peer)
         ended.set()
 
-    sessions = Sessions(serve, options=HttpOptions(), revisions=LEGACY)
+    sessions = LegacySessions(serve, options=HttpOptions(), revisions=LEGACY)
     params = msgspec.json.encode(
         {"protocolVersion": LATEST, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     )

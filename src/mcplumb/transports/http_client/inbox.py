@@ -1,4 +1,4 @@
-"""What comes in over all the responses of one server, on its way to the connection's receiver."""
+"""The inbox of an HTTP connection: decodes the messages of all responses and passes them to the receiver."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Inbox"]
 
 
 class Inbox:
-    """Decodes, counts and passes on, in order. After ``shut`` it passes nothing on any more.
+    """Decodes and counts messages and passes them to the receiver in order, until ``shut``.
 
-    The receiver is called by the loop, and not by the task that read something: there, whoever waits for an answer
-    could not be woken at once.
+    The receiver is called from the loop, not from the task that has read a message: only there can it resume a waiting
+    task at once.
     """
 
     def __init__(self, limits: Limits, trace: Trace | None) -> None:
@@ -35,29 +35,29 @@ class Inbox:
         self._flowing.set()
 
     def open(self, receiver: Receiver) -> None:
-        """From now on there is somebody to pass things on to."""
+        """Pass messages to this receiver from now on."""
         self._receiver = receiver
 
     def shut(self) -> None:
-        """There is nobody any more."""
+        """Drop messages from now on."""
         self._receiver = None
         self._flowing.set()
 
     def pause(self) -> None:
-        """Let nobody through ``flow``."""
+        """Make ``wait_until_resumed`` wait."""
         self._flowing.clear()
 
     def resume(self) -> None:
-        """Let them through again."""
+        """Make ``wait_until_resumed`` return at once."""
         self._flowing.set()
 
-    async def flow(self) -> None:
-        """Wait while messages are not wanted. Whoever takes some asks here before."""
+    async def wait_until_resumed(self) -> None:
+        """Wait while the connection is paused. To be awaited before each ``take``."""
         if not self._flowing.is_set():
             await self._flowing.wait()
 
     def take(self, data: bytes, post: Post | None = None) -> Message | BadMessage | Batch:
-        """One message came, in answer to this post if that is known. Returns what it is."""
+        """Decode one message and pass it on; ``post`` is what it answers, if known. Return the message."""
         if self.trace is not None:
             self.trace("in", data)
         self.stats.bytes_in += len(data)
@@ -66,10 +66,10 @@ class Inbox:
         return item
 
     def refuse(self, data: bytes, post: Post, codes: Container[int] | None = None) -> bool:
-        """The post was refused, with these bytes. Whether they are a JSON-RPC error, and have been passed on.
+        """Pass on the JSON-RPC error in the body of an HTTP error response. Return False if the body is none.
 
-        If there are ``codes``, only an error with one of them is. Some servers leave out the id, or have a word of
-        their own there: it is about what was posted all the same.
+        With ``codes``, only these error codes count. The error is passed on for all requests of the post that wait,
+        whatever its id: some servers omit it or send a placeholder.
         """
         item = decode_line(data, True, self.limits.max_batch, Result)
         if not isinstance(item, Error) or (codes is not None and item.error.code not in codes):
@@ -83,27 +83,27 @@ class Inbox:
             self._pass_on(Error(request_id, item.error), post)
         return True
 
-    def pass_over(self, event: EventTooLong) -> None:
-        """An event came that is too long to be kept."""
+    def report_too_long(self, event: EventTooLong) -> None:
+        """Report an event that is too long."""
         if self.trace is not None:
             self.trace("in", event.head)
         self._pass_on(too_long(event), None)
 
     def fail(self, request_id: RequestId, error: McplumbError) -> None:
-        """This request gets no answer."""
-        self._tell(lambda receiver: receiver.failed(request_id, error))
+        """Report that a request gets no answer."""
+        self._call_soon(lambda receiver: receiver.failed(request_id, error))
 
     def break_off(self, error: OSError) -> None:
-        """Nothing can be sent any more."""
+        """Report, once, that nothing more can be sent."""
         if not self._has_broken:
             self._has_broken = True
-            self._tell(lambda receiver: receiver.broke(error))
+            self._call_soon(lambda receiver: receiver.broke(error))
 
     def end(self, *, clean: bool) -> None:
-        """Nothing more will come."""
+        """Report, once, that nothing more will be received."""
         if not self._has_ended:
             self._has_ended = True
-            self._tell(lambda receiver: receiver.ended(clean=clean))
+            self._call_soon(lambda receiver: receiver.ended(clean=clean))
 
     def _pass_on(self, item: Message | BadMessage | Batch, post: Post | None) -> None:
         if isinstance(item, BadMessage):
@@ -112,11 +112,11 @@ class Inbox:
             self.stats.messages_in += 1
         if post is not None:
             post.settle(item)
-        self._tell(lambda receiver: receiver.received(item))
+        self._call_soon(lambda receiver: receiver.received(item))
 
-    def _tell(self, what: Callable[[Receiver], None]) -> None:
-        self._loop.call_soon(self._tell_now, what)
+    def _call_soon(self, call: Callable[[Receiver], None]) -> None:
+        self._loop.call_soon(self._call, call)
 
-    def _tell_now(self, what: Callable[[Receiver], None]) -> None:
+    def _call(self, call: Callable[[Receiver], None]) -> None:
         if self._receiver is not None:
-            what(self._receiver)
+            call(self._receiver)

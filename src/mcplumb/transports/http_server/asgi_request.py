@@ -1,4 +1,4 @@
-"""One HTTP request, and its answer, through the three things that ASGI gives: a scope, receive and send."""
+"""One HTTP request and its response over ASGI."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from msgspec import UNSET, UnsetType
 
 from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, RequestId, encode_line
 
-__all__ = ["JSON", "TEXT", "Event", "Gone", "HttpRequest", "Receive", "Refusal", "Scope", "Send", "stopping"]
+__all__ = [
+    "JSON",
+    "TEXT",
+    "ClientDisconnected",
+    "Event",
+    "HttpRequest",
+    "Receive",
+    "Refusal",
+    "Scope",
+    "Send",
+    "stopping",
+]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]
@@ -21,9 +32,14 @@ Send: TypeAlias = Callable[[Event], Awaitable[None]]
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 
+#: Seconds that a client has to take the end of a response that was broken off.
+_FINISH_WITHIN = 1.0
+#: The digits of the largest Content-Length that is parsed.
+_LONGEST_NUMBER = 18
+
 
 class Refusal(Exception):
-    """This request is answered with this status, and with an error as its body: a text, or JSON-RPC."""
+    """Raised to answer a request with this HTTP status, and with an error as its body: text, or JSON-RPC."""
 
     def __init__(
         self,
@@ -41,22 +57,22 @@ class Refusal(Exception):
 
 
 def stopping() -> Refusal:
-    """The server takes no more requests."""
+    """Return the refusal of a request while the server is stopping."""
     return Refusal(503, "The server is stopping.", headers=[(b"retry-after", b"1")])
 
 
-class Gone(Exception):
-    """The client went away before it had sent all of its request: there is nobody to answer."""
+class ClientDisconnected(Exception):
+    """The client disconnected before it had sent its whole request."""
 
 
 class HttpRequest:
-    """One HTTP request. It belongs to the task that the ASGI server started for it.
+    """One HTTP request, used by the task that the ASGI server started for it.
 
-    ``path`` is the path within the application, which may be mounted somewhere below ``root_path``.
+    ``path`` is the path within the application, which may be mounted below ``root_path``.
     """
 
     __slots__ = (
-        "_deadline",
+        "_body_timeout",
         "_gone",
         "_headers",
         "_is_complete",
@@ -80,64 +96,67 @@ class HttpRequest:
         self._headers: dict[bytes, bytes] = _gathered(scope["headers"])
         self._receive = receive
         self._send = send
-        #: Of the body, while somebody waits for it.
-        self._deadline: asyncio.Timeout | None = None
+        #: The timeout of the body, while it is being read.
+        self._body_timeout: asyncio.Timeout | None = None
         self._is_cut = False
         self._gone: Callable[[], None] | None = None
         self._watcher: asyncio.Task[None] | None = None
-        #: What any answer to this request has among its headers.
+        #: Headers of every response to this request.
         self.common_headers: tuple[tuple[bytes, bytes], ...] = ()
-        #: Whether an answer has begun.
+        #: Whether a response has started.
         self.has_responded = False
         self._is_complete = False
 
-    # What came
+    # The request
 
     def header(self, name: str) -> str | None:
-        """The value of a header, whatever the case of its name; several of the same name as one, with commas."""
+        """Return the value of a header, or None. Names are case-insensitive; several values are joined by commas."""
         value = self._headers.get(_KEYS.get(name) or _key(name))
         return None if value is None else value.decode("latin-1").strip(" \t")
 
     def accepts(self, media_type: str) -> bool:
-        """Whether the client can read this type; one that says nothing about that can read any."""
+        """Return whether the client accepts this media type; without an Accept header it accepts any."""
         accept = self.header("accept")
         if not accept or media_type in accept:
-            # Who names it and forbids it (q=0) has no reason to talk to this server.
+            # A client that names the type only to forbid it (q=0) does not occur.
             return True
         ranges = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
         return not ranges.isdisjoint((media_type, f"{media_type.partition('/')[0]}/*", "*/*"))
 
     @property
     def query(self) -> str:
-        """What stands behind the question mark, as it was sent."""
+        """The query string as it was sent, without the question mark."""
         return bytes(self.scope.get("query_string", b"")).decode("latin-1")
 
     async def body(self, *, max_bytes: int, within: float) -> bytes:
-        """The whole body. `Refusal` if it is too large or does not come in time, `Gone` if the client has left."""
+        """Return the whole body.
+
+        Raises `Refusal` if it is too large or does not arrive in time, or `ClientDisconnected`.
+        """
         length = self._headers.get(b"content-length", b"")
         if len(length) > _LONGEST_NUMBER or (length.isdigit() and int(length) > max_bytes):
             raise _too_large(max_bytes)
         try:
-            async with asyncio.timeout(within) as self._deadline:
+            async with asyncio.timeout(within) as self._body_timeout:
                 event = await self._receive()
                 chunk = _chunk_of(event, max_bytes, 0)
-                return await self._gather(chunk, max_bytes) if event.get("more_body", False) else chunk
+                return await self._read_rest(chunk, max_bytes) if event.get("more_body", False) else chunk
         except TimeoutError:
             if self._is_cut:
                 raise stopping() from None
-            reason = f"The body of the request did not come within {within:g} s."
+            reason = f"The body of the request did not arrive within {within:g} s."
             raise Refusal(408, ErrorDetail(INVALID_REQUEST, reason)) from None
         finally:
-            self._deadline = None
+            self._body_timeout = None
 
     def cut(self) -> None:
-        """Whoever waits for the body waits no more: the server is stopping. Nothing happens if nobody does."""
-        if self._deadline is not None and not self._is_cut:
+        """Refuse the request if its body is still being read, since the server is stopping."""
+        if self._body_timeout is not None and not self._is_cut:
             self._is_cut = True
-            self._deadline.reschedule(asyncio.get_running_loop().time())
+            self._body_timeout.reschedule(asyncio.get_running_loop().time())
 
-    async def _gather(self, chunk: bytes, max_bytes: int) -> bytes:
-        """Return the body that begins with this, once all of it has come."""
+    async def _read_rest(self, chunk: bytes, max_bytes: int) -> bytes:
+        """Return the body that begins with this chunk, once all of it has arrived."""
         chunks = [chunk]
         size = len(chunk)
         while True:
@@ -148,21 +167,21 @@ class HttpRequest:
                 return b"".join(chunks)
 
     async def disconnected(self) -> None:
-        """Wait until the client is gone. What it still sends is thrown away. Cancelling this harms nothing."""
+        """Wait until the client has disconnected, and discard what it still sends. Safe to cancel."""
         while (await self._receive())["type"] == "http.request":
             pass
 
     def watch(self, gone: Callable[[], None]) -> None:
-        """Call ``gone``, once, from the loop, when the client goes away before ``unwatch``.
+        """Call ``gone`` once, from the loop, if the client disconnects before ``unwatch``.
 
-        Not before the body has been read. Called again, it replaces what is called.
+        To be called after the body was read. Another call replaces the function.
         """
         self._gone = gone
         if self._watcher is None:
             self._watcher = asyncio.get_running_loop().create_task(self._watch())
 
     def unwatch(self) -> None:
-        """Do so no more. May be called at any time."""
+        """Stop watching. May be called at any time."""
         self._gone = None
         if self._watcher is not None:
             self._watcher.cancel()
@@ -172,7 +191,7 @@ class HttpRequest:
         if self._gone is not None:
             self._gone()
 
-    # What goes back
+    # The response
 
     async def respond(
         self,
@@ -182,7 +201,7 @@ class HttpRequest:
         content_type: bytes | None = None,
         headers: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
-        """Answer with a whole response. `OSError` if the client is known to be gone."""
+        """Send a whole response; raise `OSError` if the client is known to have disconnected."""
         fields = [] if status == 204 else [(b"content-length", b"%d" % len(body))]
         if content_type is not None:
             fields.append((b"content-type", content_type))
@@ -191,7 +210,7 @@ class HttpRequest:
         await self.write(body, more=False)
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Answer with what a refusal says."""
+        """Send a refusal as the response."""
         error = refusal.error
         if isinstance(error, str):
             body, content_type = error.encode() + b"\n", TEXT
@@ -206,31 +225,22 @@ class HttpRequest:
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
 
     async def write(self, data: bytes, *, more: bool) -> None:
-        """Send some of the body of a response, and wait until the client has caught up so far as the server asks."""
+        """Send a part of the body; wait while the ASGI server applies backpressure."""
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
         self._is_complete = not more
 
     async def finish(self) -> None:
-        """End a response that was given up before its end, which HTTP servers would complain about otherwise.
-
-        A client that does not even take that gets no end.
-        """
+        """End a response that was broken off, since ASGI servers report unfinished ones. Bounded in time."""
         if self.has_responded and not self._is_complete:
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_FINISH_WITHIN):
                     await self.write(b"", more=False)
 
 
-#: Seconds that a client has to take the end of a response that was given up.
-_FINISH_WITHIN = 1.0
-#: The digits of the largest content length that is looked at.
-_LONGEST_NUMBER = 18
-
-
 def _chunk_of(event: Event, max_bytes: int, size: int) -> bytes:
-    """The next part of a body of which there are so many bytes already."""
+    """Return the part of the body in an event; ``size`` bytes were read before it."""
     if event["type"] != "http.request":
-        raise Gone
+        raise ClientDisconnected
     chunk: bytes = event.get("body", b"")
     if size + len(chunk) > max_bytes:
         raise _too_large(max_bytes)
@@ -238,11 +248,11 @@ def _chunk_of(event: Event, max_bytes: int, size: int) -> bytes:
 
 
 def _key(name: str) -> bytes:
-    """A header's name as a server gives it."""
+    """Return a header's name in the form of an ASGI scope."""
     return name.lower().encode("latin-1", "replace")
 
 
-#: Of the headers that are looked for in each request.
+#: The keys of headers that are read in each request, encoded in advance.
 _KEYS = {
     name: _key(name)
     for name in (
@@ -266,7 +276,7 @@ def _too_large(max_bytes: int) -> Refusal:
 
 
 def _within(path: str, root_path: str) -> str:
-    """A path without the prefix where the application is mounted; servers differ in whether it is part of it."""
+    """Return the path below ``root_path``; ASGI servers differ in whether the path includes that prefix."""
     if root_path and path.startswith(root_path) and path[len(root_path) : len(root_path) + 1] in ("", "/"):
         return path[len(root_path) :]
     return path
@@ -276,7 +286,7 @@ def _gathered(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     pairs = list(headers)
     gathered = dict(pairs)
     if len(gathered) != len(pairs):
-        # As one list, so that nobody sees the first of them here and another one there.
+        # Joined, so that all code sees the same value and not the first in one place and the last in another.
         gathered.clear()
         for name, value in pairs:
             gathered[name] = gathered[name] + b", " + value if name in gathered else value

@@ -4,7 +4,7 @@ import asyncio
 
 from mcplumb.errors import Closed
 from mcplumb.limits import Limits
-from mcplumb.transports.http_client.receive_queue import Inbox
+from mcplumb.transports.http_client.inbox import Inbox
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.server_sent_events import EventTooLong
 from tests.kit.loop import turns
@@ -19,7 +19,7 @@ async def test_it_decodes_counts_shows_and_passes_on() -> None:
     inbox.take(answer(1))
     inbox.take(b"[%b]" % answer(2))
     inbox.take(b"[%b,%b]" % (answer(3), answer(4)))
-    inbox.pass_over(EventTooLong(10, b'{"jsonrpc":"2.0","id":5,"result":'))
+    inbox.report_too_long(EventTooLong(10, b'{"jsonrpc":"2.0","id":5,"result":'))
     assert heard.items == []
     await turns()
     assert [type(item) for item in heard.items[1:]] == [Batch, BadMessage, BadMessage]
@@ -50,9 +50,9 @@ async def test_each_end_is_told_once_and_nothing_after_it_is_shut() -> None:
 
 async def test_those_who_wait_while_it_is_paused_go_on_when_it_is_shut() -> None:
     inbox = Inbox(Limits(), None)
-    await inbox.flow()
+    await inbox.wait_until_resumed()
     inbox.pause()
-    waiting = asyncio.create_task(inbox.flow())
+    waiting = asyncio.create_task(inbox.wait_until_resumed())
     await turns()
     assert not waiting.done()
     inbox.shut()

@@ -1,7 +1,7 @@
-"""One aiohttp session for one server, and the rules that hold for every request to it.
+"""The pool of HTTP connections to one server: headers, proxy, TLS, redirects and error translation.
 
-Whatever the user wants to be sent along, such as a token, goes to the server's own origin and nowhere else. That is
-why redirects are followed here, and not by aiohttp.
+Headers that the user sets, such as a token, are sent to the server's own origin only. So redirects are followed here,
+not by aiohttp.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
     from aiohappyeyeballs import AddrInfoType
 
-__all__ = ["ClientPool"]
+__all__ = ["ConnectionPool"]
 
-#: Seconds for a connection to be made, names and TLS included. A server that is not there is mostly known sooner.
-_CONNECT_WITHIN = 30.0
-#: Seconds after which an idle connection is not used again. Servers close theirs after five (uvicorn, Node), and a
-#: request that meets such an end on the way is lost.
+#: Seconds to establish a connection, name lookup and TLS included. An absent server is usually noticed sooner.
+_CONNECT_TIMEOUT = 30.0
+#: Seconds after which an idle connection is not reused. Servers close theirs after five (uvicorn, Node), and a request
+#: that crosses with that is lost.
 _KEEP_ALIVE = 4.0
-#: Seconds for connections to close by themselves.
-_CLOSE_WITHIN = 1.0
-#: Redirects one after the other that are followed. A missing slash takes one.
+#: Seconds for an orderly close of the connections.
+_CLOSE_TIMEOUT = 1.0
+#: Consecutive redirects that are followed. A missing slash takes one.
 _MOST_REDIRECTS = 5
 _LONGEST_QUOTE = 200
 
 _logger = logging.getLogger("mcplumb.client")
 
 
-class ClientPool:
-    """The HTTP connections to one server. It opens with the first request, and again with one after ``close``.
+class ConnectionPool:
+    """The HTTP connections to one server. The pool opens with the first request, also after ``close``.
 
-    ``url`` is where the server is; ``headers`` go with every request. ``proxy`` is the address of an HTTP proxy.
+    ``url`` is the server's URL; ``headers`` are sent with every request. ``proxy`` is the URL of an HTTP proxy.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ClientPool:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.url = URL(url)
-        # What is not compressed cannot be a bomb.
+        # Without compression there are no decompression bombs.
         self._headers = CIMultiDict({"User-Agent": f"mcplumb/{__version__}", "Accept-Encoding": "identity"})
         self._headers.update(headers or {})
         self._proxy = None if proxy is None else _read_proxy(proxy)
@@ -71,11 +71,11 @@ class ClientPool:
     async def request(
         self, method: str, url: URL, headers: Mapping[str, str], body: Body | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The response, of which the head has come. At the end of the context it is closed if it has not ended.
+        """Send a request and yield its response, whose head has been received. The response is closed on exit.
 
-        * `ConnectError`: no connection could be made, so that nothing was sent.
-        * `RequestLost`: there was one, and it ended before the response began.
-        * `ProtocolError`: what came is no HTTP. `HttpError`: a redirect that is not followed.
+        * `ConnectError`: no connection could be established, so nothing was sent.
+        * `RequestLost`: the connection ended before the response started.
+        * `ProtocolError`: the response is not HTTP. `HttpError`: a redirect that is not followed.
         """
         response: aiohttp.ClientResponse | None = None
         try:
@@ -95,12 +95,12 @@ class ClientPool:
                 body.drop()
 
     async def close(self) -> None:
-        """Close all connections. Bounded. Cancelled, they close all the same."""
+        """Close all connections. Bounded in time. If cancelled, they are closed all the same."""
         session, self._session = self._session, None
         if session is None:
             return
         try:
-            async with asyncio.timeout(_CLOSE_WITHIN):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await session.close()
         except TimeoutError:
             _logger.debug("Some HTTP connections did not close in time.")
@@ -108,18 +108,18 @@ class ClientPool:
             self._shut_sockets()
 
     def kill(self) -> None:
-        """The same at once, and without an event loop."""
+        """Close all connections at once, without an event loop."""
         session, self._session = self._session, None
         if session is None:
             return
         closing = session.close()
         with suppress(StopIteration):
-            closing.send(None)  # Its first step closes everything. The others only wait.
+            closing.send(None)  # The first step closes everything; the others only wait.
         closing.close()
         self._shut_sockets()
 
     def is_own(self, url: URL) -> bool:
-        """Whether this is at the server's own origin, and wants to be asked for by nobody else than by us."""
+        """Return whether a URL has the server's own origin, and no user name or password."""
         if url.raw_user is not None or url.raw_password is not None:
             return False
         return url.scheme in ("http", "https") and bool(url.raw_host) and url.origin() == self.url.origin()
@@ -143,35 +143,35 @@ class ClientPool:
             kind = ConnectTimeout if isinstance(error, TimeoutError) else ConnectError
             raise kind(self._why_not(error)) from error
         except aiohttp.ClientResponseError as error:
-            raise ProtocolError(f"What the server answered is no HTTP: {error.message[:_LONGEST_QUOTE]!a}.") from error
+            raise ProtocolError(f"The server's response is not HTTP: {error.message[:_LONGEST_QUOTE]!a}.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise RequestLost(f"The HTTP connection ended before the response: {error}.") from error
 
     def _open(self) -> aiohttp.ClientSession:
         self._loop = asyncio.get_running_loop()
         return aiohttp.ClientSession(
-            # Whoever sends bounds what is under way, and knows what may wait.
+            # No limit here: the queue of posts limits the number of concurrent requests, per lane.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE, socket_factory=self._make_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_WITHIN),
+            timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_TIMEOUT),
             auto_decompress=False,
         )
 
-    def _make_socket(self, place: AddrInfoType) -> socket.socket:
-        made = socket.socket(*place[:3])
+    def _make_socket(self, info: AddrInfoType) -> socket.socket:
+        made = socket.socket(*info[:3])
         self._sockets.add(made)
         return made
 
     def _shut_sockets(self) -> None:
-        """End what did not close: a connection with something left to write waits for a peer that may never read."""
+        """Shut down sockets that are still open: a transport with unsent bytes waits for a peer that may never read."""
         for each in list(self._sockets):
             if self._loop is not None and self._loop.is_closed():
-                each.close()  # Nobody else will.
+                each.close()  # The closed loop will not.
                 continue
             try:
                 each.shutdown(socket.SHUT_RDWR)
             except OSError:
-                continue  # It is closed, as it should be.
+                continue  # It is closed already.
         self._sockets.clear()
 
     def _follow(self, url: URL, response: aiohttp.ClientResponse) -> URL:
@@ -184,32 +184,31 @@ class ClientPool:
             quoted = ascii(location[:_LONGEST_QUOTE])
             raise HttpError(
                 response.status,
-                f"The server redirects to {quoted}, which is not at {self.url.origin()} or names a user, and nothing "
-                "was sent there. "
-                "If that is the server that you mean, connect to it by that address.",
+                f"The server redirects to {quoted}, which is not at {self.url.origin()} or contains a user name. "
+                "Nothing was sent there. If that is the right server, connect to that address.",
             )
         return target
 
     def _why_not(self, error: Exception) -> str:
         where, why = str(self.url.origin()), _reason(error)
         if isinstance(error, aiohttp.ClientHttpProxyError):
-            return f"The proxy does not let through to {where}: it answered with HTTP {error.status} {error.message}."
+            return f"The proxy refused to connect to {where}: it answered with HTTP {error.status} {error.message}."
         if isinstance(error, aiohttp.ClientProxyConnectionError) and self._proxy is not None:
             return f"The proxy {self._proxy.origin()} cannot be reached: {why}. Check proxy=…"
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return (
-                f"The certificate of {where} cannot be trusted: {error.certificate_error}. If it comes from an "
-                "authority of your own, tell so: tls=ssl.create_default_context(cafile=…)."
+                f"The certificate of {where} cannot be trusted: {error.certificate_error}. If your own authority "
+                "signed it, pass tls=ssl.create_default_context(cafile=…)."
             )
         if isinstance(error, aiohttp.ClientSSLError):
-            return f"There is no TLS connection to {where}: {why}. It may speak http only, or other versions of TLS."
+            return f"TLS failed at {where}: {why}. The server may speak http only, or other versions of TLS."
         if isinstance(error, aiohttp.ClientConnectorDNSError):
-            return f"{where} cannot be reached: its name is not known ({why}). Check the address."
+            return f"{where} cannot be reached: its name could not be resolved ({why}). Check the address."
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return (
-                f"{where} cannot be reached: there was no connection within {_CONNECT_WITHIN:g} s. Check the address."
+                f"{where} cannot be reached: there was no connection within {_CONNECT_TIMEOUT:g} s. Check the address."
             )
-        return f"{where} cannot be reached: {why}. Does the server run, and is the address right?"
+        return f"{where} cannot be reached: {why}. Check that the server runs and that the address is right."
 
 
 def _read_proxy(text: str) -> URL:
@@ -218,8 +217,8 @@ def _read_proxy(text: str) -> URL:
     except (TypeError, ValueError):
         proxy = URL()
     if proxy.scheme not in ("http", "https") or not proxy.raw_host:
-        # Not repeated here: a password may be in it.
-        raise UsageError("proxy has to be the address of an HTTP proxy: proxy='http://host:port'.")
+        # The message does not quote the address, which may contain a password.
+        raise UsageError("proxy must be the URL of an HTTP proxy: proxy='http://host:port'.")
     return proxy
 
 

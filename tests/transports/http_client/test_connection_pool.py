@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from mcplumb.errors import ConnectError, ConnectTimeout, HttpError, McplumbError, ProtocolError, RequestLost, UsageError
-from mcplumb.transports.http_client import session_pool as module
+from mcplumb.transports.http_client import connection_pool as module
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.post_queue import Body
-from mcplumb.transports.http_client.session_pool import ClientPool
 from tests.kit.leaks import leaves_nothing, nothing_left
 from tests.kit.loop import run, turns
 from tests.transports.http_client.raw import Asked, RawServer, Reply, Script, crowded
@@ -21,7 +21,7 @@ from tests.transports.socket_ends import CERTIFICATES
 pytestmark = leaves_nothing
 
 
-async def fails(pool: ClientPool, method: str = "POST") -> McplumbError:
+async def fails(pool: ConnectionPool, method: str = "POST") -> McplumbError:
     with pytest.raises(McplumbError) as caught:
         async with pool.request(method, pool.url, {}, Body(b"{}")):
             raise AssertionError("it should not get here")
@@ -54,7 +54,7 @@ def test_a_redirect_within_the_origin_is_followed_with_everything(status: int) -
 
     async def main() -> None:
         server = await serve(script)
-        pool = ClientPool(server.url, headers={"Authorization": "Bearer t"})
+        pool = ConnectionPool(server.url, headers={"Authorization": "Bearer t"})
         async with pool.request("POST", pool.url, {"Mcp-Method": "ping"}, Body(b"[1]")) as response:
             assert response.status == 200
         assert [asked.target for asked in server.asked] == ["/mcp", "/mcp/"]
@@ -94,9 +94,9 @@ async def test_a_redirect_elsewhere_is_refused_and_nothing_is_sent_there(locatio
 
     other = await serve(script_elsewhere)
     server = await serve(script)
-    error = await fails(ClientPool(server.url, headers={"Authorization": "Bearer secret"}))
+    error = await fails(ConnectionPool(server.url, headers={"Authorization": "Bearer secret"}))
     assert isinstance(error, HttpError)
-    assert "nothing was sent there" in str(error)
+    assert "Nothing was sent there" in str(error)
     assert "secret" not in str(error)
     assert other.came == 0
     assert len(server.asked) == 1
@@ -109,7 +109,7 @@ async def test_redirects_do_not_go_on_for_ever() -> None:
         await reply.send(307, Location="/again")
 
     server = await serve(script)
-    pool = ClientPool(server.url)
+    pool = ConnectionPool(server.url)
     async with pool.request("GET", pool.url, {}) as response:
         assert response.status == 307
     assert len(server.asked) == 6
@@ -121,24 +121,24 @@ async def test_redirects_do_not_go_on_for_ever() -> None:
 
 
 async def test_a_server_that_does_not_run() -> None:
-    error = await fails(ClientPool(f"http://127.0.0.1:{free_port()}/mcp?secret=1"))
+    error = await fails(ConnectionPool(f"http://127.0.0.1:{free_port()}/mcp?secret=1"))
     assert isinstance(error, ConnectError)
     assert "cannot be reached: Connect call failed" in str(error)
-    assert "Does the server run" in str(error)
+    assert "Check that the server runs" in str(error)
     assert "secret" not in str(error)
 
 
 async def test_a_name_that_nobody_knows() -> None:
-    error = await fails(ClientPool("http://nobody.invalid/mcp"))
+    error = await fails(ConnectionPool("http://nobody.invalid/mcp"))
     assert isinstance(error, ConnectError)
-    assert "http://nobody.invalid cannot be reached: its name is not known" in str(error)
+    assert "http://nobody.invalid cannot be reached: its name could not be resolved" in str(error)
 
 
 async def test_a_server_that_takes_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CONNECT_WITHIN", 0.2)
+    monkeypatch.setattr(module, "_CONNECT_TIMEOUT", 0.2)
 
     with crowded() as url:
-        error = await fails(ClientPool(url))
+        error = await fails(ConnectionPool(url))
     assert isinstance(error, ConnectTimeout)
     assert "no connection within 0.2 s" in str(error)
 
@@ -149,9 +149,9 @@ async def test_what_is_no_http() -> None:
         reply.cut()
 
     server = await serve(script)
-    error = await fails(ClientPool(server.url))
+    error = await fails(ConnectionPool(server.url))
     assert isinstance(error, ProtocolError)
-    assert "is no HTTP" in str(error)
+    assert "is not HTTP" in str(error)
     await server.close()
 
 
@@ -162,7 +162,7 @@ async def test_a_head_without_end_is_not_read(head: bytes) -> None:
         reply.cut()
 
     server = await serve(script)
-    error = await fails(ClientPool(server.url))
+    error = await fails(ConnectionPool(server.url))
     assert isinstance(error, ProtocolError)
     await server.close()
 
@@ -176,7 +176,7 @@ async def test_a_connection_that_ends_before_the_response(is_reset: bool) -> Non
             reply.cut()
 
     server = await serve(script)
-    error = await fails(ClientPool(server.url))
+    error = await fails(ConnectionPool(server.url))
     assert isinstance(error, RequestLost)
     assert len(server.asked) == 1  # and not twice
     await server.close()
@@ -197,11 +197,11 @@ async def pong(asked: Asked, reply: Reply) -> None:
 
 async def test_tls_is_checked_and_can_be_told_whom_to_trust() -> None:
     server = await serve(pong, server_tls())
-    error = await fails(ClientPool(server.url))
+    error = await fails(ConnectionPool(server.url))
     assert isinstance(error, ConnectError)
     assert "cannot be trusted" in str(error)
     assert "tls=ssl.create_default_context(cafile=…)" in str(error)
-    pool = ClientPool(server.url, tls=ssl.create_default_context(cafile=CERTIFICATES / "ca.pem"))
+    pool = ConnectionPool(server.url, tls=ssl.create_default_context(cafile=CERTIFICATES / "ca.pem"))
     async with pool.request("POST", pool.url, {}, Body(b"{}")) as response:
         assert response.status == 200
     await pool.close()
@@ -215,14 +215,14 @@ async def test_a_server_without_tls() -> None:
         writer.close()
 
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
-        error = await fails(ClientPool(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
+        error = await fails(ConnectionPool(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
     assert isinstance(error, ConnectError)
-    assert "There is no TLS connection" in str(error)
+    assert "TLS failed at" in str(error)
 
 
 async def test_a_proxy_is_gone_through() -> None:
     proxy = await serve(pong)
-    pool = ClientPool("http://nobody.invalid/mcp", proxy=f"http://me:word@127.0.0.1:{proxy.port}")
+    pool = ConnectionPool("http://nobody.invalid/mcp", proxy=f"http://me:word@127.0.0.1:{proxy.port}")
     async with pool.request("POST", pool.url, {}, Body(b"{}")) as response:
         assert response.status == 200
     [asked] = proxy.asked
@@ -237,21 +237,21 @@ async def test_a_proxy_that_cannot_be_used() -> None:
         await reply.send(407)
 
     url = f"http://me:word@127.0.0.1:{free_port()}"
-    error = await fails(ClientPool("http://nobody.invalid/mcp", proxy=url))
+    error = await fails(ConnectionPool("http://nobody.invalid/mcp", proxy=url))
     assert isinstance(error, ConnectError)
     assert "The proxy http://127.0.0.1" in str(error)
     assert "word" not in str(error)
     proxy = await serve(refuse)
-    error = await fails(ClientPool("https://nobody.invalid/mcp", proxy=f"http://127.0.0.1:{proxy.port}"))
+    error = await fails(ConnectionPool("https://nobody.invalid/mcp", proxy=f"http://127.0.0.1:{proxy.port}"))
     assert isinstance(error, ConnectError)
-    assert "does not let through to https://nobody.invalid: it answered with HTTP 407" in str(error)
+    assert "refused to connect to https://nobody.invalid: it answered with HTTP 407" in str(error)
     await proxy.close()
 
 
 @pytest.mark.parametrize("proxy", ["127.0.0.1:8080", "socks5://me:word@host:1", "http://", "http://[", 5])
 def test_what_is_no_proxy(proxy: str) -> None:
     with pytest.raises(UsageError, match="proxy='http://host:port'") as caught:
-        ClientPool("http://127.0.0.1/", proxy=proxy)
+        ConnectionPool("http://127.0.0.1/", proxy=proxy)
     assert "word" not in str(caught.value)
 
 
@@ -260,7 +260,7 @@ def test_what_is_no_proxy(proxy: str) -> None:
 
 async def test_it_opens_again_after_it_was_closed() -> None:
     server = await serve(pong)
-    pool = ClientPool(server.url)
+    pool = ConnectionPool(server.url)
     await pool.close()
     pool.kill()
     for _ in range(2):
@@ -275,7 +275,7 @@ async def test_it_opens_again_after_it_was_closed() -> None:
 async def test_a_server_that_reads_nothing_holds_nothing_up(
     is_cancelled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_CLOSE_WITHIN", 0.05)
+    monkeypatch.setattr(module, "_CLOSE_TIMEOUT", 0.05)
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         came.set()
@@ -285,7 +285,7 @@ async def test_a_server_that_reads_nothing_holds_nothing_up(
     came, leave = asyncio.Event(), asyncio.Event()
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1)
-    pool = ClientPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    pool = ConnectionPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
     body = Body(b"x" * 50_000_000)
 
     async def send() -> None:
@@ -312,7 +312,7 @@ def test_it_can_be_killed_in_the_middle() -> None:
 
     async def main() -> None:
         server = await serve(hang)
-        pool = ClientPool(server.url)
+        pool = ConnectionPool(server.url)
 
         async def send() -> None:
             async with pool.request("POST", pool.url, {}, Body(b"{}")):
@@ -337,13 +337,13 @@ def test_or_after_its_loop() -> None:
 
     async def main() -> None:
         server = await serve(script)
-        pools.append(pool := ClientPool(server.url))
+        pools.append(pool := ConnectionPool(server.url))
         async with pool.request("GET", pool.url, {}) as response:
             await response.read()
         await server.close()
         await turns()
 
-    pools: list[ClientPool] = []
+    pools: list[ConnectionPool] = []
     with nothing_left():
         run(main())
         left = pools[0]._make_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("", 0)))
@@ -356,7 +356,7 @@ def test_or_when_its_loop_was_dropped_with_everything_in_it() -> None:
     # In a program of its own, because asyncio complains about that.
     program = """
 import asyncio, os
-from mcplumb.transports.http_client.session_pool import ClientPool
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
 
 kept = []
 
@@ -367,7 +367,7 @@ async def accept(reader, writer):
 
 async def main():
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    pool = ClientPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    pool = ConnectionPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
     async with pool.request("GET", pool.url, {}) as response:
         print(await response.content.read())
     return pool

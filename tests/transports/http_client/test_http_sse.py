@@ -7,7 +7,7 @@ import pytest
 
 from mcplumb.errors import Closed, ConnectError, ConnectTimeout, HttpError, McplumbError
 from mcplumb.limits import Limits
-from mcplumb.transports.http_client import sse
+from mcplumb.transports.http_client import http_sse
 from mcplumb.wire.messages import Notification, Request
 from tests.kit.leaks import leaves_nothing
 from tests.transports.http_client.raw import LEGACY, Asked, Reply, Script, answer, cancel, event, note, world
@@ -141,11 +141,11 @@ async def silent(reply: Reply) -> None:
 @pytest.mark.parametrize(
     ("stream", "kind", "sentence"),
     [
-        (ended, ConnectError, "ended it before it named an endpoint"),
+        (ended, ConnectError, "ended it before naming an endpoint"),
         (torn, McplumbError, "broke off"),
         (absent, HttpError, "HTTP 404"),
         (page, HttpError, "of the type 'text/html'"),
-        (silent, ConnectTimeout, "named no endpoint in it within"),
+        (silent, ConnectTimeout, "named no endpoint within"),
     ],
 )
 async def test_a_server_without_an_endpoint_is_no_such_server(
@@ -154,7 +154,7 @@ async def test_a_server_without_an_endpoint_is_no_such_server(
     sentence: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sse, "_ENDPOINT_WITHIN", 0.5)
+    monkeypatch.setattr(http_sse, "_ENDPOINT_TIMEOUT", 0.5)
 
     async def script(asked: Asked, reply: Reply) -> None:
         await (stream(reply) if asked.method == "GET" else reply.send(405))
@@ -164,7 +164,7 @@ async def test_a_server_without_an_endpoint_is_no_such_server(
         error = await w.heard.until_failure(0)
         assert isinstance(error, HttpError)
         assert "HTTP 405" in str(error)
-        assert "And it is no server of HTTP+SSE: " in str(error)
+        assert "It does not speak HTTP+SSE either: " in str(error)
         assert sentence in str(error)
         assert isinstance(error.__cause__, kind)
 

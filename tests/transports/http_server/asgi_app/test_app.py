@@ -232,10 +232,10 @@ async def test_what_comes_in_is_shown() -> None:
     app = server.asgi(trace=lambda way, line: shown.append((way, line)))
     await app.open()
     await app.open()
-    sent = await _ask(app, "/mcp", _written("server/discover"))
+    sent = await _ask(app, "/mcp", _encode("server/discover"))
     assert sent[0]["status"] == 200
     assert [way for way, _ in shown] == ["in", "out"]
-    assert shown[0][1] == _written("server/discover")
+    assert shown[0][1] == _encode("server/discover")
     await app.close()
 
 
@@ -262,7 +262,7 @@ def test_who_fails_to_serve_is_an_error_of_the_server(caplog: pytest.LogCaptureF
     async def main() -> None:
         for serve, status in ((fail, 500), (stop, 503), (fail_late, 200), (lose, 200)):
             app = Server("s").asgi(serve=serve)
-            sent = await _ask(app, "/mcp", _written("server/discover"))
+            sent = await _ask(app, "/mcp", _encode("server/discover"))
             assert sent[0]["status"] == status
             await app.close()
 
@@ -304,7 +304,7 @@ def test_the_hosts_lifespan_is_the_servers(caplog: pytest.LogCaptureFixture) -> 
             assert await said.get() == {"type": "lifespan.startup.complete"}
             assert steps == ["begin"]
             for _ in range(2):
-                assert (await _ask(app, "/mcp", _written("server/discover")))[0]["status"] == 200
+                assert (await _ask(app, "/mcp", _encode("server/discover")))[0]["status"] == 200
             assert steps == ["begin"]
             events.put_nowait({"type": "lifespan.shutdown"})
             assert await said.get() == {"type": "lifespan.shutdown.complete"}
@@ -334,9 +334,9 @@ def test_a_lifespan_that_fails_is_told_to_the_host_and_to_clients(caplog: pytest
         events.put_nowait({"type": "lifespan.startup"})
         await app({"type": "lifespan"}, events.get, said.put)
         assert (await said.get())["type"] == "lifespan.startup.failed"
-        assert (await _ask(app, "/mcp", _written("server/discover")))[0]["status"] == 500
+        assert (await _ask(app, "/mcp", _encode("server/discover")))[0]["status"] == 500
         fails_at = "end"
-        assert (await _ask(app, "/mcp", _written("server/discover")))[0]["status"] == 200
+        assert (await _ask(app, "/mcp", _encode("server/discover")))[0]["status"] == 200
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(main())
@@ -359,7 +359,7 @@ def test_without_a_lifespan_the_first_request_opens_what_is_held_until_the_end()
     async def main() -> None:
         assert steps == []
         for _ in range(3):
-            assert (await _ask(app, "/mcp", _written("server/discover")))[0]["status"] == 200
+            assert (await _ask(app, "/mcp", _encode("server/discover")))[0]["status"] == 200
         assert steps == ["begin"]
 
     for _ in range(2):
@@ -371,7 +371,7 @@ def test_without_a_lifespan_the_first_request_opens_what_is_held_until_the_end()
 async def test_when_it_is_closed_requests_are_refused() -> None:
     app = Server("s").asgi()
     await app.close()
-    assert (await _ask(app, "/mcp", _written("server/discover")))[0]["status"] == 200
+    assert (await _ask(app, "/mcp", _encode("server/discover")))[0]["status"] == 200
     await app.close()
     shop = Workshop()
     async with serving(shop.server) as site:
@@ -388,7 +388,7 @@ async def test_when_it_is_closed_requests_are_refused() -> None:
         await site.app.close()
 
 
-def _written(method: str) -> bytes:
+def _encode(method: str) -> bytes:
     return msgspec.json.encode(_body(method, {"_meta": META}))
 
 

@@ -235,7 +235,7 @@ async def test_a_cancellation_follows_its_request_and_then_the_response_is_close
 
 
 async def test_what_is_given_up_is_given_up_even_if_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "_NOTE_WITHIN", 0.05)
+    monkeypatch.setattr(http_connection, "_NOTIFICATION_TIMEOUT", 0.05)
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         came.set()
@@ -251,7 +251,7 @@ async def test_what_is_given_up_is_given_up_even_if_that_cannot_be_told(monkeypa
         w.pool.url = w.pool.url.with_port(server.sockets[0].getsockname()[1])
         w.connection.send(Request(1, "tools/call", {"text": "x" * 50_000_000}))
         await came.wait()
-        post = w.connection._outbox.find(1)
+        post = w.connection._post_queue.find(1)
         assert post is not None
         assert post.task is not None
         w.connection.send(cancel(1))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mcplumb.transports.http_server.request import Gone, Refusal
+from mcplumb.transports.http_server.asgi_request import ClientDisconnected, Refusal
 from mcplumb.wire.messages import ErrorDetail
 from tests.transports.http_server.asgi import Asgi, part, turn
 
@@ -101,7 +101,7 @@ async def test_a_body_that_is_too_large_is_not_read() -> None:
 @pytest.mark.req("HTP-4")
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
     for events in ([], [part(b"a", more=True)]):
-        with pytest.raises(Refusal, match="did not come") as refused:
+        with pytest.raises(Refusal, match="did not arrive") as refused:
             await Asgi(*events).request.body(max_bytes=3, within=0.01)
         assert refused.value.status == 408
 
@@ -110,7 +110,7 @@ async def test_a_client_may_leave_before_the_end_of_its_body() -> None:
     for events in ([], [part(b"a", more=True)]):
         asgi = Asgi(*events)
         asgi.left.set()
-        with pytest.raises(Gone):
+        with pytest.raises(ClientDisconnected):
             await asgi.request.body(max_bytes=3, within=60)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from mcplumb.errors import HttpError, ProtocolError, RequestLost
 from mcplumb.protocol.http_headers import ParamHeaders, param_headers
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.http_connection import HttpConnection
-from mcplumb.transports.http_client.session_pool import ClientPool
 from mcplumb.wire.messages import Notification, Request
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import run, turns
@@ -123,7 +123,7 @@ async def test_a_server_sees_that_a_request_is_cancelled() -> None:
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     async with server:
-        pool = ClientPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        pool = ConnectionPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
         connection = HttpConnection(pool)
         connection.start(Heard())
         connection.send(ask(1))
@@ -210,11 +210,11 @@ async def test_an_error_with_any_status_is_the_answer(request_id: object) -> Non
         (400, "text/plain", "The server answered with HTTP 400 Said: 'no'."),
         (401, "text/plain", "HTTP 401 Said: 'no'. Give a token that it accepts"),
         (403, "application/json", "another token"),
-        (404, "text/html", "HTTP 404 Said. Is the path of the address right?"),
-        (405, "text/plain", "Is the path"),
+        (404, "text/html", "HTTP 404 Said. Check the path of the address."),
+        (405, "text/plain", "Check the path"),
         (413, "text/plain", "too large"),
         (429, "text/plain", "fewer requests"),
-        (200, "text/html", "of the type 'text/html', which is no answer to a message."),
+        (200, "text/html", "of the type 'text/html', which does not answer a message."),
         (302, "text/html", "It points to '/else', where a message cannot be sent"),
     ],
 )
@@ -239,7 +239,7 @@ async def test_a_request_that_is_only_accepted_gets_no_answer() -> None:
         w.connection.send(ask(1))
         error = await w.heard.until_failure(1)
         assert (
-            str(error) == "The server answered with HTTP 202 Said, and nothing else, which is no answer to a message."
+            str(error) == "The server answered with HTTP 202 Said, and nothing else, which does not answer a message."
         )
 
 
@@ -269,9 +269,9 @@ async def test_what_a_gateway_says_leaves_the_outcome_unknown(status: int) -> No
     ("body", "sentence"),
     [
         (b"{", "not JSON"),
-        (b'{"jsonrpc":"2.0","id":7,"result":{}}', "no answer to what was asked"),
+        (b'{"jsonrpc":"2.0","id":7,"result":{}}', "does not answer the request"),
         (b'{"jsonrpc":"2.0","error":{"code":-32000,"message":"Oh"}}', "It is error -32000: 'Oh'"),
-        (b'{"jsonrpc":"2.0","method":"notifications/x"}', "no answer"),
+        (b'{"jsonrpc":"2.0","method":"notifications/x"}', "does not answer"),
         (b"[]", "The batch is empty"),
     ],
 )

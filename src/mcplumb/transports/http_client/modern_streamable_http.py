@@ -1,4 +1,4 @@
-"""Streamable HTTP of the modern era: each request is a POST of its own, and what comes back belongs to it."""
+"""Streamable HTTP of the modern era: each request is one POST, and its response has all messages that belong to it."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from mcplumb.protocol.http_headers import ParamHeaders, encode_field, headers_of
+from mcplumb.transports.http_client.connection_pool import ConnectionPool
+from mcplumb.transports.http_client.inbox import Inbox
 from mcplumb.transports.http_client.post_queue import Post
-from mcplumb.transports.http_client.receive_queue import Inbox
 from mcplumb.transports.http_client.response import JSON_OR_EVENTS, Stream, receive
-from mcplumb.transports.http_client.session_pool import ClientPool
 from mcplumb.wire.messages import Request
 
 __all__ = ["ModernBinding", "ParamsOf"]
 
-#: Which arguments in this request are told in headers, too.
+#: Returns the arguments of a request that are also sent as headers.
 ParamsOf: TypeAlias = Callable[[Request], ParamHeaders | None]
 
 _VERSION = "MCP-Protocol-Version"
 
 
 class ModernBinding:
-    """A `Binding`. To give up a request is to close its response: cancel its exchange."""
+    """The `Binding` of the modern era. To cancel a request, cancel its exchange, which closes the response."""
 
-    def __init__(self, pool: ClientPool, inbox: Inbox, params_of: ParamsOf) -> None:
+    def __init__(self, pool: ConnectionPool, inbox: Inbox, params_of: ParamsOf) -> None:
         self._pool = pool
         self._inbox = inbox
         self._params_of = params_of
-        #: The revision that the last request has named.
+        #: The revision in the last request, which notifications repeat in their header.
         self._version: str | None = None
 
     async def exchange(self, post: Post) -> None:
-        """Post it, and pass on what comes in answer to it."""
+        """Post it and receive the messages of its response."""
         async with self._pool.request("POST", self._pool.url, self._headers(post), post.body) as response:
             await receive(response, post, self._inbox, Stream(self._inbox))
 
-    async def leave(self) -> None:
-        """There is nothing to leave."""
+    async def end_session(self) -> None:
+        """Do nothing: there is no session."""
 
     def _headers(self, post: Post) -> dict[str, str]:
         headers = {"Accept": JSON_OR_EVENTS, "Content-Type": "application/json"}

@@ -1,4 +1,4 @@
-"""What an application keeps open between requests: from its start to its end, or only from the first request on."""
+"""The ASGI application: checks each HTTP request and routes it to the connection that serves its era."""
 
 from __future__ import annotations
 
@@ -16,13 +16,22 @@ from mcplumb.limits import Limits
 from mcplumb.protocol.http_headers import ParamHeaders, check_headers, decode_field
 from mcplumb.revisions import Revision, find_revision, newest_first
 from mcplumb.transports.connection import Peer, Serve
-from mcplumb.transports.http_server.bearer import WELL_KNOWN, Tokens
-from mcplumb.transports.http_server.modern_post import Exchange
-from mcplumb.transports.http_server.options import MESSAGES_PATH, SSE_PATH, HttpOptions
-from mcplumb.transports.http_server.origin import Guards
-from mcplumb.transports.http_server.request import JSON, Gone, HttpRequest, Receive, Refusal, Scope, Send, stopping
-from mcplumb.transports.http_server.session_table import Sessions
-from mcplumb.transports.http_server.sse_session import SsePairs
+from mcplumb.transports.http_server.asgi_request import (
+    JSON,
+    ClientDisconnected,
+    HttpRequest,
+    Receive,
+    Refusal,
+    Scope,
+    Send,
+    stopping,
+)
+from mcplumb.transports.http_server.bearer import WELL_KNOWN, BearerAuth
+from mcplumb.transports.http_server.http_options import MESSAGES_PATH, SSE_PATH, HttpOptions
+from mcplumb.transports.http_server.modern_post import ModernPost
+from mcplumb.transports.http_server.origin import OriginCheck
+from mcplumb.transports.http_server.session_table import LegacySessions
+from mcplumb.transports.http_server.sse_session import SseSessions
 from mcplumb.transports.line_connection import Trace
 from mcplumb.types.base import Payload
 from mcplumb.types.meta import PROTOCOL_VERSION, UnsupportedVersionData
@@ -42,18 +51,19 @@ __all__ = ["HttpApp", "Lifetime"]
 _logger = logging.getLogger("mcplumb.http")
 
 
-# What an application keeps open between requests: from its start to its end, or only from the first request on.
+# The lifetime of what all requests share
 
 
 class Lifetime:
-    """One time of being open, in one event loop. A task of its own enters and leaves what is held,
-    with the context variables of whoever makes it.
+    """Keeps a context manager entered, in one event loop.
+
+    A task of its own enters and leaves it, with the context variables of the code that creates the lifetime.
     """
 
     def __init__(self, held: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        #: Where it is.
+        #: The event loop it belongs to.
         self.loop = asyncio.get_running_loop()
-        #: Whether it is over, or never began.
+        #: Whether the context manager was left, or could not be entered.
         self.is_over = False
         self._opened: asyncio.Future[None] = self.loop.create_future()
         self._released: asyncio.Future[None] = self.loop.create_future()
@@ -61,15 +71,15 @@ class Lifetime:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has begun, and is not over."""
+        """Whether the context manager is entered."""
         return self._opened.done() and not self.is_over
 
     async def opened(self) -> None:
-        """Wait until it has begun. What went wrong is raised here. Cancelling this harms nothing."""
+        """Wait until the context manager is entered, and raise what it raised. Safe to cancel."""
         await asyncio.shield(self._opened)
 
     async def close(self) -> None:
-        """Leave what is held. May be called again. Cancelling this harms nothing."""
+        """Leave the context manager. May be called again. Safe to cancel."""
         if not self._released.done():
             self._released.set_result(None)
         await asyncio.shield(self._task)
@@ -83,28 +93,28 @@ class Lifetime:
             if self._opened.done():
                 raise
             self._opened.set_exception(error)
-            self._opened.exception()  # whoever waited may have left
+            self._opened.exception()  # marks it as retrieved: no task may be waiting any more
         finally:
             self.is_over = True
 
 
-# The ASGI application: where each HTTP request is checked, and brought to those who serve its era.
+# The application
 
 
-#: Serves a request that has been let in, and whose sender, if that had to be said, is this one.
+#: Serves a request that has passed all checks; the second argument is its principal, if it is authenticated.
 _Handler: TypeAlias = Callable[[HttpRequest, str | None], Awaitable[None]]
 
-#: A modern client of which nothing else is known.
+#: A modern client that is not authenticated.
 _MODERN = Peer(era="modern")
 _STREAM = "text/event-stream"
 
 
-class _Place(msgspec.Struct, frozen=True):
-    """What is at one path."""
+class _Route(msgspec.Struct, frozen=True):
+    """The handler of one path."""
 
     methods: tuple[str, ...]
     handler: _Handler
-    #: Whether anybody may ask.
+    #: Whether it needs no token, and web pages of all origins may use it.
     is_public: bool = False
 
     @property
@@ -113,14 +123,15 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class HttpApp:
-    """An ASGI 3 application that serves all its clients with ``serve``. It runs in one event loop at a time.
+    """An ASGI 3 application that serves each connection with ``serve``. It runs in one event loop at a time.
 
-    ``held`` keeps open what all requests share: from the host's lifespan event on or, where there is none, from the
-    first request on. ``param_headers`` says, by the name of a tool, what it wants to see in headers.
+    ``held`` is the context manager of what all requests share. It is entered at the lifespan event of the ASGI server
+    or, if that sends none, at the first request. ``param_headers`` returns, for the name of a tool, the arguments that
+    clients also send as headers.
     """
 
-    _sessions: Sessions
-    _pairs: SsePairs
+    _sessions: LegacySessions
+    _sse_sessions: SseSessions
 
     def __init__(
         self,
@@ -133,7 +144,7 @@ class HttpApp:
         param_headers: Callable[[str], ParamHeaders | None],
         trace: Trace | None = None,
     ) -> None:
-        #: What was set for it.
+        #: The options it was created with.
         self.options = options
         self._serve = serve
         self._limits = limits
@@ -143,50 +154,50 @@ class HttpApp:
         self._held = held
         self._param_headers = param_headers
         self._trace = trace
-        self._guards = Guards(options)
-        self._tokens = Tokens(options)
-        self._places = self._find_places()
+        self._origin_check = OriginCheck(options)
+        self._bearer = BearerAuth(options)
+        self._routes = self._make_routes()
         self._context = copy_context()
         self._lifetime: Lifetime | None = None
         self._is_closing = False
-        #: What is being answered.
+        #: The requests that are being served.
         self._requests: set[HttpRequest] = set()
-        self._exchanges: set[Exchange] = set()
-        #: Set when the last exchange has ended, if somebody waits for that.
-        self._emptied: asyncio.Future[None] | None = None
+        self._modern_posts: set[ModernPost] = set()
+        #: Done when the last post has ended; None while no task waits for that.
+        self._idle: asyncio.Future[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request, or follow the host's lifespan."""
+        """Serve one HTTP request, or the lifespan of the ASGI server."""
         kind = scope["type"]
         if kind == "http":
             await self._answer(HttpRequest(scope, receive, send))
         elif kind == "lifespan":
-            await self._live(receive, send)
+            await self._serve_lifespan(receive, send)
         else:
-            raise UsageError(f"mcplumb serves HTTP, and not {kind!r}.")
+            raise UsageError(f"mcplumb serves HTTP, not {kind!r}.")
 
-    # From its start to its end
+    # Start and end
 
     async def open(self) -> None:
-        """Open what all requests share. What goes wrong is raised, and tried again by the next request."""
+        """Open what all requests share. If that raises, the next request tries again."""
         lifetime = self._lifetime
         if lifetime is None or lifetime.is_over or lifetime.loop is not asyncio.get_running_loop():
-            # What outlives a request does not run among the variables of that request.
+            # It outlives the request that opens it, so it must not run with the context variables of that request.
             lifetime = self._lifetime = self._context.copy().run(self._begin)
         await lifetime.opened()
 
     def _begin(self) -> Lifetime:
         self._is_closing = False
-        self._exchanges = set()
-        self._sessions = Sessions(self._serve, options=self.options, revisions=self._revisions, trace=self._trace)
-        self._pairs = SsePairs(self._serve, options=self.options, limits=self._limits, trace=self._trace)
+        self._modern_posts = set()
+        self._sessions = LegacySessions(self._serve, options=self.options, revisions=self._revisions, trace=self._trace)
+        self._sse_sessions = SseSessions(self._serve, options=self.options, limits=self._limits, trace=self._trace)
         return Lifetime(self._held)
 
     async def close(self) -> None:
-        """End all streams and sessions, and finish what was accepted; what comes meanwhile is refused, and so is what
-        has not come in full. A request after the end opens everything again.
+        """End all streams and sessions, and finish the accepted requests.
 
-        Cancelled, it leaves that to be done: it may be called again, also by several at once.
+        New requests, and those whose body is incomplete, are refused meanwhile. A later request opens the application
+        again. Safe to cancel; may be called again, and by several tasks at once.
         """
         lifetime = self._lifetime
         if lifetime is None or lifetime.loop is not asyncio.get_running_loop():
@@ -194,17 +205,17 @@ class HttpApp:
         self._is_closing = True
         for request in self._requests:
             request.cut()
-        for exchange in list(self._exchanges):
-            exchange.end_input()
-        await asyncio.gather(self._sessions.close(), self._pairs.close())
-        if self._exchanges:
-            if self._emptied is None or self._emptied.done():
-                self._emptied = lifetime.loop.create_future()
-            await asyncio.shield(self._emptied)
+        for post in list(self._modern_posts):
+            post.end_input()
+        await asyncio.gather(self._sessions.close(), self._sse_sessions.close())
+        if self._modern_posts:
+            if self._idle is None or self._idle.done():
+                self._idle = lifetime.loop.create_future()
+            await asyncio.shield(self._idle)
         await lifetime.close()
 
-    async def _live(self, receive: Receive, send: Send) -> None:
-        """Follow the host: it says when to start and when to stop."""
+    async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
+        """Open and close when the ASGI server says so."""
         for event, step in (("startup", self.open), ("shutdown", self.close)):
             await receive()
             try:
@@ -217,62 +228,62 @@ class HttpApp:
 
     # One HTTP request
 
-    def _find_places(self) -> dict[str, _Place]:
-        """By its path without the last slash, what is served."""
+    def _make_routes(self) -> dict[str, _Route]:
+        """Return the routes by their paths, without a trailing slash."""
         options = self.options
         path = options.path.rstrip("/")
-        places = {path: _Place(("GET", "POST", "DELETE") if self._has_sessions else ("POST",), self._serve_endpoint)}
+        routes = {path: _Route(("GET", "POST", "DELETE") if self._has_sessions else ("POST",), self._serve_endpoint)}
         if options.sse and any(revision.has_http_sse for revision in self._revisions):
-            places[SSE_PATH] = _Place(("GET",), self._open_pair)
-            places[MESSAGES_PATH] = _Place(("POST",), self._post_to_pair)
+            routes[SSE_PATH] = _Route(("GET",), self._open_sse)
+            routes[MESSAGES_PATH] = _Route(("POST",), self._post_to_sse)
         if options.authorization_servers:
-            places[WELL_KNOWN] = places[f"{WELL_KNOWN}{path}"] = _Place(("GET",), self._tell_metadata, is_public=True)
-        return places
+            routes[WELL_KNOWN] = routes[f"{WELL_KNOWN}{path}"] = _Route(("GET",), self._serve_metadata, is_public=True)
+        return routes
 
     async def _answer(self, request: HttpRequest) -> None:
         try:
             await self._route(request)
-        except Gone:
+        except ClientDisconnected:
             return
         except Refusal as error:
             refusal = error
         except Exception as error:
             if isinstance(error, OSError) and request.has_responded:
-                return  # the client has left
+                return  # the client has disconnected
             _logger.exception("%s %s failed.", request.method, request.path)
-            refusal = Refusal(500, ErrorDetail(INTERNAL_ERROR, "The server failed, and its log says how."))
+            refusal = Refusal(500, ErrorDetail(INTERNAL_ERROR, "The server failed; see its log."))
         else:
             await request.finish()
             return
         if not request.has_responded:
-            with suppress(OSError):  # nobody is there to be told
+            with suppress(OSError):  # the client has disconnected
                 await request.refuse(refusal)
 
     async def _route(self, request: HttpRequest) -> None:
-        place = self._places.get(request.path.rstrip("/"))
-        if place is None:
+        route = self._routes.get(request.path.rstrip("/"))
+        if route is None:
             raise Refusal(404, f"There is nothing here: the MCP endpoint is at {request.root_path}{self.options.path}.")
-        self._guards.check_host(request)
+        self._origin_check.check_host(request)
         principal = None
-        if place.is_public:
+        if route.is_public:
             request.common_headers = ((b"access-control-allow-origin", b"*"),)
         else:
-            self._guards.check_origin(request)
+            self._origin_check.check_origin(request)
         if request.method == "OPTIONS":
-            await self._guards.answer_preflight(request, place.allowed.encode())
+            await self._origin_check.answer_preflight(request, route.allowed.encode())
             return
-        if self._tokens.are_needed and not place.is_public:
-            principal = await self._tokens.principal(request)
-        if request.method not in place.methods:
-            sentence = f"{request.method} is not answered here: only {place.allowed}."
-            raise Refusal(405, ErrorDetail(INVALID_REQUEST, sentence), headers=[(b"allow", place.allowed.encode())])
+        if self._bearer.are_needed and not route.is_public:
+            principal = await self._bearer.principal(request)
+        if request.method not in route.methods:
+            sentence = f"{request.method} is not allowed here. Use {route.allowed}."
+            raise Refusal(405, ErrorDetail(INVALID_REQUEST, sentence), headers=[(b"allow", route.allowed.encode())])
         lifetime = self._lifetime
         if lifetime is None or not lifetime.is_open or lifetime.loop is not asyncio.get_running_loop():
             await self.open()
         self._check_open()
         self._requests.add(request)
         try:
-            await place.handler(request, principal)
+            await route.handler(request, principal)
         finally:
             self._requests.discard(request)
 
@@ -280,14 +291,14 @@ class HttpApp:
         if self._is_closing:
             raise stopping()
 
-    async def _open_pair(self, request: HttpRequest, principal: str | None) -> None:
-        await self._pairs.get(request, principal)
+    async def _open_sse(self, request: HttpRequest, principal: str | None) -> None:
+        await self._sse_sessions.get(request, principal)
 
-    async def _post_to_pair(self, request: HttpRequest, principal: str | None) -> None:
-        await self._pairs.post(request, principal)
+    async def _post_to_sse(self, request: HttpRequest, principal: str | None) -> None:
+        await self._sse_sessions.post(request, principal)
 
-    async def _tell_metadata(self, request: HttpRequest, _: str | None) -> None:
-        await request.respond(200, self._tokens.metadata(request), content_type=JSON)
+    async def _serve_metadata(self, request: HttpRequest, _: str | None) -> None:
+        await request.respond(200, self._bearer.metadata(request), content_type=JSON)
 
     # The MCP endpoint
 
@@ -325,22 +336,22 @@ class HttpApp:
             raise Refusal(400, ErrorDetail(INVALID_REQUEST, f"A request or a notification may be posted, not {what}."))
         if isinstance(item, Request):
             self._check_request(request, item)
-        exchange = Exchange(request, item, size=size, options=self.options, trace=self._trace)
-        self._exchanges.add(exchange)
+        post = ModernPost(request, item, size=size, options=self.options, trace=self._trace)
+        self._modern_posts.add(post)
         try:
-            await self._serve(exchange, _MODERN if principal is None else Peer("modern", principal))
+            await self._serve(post, _MODERN if principal is None else Peer("modern", principal))
         finally:
-            exchange.abort()
-            self._exchanges.discard(exchange)
-            if self._emptied is not None and not self._exchanges and not self._emptied.done():
-                self._emptied.set_result(None)
-        if not (request.has_responded or exchange.is_gone):
+            post.abort()
+            self._modern_posts.discard(post)
+            if self._idle is not None and not self._modern_posts and not self._idle.done():
+                self._idle.set_result(None)
+        if not (request.has_responded or post.is_gone):
             raise Refusal(503, "The server stopped before there was an answer.")
 
     def _check_request(self, request: HttpRequest, message: Request) -> None:
-        """`Refusal` if the headers do not fit the body, or the answer could not be read."""
+        """Raise `Refusal` if the headers do not match the body, or the client could not read the response."""
         if message.method == "initialize" and not self._has_sessions and not _has_modern_meta(message):
-            # The sentence may be all that the user of an old client gets to see.
+            # The message may be all that the user of an old client sees.
             sentence = (
                 f"This server takes requests in protocol version {', '.join(self._modern)} only, without initialize."
             )
@@ -348,7 +359,7 @@ class HttpApp:
             raise Refusal(400, detail, request_id=message.id)
         params = None
         if message.method == "tools/call":
-            with suppress(DecodeError):  # which is found again below
+            with suppress(DecodeError):  # check_headers reports it
                 params = self._param_headers(decode_field(request.header("mcp-name") or ""))
         error = check_headers(request.header, message, params)
         if error is not None:
@@ -361,8 +372,8 @@ class HttpApp:
 def _check_media_types(request: HttpRequest) -> None:
     media_type = request.header("content-type") or ""
     if media_type.partition(";")[0].strip().lower() != "application/json":
-        # Also if it is missing: a web page can send that to any server without asking.
-        sentence = f"The body must be application/json, and its type is {media_type[:100]!r}."
+        # Also if it is missing: without this header, a web page can send a request without a preflight.
+        sentence = f"The body must be application/json, but its type is {media_type[:100]!r}."
         raise Refusal(415, ErrorDetail(INVALID_REQUEST, sentence))
     if not request.accepts("application/json"):
         sentence = f"The client must accept application/json, and should accept {_STREAM}."
@@ -381,7 +392,7 @@ _decode_params = msgspec.json.Decoder(_Params).decode
 
 
 def _has_modern_meta(item: object) -> bool:
-    """Whether a request says itself which version it is in, as only modern ones do."""
+    """Return whether a request names its protocol version in ``_meta``, as only modern ones do."""
     if not isinstance(item, Request):
         return False
     try:

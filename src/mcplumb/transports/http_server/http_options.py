@@ -1,0 +1,101 @@
+"""`HttpOptions`: the settings of a server over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import msgspec
+
+from mcplumb.errors import UsageError
+
+__all__ = ["MESSAGES_PATH", "SSE_PATH", "HttpOptions", "Verify"]
+
+#: The paths of HTTP+SSE, if it is served.
+SSE_PATH = "/sse"
+MESSAGES_PATH = "/messages"
+
+#: Returns the owner of a bearer token, or None if the token is invalid. May be a coroutine function.
+Verify: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
+
+
+class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Paths, access control, timeouts and limits of a server over HTTP. All times are in seconds."""
+
+    # Paths
+    #: The path of the MCP endpoint within the application.
+    path: str = "/mcp"
+    #: Whether HTTP+SSE is served to clients of 2024-11-05, at ``/sse`` and ``/messages``.
+    sse: bool = True
+
+    # Access control
+    #: Origins of web pages that may use the server, as ``https://host:port``; ``*`` allows all, and needs tokens then.
+    #: Always allowed are pages of the server itself, at an IP address or at one of ``hosts``, and local pages over the
+    #: loopback interface.
+    origins: tuple[str, ...] = ()
+    #: Accepted names in the ``Host`` header; ``*`` accepts all. Over the loopback interface, local names are always
+    #: accepted. None accepts no others there, and all elsewhere.
+    hosts: tuple[str, ...] | None = None
+    #: Bearer tokens that grant access.
+    tokens: tuple[str, ...] = ()
+    #: Verifies all other tokens. It runs in the event loop, so a function that waits must be async.
+    verify: Verify | None = None
+    #: The URL of the MCP endpoint as clients know it. None derives it from the request.
+    resource: str | None = None
+    #: URLs of the authorization servers. With any, the metadata of the protected resource is published.
+    authorization_servers: tuple[str, ...] = ()
+    #: The scopes that clients are told to ask for.
+    scopes: tuple[str, ...] = ()
+
+    # Timeouts: long enough for bad networks, short enough that slow clients do not use up the connections.
+    #: To receive the head of a request, from its first byte or from the start of the connection.
+    header_within: float = 10.0
+    #: To receive the body.
+    body_within: float = 30.0
+    #: To receive the next request on a connection. Longer than clients keep idle connections, so that they close first.
+    next_within: float = 75.0
+    #: For a client to read some part of a response while more is queued.
+    write_within: float = 60.0
+    #: Between two comments on a silent stream. Many proxies close it after 60.
+    keep_alive: float = 15.0
+
+    # Limits
+    #: Bytes in the head of a request. Other servers allow between 8 and 64 KiB.
+    max_head: int = 64 * 1024
+    max_connections: int = 10_000
+    #: Legacy sessions; clients of HTTP+SSE have a limit of their own of the same size.
+    max_sessions: int = 10_000
+    #: How long an idle legacy session is kept; at most a minute before its client has sent ``initialized``.
+    session_ttl: float = 1800.0
+    #: Concurrent requests and streams of one legacy session.
+    max_streams: int = 1000
+    #: Events of a legacy session that are kept for clients that reconnect, in number and in bytes.
+    max_events: int = 1000
+    max_event_bytes: int = 4 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/") or not self.path.isascii() or {"?", "#", "%", " "} & set(self.path):
+            raise UsageError(
+                f"The path {self.path!r} cannot be used: it must be '/' and plain ASCII characters, like '/mcp'."
+            )
+        if self.sse and self.path.rstrip("/") in (SSE_PATH, MESSAGES_PATH):
+            raise UsageError(f"The path {self.path!r} belongs to HTTP+SSE. Choose another one, or set sse=False.")
+        for name in ("origins", "hosts", "tokens", "authorization_servers", "scopes"):
+            texts = getattr(self, name)
+            if isinstance(texts, str) or not all(isinstance(text, str) and text for text in texts or ()):
+                # The message does not quote the value, which may be a secret.
+                raise UsageError(f"The option {name} must be a tuple of non-empty strings.")
+        if any(not token.isascii() or not token.isprintable() or " " in token for token in self.tokens):
+            raise UsageError(
+                "One of the tokens cannot be sent in a header: use visible ASCII characters without spaces."
+            )
+        for name in ("authorization_servers", "scopes"):
+            if getattr(self, name) and not self.tokens and self.verify is None:
+                raise UsageError(f"The option {name} needs tokens to be checked: set verify or tokens.")
+        for name in ("header_within", "body_within", "next_within", "write_within", "keep_alive", "session_ttl"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise UsageError(f"The option {name} is {getattr(self, name)!r}: it must be a number of seconds.")
+        for name in ("max_head", "max_connections", "max_sessions", "max_streams", "max_events", "max_event_bytes"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise UsageError(f"The option {name} is {value!r}: it must be an integer of at least 1.")
