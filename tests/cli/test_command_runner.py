@@ -19,12 +19,12 @@ from mcplumb import errors
 from mcplumb.cli.command_runner import (
     EXIT_CODES,
     GlobalOptions,
+    error_text,
     exit_code_of,
     global_options,
-    guarded,
     run,
-    running_with,
-    sentence_of,
+    run_cli,
+    using_runner,
 )
 from mcplumb.cli.help_text import NEEDS_PACKAGES, OVERVIEW
 from mcplumb.errors import McplumbError, RemoteError, ServerExited
@@ -101,9 +101,9 @@ def test_stderr_is_shown_once() -> None:
 
 
 def test_a_sentence_is_in_the_words_of_the_command_line() -> None:
-    assert sentence_of(McplumbError("Wait (EraWaits.patience).")) == "Wait (--timeout)."
-    assert sentence_of(McplumbError("Give one: connect(…, token=…).")) == "Give one: --token-file FILE."
-    said = sentence_of(ServerExited("x", phase="spawn", exit_code=1, stderr_tail="secret"))
+    assert error_text(McplumbError("Wait (EraWaits.patience).")) == "Wait (--timeout)."
+    assert error_text(McplumbError("Give one: connect(…, token=…).")) == "Give one: --token-file FILE."
+    said = error_text(ServerExited("x", phase="spawn", exit_code=1, stderr_tail="secret"))
     assert said == "The server `x` exited with code 1 during the spawn phase."
 
 
@@ -199,7 +199,7 @@ def test_an_error_that_cannot_be_told_is_a_fault_too(monkeypatch: pytest.MonkeyP
     def broken(*_: object) -> None:
         raise OSError("stderr is gone")
 
-    monkeypatch.setattr("mcplumb.cli.render.output.complain", broken)
+    monkeypatch.setattr("mcplumb.cli.render.output.say_error", broken)
     assert _guarded(fail) == 70
 
 
@@ -209,7 +209,7 @@ def test_options_without_a_command_are_the_usual_ones() -> None:
 
 def _guarded(command: click.Command) -> int:
     with patch("sys.argv", ["mcplumb"]):
-        return guarded(command)
+        return run_cli(command)
 
 
 # --- As a process ---
@@ -310,7 +310,7 @@ def test_a_command_that_lasts_runs_the_others() -> None:
         ran.append(coroutine)
         return asyncio.run(coroutine)
 
-    with running_with(runner):
+    with using_runner(runner):
         assert run(work()) == 7
     assert len(ran) == 1
     assert run(work()) == 7

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from mcplumb.cli import consent, input_prompts
-from mcplumb.cli.consent import settle
+from mcplumb.cli.consent import prepare_entry
 from mcplumb.config import NotTrusted, discover_config
 from mcplumb.errors import UsageError
 from tests.cli.kit import PYTHON, Done, mcplumb, on_terminal
@@ -65,7 +65,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(consent, "is_terminal", lambda: True)
     monkeypatch.setattr(click, "confirm", lambda *_, **__: given.pop(0))
     monkeypatch.setattr(click, "prompt", lambda *_, **__: given.pop(0))
-    monkeypatch.setattr(input_prompts, "forget_typed", lambda: None)
+    monkeypatch.setattr(input_prompts, "discard_typed_input", lambda: None)
     return given
 
 
@@ -174,9 +174,9 @@ def test_what_changes_while_somebody_reads_is_not_agreed_to(project: Path, monke
 
     monkeypatch.setattr(consent, "is_terminal", lambda: True)
     monkeypatch.setattr(click, "confirm", confirm)
-    monkeypatch.setattr(input_prompts, "forget_typed", lambda: None)
+    monkeypatch.setattr(input_prompts, "discard_typed_input", lambda: None)
     with pytest.raises(NotTrusted):
-        settle(entry).connect_arguments()
+        prepare_entry(entry).connect_arguments()
     (project / ".env").write_text("A=1")
     assert entry.connect_arguments()[1]["env"] == {"A": "1"}
 
@@ -239,12 +239,12 @@ def test_an_entry_is_settled(project: Path, answers: list[Any]) -> None:
     entry = discover_config()["it"]
     answers += [False]
     with pytest.raises(UsageError, match="The server 'it' was not used, as you did not allow it"):
-        settle(entry)
+        prepare_entry(entry)
     answers += [True, "1"]
-    _, options = settle(entry).connect_arguments()
+    _, options = prepare_entry(entry).connect_arguments()
     assert options == {"env": {"A": "1"}, "cwd": str(project), "inherit_env": ("V",)}
     answers += ["2"]
-    assert settle(entry).usable().env == {"A": "2"}
+    assert prepare_entry(entry).resolve().env == {"A": "2"}
     assert answers == []
 
 
@@ -252,17 +252,17 @@ def test_addresses_and_whole_environments_are_settled(project: Path, answers: li
     for inherited in (True, False):
         configure(project, inheritEnv=inherited)
         answers += [True]
-        assert settle(discover_config()["it"]).is_allowed()
+        assert prepare_entry(discover_config()["it"]).is_allowed()
     configure(project, type="http", url="http://x", headers={"A": "b"})
     answers += [True]
-    assert settle(discover_config()["it"]).connect_arguments() == ("http://x", {"headers": {"A": "b"}})
+    assert prepare_entry(discover_config()["it"]).connect_arguments() == ("http://x", {"headers": {"A": "b"}})
 
 
 def test_what_is_long_is_to_be_read(project: Path, answers: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     (project / ".env").write_text("".join(f"A{number}=ü\n" for number in range(20)))
     configure(project, envFile=".env")
     answers += [True]
-    settle(discover_config()["it"])
+    prepare_entry(discover_config()["it"])
     assert "  That was much, 43 lines: scroll up, and read all of it.\n" in capsys.readouterr().err
 
 
@@ -281,7 +281,7 @@ def test_what_is_asked_is_cleaned(project: Path, answers: list[Any], monkeypatch
     ]
     configure(project, inputs, args=["${input:a}${input:b}${input:c}"])
     answers += [True]
-    settle(discover_config()["it"])
+    prepare_entry(discover_config()["it"])
     assert asked == ["a (" + "\\x1b, " * 30 + "…)", "b [\\x1b]", "c"]
 
 
@@ -289,14 +289,14 @@ def test_nobody_is_asked_without_a_terminal(project: Path, monkeypatch: pytest.M
     monkeypatch.setattr(consent, "is_terminal", lambda: False)
     configure(project, [{"id": "a", "options": ["x"]}], env={"A": "${input:a}"})
     entry = discover_config()["it"]
-    assert settle(entry) == entry
+    assert prepare_entry(entry) == entry
     with pytest.raises(NotTrusted):
-        settle(entry).connect_arguments()
-    assert settle(entry, yes=True) == entry.consented()
+        prepare_entry(entry).connect_arguments()
+    assert prepare_entry(entry, yes=True) == entry.with_consent()
 
 
 def test_the_users_own_are_not_asked_about(home: Path) -> None:
     (home / ".cursor").mkdir()
     (home / ".cursor" / "mcp.json").write_text('{"mcpServers": {"mine": {"command": "x"}}}')
     entry = discover_config()["mine"]
-    assert settle(entry) == entry
+    assert prepare_entry(entry) == entry

@@ -14,13 +14,13 @@ from mcplumb.cli.help_text import COMMANDS, OVERVIEW
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["LazyGroup", "OwnCommand", "cli", "remember_globals", "values_of", "versions"]
+__all__ = ["BaseCommand", "LazyGroup", "cli", "merge_global_options", "pop_values", "versions"]
 
 
 # What all commands have in common: the options that may stand before and behind their names.
 
 
-class OwnCommand(click.Command):
+class BaseCommand(click.Command):
     """A command that takes the global options behind its name, too. An async function is run in an event loop."""
 
     #: Those that it takes: without the file of servers that have names, which not all commands use.
@@ -34,8 +34,8 @@ class OwnCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Remember those options, and run."""
-        said = {"config": None, **values_of(self.global_params, ctx)}
-        remember_globals(ctx.ensure_object(GlobalOptions), **said)
+        said = {"config": None, **pop_values(self.global_params, ctx)}
+        merge_global_options(ctx.ensure_object(GlobalOptions), **said)
         self.prepare(ctx)
         result = super().invoke(ctx)
         return run(result) if inspect.iscoroutine(result) else result
@@ -44,7 +44,7 @@ class OwnCommand(click.Command):
         """What else is to be done, once the global options are known."""
 
 
-def values_of(params: list[click.Parameter], ctx: click.Context) -> dict[str, Any]:
+def pop_values(params: list[click.Parameter], ctx: click.Context) -> dict[str, Any]:
     """Take the values of these parameters, by their names: they are not for the command's function."""
     return {param.name or "": ctx.params.pop(param.name or "") for param in params}
 
@@ -123,7 +123,7 @@ def _show_versions(ctx: click.Context, _: click.Parameter, wanted: Any) -> None:
         ctx.exit()
 
 
-def remember_globals(
+def merge_global_options(
     options: GlobalOptions, *, verbose: int, trace: bool, log_file: str | None, config: str | None, no_color: bool
 ) -> None:
     """Add what was said at one of the two places where global options may stand."""
@@ -157,4 +157,4 @@ def cli(
 ) -> None:
     """The Model Context Protocol on the command line: look at a server, use it, or run one."""
     options = ctx.ensure_object(GlobalOptions)
-    remember_globals(options, verbose=verbose, trace=trace, log_file=log_file, config=config, no_color=no_color)
+    merge_global_options(options, verbose=verbose, trace=trace, log_file=log_file, config=config, no_color=no_color)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from mcplumb.cli.parse_value import BadText, View
+from mcplumb.cli.parse_value import InvalidText, SchemaView
 from mcplumb.cli.render.output import clean_line, say
 from mcplumb.cli.render.schema_text import fields_of, signature_of
 from mcplumb.errors import UsageError
@@ -72,7 +72,7 @@ def read_arguments(
     nothing is missed.
     """
     arguments = dict(args)
-    whole = View(schema if checked else {})
+    whole = SchemaView(schema if checked else {})
     mistakes = fill(arguments, pairs, whole)
     if checked:
         mistakes += [str(_unknown(name, whole)) for name in arguments if whole.part(name) is None]
@@ -84,10 +84,10 @@ def read_arguments(
     return arguments
 
 
-def fill(arguments: dict[str, Any], pairs: Iterable[Pair], whole: View) -> list[str]:
+def fill(arguments: dict[str, Any], pairs: Iterable[Pair], whole: SchemaView) -> list[str]:
     """Put the pairs where they belong, as what they have to be. What cannot be, is said in sentences."""
     mistakes = []
-    given: dict[tuple[str, ...], tuple[View, list[Pair]]] = {}
+    given: dict[tuple[str, ...], tuple[SchemaView, list[Pair]]] = {}
     for pair in pairs:
         try:
             path, view = _locate(pair.key, whole)
@@ -98,7 +98,7 @@ def fill(arguments: dict[str, Any], pairs: Iterable[Pair], whole: View) -> list[
     for path, (view, group) in given.items():
         try:
             _put(arguments, path, _value(group, view))
-        except BadText as mistake:
+        except InvalidText as mistake:
             mistakes.append(f"{'.'.join(path)} {mistake}.")
     return mistakes
 
@@ -125,12 +125,12 @@ def prompt_schema(arguments: Sequence[Any] | None) -> dict[str, Any]:
 # --- Where an argument belongs ---
 
 
-def _unknown(name: str, view: View) -> UsageError:
+def _unknown(name: str, view: SchemaView) -> UsageError:
     said = f"There is no argument {name!r}{closest(name.rpartition('.')[2], view.names[:_MAX_NAMES])}"
     return UsageError(said if said.endswith("?") else f"{said}.")
 
 
-def _locate(key: str, whole: View) -> tuple[tuple[str, ...], View]:
+def _locate(key: str, whole: SchemaView) -> tuple[tuple[str, ...], SchemaView]:
     """The way into the arguments that a key means, and what the value there has to be; UsageError if there is none."""
     path: list[str] = []
     view, rest = whole, key
@@ -149,7 +149,7 @@ def _locate(key: str, whole: View) -> tuple[tuple[str, ...], View]:
         view = inner
 
 
-def _longest_name(key: str, view: View) -> str:
+def _longest_name(key: str, view: SchemaView) -> str:
     """The part of the key that is a member of this object: dots may belong to its name."""
     steps = key.split(".")
     known = set(view.names)
@@ -166,11 +166,11 @@ def _put(arguments: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
         inner = inner.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise BadText(f"cannot be set, as {name} has a value that has no parts")
+            raise InvalidText(f"cannot be set, as {name} has a value that has no parts")
     inner[path[-1]] = value
 
 
-def _lacking(value: dict[str, Any], view: View, place: str = "") -> Iterator[str]:
+def _lacking(value: dict[str, Any], view: SchemaView, place: str = "") -> Iterator[str]:
     """The names of what has to be there and is not, also in the objects that are."""
     yield from (f"{place}{name}" for name in view.needed if name not in value)
     for name, inner in value.items():
@@ -182,21 +182,21 @@ def _lacking(value: dict[str, Any], view: View, place: str = "") -> Iterator[str
 # --- Values ---
 
 
-def _value(group: list[Pair], view: View) -> Any:
+def _value(group: list[Pair], view: SchemaView) -> Any:
     items = next((option.items for option in view.options if option.type == "array"), None)
     if len(group) == 1:
         try:
             return _single(group[0], view)
-        except BadText as mistake:
+        except InvalidText as mistake:
             if items is None:
                 raise
-            raise BadText(f"{mistake}: give it once for each item, or as JSON") from None
+            raise InvalidText(f"{mistake}: give it once for each item, or as JSON") from None
     if items is None and not any(option.type == "any" for option in view.options):
-        raise BadText(f"is given {len(group)} times, and takes one value: {view.words}")
-    return [_single(pair, items or View({})) for pair in group]
+        raise InvalidText(f"is given {len(group)} times, and takes one value: {view.words}")
+    return [_single(pair, items or SchemaView({})) for pair in group]
 
 
-def _single(pair: Pair, view: View) -> Any:
+def _single(pair: Pair, view: SchemaView) -> Any:
     if pair.mark == "=":
         return view.read(pair.value)
     if pair.mark == ":=":
@@ -209,7 +209,7 @@ def _single(pair: Pair, view: View) -> Any:
     try:
         text = pair.value.decode()
     except UnicodeDecodeError:
-        raise BadText("has to be a text in UTF-8, and not other bytes") from None
+        raise InvalidText("has to be a text in UTF-8, and not other bytes") from None
     return text if texts else view.read(text.strip())
 
 

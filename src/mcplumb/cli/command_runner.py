@@ -1,6 +1,6 @@
 """Running a command: its event loop, its logs, Ctrl-C, and how its end becomes an exit code.
 
-Commands raise; `guarded`, around all of them, turns what they raise into one message on stderr and one exit code.
+Commands raise; `run_cli`, around all of them, turns what they raise into one message on stderr and one exit code.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ __all__ = [
     "UNREACHABLE",
     "WRONG_USAGE",
     "GlobalOptions",
+    "error_text",
     "exit_code_of",
     "global_options",
-    "guarded",
     "run",
-    "running_with",
-    "sentence_of",
+    "run_cli",
+    "using_runner",
 ]
 
 DONE = 0
@@ -165,7 +165,7 @@ class _Runner:
 
 
 @contextmanager
-def running_with(runner: Callable[[Coroutine[Any, Any, int | None]], int | None]) -> Iterator[None]:
+def using_runner(runner: Callable[[Coroutine[Any, Any, int | None]], int | None]) -> Iterator[None]:
     """Within the block, `run` leaves its coroutines to this function."""
     _Runner.current = runner
     try:
@@ -187,7 +187,7 @@ def exit_code_of(error: McplumbError) -> int:
     return REFUSED
 
 
-def guarded(program: click.Command) -> int:
+def run_cli(program: click.Command) -> int:
     """Run the command line; returns its exit code, and raises nothing but `OutputLost`."""
     try:
         return _run(program)
@@ -226,7 +226,7 @@ def _admit(error: Exception) -> int:
     return FAULT
 
 
-def sentence_of(error: McplumbError) -> str:
+def error_text(error: McplumbError) -> str:
     """What an error says, in the words of the command line, and without the stderr that may be quoted in it."""
     said, tail, _ = str(error).partition(_TAIL)
     for ours, theirs in _WORDS.items():
@@ -235,12 +235,12 @@ def sentence_of(error: McplumbError) -> str:
 
 
 def _complain(error: McplumbError, code: int, options: GlobalOptions) -> None:
-    from mcplumb.cli.render.output import clean_line, complain, json_text
+    from mcplumb.cli.render.output import clean_line, json_text, say_error
 
     _, _, tail = str(error).partition(_TAIL)
-    text = sentence_of(error)
+    text = error_text(error)
     if tail:
         text += " Its stderr is above." if options.shows_stderr else f" The end of its stderr:\n{tail}"
     if isinstance(error, RemoteError) and error.data is not None:
         text += f"\nIts data: {clean_line(json_text(error.data), _MOST_DATA)}"
-    complain(text, options.hint if code in (UNREACHABLE, TIMED_OUT) else "")
+    say_error(text, options.hint if code in (UNREACHABLE, TIMED_OUT) else "")

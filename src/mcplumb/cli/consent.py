@@ -11,12 +11,12 @@ import shlex
 import click
 
 from mcplumb.cli.render.output import clean, clean_line, is_terminal, say, stderr
-from mcplumb.config.entry import MASK, Input, ServerEntry, Usable, looks_secret, shown_url
-from mcplumb.config.locations import shortened
+from mcplumb.config.entry import MASK, Input, ResolvedEntry, ServerEntry, looks_secret, mask_url
+from mcplumb.config.locations import with_tilde
 from mcplumb.config.trust import is_trusted, remember
 from mcplumb.errors import UsageError
 
-__all__ = ["settle"]
+__all__ = ["prepare_entry"]
 
 #: What stands before all but the first line of something long.
 _FOLDED = "  | "
@@ -25,38 +25,38 @@ _MAX_QUESTION = 200
 _MAX_CHOICES = 30
 
 
-def settle(entry: ServerEntry, *, yes: bool = False) -> ServerEntry:
+def prepare_entry(entry: ServerEntry, *, yes: bool = False) -> ServerEntry:
     """The entry, ready to be used: agreed to if it is a project's, and with answers for what it asks for.
 
     Without a terminal nobody is asked, and the entry says on use what it lacks. ``yes`` agrees for this once.
     """
     if yes:
-        entry = entry.consented()
+        entry = entry.with_consent()
     elif entry.scope == "project":
         # Once: a file with variables may be another one while somebody reads, and that is not what is agreed to.
-        meant = entry.meant()
+        meant = entry.preview()
         digest = entry.digest(meant)
         if not is_trusted(digest):
             if not is_terminal():
                 return entry
-            from mcplumb.cli.input_prompts import forget_typed
+            from mcplumb.cli.input_prompts import discard_typed_input
 
             _show(entry, meant)
-            forget_typed()
+            discard_typed_input()
             if not click.confirm("Allow that, now and from now on?", err=True):
                 raise UsageError(f"The server {entry.name!r} was not used, as you did not allow it.")
             remember(digest, name=entry.name, source=entry.source)
-    questions = entry.questions() if is_terminal() else []
-    return entry.answered({one.id: _ask(one) for one in questions})
+    questions = entry.unanswered_inputs() if is_terminal() else []
+    return entry.with_answers({one.id: _ask(one) for one in questions})
 
 
 # --- What a project wants ---
 
 
-def _show(entry: ServerEntry, meant: Usable) -> None:
+def _show(entry: ServerEntry, meant: ResolvedEntry) -> None:
     """Tell what a project wants, as it is written: values that come from the user's own environment are not shown."""
     what = "reach" if entry.url is not None else "run"
-    _tell(f"{shortened(entry.source)}, a file of this project, names the server {entry.name!r} and wants to {what}:")
+    _tell(f"{with_tilde(entry.source)}, a file of this project, names the server {entry.name!r} and wants to {what}:")
     say()
     lines = sum(_tell(f"  {line}") for line in _wishes(entry, meant))
     if lines > stderr().height - 6:
@@ -64,13 +64,13 @@ def _show(entry: ServerEntry, meant: Usable) -> None:
     say()
 
 
-def _wishes(entry: ServerEntry, meant: Usable) -> list[str]:
+def _wishes(entry: ServerEntry, meant: ResolvedEntry) -> list[str]:
     wishes = []
     if entry.url is not None:
         wishes.append(entry.url)
     else:
         wishes.append(shlex.join([entry.command or "", *entry.args]))
-        wishes.append(f"in {entry.cwd or shortened(entry.folder)}")
+        wishes.append(f"in {entry.cwd or with_tilde(entry.folder)}")
         if entry.env_file is not None:
             wishes.append(f"with the variables in {entry.env_file}")
             wishes += [f"  {_shown(name, value)}" for name, value in meant.env_file.items()]
@@ -83,7 +83,7 @@ def _wishes(entry: ServerEntry, meant: Usable) -> list[str]:
 
 def _shown(name: str, value: str) -> str:
     is_hidden = looks_secret(name) and "$" not in value
-    return f"{name}: {MASK if is_hidden else shown_url(value) if '://' in value and '@' in value else value}"
+    return f"{name}: {MASK if is_hidden else mask_url(value) if '://' in value and '@' in value else value}"
 
 
 def _tell(text: str) -> int:

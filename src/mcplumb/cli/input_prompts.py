@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import click
 
 from mcplumb.cli.arguments import fill, read_pair, signature
-from mcplumb.cli.parse_value import BadText, View
+from mcplumb.cli.parse_value import InvalidText, SchemaView
 from mcplumb.cli.render.output import clean, clean_line, is_terminal, say, stderr
 from mcplumb.client.callbacks import Elicitation
 from mcplumb.errors import DecodeError, McplumbError, RemoteError, UsageError
@@ -26,7 +26,7 @@ from mcplumb.types.lifecycle import ClientCapabilities, ElicitationCapability
 from mcplumb.types.meta import UrlElicitationRequiredData
 from mcplumb.wire.messages import MISSING_CAPABILITY, URL_ELICITATION_REQUIRED
 
-__all__ = ["Asker", "ReadLine", "asking_options", "forget_typed", "read_line"]
+__all__ = ["InputPrompter", "ReadLine", "discard_typed_input", "input_options", "read_line"]
 
 _T = TypeVar("_T")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -42,7 +42,7 @@ _MAX_MESSAGE = 4000
 _MAX_ALONE = 100
 
 
-def asking_options(command: _Command) -> _Command:
+def input_options(command: _Command) -> _Command:
     """The options of a command during which a server may ask: ``answers`` and ``roots``."""
     folder = click.Path(exists=True, file_okay=False)
     root = click.option(
@@ -54,7 +54,7 @@ def asking_options(command: _Command) -> _Command:
     return answer(root(command))
 
 
-class Asker:
+class InputPrompter:
     """Answers the questions of one server, one at a time.
 
     ``answers`` (``key=value``) are for fields of forms, whichever form has them. Where they are enough for a form,
@@ -100,7 +100,7 @@ class Asker:
         async with self._one:
             with self._paused():
                 if self._read is read_line:
-                    forget_typed()
+                    discard_typed_input()
                 try:
                     match question.mode:
                         case "form":
@@ -113,17 +113,17 @@ class Asker:
                 except _Ended as ended:
                     return ElicitResult(ended.action)
 
-    async def held_to(self, call: Awaitable[_T]) -> _T:
+    async def wait_for(self, call: Awaitable[_T]) -> _T:
         """Wait for a call. If it fails after an answer could not be given, then that is the reason."""
         try:
             return await call
         except McplumbError as error:
-            self.confess()
+            self.raise_mistake()
             if isinstance(error, RemoteError):
                 self._advise(error)
             raise
 
-    def confess(self) -> None:
+    def raise_mistake(self) -> None:
         """Raise the mistake, if there is one."""
         if self.mistake is not None:
             raise self.mistake
@@ -141,7 +141,7 @@ class Asker:
     # --- Forms ---
 
     async def _fill_in(self, message: str, schema: Any) -> dict[str, Any]:
-        form = View(schema)
+        form = SchemaView(schema)
         defaults = {name: part.schema["default"] for name, part in _fields(form) if "default" in part.schema}
         given = [pair for pair in self._answers if pair.key in form.names]
         values: dict[str, Any] = {}
@@ -200,7 +200,7 @@ class _Ended(Exception):
 class _Questions:
     """One form at the terminal: each of its fields, and whether to send what was filled in."""
 
-    def __init__(self, read: ReadLine, form: View, defaults: dict[str, Any], values: dict[str, Any]) -> None:
+    def __init__(self, read: ReadLine, form: SchemaView, defaults: dict[str, Any], values: dict[str, Any]) -> None:
         self._read = read
         self._form = form
         self._known = {**defaults, **values}
@@ -222,7 +222,7 @@ class _Questions:
                 case "c":
                     raise _Ended("cancel")
 
-    async def _ask(self, name: str, part: View) -> None:
+    async def _ask(self, name: str, part: SchemaView) -> None:
         label = clean_line(_title(part) or name, 80)
         about = part.schema.get("description")
         choices = _choices(part)
@@ -239,17 +239,17 @@ class _Questions:
                 return
             try:
                 self._known[name] = _field_value(part, choices, typed)
-            except BadText as mistake:
+            except InvalidText as mistake:
                 say(f"  It {mistake}." if typed else "  It is needed.")
             else:
                 return
 
 
-def _fields(form: View) -> list[tuple[str, View]]:
-    return [(name, form.part(name) or View({})) for name in form.names]
+def _fields(form: SchemaView) -> list[tuple[str, SchemaView]]:
+    return [(name, form.part(name) or SchemaView({})) for name in form.names]
 
 
-def _title(part: View) -> str:
+def _title(part: SchemaView) -> str:
     title = part.schema.get("title")
     return title if isinstance(title, str) else ""
 
@@ -260,14 +260,14 @@ def _shown(value: Any) -> str:
     return "y" if value is True else "n" if value is False else clean_line(as_text(value), 80)
 
 
-def _hint(part: View, choices: list[tuple[Any, str]]) -> str:
+def _hint(part: SchemaView, choices: list[tuple[Any, str]]) -> str:
     if choices:
         several = ", or several with commas" if part.type == "array" else ""
         return f"1 to {len(choices)}{several}"
     return "y/n" if part.type == "boolean" else clean_line(part.words, 200)
 
 
-def _choices(part: View) -> list[tuple[Any, str]]:
+def _choices(part: SchemaView) -> list[tuple[Any, str]]:
     """The values that can be chosen, each with a title; none if it is no choice."""
     if part.type == "array":
         return _choices(part.items)
@@ -285,7 +285,7 @@ def _choices(part: View) -> list[tuple[Any, str]]:
     return found[:_MAX_CHOICES]
 
 
-def _field_value(part: View, choices: list[tuple[Any, str]], typed: str) -> Any:
+def _field_value(part: SchemaView, choices: list[tuple[Any, str]], typed: str) -> Any:
     """What was typed, as the field's value: of a choice the value, its title or its number."""
     if choices and part.type == "array":
         return [_chosen(choices, one.strip()) for one in typed.split(",") if one.strip()]
@@ -293,7 +293,7 @@ def _field_value(part: View, choices: list[tuple[Any, str]], typed: str) -> Any:
         return _chosen(choices, typed)
     value = part.read(typed)
     if isinstance(value, str) and (mistake := _misses_format(value, part.schema.get("format"))):
-        raise BadText(f"has to be {mistake}")
+        raise InvalidText(f"has to be {mistake}")
     return value
 
 
@@ -303,7 +303,7 @@ def _chosen(choices: list[tuple[Any, str]], typed: str) -> Any:
             return value
     if typed.isdecimal() and 1 <= int(typed) <= len(choices):
         return choices[int(typed) - 1][0]
-    raise BadText(f"has to be a number from 1 to {len(choices)}, and not {typed!r}")
+    raise InvalidText(f"has to be a number from 1 to {len(choices)}, and not {typed!r}")
 
 
 def _misses_format(text: str, name: Any) -> str | None:
@@ -372,7 +372,7 @@ def _quoted(message: str) -> str:
     return text.strip().replace("\n", "\n  | ")
 
 
-def forget_typed() -> None:
+def discard_typed_input() -> None:
     """What was typed at the terminal before a question was shown is no answer to it."""
     import termios
 

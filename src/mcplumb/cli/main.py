@@ -10,10 +10,10 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line, and exit as it says."""
-    from mcplumb.cli.std_streams import prepare_streams, written_out
+    from mcplumb.cli.std_streams import prepare_streams, run_and_flush
 
     prepare_streams()
-    sys.exit(written_out(_main))
+    sys.exit(run_and_flush(_main))
 
 
 def _main() -> int:
@@ -26,7 +26,7 @@ def _main() -> int:
         return 0
     try:
         from mcplumb.cli.app import cli
-        from mcplumb.cli.command_runner import guarded
+        from mcplumb.cli.command_runner import run_cli
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
@@ -36,4 +36,4 @@ def _main() -> int:
         from mcplumb.cli.commands.completion import answer
 
         return answer(os.environ["_MCPLUMB_COMPLETE"])
-    return guarded(cli)
+    return run_cli(cli)

@@ -16,7 +16,7 @@ import msgspec
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.read_value import as_text, counted
 
-__all__ = ["BadText", "View"]
+__all__ = ["InvalidText", "SchemaView"]
 
 #: References that are followed, alternatives that are looked at, and parts that are put together. Nobody needs as many;
 #: a cycle needs more.
@@ -71,11 +71,11 @@ _LENGTHS: dict[str, tuple[str, Callable[[_Number, _Number], bool]]] = {
 _NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
-class BadText(UsageError):
+class InvalidText(UsageError):
     """A text is not what the schema wants. The sentence lacks its beginning: ``has to be an integer, and not 'x'``."""
 
 
-class View:
+class SchemaView:
     """A schema, as far as it says which values there are: its references followed, its parts put together."""
 
     def __init__(self, schema: Any, root: Any = None) -> None:
@@ -83,7 +83,7 @@ class View:
         self.schema = _put_together(schema, self._root, _MAX_HOPS)
 
     @property
-    def options(self) -> list[View]:
+    def options(self) -> list[SchemaView]:
         """The views that this one is a choice of; only itself if it is none."""
         return list(islice(self._options(_MAX_HOPS), _MAX_OPTIONS))
 
@@ -113,9 +113,9 @@ class View:
         return list(_dict(self.schema.get("properties")))
 
     @property
-    def members(self) -> list[tuple[str, View]]:
+    def members(self) -> list[tuple[str, SchemaView]]:
         """The members that are known, by their names."""
-        return [(name, View(part, self._root)) for name, part in _dict(self.schema.get("properties")).items()]
+        return [(name, SchemaView(part, self._root)) for name, part in _dict(self.schema.get("properties")).items()]
 
     @property
     def needed(self) -> list[str]:
@@ -123,7 +123,7 @@ class View:
         needed = self.schema.get("required")
         return [name for name in needed if isinstance(name, str)] if isinstance(needed, list) else []
 
-    def part(self, name: str) -> View | None:
+    def part(self, name: str) -> SchemaView | None:
         """A member of an object by its name; None if it is not allowed.
 
         Where the schema does not say whether there may be others than those that it names, there may not: it is rather
@@ -131,21 +131,21 @@ class View:
         """
         members = _dict(self.schema.get("properties"))
         if name in members:
-            return View(members[name], self._root)
+            return SchemaView(members[name], self._root)
         more = self.schema.get("additionalProperties")
         if more is None:
             more = "properties" not in self.schema or "patternProperties" in self.schema
-        return None if more is False else View(more, self._root)
+        return None if more is False else SchemaView(more, self._root)
 
     @property
-    def items(self) -> View:
+    def items(self) -> SchemaView:
         """What the items of a list are."""
-        return View(self.schema.get("items"), self._root)
+        return SchemaView(self.schema.get("items"), self._root)
 
     # --- Texts ---
 
     def read(self, text: str) -> Any:
-        """The value that the text stands for; BadText if it stands for none.
+        """The value that the text stands for; InvalidText if it stands for none.
 
         If several are possible, a text is what remains when it is nothing else. A list can be JSON, or a single item.
         """
@@ -153,11 +153,11 @@ class View:
         for view, wrap in ((self, False), *((items, True) for items in lists)):
             try:
                 value = view._first(text)
-            except BadText:
+            except InvalidText:
                 continue
             return [value] if wrap else value
         shown = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
-        raise BadText(f"has to be {self.words}, and not {shown!r}")
+        raise InvalidText(f"has to be {self.words}, and not {shown!r}")
 
     @property
     def words(self) -> str:
@@ -171,24 +171,24 @@ class View:
                 continue  # where any text is possible, "no" may be the name of a country
             try:
                 return option._read(text)
-            except BadText:
+            except InvalidText:
                 continue
-        raise BadText
+        raise InvalidText
 
     # --- One option ---
 
-    def _options(self, hops: int) -> Iterator[View]:
+    def _options(self, hops: int) -> Iterator[SchemaView]:
         for key in ("anyOf", "oneOf"):
             parts = self.schema.get(key)
             if isinstance(parts, list) and parts and hops:
                 rest = {name: part for name, part in self.schema.items() if name != key}
                 for part in parts:
                     chosen = _put_together(part, self._root, hops)
-                    yield from View(_joined(rest, chosen), self._root)._options(hops // 2)
+                    yield from SchemaView(_joined(rest, chosen), self._root)._options(hops // 2)
                 return
         types = self.schema.get("type")
         if isinstance(types, list) and self.constants is None:
-            yield from (View({**self.schema, "type": name}, self._root) for name in types)
+            yield from (SchemaView({**self.schema, "type": name}, self._root) for name in types)
         else:
             yield self
 
@@ -218,7 +218,7 @@ class View:
         for key, (_, holds) in limits.items():
             limit = self._limit(key)
             if limit is not None and not holds(value, limit):
-                raise BadText
+                raise InvalidText
         return value
 
     def _limit(self, key: str) -> _Number | None:
@@ -299,20 +299,20 @@ def _constant(text: str, constants: list[Any]) -> Any:
     for constant in constants:
         if as_text(constant) == text:
             return constant
-    raise BadText
+    raise InvalidText
 
 
 def _boolean(text: str) -> bool:
     try:
         return _BOOLEANS[text.strip().lower()]
     except KeyError:
-        raise BadText from None
+        raise InvalidText from None
 
 
 def _integer(text: str) -> int:
     number = _number(text)
     if number != int(number):
-        raise BadText
+        raise InvalidText
     return int(number)
 
 
@@ -325,16 +325,16 @@ def _number(text: str) -> _Number:
         if "_" in text or (isinstance(number, float) and not math.isfinite(number)):
             break
         return number
-    raise BadText
+    raise InvalidText
 
 
 def _json(text: str, kind: type) -> Any:
     try:
         value = msgspec.json.decode(text.encode())
     except _NOT_JSON:
-        raise BadText from None
+        raise InvalidText from None
     if not isinstance(value, kind):
-        raise BadText
+        raise InvalidText
     return value
 
 
@@ -342,5 +342,5 @@ def _anything(text: str) -> Any:
     """JSON if it is that, and otherwise the text itself."""
     try:
         return _json(text, object)
-    except BadText:
+    except InvalidText:
         return text

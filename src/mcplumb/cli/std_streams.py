@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["BROKEN_PIPE", "NOT_WRITTEN", "OutputLost", "prepare_streams", "written_out"]
+__all__ = ["BROKEN_PIPE", "NOT_WRITTEN", "OutputLost", "prepare_streams", "run_and_flush"]
 
 #: Exit codes, see `mcplumb.cli.command_runner.EXIT_CODES`.
 NOT_WRITTEN = 74
@@ -52,7 +52,7 @@ def prepare_streams() -> None:
         sys.stderr = _wrapped(_Messages(_ERROR, "w", closefd=False), sys.stderr)
 
 
-def written_out(work: Callable[[], int]) -> int:
+def run_and_flush(work: Callable[[], int]) -> int:
     """Run something, and write all that it prints; returns its exit code, or that of an output that cannot be written.
 
     If nobody reads the output any more, it ends without a word, as every program does.

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcplumb.cli.app import OwnCommand, values_of
+from mcplumb.cli.app import BaseCommand, pop_values
 from mcplumb.cli.command_runner import GlobalOptions
 from mcplumb.errors import UsageError
 from mcplumb.transports.address import read_address
@@ -39,8 +39,8 @@ __all__ = [
     "ServerCommand",
     "Target",
     "find_server",
-    "name_again",
     "named_values",
+    "repeat_server_options",
     "seconds",
     "server_command",
     "server_params",
@@ -106,7 +106,7 @@ def find_server(
     return place, options | _to_talk(given)
 
 
-def name_again(command: Sequence[str] | None, given: Mapping[str, Any], config: str | None) -> list[str]:
+def repeat_server_options(command: Sequence[str] | None, given: Mapping[str, Any], config: str | None) -> list[str]:
     """The words that name the same server once more, on another command line; without what may be secret."""
     words = [] if config is None else ["--config", config]
     for name, value in given.items():
@@ -121,9 +121,9 @@ def name_again(command: Sequence[str] | None, given: Mapping[str, Any], config: 
 
 
 def _shown(server: str) -> str:
-    from mcplumb.config.entry import shown_url
+    from mcplumb.config.entry import mask_url
 
-    return shown_url(server) if "?" in server else server
+    return mask_url(server) if "?" in server else server
 
 
 def _option(name: str) -> str:
@@ -303,10 +303,10 @@ def server_command(name: str | None = None, **attributes: Any) -> Callable[[Call
     return click.command(name, cls=ServerCommand, **attributes)
 
 
-class ServerCommand(OwnCommand):
+class ServerCommand(BaseCommand):
     """A command that is for a server."""
 
-    global_names = (*OwnCommand.global_names, "config")
+    global_names = (*BaseCommand.global_names, "config")
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -349,7 +349,7 @@ class ServerCommand(OwnCommand):
     def prepare(self, ctx: click.Context) -> None:
         """Find out which server is meant."""
         options = ctx.ensure_object(GlobalOptions)
-        given = values_of(self.server_params, ctx)
+        given = pop_values(self.server_params, ctx)
         command = ctx.meta.get(_COMMAND)
         if not command and given["server"] is None:
             raise UsageError(self._three_ways(ctx))
@@ -358,7 +358,7 @@ class ServerCommand(OwnCommand):
         if options.trace:
             known["trace"] = lambda direction, line: options.tracer and options.tracer(direction, line)
         if self.name != "probe":
-            again = shlex.join(name_again(command, given, options.config))
+            again = shlex.join(repeat_server_options(command, given, options.config))
             options.hint = f"To find out more: mcplumb probe {again}"
         title = shlex.join(command) if command else given["server"].partition("?")[0]
         ctx.params["target"] = Target(place, known, title=title)

@@ -11,7 +11,7 @@ from typing import Any
 
 from mcplumb.config.entry import ServerEntry
 from mcplumb.config.files import ConfigError, UnknownServer, decode_json, read_file
-from mcplumb.config.locations import Place, find_dialect, places, project_folder
+from mcplumb.config.locations import ConfigLocation, config_locations, find_dialect, project_folder
 from mcplumb.config.parse import read_entries
 from mcplumb.errors import UsageError
 
@@ -53,14 +53,14 @@ class Config(Mapping[str, ServerEntry]):
     def __repr__(self) -> str:
         return f"<Config with {', '.join(self) or 'no servers'}>"
 
-    def _add(self, place: Place, document: Any, *, is_named: bool = False) -> None:
-        entries = read_entries(document, place)
+    def _add(self, location: ConfigLocation, document: Any, *, is_named: bool = False) -> None:
+        entries = read_entries(document, location)
         if entries is None:
             if is_named:
-                raise ConfigError('there is neither "mcpServers" nor "servers" in it.', file=place.path)
+                raise ConfigError('there is neither "mcpServers" nor "servers" in it.', file=location.path)
             return
-        if place.path not in self.files:
-            self.files.append(place.path)
+        if location.path not in self.files:
+            self.files.append(location.path)
         for name, found in entries.items():
             if isinstance(found, ConfigError):
                 self.faults.append(found)
@@ -83,9 +83,13 @@ def load_config(path: str | os.PathLike[str] | None = None) -> Config:
         raise ConfigError("there is no such file.", file=file)
     document = decode_json(data, file)
     dialect = find_dialect(file, document if isinstance(document, dict) else {})
-    named = Place(file, dialect, "named", project_folder(file))
+    named = ConfigLocation(file, dialect, "named", project_folder(file))
     # One of the user's own files means the same, named or found.
-    mine = (place for place in places(_here()) if place.path == file and place.scope == "user" and not place.inside)
+    mine = (
+        location
+        for location in config_locations(_here())
+        if location.path == file and location.scope == "user" and not location.inside
+    )
     config = Config()
     config._add(next(mine, named), document, is_named=True)
     return config
@@ -99,19 +103,19 @@ def discover_config(folder: str | os.PathLike[str] | None = None) -> Config:
     """
     config = Config()
     documents: dict[str, Any] = {}
-    for place in places(_here() if folder is None else os.path.abspath(folder)):
+    for location in config_locations(_here() if folder is None else os.path.abspath(folder)):
         try:
-            if place.path not in documents:
+            if location.path not in documents:
                 # A pipe in a project would keep us waiting.
-                data = read_file(place.path) if os.path.isfile(place.path) else None
-                documents[place.path] = None if data is None else decode_json(data, place.path)
-            document = documents[place.path]
-            for key in place.inside:
+                data = read_file(location.path) if os.path.isfile(location.path) else None
+                documents[location.path] = None if data is None else decode_json(data, location.path)
+            document = documents[location.path]
+            for key in location.inside:
                 document = document.get(key) if isinstance(document, dict) else None
             if document is not None:
-                config._add(place, document)
+                config._add(location, document)
         except ConfigError as error:
-            documents[place.path] = None
+            documents[location.path] = None
             config.faults.append(error)
     return config
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from mcplumb.config.files import ConfigError, UnknownServer, decode_strictly, locked, read_file, replace_file
-from mcplumb.config.locations import MCPLUMB, Place, home, own_file, server_tables, shortened
+from mcplumb.config.files import ConfigError, UnknownServer, decode_strict_json, locked, read_file, replace_file
+from mcplumb.config.locations import MCPLUMB, ConfigLocation, home, server_tables, user_config_file, with_tilde
 from mcplumb.config.parse import read_entries
 from mcplumb.errors import UsageError
 from mcplumb.transports.address import read_address
@@ -26,8 +26,8 @@ def add_server(name: str, raw: dict[str, Any], *, replace: bool = False) -> str:
     is to be written, is wrong. Nothing is changed then.
     """
     _check_name(name)
-    file = own_file()
-    entries = read_entries({"mcpServers": {name: raw}}, Place(file, MCPLUMB, "user", home())) or {}
+    file = user_config_file()
+    entries = read_entries({"mcpServers": {name: raw}}, ConfigLocation(file, MCPLUMB, "user", home())) or {}
     for found in entries.values():
         if isinstance(found, ConfigError):
             raise found
@@ -44,11 +44,11 @@ def add_server(name: str, raw: dict[str, Any], *, replace: bool = False) -> str:
 
 def remove_server(name: str) -> str:
     """Take a server out of our own file, and return the path of that; `UnknownServer` if it is not in there."""
-    file = own_file()
+    file = user_config_file()
 
     def change(servers: dict[str, msgspec.Raw]) -> None:
         if name not in servers:
-            raise UnknownServer(name, servers, where=shortened(file))
+            raise UnknownServer(name, servers, where=with_tilde(file))
         del servers[name]
 
     _change(file, change)
@@ -58,7 +58,7 @@ def remove_server(name: str) -> str:
 def _change(file: str, change: Callable[[dict[str, msgspec.Raw]], None]) -> None:
     with locked(file):
         data = read_file(file) or b"{}"
-        document = decode_strictly(data, file)
+        document = decode_strict_json(data, file)
         server_tables(document, file)
         # Only the outline is understood: what is inside is copied as it is.
         outline = msgspec.json.decode(data.decode("utf-8-sig"), type=dict[str, msgspec.Raw])

@@ -16,20 +16,20 @@ import msgspec
 from mcplumb.config.files import ConfigError, NotTrusted, read_file
 from mcplumb.config.locations import Dialect, Scope, home
 from mcplumb.config.trust import is_trusted
-from mcplumb.config.variables import Expander, UnknownVariable, read_variables
+from mcplumb.config.variables import Expander, UnknownVariable, parse_env_file
 from mcplumb.errors import UsageError
 from mcplumb.transports.address import HttpAddress, UnixAddress, read_address
 
 __all__ = [
     "MASK",
     "Input",
+    "ResolvedEntry",
     "ServerEntry",
     "Transport",
-    "Usable",
     "looks_secret",
-    "shown_arguments",
-    "shown_url",
-    "shown_values",
+    "mask_arguments",
+    "mask_url",
+    "mask_values",
 ]
 
 
@@ -53,12 +53,12 @@ def looks_secret(name: str) -> bool:
     return any(part in name for part in _SECRET_NAMES)
 
 
-def shown_values(values: Mapping[str, str]) -> dict[str, str]:
+def mask_values(values: Mapping[str, str]) -> dict[str, str]:
     """Variables or headers without their values, except for those that only name a variable: ``Bearer ${TOKEN}``."""
     return {name: value if _is_reference(value) else MASK for name, value in values.items()}
 
 
-def shown_arguments(arguments: Iterable[str]) -> list[str]:
+def mask_arguments(arguments: Iterable[str]) -> list[str]:
     """Arguments without the values of options that are secret by name, and without what looks like a key."""
     shown: list[str] = []
     is_next_secret = False
@@ -71,14 +71,14 @@ def shown_arguments(arguments: Iterable[str]) -> list[str]:
         elif equals and not _is_reference(value) and (looks_secret(name) or _looks_like_key(value)):
             shown.append(f"{name}={MASK}")
         elif "://" in argument:
-            shown.append(shown_url(argument))
+            shown.append(mask_url(argument))
         else:
             shown.append(MASK if _looks_like_key(argument) else argument)
         is_next_secret = argument.startswith("-") and not equals and looks_secret(name)
     return shown
 
 
-def shown_url(url: str) -> str:
+def mask_url(url: str) -> str:
     """An address without a password, the values of its query, and parts of its path that look like keys."""
     before, has_query, query = url.partition("?")
     scheme, slashes, rest = before.partition("://")
@@ -136,7 +136,7 @@ class Input(msgspec.Struct, frozen=True):
         return "MCPLUMB_INPUT_" + "".join(c.upper() if c.isascii() and c.isalnum() else "_" for c in self.id)
 
 
-class Usable(msgspec.Struct, frozen=True, kw_only=True):
+class ResolvedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What an entry means here and now: with all variables replaced, and all paths absolute."""
 
     #: The program and its arguments; empty for a server that runs already.
@@ -189,10 +189,10 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
 
         A project's server that the user has not agreed to is refused with `NotTrusted`.
         """
-        meant = self.meant() if self.scope == "project" else None
+        meant = self.preview() if self.scope == "project" else None
         if meant is not None and not is_trusted(self.digest(meant)):
             raise self._not_trusted()
-        usable = self.usable()
+        usable = self.resolve()
         # What is used has to be what was looked at, and files can change in between.
         if meant is not None and meant.env_file_digest != usable.env_file_digest:
             raise self._not_trusted()
@@ -211,11 +211,11 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
             options["http_sse"] = True
         return usable.url, options
 
-    def meant(self) -> Usable:
+    def preview(self) -> ResolvedEntry:
         """What it means here and now, before anything was asked: that is what a user can agree to."""
         return self._expanded(self._expander(lambda name: f"${{input:{name}}}"))
 
-    def digest(self, meant: Usable | None = None) -> str:
+    def digest(self, meant: ResolvedEntry | None = None) -> str:
         """Identifies all that the file says of the server, and the command or address that it means here.
 
         Values that the user's environment gives to variables and headers, like tokens, and answers are not in it: those
@@ -223,7 +223,7 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
         """
         import json
 
-        usable = meant or self.meant()
+        usable = meant or self.preview()
         parts = (self.source, self.name, self.raw, usable.argv, usable.cwd, usable.url, usable.env_file_digest)
         try:
             # It writes everything in ASCII, also paths that are no text.
@@ -235,18 +235,18 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it may be used: all may, but for those of projects that the user has not agreed to."""
         return self.scope != "project" or is_trusted(self.digest())
 
-    def questions(self) -> list[Input]:
+    def unanswered_inputs(self) -> list[Input]:
         """The inputs that nobody has answered yet, neither with `answered` nor with variables of the environment."""
         expander = self._expander()
         self._expanded(expander)
         known = {one.id: one for one in self.inputs}
         return [known.get(name) or Input(name) for name in expander.unanswered]
 
-    def answered(self, answers: Mapping[str, str]) -> ServerEntry:
+    def with_answers(self, answers: Mapping[str, str]) -> ServerEntry:
         """The same with answers for inputs, by their ids."""
         return msgspec.structs.replace(self, answers={**self.answers, **answers})
 
-    def consented(self) -> ServerEntry:
+    def with_consent(self) -> ServerEntry:
         """The same for who has agreed to it this once."""
         return msgspec.structs.replace(self, scope="named")
 
@@ -256,7 +256,7 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
         self._expanded(expander)
         return expander.missing
 
-    def usable(self) -> Usable:
+    def resolve(self) -> ResolvedEntry:
         """What it means here and now; `ConfigError` if a variable is not set, an input not given, a file not there."""
         expander = self._expander()
         usable = self._expanded(expander)
@@ -265,7 +265,7 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
             s, are = ("s", "are") if len(expander.missing) > 1 else ("", "is")
             raise self._error(f"it needs the variable{s} {names}, which {are} not set in the environment.")
         if expander.unanswered:
-            wanted = self.questions()[0]
+            wanted = self.unanswered_inputs()[0]
             what = f" ({wanted.description})" if wanted.description else ""
             raise self._error(
                 f"it needs the input {wanted.id!r}{what}. Use it in a terminal, where you are asked, or set "
@@ -287,7 +287,7 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
     def _answer(self, name: str) -> str | None:
         return self.answers.get(name, os.environ.get(Input(name).variable))
 
-    def _expanded(self, expander: Expander) -> Usable:
+    def _expanded(self, expander: Expander) -> ResolvedEntry:
         def value(text: str, key: str) -> str:
             if not self.dialect.expands:
                 return text
@@ -301,7 +301,7 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
 
         if self.url is not None:
             headers = {name: value(text, f"headers.{name}") for name, text in self.headers.items()}
-            return Usable(url=value(self.url, "url"), headers=headers)
+            return ResolvedEntry(url=value(self.url, "url"), headers=headers)
         from_file: dict[str, str] = {}
         digest = ""
         if self.env_file is not None:
@@ -312,20 +312,20 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
                 data = read_file(file) if os.path.isfile(file) else None
             if data is None:
                 raise self._error(f"there is no file {file}.", "envFile")
-            from_file = read_variables(data, file)
+            from_file = parse_env_file(data, file)
             digest = hashlib.sha256(data).hexdigest()
         env = from_file | {name: value(text, f"env.{name}") for name, text in self.env.items()}
         program = os.path.expanduser(value(self.command or "", "command"))
         argv = (program, *(value(text, "args") for text in self.args))
         # A project's server starts in the project, as it does elsewhere. Others start where the user is.
         cwd = path(self.cwd, "cwd") if self.cwd is not None else self.folder if self.scope != "user" else None
-        return Usable(argv=argv, env=env, cwd=cwd, env_file=from_file, env_file_digest=digest)
+        return ResolvedEntry(argv=argv, env=env, cwd=cwd, env_file=from_file, env_file_digest=digest)
 
     def _check_address(self, url: str, headers: Mapping[str, str]) -> None:
         try:
             address = read_address(url)
         except UsageError as error:
-            raise self._error(str(error).replace(repr(url), repr(shown_url(url))), "url") from None
+            raise self._error(str(error).replace(repr(url), repr(mask_url(url))), "url") from None
         if address is None:
             raise self._error("it is no address: it must begin with http:// or https://.", "url")
         if isinstance(address, UnixAddress) and self.dialect.has_unix_http:

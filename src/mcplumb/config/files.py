@@ -24,7 +24,7 @@ __all__ = [
     "NotTrusted",
     "UnknownServer",
     "decode_json",
-    "decode_strictly",
+    "decode_strict_json",
     "locked",
     "read_file",
     "replace_file",
@@ -96,7 +96,7 @@ def decode_json(data: bytes, file: str) -> Any:
         raise _too_deep(file) from None
 
 
-def decode_strictly(data: bytes, file: str) -> Any:
+def decode_strict_json(data: bytes, file: str) -> Any:
     """The same for a file that is going to be written again: comments would be lost, so that they are a mistake."""
     text = _text(data, file)
     try:

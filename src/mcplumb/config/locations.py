@@ -24,17 +24,17 @@ __all__ = [
     "MCPLUMB",
     "VSCODE",
     "WINDSURF",
+    "ConfigLocation",
     "Dialect",
-    "Place",
     "Scope",
+    "config_locations",
     "find_dialect",
     "home",
-    "own_file",
-    "places",
     "project_folder",
     "server_tables",
-    "shortened",
     "trust_file",
+    "user_config_file",
+    "with_tilde",
 ]
 
 
@@ -121,7 +121,7 @@ _PROJECT_FILES = (
 )
 
 
-class Place(msgspec.Struct, frozen=True):
+class ConfigLocation(msgspec.Struct, frozen=True):
     """A file that may be there, and how it is to be read."""
 
     path: str
@@ -133,7 +133,7 @@ class Place(msgspec.Struct, frozen=True):
     inside: tuple[str, ...] = ()
 
 
-def own_file() -> str:
+def user_config_file() -> str:
     """The file that ``mcplumb add`` and ``mcplumb remove`` edit."""
     return os.path.join(_base("XDG_CONFIG_HOME", ".config"), "mcplumb", "servers.json")
 
@@ -148,13 +148,13 @@ def home() -> str:
     return os.path.expanduser("~")
 
 
-def shortened(path: str) -> str:
+def with_tilde(path: str) -> str:
     """A path as people write it: with ``~`` for their own folder."""
     mine = home()
     return f"~{path[len(mine) :]}" if path.startswith(f"{mine}{os.sep}") else path
 
 
-def places(folder: str) -> list[Place]:
+def config_locations(folder: str) -> list[ConfigLocation]:
     """All files that count for who works in that folder, in the order in which they are asked.
 
     Ours comes first: no project can take the place of a server that the user has added. A project is the nearest
@@ -166,20 +166,20 @@ def places(folder: str) -> list[Place]:
     apps = f"{mine}/Library/Application Support" if sys.platform == "darwin" else _base("XDG_CONFIG_HOME", ".config")
     copilot = _chosen("COPILOT_HOME", f"{mine}/.copilot")
     others = [
-        Place(claude, CLAUDE_CODE, "user", folder),
-        Place(f"{apps}/Claude/claude_desktop_config.json", CLAUDE_DESKTOP, "user", folder),
-        Place(f"{mine}/.cursor/mcp.json", CURSOR, "user", folder),
-        Place(f"{apps}/Code/User/mcp.json", VSCODE, "user", folder),
-        Place(f"{mine}/.codeium/windsurf/mcp_config.json", WINDSURF, "user", folder),
-        Place(f"{mine}/.gemini/settings.json", GEMINI, "user", folder),
-        Place(f"{copilot}/mcp-config.json", COPILOT, "user", folder),
+        ConfigLocation(claude, CLAUDE_CODE, "user", folder),
+        ConfigLocation(f"{apps}/Claude/claude_desktop_config.json", CLAUDE_DESKTOP, "user", folder),
+        ConfigLocation(f"{mine}/.cursor/mcp.json", CURSOR, "user", folder),
+        ConfigLocation(f"{apps}/Code/User/mcp.json", VSCODE, "user", folder),
+        ConfigLocation(f"{mine}/.codeium/windsurf/mcp_config.json", WINDSURF, "user", folder),
+        ConfigLocation(f"{mine}/.gemini/settings.json", GEMINI, "user", folder),
+        ConfigLocation(f"{copilot}/mcp-config.json", COPILOT, "user", folder),
     ]
     known = {place.path for place in others}
     return [
-        Place(own_file(), MCPLUMB, "user", folder),
-        Place(claude, CLAUDE_CODE, "user", top, ("projects", top)),
+        ConfigLocation(user_config_file(), MCPLUMB, "user", folder),
+        ConfigLocation(claude, CLAUDE_CODE, "user", top, ("projects", top)),
         *(
-            Place(path, dialect, "project", top)
+            ConfigLocation(path, dialect, "project", top)
             for name, dialect in _PROJECT_FILES
             # In the home folder, some have the names of the user's own.
             if (path := os.path.join(top, name)) not in known

@@ -6,7 +6,7 @@ from typing import Any
 
 from mcplumb.config.entry import Input, ServerEntry, Transport
 from mcplumb.config.files import ConfigError
-from mcplumb.config.locations import Place, server_tables
+from mcplumb.config.locations import ConfigLocation, server_tables
 
 __all__ = ["read_entries"]
 
@@ -23,9 +23,9 @@ _TYPES: dict[str, Transport] = {
 }
 
 
-def read_entries(document: Any, place: Place) -> dict[str, ServerEntry | ConfigError] | None:
+def read_entries(document: Any, location: ConfigLocation) -> dict[str, ServerEntry | ConfigError] | None:
     """All servers of a file, and what is wrong with those that cannot be used; None if it speaks of no servers."""
-    tables = server_tables(document, place.path)
+    tables = server_tables(document, location.path)
     if tables is None:
         return None
     servers, inputs = tables
@@ -33,7 +33,7 @@ def read_entries(document: Any, place: Place) -> dict[str, ServerEntry | ConfigE
     found: dict[str, ServerEntry | ConfigError] = {}
     for name, raw in servers.items():
         try:
-            found[name] = _Reader(place, name).entry(raw, known)
+            found[name] = _Reader(location, name).entry(raw, known)
         except ConfigError as error:
             found[name] = error
     return found
@@ -42,8 +42,8 @@ def read_entries(document: Any, place: Place) -> dict[str, ServerEntry | ConfigE
 class _Reader:
     """Reads one server."""
 
-    def __init__(self, place: Place, name: str) -> None:
-        self._place = place
+    def __init__(self, location: ConfigLocation, name: str) -> None:
+        self._place = location
         self._name = name
 
     def entry(self, raw: Any, inputs: tuple[Input, ...]) -> ServerEntry:
@@ -51,14 +51,14 @@ class _Reader:
             raise self._error(f"it must be an object with a command or a url, and not {_kind(raw)}.")
         transport = self._transport(raw)
         disabled = raw.get("disabled") is True or raw.get("enabled") is False
-        place = self._place
+        location = self._place
         if transport != "stdio":
             return ServerEntry(
                 name=self._name,
-                source=place.path,
-                dialect=place.dialect,
-                scope=place.scope,
-                folder=place.folder,
+                source=location.path,
+                dialect=location.dialect,
+                scope=location.scope,
+                folder=location.folder,
                 transport=transport,
                 url=self._address(raw),
                 headers=self._texts(raw, "headers"),
@@ -69,10 +69,10 @@ class _Reader:
         command, args = self._command(raw)
         return ServerEntry(
             name=self._name,
-            source=place.path,
-            dialect=place.dialect,
-            scope=place.scope,
-            folder=place.folder,
+            source=location.path,
+            dialect=location.dialect,
+            scope=location.scope,
+            folder=location.folder,
             transport=transport,
             command=command,
             args=args,

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from mcplumb.config.files import ConfigError, decode_strictly, locked, read_file, replace_file
+from mcplumb.config.files import ConfigError, decode_strict_json, locked, read_file, replace_file
 from mcplumb.config.locations import trust_file
 
 __all__ = ["MAX_REMEMBERED", "is_trusted", "remember"]
@@ -52,7 +52,7 @@ def _agreements(file: str) -> dict[str, Any]:
             "others can write what you are said to have agreed to. Look at it, and allow only yourself: chmod 600.",
             file=file,
         )
-    document = decode_strictly(data, file)
+    document = decode_strict_json(data, file)
     agreements = document.get("trusted") if isinstance(document, dict) else None
     if not isinstance(agreements, dict):
         raise ConfigError("it does not say what you have agreed to. Remove it: you will be asked again.", file=file)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 
 from mcplumb.config.files import ConfigError
 
-__all__ = ["Expander", "UnknownVariable", "read_variables"]
+__all__ = ["Expander", "UnknownVariable", "parse_env_file"]
 
 
 # Files with variables, one ``NAME=value`` a line, as ``envFile`` names them.
@@ -27,7 +27,7 @@ __all__ = ["Expander", "UnknownVariable", "read_variables"]
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
 
 
-def read_variables(data: bytes, file: str) -> dict[str, str]:
+def parse_env_file(data: bytes, file: str) -> dict[str, str]:
     """The variables of a file; `ConfigError` names the line that is none.
 
     A value may stand in quotes: in single ones as it is, in double ones with ``\\n`` and the like. Outside of them,

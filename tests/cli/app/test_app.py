@@ -9,7 +9,7 @@ from importlib.metadata import version
 import click
 import pytest
 
-from mcplumb.cli.app import cli, remember_globals, versions
+from mcplumb.cli.app import cli, merge_global_options, versions
 from mcplumb.cli.command_runner import GlobalOptions
 from mcplumb.cli.help_text import COMMANDS, OVERVIEW
 from mcplumb.revisions import REVISIONS
@@ -69,10 +69,10 @@ def test_versions_are_those_of_everything_that_takes_part(monkeypatch: pytest.Mo
 
 def test_options_add_up() -> None:
     options = GlobalOptions()
-    remember_globals(options, verbose=1, trace=True, log_file="a", config="c", no_color=False)
-    remember_globals(options, verbose=1, trace=False, log_file=None, config=None, no_color=False)
+    merge_global_options(options, verbose=1, trace=True, log_file="a", config="c", no_color=False)
+    merge_global_options(options, verbose=1, trace=False, log_file=None, config=None, no_color=False)
     assert options == GlobalOptions(verbose=2, trace=True, log_file="a", config="c")
-    remember_globals(options, verbose=0, trace=False, log_file="b", config="d", no_color=True)
+    merge_global_options(options, verbose=0, trace=False, log_file="b", config="d", no_color=True)
     assert options == GlobalOptions(verbose=2, trace=True, log_file="b", config="d")
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mcplumb.cli.app import OwnCommand
-from mcplumb.cli.command_runner import DONE, exit_code_of, global_options, run, sentence_of
+from mcplumb.cli.app import BaseCommand
+from mcplumb.cli.command_runner import DONE, error_text, exit_code_of, global_options, run
 from mcplumb.cli.commands.probe_report import Findings
 from mcplumb.cli.render.output import clean, clean_line, print_pairs, print_table, print_text, stdout
 from mcplumb.errors import McplumbError, RequestTimeout, ServerExited
@@ -157,7 +157,7 @@ async def probe(tour: Tour) -> str:
         print_pairs(
             [
                 ("server", f"{info.name} {info.version}, process {process.pid}"),
-                ("era", f"{client.revision.era}: {findings.story(client.revision)}"),
+                ("era", f"{client.revision.era}: {findings.era_explanation(client.revision)}"),
                 ("revision", str(client.revision)),
                 ("says", client.instructions or ""),
             ]
@@ -181,13 +181,13 @@ async def tools(tour: Tour) -> str:
 
 async def call(tour: Tour) -> str:
     """Call a tool that reports its progress."""
-    from mcplumb.cli.render.progress_bar import Meter
+    from mcplumb.cli.render.progress_bar import ProgressBar
 
     reports: list[str] = []
-    with Meter("brew", lines=True) as meter:
+    with ProgressBar("brew", lines=True) as progress_bar:
 
         def show(progress: Number, total: Number | None, message: str | None) -> None:
-            meter.show(progress, total, message)
+            progress_bar.show(progress, total, message)
             reports.append(f"{progress}/{total}")
 
         async with tour.connect() as client:
@@ -395,7 +395,7 @@ NEXT = (
 )
 
 
-@click.command(cls=OwnCommand)
+@click.command(cls=BaseCommand)
 @click.option("--server", is_flag=True, help="Be the demo server, on standard input and output, and nothing else.")
 @click.option("--source", is_flag=True, help="Print the source of the demo server, and nothing else.")
 def demo(*, server: bool, source: bool) -> int:
@@ -452,7 +452,7 @@ async def _take(tour: Tour, number: int, step: Step) -> int:
     else:
         _show(f"✓ {learnt}", style="green")
         return DONE
-    _show(f"✗ {sentence_of(error)}", style="bold red")
+    _show(f"✗ {error_text(error)}", style="bold red")
     return exit_code_of(error)
 
 

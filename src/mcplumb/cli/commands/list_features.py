@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcplumb.cli.render.schema_text import Field
     from mcplumb.client.client import Client
 
-__all__ = ["entries", "find", "named", "prompts", "resources", "tools"]
+__all__ = ["entries", "find", "find_listed", "prompts", "resources", "tools"]
 
 
 class _Named(Protocol):
@@ -156,7 +156,7 @@ def find(found: Sequence[dict[str, Any]], name: str, what: str) -> dict[str, Any
     raise UsageError(f"The server has no {what} {name!r}. {hint}")
 
 
-async def named(listed: Awaitable[Sequence[_N]], name: str, what: str) -> _N:
+async def find_listed(listed: Awaitable[Sequence[_N]], name: str, what: str) -> _N:
     """Of what a server lists, the one of this name; `UsageError` as of `find`, also if it knows no such list."""
     try:
         known = {each.name: each for each in await listed}

@@ -18,7 +18,7 @@ from mcplumb.types.notifications import SubscriptionFilter
 if TYPE_CHECKING:
     from mcplumb.client.client import Client
 
-__all__ = ["all_lists", "listen", "print_change", "say_what"]
+__all__ = ["all_lists", "listen", "print_change", "say_subscribed"]
 
 
 @server_command()
@@ -57,7 +57,7 @@ async def listen(
             if not uris and not any(wanted.values()):
                 wanted = all_lists(client)
             async with client.listen(**wanted, resources=uris) as changes:
-                say_what(changes.wanted, changes.honoured or SubscriptionFilter())
+                say_subscribed(changes.wanted, changes.honoured or SubscriptionFilter())
                 shown = 0
                 async for change in changes:
                     print_change(change, as_json=as_json)
@@ -81,7 +81,9 @@ def all_lists(client: Client) -> dict[str, Any]:
     return told
 
 
-def say_what(wanted: SubscriptionFilter, honoured: SubscriptionFilter, how_it_ends: str = "Ctrl-C ends it.") -> None:
+def say_subscribed(
+    wanted: SubscriptionFilter, honoured: SubscriptionFilter, how_it_ends: str = "Ctrl-C ends it."
+) -> None:
     """Say what is listened to, and what the server does not tell; UsageError if that is everything."""
     asked, told = _names(wanted), _names(honoured)
     missing = ", ".join(name for name in asked if name not in told)

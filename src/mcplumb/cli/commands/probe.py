@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mcplumb.cli.command_runner import exit_code_of, global_options, sentence_of
+from mcplumb.cli.command_runner import error_text, exit_code_of, global_options
 from mcplumb.cli.commands.list_features import entries
 from mcplumb.cli.commands.probe_report import Failure, Findings, Report, show_failure, show_report
 from mcplumb.cli.render.output import print_json
@@ -119,7 +119,7 @@ async def _look_at(target: Target, findings: Findings, *, quick: bool) -> Report
         server=client.server_info,
         era=revision.era,
         revision=str(revision),
-        found=findings.story(revision),
+        found=findings.era_explanation(revision),
         offers=offers,
         capabilities=said["capabilities"] if "capabilities" in said else msgspec.to_builtins(client.capabilities),
         instructions=client.instructions,
@@ -151,7 +151,7 @@ async def _count(client: Client, method: str, key: str) -> int | str:
     try:
         return len(await entries(client, method, key))
     except (RemoteError, HttpError, ProtocolError, RequestTimeout) as error:
-        return sentence_of(error)
+        return error_text(error)
 
 
 async def _time(client: Client) -> float:
@@ -226,7 +226,7 @@ def _explain(error: McplumbError, target: Target, findings: Findings) -> Failure
     searched = (target.options.get("env") or {}).get("PATH", os.environ.get("PATH", os.defpath))
     return Failure(
         target=target.title,
-        error=sentence_of(error),
+        error=error_text(error),
         phase=None if exited is None else exited.phase,
         exit_code=None if exited is None else exited.exit_code,
         signal=None if exited is None else exited.signal,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from mcplumb.cli.render.output import complain, print_pairs, print_text, say, stderr
+from mcplumb.cli.render.output import print_pairs, print_text, say, say_error, stderr
 from mcplumb.errors import McplumbError, ServerExited
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.revisions import Revision
@@ -134,7 +134,7 @@ class Findings:
                 names += said if isinstance(said, list) else [question.result.get("protocolVersion")]
         return list(dict.fromkeys(name[:_QUOTED] for name in names if isinstance(name, str)))
 
-    def story(self, revision: Revision) -> str:
+    def era_explanation(self, revision: Revision) -> str:
         """How the era of this revision was found, in half a sentence."""
         last = {question.method: question for question in self.questions}
         probe, opening = last.get("server/discover"), last.get("initialize")
@@ -353,7 +353,7 @@ def show_report(report: Report) -> None:
 def show_failure(failure: Failure) -> None:
     """Say it, on stderr: nothing was found."""
     short, mark, _ = failure.error.partition(_IN_PATH)
-    complain(f"{short} in the PATH." if mark else short)
+    say_error(f"{short} in the PATH." if mark else short)
     say()
     pairs = [("server", failure.target)]
     if failure.program is not None:

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import click
 import msgspec
 
-from mcplumb.cli.app import OwnCommand
+from mcplumb.cli.app import BaseCommand
 from mcplumb.cli.command_runner import GlobalOptions, global_options
-from mcplumb.cli.render.output import complain, say
+from mcplumb.cli.render.output import say, say_error
 from mcplumb.errors import ConnectError, McplumbError, UsageError
 from mcplumb.server.hosting.stderr_logs import LOG_FORMATS, LogFormat
 from mcplumb.server.server import Server
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CannotLoad",
-    "Files",
-    "Program",
+    "ProcessImage",
     "Reloader",
+    "ServeSettings",
     "ServerFailed",
-    "Serving",
+    "WatchedFiles",
     "find_file",
-    "is_own",
+    "is_project_file",
     "load_server",
     "reason",
     "run_reloading",
@@ -132,11 +132,11 @@ def reason(error: BaseException, path: Path) -> str:
         return f"{_place(error.lineno, error.filename, path)}: {error.msg}."
     said = str(error) if isinstance(error, McplumbError) else f"{type(error).__name__}: {error}"
     folder = path.resolve().parent
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename, folder)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_project_file(frame.filename, folder)]
     return f"{_place(frames[-1].lineno, frames[-1].filename, path)}: {said}" if frames else said
 
 
-def is_own(name: str, folder: Path) -> bool:
+def is_project_file(name: str, folder: Path) -> bool:
     """Whether a file is the author's: in the folder, and not a package that is installed there."""
     file = Path(name).resolve()
     return file.is_relative_to(folder) and "site-packages" not in file.parts
@@ -168,28 +168,28 @@ _MOST_LOOKS = 50
 _GRACE = 3.0
 
 
-def run_reloading(serving: Serving) -> None:
+def run_reloading(settings: ServeSettings) -> None:
     """Load the server and run it. Returns when a signal has stopped it; when its files change, all starts again.
 
     A server that cannot be loaded, or fails, gets its chance with the next change.
     """
-    files = Files(find_file(serving.target)[0])
-    program = Program()
+    files = WatchedFiles(find_file(settings.target)[0])
+    program = ProcessImage()
     ready: list[str] = []
 
     def start_again() -> None:
         # With the ports that the system chose.
-        program.start([*serving.words(ready or serving.addresses), "--reload"])
+        program.start([*settings.words(ready or settings.addresses), "--reload"])
 
     try:
-        server = serving.load()
+        server = settings.load()
         with Reloader(server, files, start_again) as reloader:
-            serving.run(server, ready.append)
+            settings.run(server, ready.append)
         if not reloader.has_changed:
             return
     except (CannotLoad, ServerFailed) as error:
         files.add_neighbours()
-        complain(str(error))
+        say_error(str(error))
         say("Waiting for a change of its files; Ctrl-C ends it.", style="dim")
         while files.changed() is None:
             time.sleep(_INTERVAL)
@@ -203,7 +203,7 @@ class Reloader:
     Should the server not stop, ``start_again`` is called where it is, in another thread.
     """
 
-    def __init__(self, server: Server, files: Files, start_again: Callable[[], None]) -> None:
+    def __init__(self, server: Server, files: WatchedFiles, start_again: Callable[[], None]) -> None:
         self._server = server
         self._files = files
         self._start_again = start_again
@@ -237,7 +237,7 @@ class Reloader:
                     self._start_again()
 
 
-class Program:
+class ProcessImage:
     """The program that runs in this process, as it was started: whatever the server changes in that."""
 
     def __init__(self) -> None:
@@ -253,7 +253,7 @@ class Program:
         os.execve(sys.executable, [*self._command, *words], self._environment)  # noqa: S606 - they are the user's own
 
 
-class Files:
+class WatchedFiles:
     """A server's file and the modules that were imported from its folder, also those that are imported later."""
 
     def __init__(self, file: Path) -> None:
@@ -286,7 +286,7 @@ class Files:
     def _is_own(self, name: str) -> bool:
         # Found out once, when the file has just been imported: later it may lead nowhere.
         if name not in self._own:
-            self._own[name] = is_own(name, self._folder)
+            self._own[name] = is_project_file(name, self._folder)
         return self._own[name]
 
 
@@ -322,7 +322,7 @@ class ServerFailed(ConnectError):
     """The author's part of a server, which is its lifespan, raised something: that is the cause."""
 
 
-class Serving(msgspec.Struct, kw_only=True):
+class ServeSettings(msgspec.Struct, kw_only=True):
     """What ``serve`` was told: how to run a server, once there is one."""
 
     target: str
@@ -393,7 +393,7 @@ class Serving(msgspec.Struct, kw_only=True):
             say("".join(traceback.format_exception(error)).rstrip(), style="dim")
 
 
-@click.command(cls=OwnCommand)
+@click.command(cls=BaseCommand)
 @click.argument("target", metavar="FILE[:NAME]")
 @click.option("--stdio", is_flag=True, help="Serve standard input and output, also beside addresses.")
 @click.option("--unix", metavar="PATH", multiple=True, help="Serve a Unix socket, which only you can use.")
@@ -452,7 +452,7 @@ def serve(
         from mcplumb.server.hosting.run import what_it_waits_for
 
         say(what_it_waits_for(f"mcplumb serve {target}", "--http :8000"), style="dim")
-    serving = Serving(
+    settings = ServeSettings(
         target=target,
         addresses=addresses,
         # Before the file is imported: what it prints must not reach the client.
@@ -461,11 +461,11 @@ def serve(
         log_format=log_format,
         options=global_options(),
     )
-    _set_up_logs(serving)
+    _set_up_logs(settings)
     if reload:
-        run_reloading(serving)
+        run_reloading(settings)
         return
-    serving.run(serving.load())
+    settings.run(settings.load())
 
 
 def _take_stdio() -> Stdio:
@@ -474,11 +474,11 @@ def _take_stdio() -> Stdio:
     return take_stdio()
 
 
-def _set_up_logs(serving: Serving) -> None:
+def _set_up_logs(settings: ServeSettings) -> None:
     from mcplumb.server.hosting.stderr_logs import set_up_logs
 
-    options = serving.options
-    set_up_logs(serving.log_format, trace=options.trace or None)
+    options = settings.options
+    set_up_logs(settings.log_format, trace=options.trace or None)
     if options.verbose:
         logging.getLogger("mcplumb").setLevel(logging.DEBUG)
     if options.log_file is not None:

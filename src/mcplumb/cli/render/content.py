@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from mcplumb.cli.render.output import clean, clean_line, complain, print_json, print_text, say
+from mcplumb.cli.render.output import clean, clean_line, print_json, print_text, say, say_error
 from mcplumb.errors import DecodeError, UsageError
 from mcplumb.types.content import (
     AudioContent,
@@ -28,7 +28,7 @@ from mcplumb.types.prompts import PromptMessage
 from mcplumb.types.resources import ResourceContents
 from mcplumb.types.tools import CallToolResult
 
-__all__ = ["Shelf", "end_line", "plain", "print_contents", "print_messages", "print_result", "say_failure"]
+__all__ = ["ContentSink", "end_line", "plain", "print_contents", "print_messages", "print_result", "say_failure"]
 
 #: Types, and the endings that their files get. All others get none that means something: there are programs that run,
 #: or read, whatever has a certain name.
@@ -72,7 +72,7 @@ _MAX_SHOWN = 16 * 1024 * 1024
 _CHUNK = 4096
 
 
-class Shelf:
+class ContentSink:
     """Where bytes go: to files that were not there before.
 
     ``output`` is a file, a folder, ``-`` for stdout, or None for the current folder; ``stem`` begins the names that
@@ -152,7 +152,7 @@ class Shelf:
 # --- Results of tools ---
 
 
-def print_result(result: CallToolResult, shelf: Shelf) -> None:
+def print_result(result: CallToolResult, sink: ContentSink) -> None:
     """Print what a tool returned. Text that only repeats the structured content is not printed beside it."""
     structured = result.structured_content
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
@@ -162,7 +162,7 @@ def print_result(result: CallToolResult, shelf: Shelf) -> None:
     for block in result.content:
         if isinstance(block, TextContent) and is_repeated and not is_wrapped_text:
             continue
-        _print_block(block, shelf)
+        _print_block(block, sink)
     if structured is not None and not is_wrapped_text:
         _print_data(structured)
 
@@ -173,7 +173,7 @@ def say_failure(result: CallToolResult, tool: str) -> None:
     said = "\n".join(texts).strip()
     if not said and result.structured_content is not None:
         said = msgspec.json.encode(result.structured_content).decode()
-    complain(said or f"The tool {tool} says that it failed, and not why.")
+    say_error(said or f"The tool {tool} says that it failed, and not why.")
 
 
 def plain(value: Any) -> Any:
@@ -181,45 +181,45 @@ def plain(value: Any) -> Any:
     return _with_unknown(msgspec.to_builtins(value))
 
 
-def print_contents(contents: Sequence[ResourceContents], shelf: Shelf) -> None:
+def print_contents(contents: Sequence[ResourceContents], sink: ContentSink) -> None:
     """Print the contents of a resource. A place that the user gave gets them all; a terminal gets no bytes."""
     for part in contents:
-        is_kept = shelf.output not in (None, "-") or (not part.is_text and _is_tty() and shelf.output is None)
+        is_kept = sink.output not in (None, "-") or (not part.is_text and _is_tty() and sink.output is None)
         if is_kept:
-            shelf.put(_bytes_of(part), part.mime_type, _name_of(part.uri))
+            sink.put(_bytes_of(part), part.mime_type, _name_of(part.uri))
         elif part.text is not None:
             _print_text(part.text, is_exact=True)
         else:
             _write(_bytes_of(part))
 
 
-def print_messages(messages: Iterable[PromptMessage], shelf: Shelf) -> None:
+def print_messages(messages: Iterable[PromptMessage], sink: ContentSink) -> None:
     """Print the messages of a prompt: at a terminal under the name of who speaks, elsewhere one after the other."""
     for number, message in enumerate(messages):
         if _is_tty():
             print_text(f"{message.role}:", style="bold")
         elif number:
             _write(b"\n")
-        _print_block(message.content, shelf)
+        _print_block(message.content, sink)
 
 
-def _print_block(block: ContentBlock, shelf: Shelf) -> None:
+def _print_block(block: ContentBlock, sink: ContentSink) -> None:
     match block:
         case TextContent(text=text):
             _print_text(text)
         case ImageContent(data=data, mime_type=mime_type):
             image = _decoded(data, "a picture")
-            if shelf.output is not None or not _show(image):
-                shelf.put(image, mime_type)
+            if sink.output is not None or not _show(image):
+                sink.put(image, mime_type)
         case AudioContent(data=data, mime_type=mime_type):
-            shelf.put(_decoded(data, "a sound"), mime_type)
+            sink.put(_decoded(data, "a sound"), mime_type)
         case ResourceLink():
             named = " ".join(filter(None, [block.title or block.name, block.mime_type and f"({block.mime_type})"]))
             _print_text(f"{clean_line(block.uri)}  {clean_line(named)}".rstrip())
         case EmbeddedResource(resource=ResourceContents(text=str(text))):
             _print_text(text)
         case EmbeddedResource(resource=resource):
-            shelf.put(_bytes_of(resource), resource.mime_type, _name_of(resource.uri))
+            sink.put(_bytes_of(resource), resource.mime_type, _name_of(resource.uri))
         case _:
             _print_data(block.data)
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = [
     "clean",
     "clean_line",
-    "complain",
     "is_terminal",
     "json_text",
     "print_json",
@@ -25,6 +24,7 @@ __all__ = [
     "print_table",
     "print_text",
     "say",
+    "say_error",
     "set_color",
     "stderr",
     "stdout",
@@ -228,7 +228,7 @@ def say(text: str = "", style: str | None = None) -> None:
     _write(stderr(), clean(_cut(text)), style)
 
 
-def complain(text: str, hint: str = "") -> None:
+def say_error(text: str, hint: str = "") -> None:
     """Tell the user on stderr that something failed and, below that, what to try."""
     from rich.text import Text
 

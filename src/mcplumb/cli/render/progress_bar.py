@@ -13,7 +13,7 @@ from mcplumb.types.base import Number
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["Meter"]
+__all__ = ["ProgressBar"]
 
 _MAX_MESSAGE = 60
 #: Columns of the widest bar, and of what stands beside a bar, a message and a count: the time, and blanks.
@@ -21,8 +21,8 @@ _WIDEST = 40
 _BESIDE = 13
 
 
-class Meter:
-    """Shows the progress of one request: ``with Meter(title) as meter``, and ``meter.show`` for ``on_progress``.
+class ProgressBar:
+    """Shows the progress of one request: ``with ProgressBar(title) as progress_bar``, and ``progress_bar.show`` for ``on_progress``.
 
     The bar appears with the first progress, and is gone in the end. ``lines`` is whether a stderr that is no terminal
     gets a line for each progress.

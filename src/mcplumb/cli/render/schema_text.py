@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mcplumb.cli.parse_value import View
+from mcplumb.cli.parse_value import SchemaView
 
 __all__ = ["Field", "fields_of", "kind_of", "signature_of"]
 
@@ -44,10 +44,10 @@ def fields_of(schema: Any) -> list[Field]:
 
     An object whose members are known is told by these, as they can be given one by one.
     """
-    return list(islice(_fields(View(schema), "", _DEEPEST_FIELD, is_required=True), _MOST_FIELDS))
+    return list(islice(_fields(SchemaView(schema), "", _DEEPEST_FIELD, is_required=True), _MOST_FIELDS))
 
 
-def kind_of(view: View, depth: int = 0) -> str:
+def kind_of(view: SchemaView, depth: int = 0) -> str:
     """What a value is, in a few words: ``string``, ``list of integer``, ``'a' | 'b'``."""
     kinds = [_kind(option, depth) for option in view.options[:_MOST_VALUES]]
     return " | ".join(dict.fromkeys(kinds))
@@ -56,7 +56,7 @@ def kind_of(view: View, depth: int = 0) -> str:
 def signature_of(name: str, schema: Any, longest: int | None = None) -> str:
     """A tool as one would call it: ``forecast(city, days=3, units?)``. Arguments beyond a length are left out."""
     words: list[str] = []
-    view = View(schema)
+    view = SchemaView(schema)
     for member, part, is_needed in _members(view):
         default = _default(part)
         words.append(member + ("" if is_needed else f"={default}" if default else "?"))
@@ -66,7 +66,7 @@ def signature_of(name: str, schema: Any, longest: int | None = None) -> str:
     return f"{name}({', '.join(words)})"
 
 
-def _fields(view: View, place: str, depth: int, *, is_required: bool) -> Iterator[Field]:
+def _fields(view: SchemaView, place: str, depth: int, *, is_required: bool) -> Iterator[Field]:
     for member, part, is_needed in _members(view):
         name, needed = f"{place}{member}", is_required and is_needed
         options = [option for option in part.options if option.type != "null"]
@@ -78,14 +78,14 @@ def _fields(view: View, place: str, depth: int, *, is_required: bool) -> Iterato
             yield from _fields(option, f"{name}.", depth - 1, is_required=needed and is_told_by_parts)
 
 
-def _members(view: View) -> list[tuple[str, View, bool]]:
+def _members(view: SchemaView) -> list[tuple[str, SchemaView, bool]]:
     """The members of an object, and whether they are needed; those first."""
     needed = set(view.needed)
     found = [(name, part, name in needed) for name, part in view.members]
     return sorted(found, key=lambda member: not member[2])
 
 
-def _kind(option: View, depth: int) -> str:
+def _kind(option: SchemaView, depth: int) -> str:
     if (values := option.constants) is not None:
         more = " | …" if len(values) > _MOST_VALUES else ""
         return " | ".join(map(_value, values[:_MOST_VALUES])) + more
@@ -113,7 +113,7 @@ def _bounds(low: Any, high: Any) -> str:
     return ""
 
 
-def _default(view: View) -> str:
+def _default(view: SchemaView) -> str:
     return msgspec.json.encode(view.schema["default"]).decode() if "default" in view.schema else ""
 
 
@@ -121,6 +121,6 @@ def _value(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _text(view: View, key: str) -> str:
+def _text(view: SchemaView, key: str) -> str:
     value = view.schema.get(key)
     return value if isinstance(value, str) else ""

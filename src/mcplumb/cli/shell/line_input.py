@@ -18,7 +18,7 @@ from typing import Any, TextIO, TypeAlias, cast
 from mcplumb.cli.render.output import say
 from mcplumb.config.files import ConfigError, locked, read_file, replace_file
 
-__all__ = ["MOST_LINES", "Complete", "History", "Lines", "editor"]
+__all__ = ["MOST_LINES", "Complete", "History", "LineReader", "editor"]
 
 
 # The lines that a user has typed, in a file that only that user can read.
@@ -31,7 +31,7 @@ _OWN = 0o600
 
 
 class History:
-    """Lines, the latest last. A line that begins with a space is not kept, nor is one that only repeats the last.
+    """LineReader, the latest last. A line that begins with a space is not kept, nor is one that only repeats the last.
 
     What cannot be read or written raises `ConfigError` or OSError.
     """
@@ -90,7 +90,7 @@ def editor() -> ModuleType | None:
     return readline
 
 
-class Lines:
+class LineReader:
     """Reads one line after the other, in the main thread.
 
     ``is_asking`` is whether somebody types: then there is a prompt. With ``complete``, Tab completes; with
@@ -235,7 +235,7 @@ class Lines:
 class _Above:
     """A stream to the terminal at which a line is typed."""
 
-    def __init__(self, stream: TextIO, lines: Lines) -> None:
+    def __init__(self, stream: TextIO, lines: LineReader) -> None:
         self._stream = stream
         self._lines = lines
 

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import click
 
-from mcplumb.cli.command_runner import DONE, INTERRUPTED, exit_code_of, global_options, running_with, sentence_of
+from mcplumb.cli.command_runner import DONE, INTERRUPTED, error_text, exit_code_of, global_options, using_runner
 from mcplumb.cli.commands.call import call
 from mcplumb.cli.commands.list_features import entries, prompts, resources, tools
-from mcplumb.cli.commands.listen import all_lists, listen, print_change, say_what
+from mcplumb.cli.commands.listen import all_lists, listen, print_change, say_subscribed
 from mcplumb.cli.commands.ping import ping
 from mcplumb.cli.commands.read import complete, prompt, read
-from mcplumb.cli.input_prompts import Asker, asking_options
+from mcplumb.cli.input_prompts import InputPrompter, input_options
 from mcplumb.cli.log_output import show_log
 from mcplumb.cli.render.content import end_line
-from mcplumb.cli.render.output import clean_line, complain, print_pairs, print_text, say
-from mcplumb.cli.shell.line_input import History, Lines
+from mcplumb.cli.render.output import clean_line, print_pairs, print_text, say, say_error
+from mcplumb.cli.shell.line_input import History, LineReader
 from mcplumb.cli.target import ServerCommand, Target, server_command
 from mcplumb.client.callbacks import Elicitation
 from mcplumb.errors import McplumbError, UsageError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mcplumb.client.links.process_link import ProcessExit
     from mcplumb.client.subscriptions import Changes
 
-__all__ = ["Background", "Session", "commands", "shell"]
+__all__ = ["BackgroundLoop", "ShellSession", "commands", "shell"]
 
 
 # An event loop in a thread of its own, for a command that waits for its user in the main thread.
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 _TICK = 0.25
 
 
-class Background:
+class BackgroundLoop:
     """Runs coroutines while the main thread reads what is typed, or waits for one of them.
 
     Signals reach the main thread only, so Ctrl-C interrupts what that does: the line that is typed, or the wait.
@@ -125,13 +125,13 @@ _HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 _MOST_LISTENING = 16
 
 
-def commands(session: Session) -> dict[str, click.Command]:
+def commands(session: ShellSession) -> dict[str, click.Command]:
     """All commands by name, in the order of the help."""
     theirs = [_for(session, command) for command in (tools, resources, prompts, call, read, prompt, complete, ping)]
     return {command.name or "": command for command in (*theirs, *_Own(session).commands())}
 
 
-def _for(session: Session, command: ServerCommand) -> click.Command:
+def _for(session: ShellSession, command: ServerCommand) -> click.Command:
     """A command of ``mcplumb``, for this session's server."""
     # Said for the whole shell.
     fixed: dict[str, Any] = {param.name or "": () for param in command.own_params if param.name == "roots"}
@@ -161,7 +161,7 @@ def _without_server(text: str) -> str:
 class _Own:
     """The commands that only a shell has."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ShellSession) -> None:
         self._session = session
         self._listening: dict[int, asyncio.Task[None]] = {}
 
@@ -202,7 +202,7 @@ class _Own:
         await changes.__aenter__()
         number = next(number for number in range(1, _MOST_LISTENING + 1) if number not in self._listening)
         try:
-            say_what(changes.wanted, changes.honoured or SubscriptionFilter(), f"'unlisten {number}' ends it.")
+            say_subscribed(changes.wanted, changes.honoured or SubscriptionFilter(), f"'unlisten {number}' ends it.")
         except UsageError:
             await changes.__aexit__(None, None, None)
             raise
@@ -289,7 +289,7 @@ async def _show_changes(changes: Changes, *, as_json: bool) -> None:
             print_change(change, as_json=as_json)
         say("The server ended the subscription.")
     except McplumbError as error:
-        complain(sentence_of(error))
+        say_error(error_text(error))
     finally:
         await changes.__aexit__(None, None, None)
 
@@ -303,7 +303,7 @@ _LOOK = 0.2
 
 
 @server_command()
-@asking_options
+@input_options
 @click.option("--no-history", is_flag=True, help="Keep no history of what is typed.")
 def shell(target: Target, *, answers: tuple[str, ...], roots: tuple[str, ...], no_history: bool) -> int:
     """Use a server interactively.
@@ -325,13 +325,13 @@ def shell(target: Target, *, answers: tuple[str, ...], roots: tuple[str, ...], n
     from mcplumb.cli.log_output import logs
 
     context = click.get_current_context()
-    asker = Asker(target.title, answers, roots=roots)
+    prompter = InputPrompter(target.title, answers, roots=roots)
     code = DONE
-    with logs(global_options()), Background(within=lambda: click.globals.push_context(context)) as background:
-        session = Session(target, asker, background)
+    with logs(global_options()), BackgroundLoop(within=lambda: click.globals.push_context(context)) as background:
+        session = ShellSession(target, prompter, background)
         history = None if no_history else History(_history_file())
-        lines = Lines(session.suggest, history)
-        with lines.shared(), running_with(background.run), _told_to_end(session) as told:
+        lines = LineReader(session.suggest, history)
+        with lines.shared(), using_runner(background.run), _told_to_end(session) as told:
             try:
                 background.run(session.open())
                 code = session.use(lines)
@@ -344,7 +344,7 @@ def shell(target: Target, *, answers: tuple[str, ...], roots: tuple[str, ...], n
 
 
 @contextmanager
-def _told_to_end(session: Session) -> Iterator[list[int]]:
+def _told_to_end(session: ShellSession) -> Iterator[list[int]]:
     """Within the block, SIGTERM and SIGHUP end the session as a person would. Gives a list of those that came.
 
     The line that is typed is left, so that the terminal is what it was before, and the server ends with us.
@@ -373,17 +373,17 @@ def _history_file() -> str:
     return os.path.join(os.path.dirname(trust_file()), "shell_history")  # noqa: PTH118, PTH120
 
 
-class Session:
+class ShellSession:
     """One connection, and the commands that use it. Lines are dealt with in the main thread, all else in the loop."""
 
-    def __init__(self, target: Target, asker: Asker, background: Background) -> None:
+    def __init__(self, target: Target, prompter: InputPrompter, background: BackgroundLoop) -> None:
         self.client: Client
         self.commands: dict[str, click.Command] = {}
         self._target = target
-        self._asker = asker
+        self._prompter = prompter
         self._background = background
         #: Whoever answers questions during the command that runs.
-        self._on_elicit = asker.answer
+        self._on_elicit = prompter.answer
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_over = False
         self._is_open = False
@@ -392,7 +392,7 @@ class Session:
 
     async def open(self) -> None:
         """Connect. What the server asks, says and does from now on is shown."""
-        options = {**self._asker.options, "on_elicit": self._answer, "on_log": show_log}
+        options = {**self._prompter.options, "on_elicit": self._answer, "on_log": show_log}
         self.client = await self._target.connect(**options)
         self._is_open = True
         self.commands = self.commands or commands(self)
@@ -422,7 +422,7 @@ class Session:
 
     # --- Lines ---
 
-    def use(self, lines: Lines) -> int:
+    def use(self, lines: LineReader) -> int:
         """Deal with one line after the other, to the last; returns the exit code."""
         last, interrupts = DONE, 0
         if lines.is_asking:
@@ -476,7 +476,7 @@ class Session:
         try:
             return self._run(line)
         except McplumbError as error:
-            complain(sentence_of(error))
+            say_error(error_text(error))
             return exit_code_of(error)
         except click.ClickException as error:
             error.show()
@@ -496,11 +496,11 @@ class Session:
         command = self.commands.get(words[0])
         if command is None:
             raise UsageError(self._background.run(self._no_command(words[0])))
-        self._asker.mistake = None
+        self._prompter.mistake = None
         result = command.main(words[1:], prog_name=words[0], standalone_mode=False, obj=global_options())
         if inspect.iscoroutine(result):
             result = self._background.run(result)
-        self._asker.confess()
+        self._prompter.raise_mistake()
         return result if isinstance(result, int) else DONE
 
     async def _no_command(self, name: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mcplumb.cli.commands.list_features import entries
-from mcplumb.cli.parse_value import View
+from mcplumb.cli.parse_value import SchemaView
 from mcplumb.cli.render.output import clean
 from mcplumb.errors import RemoteError
 from mcplumb.types.notifications import LOGGING_LEVELS
@@ -97,7 +97,7 @@ class _Suggestions:
         if name == "call":
             tools = await entries(self._client, "tools/list", "tools")
             schema: Any = next((tool.get("inputSchema") for tool in tools if tool.get("name") == of), None)
-            return _pairs(View(schema), self._word, given)
+            return _pairs(SchemaView(schema), self._word, given)
         if name in ("prompt", "complete"):
             return await self._asked_pairs(of, given)
         return []
@@ -171,7 +171,7 @@ def _quoted(text: str) -> str:
 # --- Arguments of tools ---
 
 
-def _pairs(view: View, word: str, given: Sequence[str]) -> list[str]:
+def _pairs(view: SchemaView, word: str, given: Sequence[str]) -> list[str]:
     """``name=`` for what is not there yet; behind that, its values as far as the schema names them."""
     key, mark, _ = word.partition("=")
     if mark:
@@ -180,7 +180,7 @@ def _pairs(view: View, word: str, given: Sequence[str]) -> list[str]:
     return [f"{name}=" for name in _paths(view) if name not in taken]
 
 
-def _paths(view: View, depth: int = 1) -> list[str]:
+def _paths(view: SchemaView, depth: int = 1) -> list[str]:
     """The names of all members, also of those within objects: ``place.city``."""
     found = []
     for name in view.names[:_MOST]:
@@ -190,14 +190,14 @@ def _paths(view: View, depth: int = 1) -> list[str]:
     return found
 
 
-def _member(view: View, path: str) -> View | None:
-    found: View | None = view
+def _member(view: SchemaView, path: str) -> SchemaView | None:
+    found: SchemaView | None = view
     for name in path.split("."):
         found = next((part for one in _options(found) if (part := one.part(name)) is not None), None)
     return found
 
 
-def _values(view: View | None) -> list[str]:
+def _values(view: SchemaView | None) -> list[str]:
     found: list[str] = []
     for option in _options(view):
         found += [value for value in option.constants or () if isinstance(value, str)]
@@ -208,7 +208,7 @@ def _values(view: View | None) -> list[str]:
     return found
 
 
-def _options(view: View | None) -> list[View]:
+def _options(view: SchemaView | None) -> list[SchemaView]:
     return [] if view is None else view.options
 
 

@@ -53,7 +53,7 @@ def watched(*messages: dict[str, Any]) -> Findings:
     ],
 )
 def test_how_the_era_was_found(messages: list[dict[str, Any]], revision: Revision, story: str) -> None:
-    assert watched(*messages).story(revision) == story
+    assert watched(*messages).era_explanation(revision) == story
 
 
 def test_revisions_are_those_that_the_server_names() -> None:

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, cast
 import click
 import pytest
 
-from mcplumb.cli.input_prompts import Asker
+from mcplumb.cli.input_prompts import InputPrompter
 from mcplumb.cli.shell.line_input import Complete, History
-from mcplumb.cli.shell.shell import Session
+from mcplumb.cli.shell.shell import ShellSession
 from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, Done, here, mcplumb, on_terminal, serving
 from tests.repo.source import ROOT
 
@@ -228,7 +228,7 @@ class Typing:
 
 
 def typing(monkeypatch: pytest.MonkeyPatch, *script: str | type[BaseException], server: list[str] = WEATHER) -> Done:
-    monkeypatch.setattr("mcplumb.cli.shell.shell.Lines", Typing)
+    monkeypatch.setattr("mcplumb.cli.shell.shell.LineReader", Typing)
     Typing.script[:], Typing.found[:] = script, []
     return here("shell", "-q", *server)
 
@@ -251,7 +251,7 @@ def test_a_command_that_is_aborted_is_a_ctrl_c(monkeypatch: pytest.MonkeyPatch) 
     def abort(*_: object, **__: object) -> None:
         raise click.Abort
 
-    session = Session(cast("Any", None), Asker("x"), cast("Any", None))
+    session = ShellSession(cast("Any", None), InputPrompter("x"), cast("Any", None))
     session.commands["stop"] = click.Command("stop", callback=abort)
     with pytest.raises(KeyboardInterrupt):
         session._deal_with("stop")
@@ -395,11 +395,11 @@ def test_a_signal_that_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """See tests/attacks/test_terminals.py for what it does to a terminal."""
     for end, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)):
 
-        def use(self: Session, lines: object, end: signal.Signals = end) -> int:
+        def use(self: ShellSession, lines: object, end: signal.Signals = end) -> int:
             signal.raise_signal(end)
             return 0
 
-        monkeypatch.setattr(Session, "use", use)
+        monkeypatch.setattr(ShellSession, "use", use)
         assert piped(monkeypatch).code == code
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -407,7 +407,7 @@ def test_a_signal_that_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        monkeypatch.setattr(Session, "use", lambda *_: next(_hung_up()))
+        monkeypatch.setattr(ShellSession, "use", lambda *_: next(_hung_up()))
         assert piped(monkeypatch).code == 7
     finally:
         signal.signal(signal.SIGHUP, before)
