@@ -101,7 +101,7 @@ def test_the_first_fault_ends_it_and_is_explained() -> None:
     with pytest.raises(AssertionError) as caught:
         asyncio.run(check_transport(lambda: faulty_pair(faulty.Unpacks), without={"spoil"}))
     assert caught.value.__notes__ == [
-        "The check a_batch_from_first requires: Several messages that are sent as a batch arrive as one."
+        "The check a_batch_from_first requires: Messages that are sent as a batch arrive as a batch."
     ]
 
 

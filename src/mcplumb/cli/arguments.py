@@ -1,4 +1,4 @@
-"""Arguments on the command line: ``city=Oslo days=3``, typed by the schema of whoever takes them."""
+"""Arguments on the command line, such as ``city=Oslo days=3``, converted to the types of a schema."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from mcplumb.server.schema.read_value import closest, listed
 
 __all__ = ["PAIRS", "Pair", "fill", "prompt_schema", "read_arguments", "read_object", "read_pair", "signature"]
 
-#: What a pair can be, for messages.
+#: The forms of a pair, for messages.
 PAIRS = "key=value, key:=JSON or key@FILE"
 
 _MARKS: tuple[Literal["=", ":=", "@"], ...] = (":=", "=", "@")
-#: Names in which a similar one is looked for, and characters of a line about an argument.
+#: Names that are searched for a similar one, and characters of a line about an argument.
 _MAX_NAMES = 1000
 _MAX_LINE = 300
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """One argument as it was given: its key, how its value is meant, and that: a text, any JSON, or a file's bytes."""
+    """One argument as given: its key, its mark, and its value: a string, JSON data, or a file's bytes."""
 
     key: str
     mark: Literal["=", ":=", "@"]
@@ -35,12 +35,12 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def read_pair(word: str) -> Pair:
-    """``key=value``, ``key:=JSON`` or ``key@FILE``; UsageError if it is none of them, or cannot be read.
+    """Parse ``key=value``, ``key:=JSON`` or ``key@FILE``; raise UsageError if it is malformed or cannot be read.
 
-    ``key@-`` is standard input, which is waited for here.
+    ``key@-`` reads standard input, and blocks.
     """
     places = [(word.find(mark), mark) for mark in _MARKS if mark in word]
-    # What stands first counts: the rest belongs to the value. Where both begin with a colon, `:=` is meant.
+    # The first mark counts; the rest belongs to the value. At the same position, `:=` wins.
     at, mark = min(places, key=lambda place: place[0], default=(0, "="))
     if at < 1:
         raise UsageError(f"{word!r} is not an argument: write {PAIRS}.")
@@ -51,7 +51,7 @@ def read_pair(word: str) -> Pair:
 
 
 def read_object(args: str) -> dict[str, Any]:
-    """A JSON object, or one from where it is: ``@FILE``, or ``-`` for standard input. UsageError if there is none."""
+    """Parse a JSON object, given directly, as ``@FILE``, or as ``-`` for standard input; raise UsageError otherwise."""
     what = "What --args has"
     text: str | bytes = args
     if args == "-" or args.startswith("@"):
@@ -65,18 +65,17 @@ def read_object(args: str) -> dict[str, Any]:
 def read_arguments(
     pairs: Iterable[Pair], args: dict[str, Any], schema: Any, *, name: str, checked: bool = True
 ) -> dict[str, Any]:
-    """The arguments for the tool or prompt called ``name``: the pairs, on top of ``args``.
+    """Return the arguments for the tool or prompt ``name``: ``args``, updated with the pairs.
 
-    A key may lead into an object: ``place.city=Oslo``; one that is repeated makes a list. UsageError if something is
-    wrong: it names all mistakes, and shows the signature. Unless that is ``checked``, every argument is taken, and
-    nothing is missed.
+    A key may be a path into an object: ``place.city=Oslo``; a repeated key makes a list. Mistakes raise one UsageError
+    that lists them all and shows the signature. Without ``checked``, the schema is ignored.
     """
     arguments = dict(args)
     whole = SchemaView(schema if checked else {})
     mistakes = fill(arguments, pairs, whole)
     if checked:
         mistakes += [str(_unknown(name, whole)) for name in arguments if whole.part(name) is None]
-        wrong = {said.partition(" ")[0] for said in mistakes}
+        wrong = {mistake.partition(" ")[0] for mistake in mistakes}
         lacking = [name for name in _lacking(arguments, whole) if name not in wrong]
         mistakes += [f"It needs {', '.join(lacking)}."] if lacking else []
     if mistakes:
@@ -85,7 +84,7 @@ def read_arguments(
 
 
 def fill(arguments: dict[str, Any], pairs: Iterable[Pair], whole: SchemaView) -> list[str]:
-    """Put the pairs where they belong, as what they have to be. What cannot be, is said in sentences."""
+    """Convert the pairs and put them into ``arguments``; return the mistakes as sentences."""
     mistakes = []
     given: dict[tuple[str, ...], tuple[SchemaView, list[Pair]]] = {}
     for pair in pairs:
@@ -104,7 +103,7 @@ def fill(arguments: dict[str, Any], pairs: Iterable[Pair], whole: SchemaView) ->
 
 
 def signature(name: str, schema: Any) -> str:
-    """What a tool, a prompt or a form takes, in several lines: how to call it, and each of its arguments."""
+    """Describe a tool, a prompt or a form in several lines: its signature, and each of its arguments."""
     fields = fields_of(schema)
     width = min(max((len(field.name) for field in fields), default=0), 30)
     lines = [f"  {clean_line(field.name, 80):{width}}  {clean_line(field.words, _MAX_LINE)}" for field in fields]
@@ -112,7 +111,7 @@ def signature(name: str, schema: Any) -> str:
 
 
 def prompt_schema(arguments: Sequence[Any] | None) -> dict[str, Any]:
-    """The arguments of a prompt as a schema: all of them are texts."""
+    """Return the arguments of a prompt as a schema; all of them are strings."""
     known = arguments or []
     return {
         "type": "object",
@@ -122,16 +121,16 @@ def prompt_schema(arguments: Sequence[Any] | None) -> dict[str, Any]:
     }
 
 
-# --- Where an argument belongs ---
+# --- Paths of arguments ---
 
 
 def _unknown(name: str, view: SchemaView) -> UsageError:
-    said = f"There is no argument {name!r}{closest(name.rpartition('.')[2], view.names[:_MAX_NAMES])}"
-    return UsageError(said if said.endswith("?") else f"{said}.")
+    text = f"There is no argument {name!r}{closest(name.rpartition('.')[2], view.names[:_MAX_NAMES])}"
+    return UsageError(text if text.endswith("?") else f"{text}.")
 
 
 def _locate(key: str, whole: SchemaView) -> tuple[tuple[str, ...], SchemaView]:
-    """The way into the arguments that a key means, and what the value there has to be; UsageError if there is none."""
+    """Return the path that a key refers to, and the schema of its value; raise UsageError if there is none."""
     path: list[str] = []
     view, rest = whole, key
     while True:
@@ -150,7 +149,7 @@ def _locate(key: str, whole: SchemaView) -> tuple[tuple[str, ...], SchemaView]:
 
 
 def _longest_name(key: str, view: SchemaView) -> str:
-    """The part of the key that is a member of this object: dots may belong to its name."""
+    """Return the longest beginning of the key that names a member of this object: names may contain dots."""
     steps = key.split(".")
     known = set(view.names)
     for count in range(len(steps), 0, -1):
@@ -171,7 +170,7 @@ def _put(arguments: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _lacking(value: dict[str, Any], view: SchemaView, place: str = "") -> Iterator[str]:
-    """The names of what has to be there and is not, also in the objects that are."""
+    """Yield the paths of required members that are missing, also within nested objects."""
     yield from (f"{place}{name}" for name in view.needed if name not in value)
     for name, inner in value.items():
         part = view.part(name)
@@ -221,7 +220,7 @@ def _decoded(text: str | bytes, what: str) -> Any:
 
 
 def _read_file(name: str, what: str) -> bytes:
-    """The contents of a file, or of standard input if it is called ``-``."""
+    """Return the contents of a file, or of standard input for ``-``."""
     if name == "-" and sys.stdin.isatty():
         say(f"Type what {what} is to be, and end it with Ctrl-D:", style="dim")
     try:

@@ -1,11 +1,11 @@
-"""What ``mcplumb --help`` says, and where each command is.
+"""The text of ``mcplumb --help``, and the table of commands.
 
-This is read by everyone who asks for help, so it imports nothing. A test compares it with the commands themselves.
+This module imports nothing, so that the help appears at once. A test compares it with the commands themselves.
 """
 
 __all__ = ["COMMANDS", "NEEDS_PACKAGES", "OVERVIEW", "PACKAGES"]
 
-#: The commands, in the order in which they are shown, and where each of them is.
+#: The commands in the order of the help, and the module and name of each.
 COMMANDS = {
     "probe": "mcplumb.cli.commands.probe:probe",
     "tools": "mcplumb.cli.commands.list_features:tools",
@@ -77,6 +77,6 @@ Exit codes:
   2 wrong usage      5 timeout                               130 Ctrl-C
 """
 
-#: What the commands are made with, and what to say where that is missing.
+#: The packages that the commands need, and the message if one is missing.
 PACKAGES = ("click", "rich", "msgspec")
 NEEDS_PACKAGES = "Error: The command line needs more packages. Install them with: pip install 'mcplumb[cli]'\n"

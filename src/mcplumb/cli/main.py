@@ -1,4 +1,4 @@
-"""``mcplumb``: the console script, and ``python -m mcplumb``."""
+"""The entry point of the console script ``mcplumb`` and of ``python -m mcplumb``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line, and exit as it says."""
+    """Run the command line and exit with its code."""
     from mcplumb.cli.std_streams import prepare_streams, run_and_flush
 
     prepare_streams()
@@ -17,7 +17,7 @@ def main() -> None:
 
 
 def _main() -> int:
-    """The help that everyone reads first is printed without the libraries that the commands are made with."""
+    """Run the command line and return its exit code; ``mcplumb --help`` needs no other packages."""
     from mcplumb.cli.help_text import NEEDS_PACKAGES, OVERVIEW, PACKAGES
 
     is_completing = "_MCPLUMB_COMPLETE" in os.environ
@@ -33,7 +33,7 @@ def _main() -> int:
         sys.stderr.write(NEEDS_PACKAGES)
         return 2
     if is_completing:
-        from mcplumb.cli.commands.completion import answer
+        from mcplumb.cli.commands.completion import print_completions
 
-        return answer(os.environ["_MCPLUMB_COMPLETE"])
+        return print_completions(os.environ["_MCPLUMB_COMPLETE"])
     return run_cli(cli)

@@ -54,7 +54,7 @@ def call(
     mcplumb call forecast city=Oslo days=3 -- python weather.py
     mcplumb call forecast --args '{"city": "Oslo"}' --json -- python weather.py
     """
-    # Before there is an event loop, so that whoever waits for stdin can be interrupted.
+    # Read before the event loop starts, so that Ctrl-C interrupts the wait for stdin.
     pairs = [read_pair(word) for word in arguments]
     known = {} if args is None else read_object(args)
     sink = ContentSink(output, tool)

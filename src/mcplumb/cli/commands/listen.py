@@ -1,4 +1,4 @@
-"""``mcplumb listen``: what changes on a server, as it changes."""
+"""``mcplumb listen``: show changes on a server as they happen."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ async def listen(
                         return
         raise Closed("The server ended the subscription.")
     except asyncio.CancelledError:
-        # Without a count, this is how listening ends: nothing was broken off.
+        # Without --count, Ctrl-C is the normal end.
         if count is not None:
             raise
 
 
 def all_lists(client: Client) -> dict[str, Any]:
-    """The lists whose changes the server says that it announces."""
+    """Return the lists whose changes the server announces; raise UsageError if there are none."""
     can = client.capabilities
     lists = {"tools": can.tools, "prompts": can.prompts, "resources_list": can.resources}
     told = {name: True for name, capability in lists.items() if capability is not None and capability.list_changed}
@@ -84,12 +84,12 @@ def all_lists(client: Client) -> dict[str, Any]:
 def say_subscribed(
     wanted: SubscriptionFilter, honoured: SubscriptionFilter, how_it_ends: str = "Ctrl-C ends it."
 ) -> None:
-    """Say what is listened to, and what the server does not tell; UsageError if that is everything."""
-    asked, told = _names(wanted), _names(honoured)
-    missing = ", ".join(name for name in asked if name not in told)
-    if not told:
+    """Say what is subscribed, and what the server does not report; raise UsageError if it reports nothing."""
+    asked, agreed = _names(wanted), _names(honoured)
+    missing = ", ".join(name for name in asked if name not in agreed)
+    if not agreed:
         raise UsageError(f"The server does not tell about changes of {missing}: there is nothing to listen to.")
-    say(f"Listening for changes of {', '.join(told)}. {how_it_ends}", style="dim")
+    say(f"Listening for changes of {', '.join(agreed)}. {how_it_ends}", style="dim")
     if missing:
         say(f"The server does not tell about changes of {missing}.")
 
@@ -104,7 +104,7 @@ def _names(topics: SubscriptionFilter) -> list[str]:
 
 
 def print_change(change: Change | Missed, *, as_json: bool) -> None:
-    """Print one change, on a line of its own."""
+    """Print one change on one line."""
     if as_json:
         data = {"topic": "missed"} if isinstance(change, Missed) else msgspec.structs.asdict(change)
         line = json_text({name: value for name, value in data.items() if value is not None})
@@ -115,4 +115,4 @@ def print_change(change: Change | Missed, *, as_json: bool) -> None:
     else:
         line = f"The list of {change.topic} changed."
     sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()  # it may be a pipe, and its reader waits
+    sys.stdout.flush()  # the reader of a pipe waits for it

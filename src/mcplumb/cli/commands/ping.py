@@ -1,4 +1,4 @@
-"""``mcplumb ping``: whether a server answers, and how fast."""
+"""``mcplumb ping``: measure how fast a server answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mcplumb.cli.target import Target, seconds, server_command
 
 __all__ = ["ping"]
 
-_THOUSAND = 1000.0
+_MS_PER_SECOND = 1000.0
 
 
 @server_command()
@@ -37,7 +37,7 @@ async def ping(target: Target, *, count: int, interval: float, as_json: bool) ->
             await client.ping()
             times.append(time.perf_counter() - began)
             if not as_json:
-                print_text(f"{number}: answered in {times[-1] * _THOUSAND:.1f} ms")
+                print_text(f"{number}: answered in {times[-1] * _MS_PER_SECOND:.1f} ms")
             if number < count:
                 await asyncio.sleep(interval)
     if as_json:
@@ -45,6 +45,6 @@ async def ping(target: Target, *, count: int, interval: float, as_json: bool) ->
     elif count > 1:
         low, middle, high = min(times), sorted(times)[count // 2], max(times)
         print_text(
-            f"{count} answers: {low * _THOUSAND:.1f} ms at best, {middle * _THOUSAND:.1f} ms in the middle, "
-            f"{high * _THOUSAND:.1f} ms at worst"
+            f"{count} answers: {low * _MS_PER_SECOND:.1f} ms at best, {middle * _MS_PER_SECOND:.1f} ms in the middle, "
+            f"{high * _MS_PER_SECOND:.1f} ms at worst"
         )

@@ -1,4 +1,4 @@
-"""``mcplumb read``, ``mcplumb prompt`` and ``mcplumb complete``: what a server has beside tools."""
+"""``mcplumb read``, ``mcplumb prompt`` and ``mcplumb complete``: use resources, prompts and completions."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def prompt(
     \b
     mcplumb prompt plan city=Oslo -- python weather.py
     """
-    # Before there is an event loop, so that whoever waits for stdin can be interrupted.
+    # Read before the event loop starts, so that Ctrl-C interrupts the wait for stdin.
     pairs = [read_pair(word) for word in arguments]
     known = {} if args is None else read_object(args)
     sink = ContentSink(output, name)

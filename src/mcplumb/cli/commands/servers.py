@@ -1,4 +1,4 @@
-"""``mcplumb servers``, ``add`` and ``remove``: the servers that config files name."""
+"""``mcplumb servers``, ``add`` and ``remove``: list and edit the servers of config files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _SCHEMES = ("http:", "https:", "tcp:", "unix:")
 
 
 def find_entry(name: str, config: str | None = None, *, yes: bool = False) -> ServerEntry:
-    """The server of this name, in a config file or in all that are found, ready to be used.
+    """Return the server of this name, from one config file or all discovered ones, ready for use.
 
-    The user is asked for what that takes, see `prepare_entry`.
+    The user may be asked for consent and inputs, see `prepare_entry`.
     """
     try:
         entry = load_config(config)[name]
@@ -142,7 +142,7 @@ def remove(name: str) -> None:
     say(f"Removed from {with_tilde(file)}.")
 
 
-# --- What is shown ---
+# --- Output ---
 
 
 def _summary(entry: ServerEntry) -> str:
@@ -201,7 +201,7 @@ def _described(entry: ServerEntry, notes: list[str]) -> dict[str, Any]:
     return described | {"scope": entry.scope, "notes": notes}
 
 
-# --- What is added ---
+# --- New entries ---
 
 
 def _raw_entry(
@@ -213,7 +213,7 @@ def _raw_entry(
     header: tuple[str, ...],
     sse: bool,
 ) -> dict[str, Any]:
-    """What a config file says of it."""
+    """Return the entry as it is written to the config file."""
     if len(words) == 1 and (words[0].lower().startswith(_SCHEMES) or header or sse):
         if "${" not in words[0]:
             read_address(words[0])
@@ -231,7 +231,7 @@ def _raw_entry(
     if cwd is not None:
         raw["cwd"] = str(Path(cwd).absolute())
     elif any(not Path(word).is_absolute() and Path(word).is_file() for word in words):
-        # Written without its folder, the command would work from nowhere else.
+        # The command has a relative path: it works only from this folder.
         raw["cwd"] = str(Path.cwd())
     return raw
 

@@ -1,4 +1,8 @@
-"""``mcplumb shell``: one connection, and a line for each thing to do with it."""
+"""``mcplumb shell``: use one connection interactively, with one command per line.
+
+The main thread reads the lines; everything else runs in an event loop in its own thread (`BackgroundLoop`). The
+commands are those of ``mcplumb`` that need a server, plus a few of the shell's own.
+"""
 
 from __future__ import annotations
 
@@ -42,25 +46,33 @@ if TYPE_CHECKING:
 __all__ = ["BackgroundLoop", "ShellSession", "commands", "shell"]
 
 
-# An event loop in a thread of its own, for a command that waits for its user in the main thread.
-
-
 _T = TypeVar("_T")
-_TICK = 0.25
+
+#: Seconds between two wake-ups of a waiting main thread, so that it notices signals.
+_SIGNAL_CHECK_INTERVAL = 0.25
+#: Seconds that a Tab waits for the server.
+_COMPLETION_TIMEOUT = 2.0
+#: Seconds between two checks of the server's process.
+_PROCESS_CHECK_INTERVAL = 0.2
+_MAX_SUBSCRIPTIONS = 16
+_HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+
+
+# --- The event loop ---
 
 
 class BackgroundLoop:
-    """Runs coroutines while the main thread reads what is typed, or waits for one of them.
+    """An event loop in its own thread, for coroutines of the main thread.
 
-    Signals reach the main thread only, so Ctrl-C interrupts what that does: the line that is typed, or the wait.
-    ``within`` is called in the new thread before all else. At the end of the block, what still runs is cancelled.
+    Signals reach the main thread only, so Ctrl-C interrupts the line that is typed, or the wait for a coroutine.
+    ``within`` is called first in the new thread. At the end of the block, all tasks are cancelled.
     """
 
     def __init__(self, within: Callable[[], object] = lambda: None) -> None:
         self._within = within
         self._loops: SimpleQueue[asyncio.AbstractEventLoop] = SimpleQueue()
-        # If it is left with a second Ctrl-C, nobody waits for it.
-        self._thread = threading.Thread(target=self._live, name="mcplumb loop", daemon=True)
+        # A daemon, because a second Ctrl-C leaves it without waiting.
+        self._thread = threading.Thread(target=self._run_loop, name="mcplumb loop", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -74,34 +86,34 @@ class BackgroundLoop:
         self._thread.join()
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Wait for a coroutine, and give what it returns.
+        """Run a coroutine and return its result.
 
-        Ctrl-C cancels it, and is raised as `KeyboardInterrupt` when it has ended; a second one does not wait for that.
+        Ctrl-C cancels it, and raises `KeyboardInterrupt` once it has ended; a second Ctrl-C does not wait for that.
         """
-        ended: SimpleQueue[asyncio.Task[_T]] = SimpleQueue()
-        begun: list[asyncio.Task[_T]] = []
+        done: SimpleQueue[asyncio.Task[_T]] = SimpleQueue()
+        started: list[asyncio.Task[_T]] = []
 
-        def begin() -> None:
-            if not begun:
-                begun.append(self._loop.create_task(coroutine))
-                begun[0].add_done_callback(ended.put)
+        def start() -> None:
+            if not started:
+                started.append(self._loop.create_task(coroutine))
+                started[0].add_done_callback(done.put)
 
-        def give_up() -> None:
-            begin()  # if Ctrl-C came before that
-            begun[0].cancel()
+        def cancel() -> None:
+            start()  # in case Ctrl-C came first
+            started[0].cancel()
 
         try:
-            self._loop.call_soon_threadsafe(begin)
-            task = _next(ended)
+            self._loop.call_soon_threadsafe(start)
+            task = _next(done)
         except KeyboardInterrupt:
-            self._loop.call_soon_threadsafe(give_up)
-            task = _next(ended)
+            self._loop.call_soon_threadsafe(cancel)
+            task = _next(done)
             if not task.cancelled():
-                task.exception()  # which nobody wants to know any more
+                task.exception()  # marks it as retrieved
             raise
         return task.result()
 
-    def _live(self) -> None:
+    def _run_loop(self) -> None:
         self._within()
         asyncio.run(self._wait())
 
@@ -112,28 +124,24 @@ class BackgroundLoop:
 
 
 def _next(queue: SimpleQueue[_T]) -> _T:
-    """Wait for the next one. A Ctrl-C that comes just before the wait is noticed, too, if a little late."""
+    """Wait for the next item. A Ctrl-C that arrives just before the wait is noticed after a short delay."""
     while True:
         with suppress(Empty):
-            return queue.get(timeout=_TICK)
+            return queue.get(timeout=_SIGNAL_CHECK_INTERVAL)
 
 
-# The commands of the shell: those of ``mcplumb`` that use a server, for the connected one, and a few of its own.
-
-
-_HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
-_MOST_LISTENING = 16
+# --- The commands ---
 
 
 def commands(session: ShellSession) -> dict[str, click.Command]:
-    """All commands by name, in the order of the help."""
-    theirs = [_for(session, command) for command in (tools, resources, prompts, call, read, prompt, complete, ping)]
-    return {command.name or "": command for command in (*theirs, *_Own(session).commands())}
+    """Return all commands by name, in the order of the help."""
+    shared = [_adapt(session, command) for command in (tools, resources, prompts, call, read, prompt, complete, ping)]
+    return {command.name or "": command for command in (*shared, *_ShellCommands(session).commands())}
 
 
-def _for(session: ShellSession, command: ServerCommand) -> click.Command:
-    """A command of ``mcplumb``, for this session's server."""
-    # Said for the whole shell.
+def _adapt(session: ShellSession, command: ServerCommand) -> click.Command:
+    """Return a command of ``mcplumb`` that uses this session's server."""
+    # Roots are given for the whole shell.
     fixed: dict[str, Any] = {param.name or "": () for param in command.own_params if param.name == "roots"}
     return click.Command(
         command.name,
@@ -149,7 +157,7 @@ def _function(command: ServerCommand) -> Callable[..., Any]:
 
 
 def _without_server(text: str) -> str:
-    """The help of a command, with its examples as they are typed in the shell."""
+    """Return the help of a command with its examples as they are typed in the shell."""
     lines = []
     for line in text.splitlines():
         if line.strip().startswith("mcplumb "):
@@ -158,8 +166,8 @@ def _without_server(text: str) -> str:
     return "\n".join(lines)
 
 
-class _Own:
-    """The commands that only a shell has."""
+class _ShellCommands:
+    """The commands that only the shell has."""
 
     def __init__(self, session: ShellSession) -> None:
         self._session = session
@@ -194,13 +202,13 @@ class _Own:
         if count is not None:
             await _function(listen)(self._session, uris=uris, count=count, as_json=as_json, **lists)
             return
-        if len(self._listening) >= _MOST_LISTENING:
-            raise UsageError(f"You listen {_MOST_LISTENING} times already: end one with 'unlisten NUMBER'.")
+        if len(self._listening) >= _MAX_SUBSCRIPTIONS:
+            raise UsageError(f"You listen {_MAX_SUBSCRIPTIONS} times already: end one with 'unlisten NUMBER'.")
         client = self._session.client
         wanted = {"tools": lists["tools"], "prompts": lists["prompts"], "resources_list": lists["resources"]}
         changes = client.listen(**(wanted if uris or any(wanted.values()) else all_lists(client)), resources=uris)
         await changes.__aenter__()
-        number = next(number for number in range(1, _MOST_LISTENING + 1) if number not in self._listening)
+        number = next(number for number in range(1, _MAX_SUBSCRIPTIONS + 1) if number not in self._listening)
         try:
             say_subscribed(changes.wanted, changes.honoured or SubscriptionFilter(), f"'unlisten {number}' ends it.")
         except UsageError:
@@ -269,7 +277,7 @@ class _Own:
         self._session.leave()
 
     async def _explain(self, name: str) -> None:
-        """A tool or a prompt, as its list has it."""
+        """Show a tool or a prompt with its arguments."""
         client = self._session.client
         for method, key, lists in (("tools/list", "tools", tools), ("prompts/list", "prompts", prompts)):
             if any(entry.get("name") == name for entry in await entries(client, method, key)):
@@ -283,7 +291,7 @@ def _command(name: str, function: Callable[..., Any], *params: click.Parameter) 
 
 
 async def _show_changes(changes: Changes, *, as_json: bool) -> None:
-    """Print each change, until the end; what it ends with is told, and hurts nobody."""
+    """Print each change until the subscription ends, and report an error that ends it."""
     try:
         async for change in changes:
             print_change(change, as_json=as_json)
@@ -294,12 +302,7 @@ async def _show_changes(changes: Changes, *, as_json: bool) -> None:
         await changes.__aexit__(None, None, None)
 
 
-# ``mcplumb shell``: one connection, and a line for each thing to do with it.
-
-
-#: Seconds that a Tab waits for the server, and between two looks at its process.
-_TAB = 2.0
-_LOOK = 0.2
+# --- mcplumb shell ---
 
 
 @server_command()
@@ -331,37 +334,37 @@ def shell(target: Target, *, answers: tuple[str, ...], roots: tuple[str, ...], n
         session = ShellSession(target, prompter, background)
         history = None if no_history else History(_history_file())
         lines = LineReader(session.suggest, history)
-        with lines.shared(), using_runner(background.run), _told_to_end(session) as told:
+        with lines.shared(), using_runner(background.run), _end_on_signal(session) as received:
             try:
                 background.run(session.open())
                 code = session.use(lines)
             except KeyboardInterrupt:
-                if not told:
+                if not received:
                     raise
             finally:
                 background.run(session.close())
-        return 128 + told[0] if told else code
+        return 128 + received[0] if received else code
 
 
 @contextmanager
-def _told_to_end(session: ShellSession) -> Iterator[list[int]]:
-    """Within the block, SIGTERM and SIGHUP end the session as a person would. Gives a list of those that came.
+def _end_on_signal(session: ShellSession) -> Iterator[list[int]]:
+    """End the session on SIGTERM and SIGHUP within the block; yield the list of received signals.
 
-    The line that is typed is left, so that the terminal is what it was before, and the server ends with us.
+    Reading the line is interrupted, which restores the terminal, and the server is closed.
     """
-    told: list[int] = []
+    received: list[int] = []
 
-    def heed(number: int, frame: object) -> None:
-        told.append(number)
+    def on_signal(number: int, frame: object) -> None:
+        received.append(number)
         session.leave()
         raise KeyboardInterrupt
 
-    # Those that are ignored, as with nohup, stay so.
+    # Signals that are ignored, as with nohup, stay ignored.
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
     for number in numbers:
-        signal.signal(number, heed)
+        signal.signal(number, on_signal)
     try:
-        yield told
+        yield received
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
@@ -374,7 +377,7 @@ def _history_file() -> str:
 
 
 class ShellSession:
-    """One connection, and the commands that use it. Lines are dealt with in the main thread, all else in the loop."""
+    """One connection and the commands that use it. Lines run in the main thread, everything else in the loop."""
 
     def __init__(self, target: Target, prompter: InputPrompter, background: BackgroundLoop) -> None:
         self.client: Client
@@ -382,16 +385,16 @@ class ShellSession:
         self._target = target
         self._prompter = prompter
         self._background = background
-        #: Whoever answers questions during the command that runs.
+        #: The elicitation callback of the running command.
         self._on_elicit = prompter.answer
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_over = False
+        self._has_left = False
         self._is_open = False
 
     # --- The connection ---
 
     async def open(self) -> None:
-        """Connect. What the server asks, says and does from now on is shown."""
+        """Connect, and show elicitations, log messages and restarts of the server from now on."""
         options = {**self._prompter.options, "on_elicit": self._answer, "on_log": show_log}
         self.client = await self._target.connect(**options)
         self._is_open = True
@@ -399,7 +402,7 @@ class ShellSession:
         self.start(self._watch(self.client))
 
     async def close(self) -> None:
-        """Leave, and end what runs beside the commands."""
+        """Cancel background tasks and disconnect."""
         for task in tuple(self._tasks):
             task.cancel()
         if self._is_open:
@@ -407,7 +410,7 @@ class ShellSession:
 
     @asynccontextmanager
     async def connect(self, **options: Any) -> AsyncIterator[Client]:
-        """What a command gets for a connection of its own: this one. Of its options, who answers questions counts."""
+        """Give a command this session's connection; of its options, only ``on_elicit`` is used."""
         before = self._on_elicit
         self._on_elicit = options.get("on_elicit", before)
         try:
@@ -417,22 +420,22 @@ class ShellSession:
 
     @property
     def title(self) -> str:
-        """The server, for messages."""
+        """The name of the server in messages."""
         return self._target.title
 
     # --- Lines ---
 
     def use(self, lines: LineReader) -> int:
-        """Deal with one line after the other, to the last; returns the exit code."""
+        """Run one line after another until the end of the input; return the exit code."""
         last, interrupts = DONE, 0
         if lines.is_asking:
             say(f"Connected to {self._name}, {self.client.revision}. 'help' lists the commands; Ctrl-D leaves.", "dim")
-        while not self._is_over:
+        while not self._has_left:
             try:
                 line = lines.read(f"{self._name}> ")
                 interrupts = 0
-                last = self._deal_with(line) or last
-                sys.stdout.flush()  # somebody may read it, and then write the next line
+                last = self._run_line(line) or last
+                sys.stdout.flush()  # another program may read it before it writes the next line
             except EOFError:
                 if lines.is_asking:
                     say()
@@ -442,15 +445,15 @@ class ShellSession:
                 if interrupts > 1 or not lines.is_asking:
                     return INTERRUPTED
                 self._say_cancelled()
-        # Who types has seen what failed.
+        # An interactive user has seen the errors.
         return DONE if lines.is_asking else last
 
     def suggest(self, before: str, word: str) -> list[str]:
-        """What a word may become. It takes no longer than a moment, and a server that fails has no suggestions."""
+        """Return the completions of a word within a short timeout; none if the server fails."""
         from mcplumb.cli.shell.suggest import suggest
 
         async def found() -> list[str]:
-            async with asyncio.timeout(_TAB):
+            async with asyncio.timeout(_COMPLETION_TIMEOUT):
                 return await suggest(self.client, self.commands, before, word)
 
         try:
@@ -459,20 +462,20 @@ class ShellSession:
             return []
 
     def _say_cancelled(self) -> None:
-        # Who has to leave may have no terminal any more.
-        if not self._is_over:
+        # After SIGHUP the terminal may be gone.
+        if not self._has_left:
             say("\nCancelled. Once more leaves, as does Ctrl-D.", "dim")
 
     def leave(self) -> None:
-        """Take no more lines."""
-        self._is_over = True
+        """Stop reading lines."""
+        self._has_left = True
 
     @property
     def _name(self) -> str:
         info = self.client.server_info
         return clean_line(info.name if info is not None else "mcplumb", 30)
 
-    def _deal_with(self, line: str) -> int:
+    def _run_line(self, line: str) -> int:
         try:
             return self._run(line)
         except McplumbError as error:
@@ -512,13 +515,13 @@ class ShellSession:
         near = get_close_matches(name, self.commands, n=1)
         return f"There is no command {name!r}. " + (f"Did you mean '{near[0]}'?" if near else "'help' lists them.")
 
-    # --- What the server does by itself ---
+    # --- Events of the server ---
 
     async def _answer(self, question: Elicitation) -> ElicitResult:
         return await self._on_elicit(question)
 
     async def _watch(self, client: Client) -> None:
-        """Tell when the server exits, and when it is back."""
+        """Report exits and restarts of the server's process."""
         process = client.process
         seen: ProcessExit | None = None
         restarts = 0
@@ -531,10 +534,10 @@ class ShellSession:
             if process.restarts > restarts and process.pid is not None:
                 restarts = process.restarts
                 say(f"It was started again, as process {process.pid}.", "dim")
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_PROCESS_CHECK_INTERVAL)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something beside the commands, until it is done or the shell is left."""
+        """Start a background task that is cancelled when the session is closed."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

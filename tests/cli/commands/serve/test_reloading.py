@@ -231,7 +231,7 @@ def test_an_address_that_cannot_be_had_ends_it(tmp_path: Path, started: list[lis
 
 
 def test_a_server_that_does_not_stop_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "_GRACE", 0.1)
+    monkeypatch.setattr(serve, "_STOP_GRACE", 0.1)
     file = tmp_path / "alone.py"
     file.write_text("x = 1\n", encoding="utf-8")
     again = threading.Event()
@@ -325,7 +325,7 @@ def test_a_file_that_is_written_all_the_time_is_not_waited_for(tmp_path: Path, m
 
     monkeypatch.setattr(time, "sleep", grow)
     assert files.changed() == str(file)
-    assert file.stat().st_size == 1 + serve._MOST_LOOKS
+    assert file.stat().st_size == 1 + serve._MAX_SETTLE_CHECKS
 
 
 def test_a_server_can_still_be_stopped_from_its_loop(tmp_path: Path) -> None:

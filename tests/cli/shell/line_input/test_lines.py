@@ -202,7 +202,7 @@ def test_who_has_too_much_to_say_has_to_wait(monkeypatch: pytest.MonkeyPatch) ->
     lines = LineReader()
     lines.is_open = True
     monkeypatch.setattr(lines_module, "_wake", lambda: None)
-    monkeypatch.setattr(lines_module, "_MOST_WAITING", 2)
+    monkeypatch.setattr(lines_module, "_MAX_QUEUED", 2)
 
     def talk() -> None:
         for _ in range(3):
@@ -244,5 +244,5 @@ def test_readline_is_woken_while_a_line_is_typed(monkeypatch: pytest.MonkeyPatch
         lines.is_open = next(ticks, False)
         return len(woken) == 1
 
-    lines._tick(cast("threading.Event", SimpleNamespace(wait=wait)))
+    lines._keep_waking(cast("threading.Event", SimpleNamespace(wait=wait)))
     assert woken == [True]

@@ -254,7 +254,7 @@ def test_a_command_that_is_aborted_is_a_ctrl_c(monkeypatch: pytest.MonkeyPatch) 
     session = ShellSession(cast("Any", None), InputPrompter("x"), cast("Any", None))
     session.commands["stop"] = click.Command("stop", callback=abort)
     with pytest.raises(KeyboardInterrupt):
-        session._deal_with("stop")
+        session._run_line("stop")
 
 
 # --- Terminals ---
