@@ -38,8 +38,9 @@ load: $(STAMP) ## load all tests, and so compile what they need, without running
 	@echo "==> loading all tests"
 	@found=$$($(BIN)/python -m pytest --collect-only --quiet) || { printf '%s\n' "$$found"; exit 1; }
 
-test-thorough: $(STAMP) ## run the tests that take long, one after the other
-	@$(BIN)/python -m pytest -m thorough
+test-thorough: $(STAMP) ## run the tests that take long, the full products, and all properties with more examples
+	@$(BIN)/python -m pytest -m 'thorough and not product'
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'product or hypothesis' --hypothesis-profile thorough
 
 test-all: ## run the tests on every Python of 3.11 and newer that is found
 	@$(PYTHON) tools/each_python.py $(MAKE) test

@@ -1,4 +1,4 @@
-"""How the tests run: hypothesis without deadlines, and on CI with the same examples each time; Ctrl-C as usual.
+"""How the tests run: async tests by themselves, hypothesis without deadlines, Ctrl-C as usual.
 
 Many tests look for what was left behind, and collect garbage to see it. Each time, that would go through all of the
 thirteen thousand tests that pytest holds, for a third of a second. So those are set aside once they are all there.
@@ -12,8 +12,12 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None, max_examples=50)
+from tests.kit.leaks import _nothing_left  # noqa: F401 - a fixture
+from tests.kit.loop import pytest_pyfunc_call  # noqa: F401 - a hook, which makes native async tests work
+
+settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
+settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
+settings.register_profile("thorough", settings.get_profile("local"), max_examples=200)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # A shell that starts the tests in the background makes them, and all they start, deaf to SIGINT.

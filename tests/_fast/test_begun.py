@@ -31,43 +31,38 @@ def test_what_need_not_wait_is_done_at_once() -> None:
     assert asyncio.run(main()) == 7
 
 
-def test_what_has_to_wait_is_awaited() -> None:
-    async def main() -> None:
-        first, second = asyncio.Event(), asyncio.Event()
-        begun = Begun(later(first, second))
-        assert not begun.is_done
-        loop = asyncio.get_running_loop()
-        loop.call_soon(first.set)
-        loop.call_soon(loop.call_soon, second.set)
-        async with asyncio.timeout(30):
-            assert await begun == 9
-
-    asyncio.run(main())
+async def test_what_has_to_wait_is_awaited() -> None:
+    first, second = asyncio.Event(), asyncio.Event()
+    begun = Begun(later(first, second))
+    assert not begun.is_done
+    loop = asyncio.get_running_loop()
+    loop.call_soon(first.set)
+    loop.call_soon(loop.call_soon, second.set)
+    async with asyncio.timeout(30):
+        assert await begun == 9
 
 
-def test_what_is_thrown_into_the_wait_arrives_where_it_waits() -> None:
-    async def main() -> None:
-        begun = Begun(later(asyncio.Event(), asyncio.Event()))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0):
-                await begun
-
-        async def patient() -> str:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                return "cancelled"
-            return "never"
-
-        task = asyncio.create_task(_whole(patient()))
-        await asyncio.sleep(0)
-        task.cancel()
-        assert await task == "cancelled"
+async def test_what_is_thrown_into_the_wait_arrives_where_it_waits() -> None:
 
     async def _whole(awaitable: object) -> object:
         return await Begun(awaitable)  # type: ignore[arg-type]
 
-    asyncio.run(main())
+    begun = Begun(later(asyncio.Event(), asyncio.Event()))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await begun
+
+    async def patient() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "cancelled"
+        return "never"
+
+    task = asyncio.create_task(_whole(patient()))
+    await asyncio.sleep(0)
+    task.cancel()
+    assert await task == "cancelled"
 
 
 def test_what_fails_at_once_raises_at_once() -> None:

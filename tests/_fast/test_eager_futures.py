@@ -11,11 +11,8 @@ from typing import Any
 import pytest
 
 from mcplumb._fast.eager_futures import give, give_now
-from tests.client.peers import turns
+from tests.kit.loop import PATIENCE, turns
 from tests.transports.ends import in_callback
-
-#: Nothing here takes that long, in seconds.
-PATIENCE = 60.0
 
 color: ContextVar[str] = ContextVar("color", default="none")
 
@@ -294,21 +291,18 @@ def test_what_ends_the_program_ends_it(run: Run, kind: type[BaseException]) -> N
     run(main)
 
 
-def test_a_step_that_has_run_is_not_run_again() -> None:
+async def test_a_step_that_has_run_is_not_run_again() -> None:
     # Whoever leaves its own task behind gets a RuntimeError from the loop, but not as one who could not run.
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        leave = vars(asyncio.tasks)["_leave_task"]
-        future, waiter = await waiting(lambda: leave(loop, asyncio.current_task()))
-        with pytest.raises(RuntimeError, match="Leaving task"):
-            await in_callback(lambda: give_now(future, "value"))
-        await turns()
-        assert waiter.steps[:1] == ["value"]
-        assert waiter.steps.count("value") == 1
-        waiter.task.cancel()
-        await asyncio.wait([waiter.task])
-
-    asyncio.run(main())
+    loop = asyncio.get_running_loop()
+    leave = vars(asyncio.tasks)["_leave_task"]
+    future, waiter = await waiting(lambda: leave(loop, asyncio.current_task()))
+    with pytest.raises(RuntimeError, match="Leaving task"):
+        await in_callback(lambda: give_now(future, "value"))
+    await turns()
+    assert waiter.steps[:1] == ["value"]
+    assert waiter.steps.count("value") == 1
+    waiter.task.cancel()
+    await asyncio.wait([waiter.task])
 
 
 def test_a_waiter_may_wake_others(run: Run) -> None:
@@ -371,28 +365,25 @@ def test_the_waiter_has_its_own_variables(run: Run) -> None:
     run(main)
 
 
-def test_within_the_waiter_s_own_context_it_goes_on_in_the_next_turn() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        context: Context = copy_context()
-        future: asyncio.Future[str] = loop.create_future()
+async def test_within_the_waiter_s_own_context_it_goes_on_in_the_next_turn() -> None:
+    loop = asyncio.get_running_loop()
+    context: Context = copy_context()
+    future: asyncio.Future[str] = loop.create_future()
 
-        async def wait() -> None:
-            seen.append(await future)
+    async def wait() -> None:
+        seen.append(await future)
 
-        seen: list[str] = []
-        task = loop.create_task(wait(), context=context)
-        await turns()
+    seen: list[str] = []
+    task = loop.create_task(wait(), context=context)
+    await turns()
 
-        def keep() -> None:
-            context.run(give_now, future, "value")
-            assert seen == []
+    def keep() -> None:
+        context.run(give_now, future, "value")
+        assert seen == []
 
-        await in_callback(keep)
-        await task
-        assert seen == ["value"]
-
-    asyncio.run(main())
+    await in_callback(keep)
+    await task
+    assert seen == ["value"]
 
 
 def test_a_task_of_another_loop_cannot_wait() -> None:

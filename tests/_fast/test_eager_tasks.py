@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mcplumb._fast.eager_tasks import TaskStarter
-from tests.server.harness import run, turns
+from tests.kit.loop import run, turns
 from tests.transports.ends import in_callback
 
 color: ContextVar[str] = ContextVar("color", default="none")
@@ -126,23 +126,20 @@ def test_the_loop_is_left_as_it_was() -> None:
     in_loop(body)
 
 
-def test_a_task_may_start_another() -> None:
+async def test_a_task_may_start_another() -> None:
     """At once, or a turn later where Python cannot do better; in any case the tasks do not get mixed up."""
     seen: list[Any] = []
 
     async def inner() -> None:
         seen.append((asyncio.current_task(), color.get()))
 
-    async def main() -> None:
-        loop, outer = asyncio.get_running_loop(), asyncio.current_task()
-        context = Context()
-        context.run(color.set, "given")
-        task = TaskStarter(loop).start(inner(), context)
-        assert asyncio.current_task() is outer
-        await task
-        assert seen == [(task, "given")]
-
-    run(main())
+    loop, outer = asyncio.get_running_loop(), asyncio.current_task()
+    context = Context()
+    context.run(color.set, "given")
+    task = TaskStarter(loop).start(inner(), context)
+    assert asyncio.current_task() is outer
+    await task
+    assert seen == [(task, "given")]
 
 
 class _Sealed:

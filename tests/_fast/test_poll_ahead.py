@@ -7,21 +7,19 @@ import os
 import selectors
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from mcplumb._fast.poll_ahead import Lull, lull_of
 from mcplumb.transports.fd_connection import WatchedSource
-from tests.transports.ends import PATIENCE, nothing_left, run, turns
+from tests.kit.leaks import leaves_nothing
+from tests.kit.loop import PATIENCE, debug_loop, turns
 
-pytestmark = pytest.mark.skipif(not hasattr(selectors, "EpollSelector"), reason="There is no epoll here.")
-
-
-@pytest.fixture(autouse=True)
-def _no_leak() -> Iterator[None]:
-    with nothing_left():
-        yield
+pytestmark = [
+    pytest.mark.skipif(not hasattr(selectors, "EpollSelector"), reason="There is no epoll here."),
+    leaves_nothing,
+]
 
 
 class Reader:
@@ -64,57 +62,48 @@ async def idle() -> None:
     await turns()
 
 
-def test_what_another_thread_wants_is_done() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
+async def test_what_another_thread_wants_is_done() -> None:
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
 
-        def act() -> None:
-            loop.call_soon_threadsafe(done.set_result, threading.get_ident())
+    def act() -> None:
+        loop.call_soon_threadsafe(done.set_result, threading.get_ident())
 
-        thread = threading.Thread(target=act)
-        reader = Reader(thread.start)
-        await idle()
-        reader.send()
-        assert await done == thread.ident
-        thread.join()
-        reader.close()
-
-    run(main)
+    thread = threading.Thread(target=act)
+    reader = Reader(thread.start)
+    await idle()
+    reader.send()
+    assert await done == thread.ident
+    thread.join()
+    reader.close()
 
 
-def test_a_thread_that_has_worked_is_heard() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
+async def test_a_thread_that_has_worked_is_heard() -> None:
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
 
-        def work() -> None:
-            loop.run_in_executor(None, len, b"abc").add_done_callback(lambda it: done.set_result(it.result()))
+    def work() -> None:
+        loop.run_in_executor(None, len, b"abc").add_done_callback(lambda it: done.set_result(it.result()))
 
-        reader = Reader(work)
-        await idle()
-        reader.send()
-        assert await done == 3
-        reader.close()
-
-    run(main)
+    reader = Reader(work)
+    await idle()
+    reader.send()
+    assert await done == 3
+    reader.close()
 
 
-def test_a_signal_is_handled() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
-        loop.add_signal_handler(signal.SIGUSR1, done.set_result, None)
-        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
-        reader = Reader(timer.start)
-        await idle()
-        reader.send()
-        await done
-        loop.remove_signal_handler(signal.SIGUSR1)
-        timer.join()
-        reader.close()
-
-    run(main)
+async def test_a_signal_is_handled() -> None:
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.add_signal_handler(signal.SIGUSR1, done.set_result, None)
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+    reader = Reader(timer.start)
+    await idle()
+    reader.send()
+    await done
+    loop.remove_signal_handler(signal.SIGUSR1)
+    timer.join()
+    reader.close()
 
 
 def test_an_interrupt_comes_through() -> None:
@@ -134,45 +123,36 @@ def test_an_interrupt_comes_through() -> None:
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.02])
-def test_a_timer_goes_off(wait: float) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
-        reader = Reader(lambda: loop.call_later(wait, done.set_result, None))
-        await idle()
+async def test_a_timer_goes_off(wait: float) -> None:
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    reader = Reader(lambda: loop.call_later(wait, done.set_result, None))
+    await idle()
+    reader.send()
+    await done
+    reader.close()
+
+
+async def test_a_timer_that_was_cancelled_keeps_nobody() -> None:
+    reader = Reader(lambda: loop.call_later(0.02, reader.ends.append, None).cancel())
+    loop = asyncio.get_running_loop()
+    await idle()
+    for _ in range(3):
         reader.send()
-        await done
-        reader.close()
-
-    run(main)
-
-
-def test_a_timer_that_was_cancelled_keeps_nobody() -> None:
-    async def main() -> None:
-        reader = Reader(lambda: loop.call_later(0.02, reader.ends.append, None).cancel())
-        loop = asyncio.get_running_loop()
-        await idle()
-        for _ in range(3):
-            reader.send()
-            await asyncio.sleep(0.03)
-        assert (reader.chunks, reader.ends) == ([b"x"] * 3, [])
-        reader.close()
-
-    run(main)
+        await asyncio.sleep(0.03)
+    assert (reader.chunks, reader.ends) == ([b"x"] * 3, [])
+    reader.close()
 
 
-def test_what_others_send_is_read() -> None:
-    async def main() -> None:
-        done = asyncio.Event()
-        second = Reader(done.set)
-        first = Reader(second.send)
-        await idle()
-        first.send()
-        await done.wait()
-        first.close()
-        second.close()
-
-    run(main)
+async def test_what_others_send_is_read() -> None:
+    done = asyncio.Event()
+    second = Reader(done.set)
+    first = Reader(second.send)
+    await idle()
+    first.send()
+    await done.wait()
+    first.close()
+    second.close()
 
 
 def test_a_loop_that_is_stopped_stops() -> None:
@@ -191,43 +171,35 @@ def test_a_loop_that_is_stopped_stops() -> None:
     loop.close()
 
 
-def test_a_task_that_is_woken_goes_on() -> None:
-    async def main() -> None:
-        event = asyncio.Event()
-        reader = Reader(event.set)
-        for count in range(1, 40):
-            event.clear()
-            reader.send()
-            await event.wait()
-            assert len(reader.chunks) == count
-        reader.close()
-
-    run(main)
-
-
-def test_the_end_is_told_as_soon_as_it_comes() -> None:
-    async def main() -> None:
-        reader = Reader(lambda: os.close(reader.fd))
-        await idle()
+async def test_a_task_that_is_woken_goes_on() -> None:
+    event = asyncio.Event()
+    reader = Reader(event.set)
+    for count in range(1, 40):
+        event.clear()
         reader.send()
-        await reader.over.wait()
-        assert (reader.chunks, reader.ends) == ([b"x"], [None])
-        reader.source.close()
-
-    run(main)
+        await event.wait()
+        assert len(reader.chunks) == count
+    reader.close()
 
 
-def test_in_debug_mode_the_loop_turns() -> None:
+async def test_the_end_is_told_as_soon_as_it_comes() -> None:
+    reader = Reader(lambda: os.close(reader.fd))
+    await idle()
+    reader.send()
+    await reader.over.wait()
+    assert (reader.chunks, reader.ends) == ([b"x"], [None])
+    reader.source.close()
+
+
+@debug_loop
+async def test_in_debug_mode_the_loop_turns() -> None:
     # It would complain of a callback that takes long.
-    async def main() -> None:
-        reader = Reader(lambda: waits.append(lull(reader).brings_input()))
-        waits: list[bool] = []
-        reader.send()
-        await turns(2)
-        assert waits == [False]
-        reader.close()
-
-    asyncio.run(main(), debug=True)
+    reader = Reader(lambda: waits.append(lull(reader).brings_input()))
+    waits: list[bool] = []
+    reader.send()
+    await turns(2)
+    assert waits == [False]
+    reader.close()
 
 
 @pytest.mark.parametrize("kind", [selectors.SelectSelector, selectors.PollSelector])

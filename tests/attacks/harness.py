@@ -13,15 +13,16 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.process.harness import LEGACY, MODERN, PATIENCE, Message, modern_call, notification, request, text_of
+from tests.kit.loop import PATIENCE, blocking_until
+from tests.kit.results import text_of
+from tests.process.harness import LEGACY, MODERN, Message, modern_call, notification, request
 
 ROOT = Path(__file__).parents[2]
 HTTP = "http://127.0.0.1:0/mcp"
@@ -331,7 +332,7 @@ class Target:
 
     def until(self, name: str, times: int = 1) -> None:
         """Wait until it has."""
-        until(lambda: self.events(name) >= times, f"{name!r}")
+        blocking_until(lambda: self.events(name) >= times, f"{name!r}")
 
     def session(self, fields: Fields | None = None) -> str:
         """The id of a new legacy session."""
@@ -352,11 +353,3 @@ class Target:
     def open_files(self) -> int:
         """How many descriptors it has open."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
-
-
-def until(is_so: Callable[[], bool], what: str) -> None:
-    """Wait until it is so."""
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.01)

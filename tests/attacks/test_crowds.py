@@ -10,8 +10,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.attacks.harness import Fields, Target, Wire, head, initialize, legacy_post, post, until
-from tests.process.harness import LEGACY, PATIENCE, Message, modern, modern_call, notification, request
+from tests.attacks.harness import Fields, Target, Wire, head, initialize, legacy_post, post
+from tests.kit.loop import PATIENCE, blocking_until
+from tests.process.harness import LEGACY, Message, modern, modern_call, notification, request
 
 CALL = post(modern_call(1, "echo", text="hello"))
 LISTEN = post(modern(1, "subscriptions/listen", {"notifications": {"resourceSubscriptions": ["target://thing"]}}))
@@ -69,7 +70,7 @@ def test_ten_thousand_idle_connections() -> None:
                     assert wire.ask(CALL).status == 200
                 case 1:
                     wire.send(CALL[:50])
-        until(lambda: answers(target), "a good client's turn")
+        blocking_until(lambda: answers(target), "a good client's turn")
         all_closed(connections)
         assert target.memory() < 600_000_000
 
@@ -99,7 +100,7 @@ def test_streams_beyond_the_bound() -> None:
         assert target.memory() - before < 100_000_000
         for wire in wires:
             wire.close()
-        until(lambda: answers(target), "room for a good client")
+        blocking_until(lambda: answers(target), "room for a good client")
 
 
 def begins_well(wire: Wire) -> bool:
@@ -132,7 +133,7 @@ def test_legacy_sessions_beyond_the_bound() -> None:
         assert wire.ask(legacy_post(request(1, "ping"), sessions[0])).status == 200
         fields = {**SSE, "Mcp-Session-Id": sessions[0]}
         assert wire.ask(head("DELETE", "/mcp", fields)).status in {200, 202, 204}
-        until(lambda: wire.ask(legacy_post(initialize())).status == 200, "room for a session")
+        blocking_until(lambda: wire.ask(legacy_post(initialize())).status == 200, "room for a session")
         # One that is only begun makes room for the next that begins.
         assert wire.ask(legacy_post(initialize())).status == 200
         open_session(wire)
@@ -144,8 +145,10 @@ def test_sessions_that_nobody_uses_make_room() -> None:
     with Target(http={"max_sessions": 10, "session_ttl": 1.0}) as target, target.wire() as wire:
         sessions = [open_session(wire) for _ in range(10)]
         assert wire.ask(legacy_post(initialize())).status in {429, 503}
-        until(lambda: wire.ask(legacy_post(initialize())).status == 200, "the end of an idle session")
-        until(lambda: wire.ask(legacy_post(request(1, "ping"), sessions[0])).status == 404, "the end of the first")
+        blocking_until(lambda: wire.ask(legacy_post(initialize())).status == 200, "the end of an idle session")
+        blocking_until(
+            lambda: wire.ask(legacy_post(request(1, "ping"), sessions[0])).status == 404, "the end of the first"
+        )
 
 
 @pytest.mark.req("SSE-3")
@@ -235,7 +238,9 @@ def test_a_flood_of_a_legacy_session_has_a_bound() -> None:
             assert target.ask(legacy_post(TELL_ALL, session)).status == 200
             wire.send(legacy_post(flood("deaf session"), session))
             target.until("deaf session flooded", 100)
-            until(lambda: target.events("deaf session ended") == 1 or is_still(target, "deaf session"), "its end")
+            blocking_until(
+                lambda: target.events("deaf session ended") == 1 or is_still(target, "deaf session"), "its end"
+            )
             assert target.memory() - before < BUFFERS
         assert target.ask(head("DELETE", "/mcp", {**SSE, "Mcp-Session-Id": session})).status in {200, 202, 204}
         target.until("deaf session ended")
@@ -291,7 +296,7 @@ def test_a_large_answer_that_nobody_takes_is_not_held_for_ever() -> None:
             for wire in wires:
                 wire.send(post(modern_call(1, "much", size=10_000_000)))
                 assert wire.begun()[0] == 200
-            until(lambda: target.open_files() <= open_files, "the end of the connections")
+            blocking_until(lambda: target.open_files() <= open_files, "the end of the connections")
             for wire in wires:
                 wire.close()
         # Some of it stays with the process for a while, but not all of half a gigabyte.

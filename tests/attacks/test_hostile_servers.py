@@ -8,7 +8,7 @@ import itertools
 import json
 import sys
 import zlib
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from mcplumb import McplumbError, UsageError, connect
 from mcplumb.limits import Limits
 from tests.attacks.harness import ROOT
 from tests.attacks.hostile import END, Hostile, Script, Seen, Undiscovered, begun, response, result
-from tests.process.harness import PATIENCE
+from tests.kit.loop import run
 
 T = TypeVar("T")
 
@@ -27,10 +27,6 @@ TOKEN = "for-nobody-else"  # noqa: S105 - it opens nothing
 LIMITS = Limits(max_line=1_000_000, max_event=1_000_000)
 #: The most that a client may hold when it is sent much more than it wants.
 MODEST = 250_000_000
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(work, PATIENCE * 2))
 
 
 def nothing(_: Seen) -> Iterable[bytes]:
@@ -84,82 +80,67 @@ ELSEWHERE = [
 @pytest.mark.req("SSE-2")
 @pytest.mark.parametrize("endpoint", ELSEWHERE)
 @pytest.mark.parametrize("http_sse", [True, None], ids=["chosen", "found"])
-def test_an_endpoint_elsewhere_is_not_posted_to(endpoint: str, http_sse: bool | None) -> None:
-    async def attack() -> None:
-        async with Hostile(nothing) as other:
+async def test_an_endpoint_elsewhere_is_not_posted_to(endpoint: str, http_sse: bool | None) -> None:
+    async with Hostile(nothing) as other:
 
-            def script(seen: Seen) -> Iterator[bytes]:
-                if seen.method == "POST":
-                    yield response("404 Not Found")
-                else:
-                    yield begun("text/event-stream")
-                    yield f"event: endpoint\ndata: {elsewhere_in(endpoint, other)}\n\n".encode()
-                    yield b": more to come\n\n"
+        def script(seen: Seen) -> Iterator[bytes]:
+            if seen.method == "POST":
+                yield response("404 Not Found")
+            else:
+                yield begun("text/event-stream")
+                yield f"event: endpoint\ndata: {elsewhere_in(endpoint, other)}\n\n".encode()
+                yield b": more to come\n\n"
 
-            async with Undiscovered(script) as server:
-                await _fails(server.url, http_sse=http_sse, token=TOKEN)
-                # An empty one, or a path, is at the same place.
-                assert other.visits == 0
-
-    run(attack())
+        async with Undiscovered(script) as server:
+            await _fails(server.url, http_sse=http_sse, token=TOKEN)
+            # An empty one, or a path, is at the same place.
+            assert other.visits == 0
 
 
 @pytest.mark.req("HTP-7")
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
 @pytest.mark.parametrize("location", [*ELSEWHERE, "http://OTHER/mcp", "http://127.1:PORT/mcp", "http://0:PORT/mcp"])
-def test_a_redirect_elsewhere_is_not_followed(status: str, location: str) -> None:
-    async def attack() -> None:
-        async with Hostile(nothing) as other:
-            place = elsewhere_in(location, other)
-            for script in (
-                lambda _: [response(status, Location=place)],
-                lambda seen: [response("404 Not Found") if seen.method == "POST" else response(status, Location=place)],
-            ):
-                async with Undiscovered(script) as server:
-                    await _fails(server.url, token=TOKEN)
-                    assert len(server.seen) < 30
-            assert other.visits == 0
-
-    run(attack())
-
-
-@pytest.mark.req("HTP-7")
-def test_a_redirect_in_the_middle_of_a_session_is_not_followed_elsewhere() -> None:
-    async def attack() -> None:
-        async with Hostile(nothing) as other:
-            async with Hostile(lambda _: [response("307 Temporary", Location=other.url)]) as server:
+async def test_a_redirect_elsewhere_is_not_followed(status: str, location: str) -> None:
+    async with Hostile(nothing) as other:
+        place = elsewhere_in(location, other)
+        for script in (
+            lambda _: [response(status, Location=place)],
+            lambda seen: [response("404 Not Found") if seen.method == "POST" else response(status, Location=place)],
+        ):
+            async with Undiscovered(script) as server:
                 await _fails(server.url, token=TOKEN)
-            assert other.visits == 0
-
-    run(attack())
+                assert len(server.seen) < 30
+        assert other.visits == 0
 
 
 @pytest.mark.req("HTP-7")
-def test_redirects_without_end_come_to_one() -> None:
-    async def attack() -> None:
-        numbers = itertools.count()
-        async with Undiscovered(lambda _: [response("307 Temporary", Location=f"/mcp/{next(numbers)}")]) as server:
-            await _fails(server.url)
-            assert len(server.seen) < 100
-
-    run(attack())
+async def test_a_redirect_in_the_middle_of_a_session_is_not_followed_elsewhere() -> None:
+    async with Hostile(nothing) as other:
+        async with Hostile(lambda _: [response("307 Temporary", Location=other.url)]) as server:
+            await _fails(server.url, token=TOKEN)
+        assert other.visits == 0
 
 
-def test_a_token_and_cookies_stay_where_they_belong() -> None:
-    async def attack() -> None:
-        def script(seen: Seen) -> list[bytes]:
-            body = json.dumps({"jsonrpc": "2.0", "id": seen.message["id"], "result": CALLED}).encode()
-            return [response(body=body, Content_Type="application/json", Set_Cookie="track=me; Path=/")]
+@pytest.mark.req("HTP-7")
+async def test_redirects_without_end_come_to_one() -> None:
+    numbers = itertools.count()
+    async with Undiscovered(lambda _: [response("307 Temporary", Location=f"/mcp/{next(numbers)}")]) as server:
+        await _fails(server.url)
+        assert len(server.seen) < 100
 
-        async with Hostile(script) as server:
-            async with connect(server.url, token=TOKEN, limits=LIMITS) as client:
-                for _ in range(3):
-                    await client.call_tool("echo", {})
-            assert all("cookie" not in seen.fields for seen in server.seen)
-            assert all(seen.fields["authorization"] == f"Bearer {TOKEN}" for seen in server.seen)
-            assert all(TOKEN not in seen.path for seen in server.seen)
 
-    run(attack())
+async def test_a_token_and_cookies_stay_where_they_belong() -> None:
+    def script(seen: Seen) -> list[bytes]:
+        body = json.dumps({"jsonrpc": "2.0", "id": seen.message["id"], "result": CALLED}).encode()
+        return [response(body=body, Content_Type="application/json", Set_Cookie="track=me; Path=/")]
+
+    async with Hostile(script) as server:
+        async with connect(server.url, token=TOKEN, limits=LIMITS) as client:
+            for _ in range(3):
+                await client.call_tool("echo", {})
+        assert all("cookie" not in seen.fields for seen in server.seen)
+        assert all(seen.fields["authorization"] == f"Bearer {TOKEN}" for seen in server.seen)
+        assert all(TOKEN not in seen.path for seen in server.seen)
 
 
 CALLED = {"resultType": "complete", "content": [{"type": "text", "text": "called"}]}
@@ -276,50 +257,41 @@ LIES: dict[str, Script] = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_what_is_not_so_is_an_error(name: str) -> None:
-    async def attack() -> None:
-        for kind in (Hostile, Undiscovered):
-            async with kind(LIES[name]) as server:
-                await _fails(server.url)
-
-    run(attack())
+async def test_what_is_not_so_is_an_error(name: str) -> None:
+    for kind in (Hostile, Undiscovered):
+        async with kind(LIES[name]) as server:
+            await _fails(server.url)
 
 
 @pytest.mark.req("HTP-6")
 @pytest.mark.parametrize("session", ["x" * 8000, "\xe4", "a b", "", "*"], ids=lambda session: session[:3])
-def test_a_strange_session_id_does_no_harm(session: str) -> None:
+async def test_a_strange_session_id_does_no_harm(session: str) -> None:
     """It is sent back as it was, or refused."""
 
-    async def attack() -> None:
-        def script(seen: Seen) -> list[bytes]:
-            if seen.asks == "initialize":
-                value = {
-                    "protocolVersion": "2025-11-25",
-                    "capabilities": {},
-                    "serverInfo": {"name": "x", "version": "1"},
-                }
-                body = json.dumps({"jsonrpc": "2.0", "id": seen.message["id"], "result": value}).encode()
-                return [response(body=body, Content_Type="application/json", Mcp_Session_Id=session)]
-            if seen.asks == "tools/call":
-                return [result(seen, CALLED)]
-            return [response("202 Accepted" if seen.method == "POST" and "initialized" in seen.asks else "400 No")]
+    def script(seen: Seen) -> list[bytes]:
+        if seen.asks == "initialize":
+            value = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "serverInfo": {"name": "x", "version": "1"},
+            }
+            body = json.dumps({"jsonrpc": "2.0", "id": seen.message["id"], "result": value}).encode()
+            return [response(body=body, Content_Type="application/json", Mcp_Session_Id=session)]
+        if seen.asks == "tools/call":
+            return [result(seen, CALLED)]
+        return [response("202 Accepted" if seen.method == "POST" and "initialized" in seen.asks else "400 No")]
 
-        async with Undiscovered(script) as server:
-            try:
-                assert await _call(server.url) == "called"
-            except McplumbError:
-                return
-            calls = [seen for seen in server.seen if seen.asks == "tools/call"]
-            assert {seen.fields.get("mcp-session-id", "") for seen in calls} == {session}
-
-    run(attack())
+    async with Undiscovered(script) as server:
+        try:
+            assert await _call(server.url) == "called"
+        except McplumbError:
+            return
+        calls = [seen for seen in server.seen if seen.asks == "tools/call"]
+        assert {seen.fields.get("mcp-session-id", "") for seen in calls} == {session}
 
 
-def test_a_server_that_discovers_itself_is_a_good_one() -> None:
+async def test_a_server_that_discovers_itself_is_a_good_one() -> None:
     """The scripts above would prove nothing otherwise."""
 
-    async def visit() -> None:
-        async with Hostile(lambda seen: [result(seen, CALLED)]) as server:
-            assert await _call(server.url) == "called"
-
-    run(visit())
+    async with Hostile(lambda seen: [result(seen, CALLED)]) as server:
+        assert await _call(server.url) == "called"

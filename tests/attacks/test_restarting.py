@@ -12,7 +12,8 @@ import pytest
 from mcplumb import Client, connect
 from mcplumb.protocol.restart import RestartPolicy
 from tests.attacks.harness import Target
-from tests.process.harness import LEGACY, MODERN, PATIENCE
+from tests.kit.loop import PATIENCE
+from tests.process.harness import LEGACY, MODERN
 
 CLIENTS = 4
 RESTARTS = 3

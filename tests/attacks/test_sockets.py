@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.harness import ROOT, Target, Wire, post, until
-from tests.process.harness import PATIENCE, encoded, modern_call, text_of
+from tests.attacks.harness import ROOT, Target, Wire, post
+from tests.kit.loop import PATIENCE, blocking_until
+from tests.kit.results import text_of
+from tests.process.harness import encoded, modern_call
 
 TCP = "tcp://127.0.0.1:0"
 SCHEMES = ["tcp", "unix"]
@@ -125,7 +127,7 @@ def test_connections_beyond_the_bound(target: Target, scheme: str) -> None:
         for wire in wires:
             wire.offer(encoded(modern_call(1, "echo", text="one of many")))
         assert sum(bool(wire.first_line()) for wire in wires) == bound
-    until(lambda: _is_served(target, scheme), "room for a good client")
+    blocking_until(lambda: _is_served(target, scheme), "room for a good client")
 
 
 def _is_served(target: Target, scheme: str) -> bool:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.attacks.harness import Fields, Target, Wire, head, initialize, legacy_post, post
+from tests.kit.products import spread
 from tests.process.harness import LEGACY, modern, modern_call, request
 
 SSE: Fields = {"Host": "127.0.0.1", "Accept": "text/event-stream", "MCP-Protocol-Version": LEGACY[-1]}
@@ -83,7 +84,7 @@ KINDS: list[Callable[[Target, Wire], None]] = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", spread(KINDS, 3))
 def test_a_server_stops_whoever_is_there(kind: Callable[[Target, Wire], None]) -> None:
     stops([kind] * (3 if kind is deaf else MANY))
 

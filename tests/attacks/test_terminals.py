@@ -17,7 +17,9 @@ from typing import ClassVar
 import pytest
 
 from tests.attacks.harness import ROOT
-from tests.cli.kit import _AT_TERMINAL, PATIENCE, PYTHON, on_terminal
+from tests.cli.kit import _AT_TERMINAL, PYTHON, on_terminal
+from tests.kit.loop import PATIENCE
+from tests.kit.products import spread
 
 RUDE = str(ROOT / "tests" / "attacks" / "servers" / "rude.py")
 #: What rich and readline themselves write: colours, the cursor of a bar, and its lines drawn again.
@@ -84,7 +86,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("words", spread(COMMANDS, 9), ids=" ".join)
 def test_no_command_lets_a_server_drive_the_terminal(words: list[str]) -> None:
     check(on_terminal(*words, "--", PYTHON, RUDE, "garbage", columns=100).out)
 

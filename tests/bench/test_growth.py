@@ -13,6 +13,7 @@ from bench.growth.costs import calls_for, echoes_for, lists_for
 from bench.growth.judging import AIM, growth, judged
 from bench.results import Table
 from bench.traffic import MODERN
+from tests.kit.products import spread
 
 
 def program(name: str) -> list[str]:
@@ -64,7 +65,7 @@ def test_calls_come_in_whole_groups_and_few_where_each_is_large() -> None:
     assert echoes_for(1000) > echoes_for(100_000_000) == 1
 
 
-@pytest.mark.parametrize("axis", servers.MEASURES)
+@pytest.mark.parametrize("axis", spread(servers.MEASURES, 1))
 @pytest.mark.parametrize("server", ["growth_ours", "loop"])
 def test_each_server_can_be_measured(server: str, axis: str) -> None:
     costs = servers.MEASURES[axis](program(server), 11)
@@ -72,7 +73,7 @@ def test_each_server_can_be_measured(server: str, axis: str) -> None:
     assert all(min(cost) > 0 for cost in costs.values())
 
 
-@pytest.mark.parametrize("axis", clients.measures([]))
+@pytest.mark.parametrize("axis", spread(clients.measures([]), 1))
 @pytest.mark.parametrize("client", ["growth_ours_client", "growth_loop_client"])
 def test_each_client_can_be_measured(client: str, axis: str) -> None:
     costs = clients.measures(program("loop"))[axis](program(client), 11)

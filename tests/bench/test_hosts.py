@@ -12,6 +12,7 @@ from bench.environments import CONTENDERS
 from bench.hosts import hosted
 from bench.machine import peak_megabytes, resident_megabytes
 from bench.traffic import LEGACY, MODERN, Calls, Era, Failed
+from tests.kit.products import spread
 
 SERVER = [sys.executable, str(CONTENDERS / "raw_server.py")]
 
@@ -21,7 +22,7 @@ def program(code: str) -> list[str]:
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-@pytest.mark.parametrize("client", ["bare_client", "ours_client", "ours_sync_client"])
+@pytest.mark.parametrize("client", spread(["bare_client", "ours_client", "ours_sync_client"], 1))
 def test_each_client_gets_its_results_in_both_eras(client: str, era: str) -> None:
     with hosted([sys.executable, str(CONTENDERS / f"{client}.py"), era, *SERVER]) as host:
         assert 0 < host.connect < host.cold_start

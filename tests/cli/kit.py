@@ -20,12 +20,11 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from mcplumb.cli.render import output
+from tests.kit.loop import PATIENCE
 from tests.repo.source import ROOT
 
 __all__ = ["LEGACY", "PATIENCE", "PYTHON", "SERVERS", "WEATHER", "Done", "here", "mcplumb", "on_terminal", "serving"]
 
-#: Seconds that nothing takes unless it hangs.
-PATIENCE = 60.0
 PYTHON = sys.executable
 SERVERS = Path(__file__).parent / "servers"
 #: Commands of servers, as words for a command line.

@@ -11,7 +11,8 @@ from queue import Empty, Queue
 from types import TracebackType
 from typing import Self
 
-from tests.cli.kit import PATIENCE, PYTHON
+from tests.cli.kit import PYTHON
+from tests.kit.loop import PATIENCE
 
 __all__ = ["Watched", "path_with_mcplumb"]
 

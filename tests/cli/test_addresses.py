@@ -16,8 +16,8 @@ import pytest
 from mcplumb.cli.main import main
 from mcplumb.errors import ConnectError
 from mcplumb.sync import connect
+from tests.kit.loop import PATIENCE
 
-PATIENCE = 60.0
 ALPHA, BETA = "alpha-token", "beta-token"
 FILE = """
 print("while it is imported")

@@ -28,7 +28,8 @@ from mcplumb.cli.command_runner import (
 )
 from mcplumb.cli.help_text import NEEDS_PACKAGES, OVERVIEW
 from mcplumb.errors import McplumbError, RemoteError, ServerExited
-from tests.cli.kit import LEGACY, PATIENCE, PYTHON, WEATHER, here, mcplumb, on_terminal
+from tests.cli.kit import LEGACY, PYTHON, WEATHER, here, mcplumb, on_terminal
+from tests.kit.loop import PATIENCE
 
 CODES = {
     "UsageError": 2, "EncodeError": 2, "NotInRevision": 2, "ToolError": 1, "ConnectError": 3, "ConnectTimeout": 5,

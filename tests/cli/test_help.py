@@ -16,6 +16,7 @@ import pytest
 from mcplumb.cli.app import cli
 from mcplumb.cli.help_text import COMMANDS, OVERVIEW
 from tests.cli.kit import here, mcplumb, serving
+from tests.kit.products import sampled
 from tests.repo.source import ROOT
 
 # Their examples ask, or do not end by themselves: they are run where these commands are tested.
@@ -59,7 +60,7 @@ def place() -> Iterator[tuple[Path, str]]:
         yield folder, address
 
 
-@pytest.mark.parametrize("name", [*sorted(set(COMMANDS) - INTERACTIVE), "overview"])
+@pytest.mark.parametrize("name", sampled([*sorted(set(COMMANDS) - INTERACTIVE), "overview"], ("overview", "call")))
 def test_the_examples_work_as_they_are_printed(name: str, place: tuple[Path, str]) -> None:
     folder, address = place
     env = {

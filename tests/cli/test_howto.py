@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.kit import PATIENCE, PYTHON, on_terminal
+from tests.cli.kit import PYTHON, on_terminal
+from tests.kit.loop import PATIENCE
 from tests.repo.source import ROOT
 from tools.doc_examples import PYTHON as CODE
 

@@ -19,8 +19,9 @@ from mcplumb.client.callbacks import Elicitation
 from mcplumb.errors import Closed, McplumbError, RemoteError, UsageError
 from mcplumb.types.client_features import ElicitParams, ElicitResult
 from mcplumb.wire.messages import MISSING_CAPABILITY, URL_ELICITATION_REQUIRED
-from tests.cli.kit import PATIENCE, PYTHON, SERVERS, on_terminal
+from tests.cli.kit import PYTHON, SERVERS, on_terminal
 from tests.cli.servers.kitchen import FORM
+from tests.kit.loop import PATIENCE
 
 KITCHEN = ["--", PYTHON, str(SERVERS / "kitchen.py")]
 

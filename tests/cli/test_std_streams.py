@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from mcplumb.cli.help_text import OVERVIEW
-from tests.cli.kit import LEGACY, PATIENCE, PYTHON
+from tests.cli.kit import LEGACY, PYTHON
+from tests.kit.loop import PATIENCE
 
 COMMANDS = [
     *[(["--help"], ""), (["--version"], ""), (["tools", "--help"], "1"), (["tools", *LEGACY], "")],

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import count
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,12 +19,10 @@ from mcplumb.transports.connection import Connection
 from mcplumb.types.meta import SERVER_INFO, SUBSCRIPTION_ID
 from mcplumb.wire.decode import BadMessage, Batch
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
+from tests.kit.loop import run
 
 T = TypeVar("T")
 Play = Callable[["Peer"], Awaitable[None]]
-
-#: Nothing here takes that long, in real seconds. A test that does is stuck.
-PATIENCE = 60.0
 
 CAPABILITIES = {
     "tools": {"listChanged": True},
@@ -38,45 +34,6 @@ CAPABILITIES = {
 
 #: Loops that run the first step of a task at once, where Python has them, and those that do not.
 LOOPS = [False, True] if sys.version_info >= (3, 12) else [False]
-
-
-def run(main: Coroutine[Any, Any, T], *, eager: bool = False) -> T:
-    """Run a test's coroutine, but not for ever, and see that it leaves no task behind.
-
-    ``eager`` is for a loop that runs the first step of a task at once.
-    """
-
-    async def watched() -> T:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        if sys.version_info >= (3, 12) and eager:
-            loop.set_task_factory(asyncio.eager_task_factory)
-        watch = threading.Timer(PATIENCE, loop.call_soon_threadsafe, (task.cancel,))
-        watch.daemon = True
-        watch.start()
-        try:
-            result = await main
-        finally:
-            watch.cancel()
-        await turns()
-        assert asyncio.all_tasks() == {task}
-        return result
-
-    return asyncio.run(watched())
-
-
-async def turns(number: int = 10) -> None:
-    """Let everything happen that can happen without waiting."""
-    for _ in range(number):
-        await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Let things happen until this is so."""
-    for _ in count():
-        if condition():
-            return
-        await asyncio.sleep(0)
 
 
 def skip(seconds: float) -> None:

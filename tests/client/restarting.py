@@ -15,7 +15,8 @@ from mcplumb.client.supervisor import Keeper
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.restart import RestartPolicy
 from mcplumb.protocol.stop_ladder import StopLadder
-from tests.client.peers import Peer, Play, run
+from tests.client.peers import Peer, Play
+from tests.kit.loop import run
 
 T = TypeVar("T")
 

@@ -11,7 +11,8 @@ from mcplumb.errors import RequestError
 from mcplumb.limits import Limits
 from mcplumb.types.client_features import ElicitResult
 from mcplumb.wire.messages import Notification, Request
-from tests.client.peers import LOOPS, TEXT, Peer, talk_legacy, turns
+from tests.client.peers import LOOPS, TEXT, Peer, talk_legacy
+from tests.kit.loop import turns
 
 QUESTION = {"message": "Name?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
 SAMPLE = {"messages": [], "maxTokens": 1}

@@ -23,7 +23,8 @@ from mcplumb.limits import Limits
 from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.types.tools import CallToolResult
 from mcplumb.wire.messages import Result
-from tests.client.peers import COMPLETE, TEXT, Peer, modern, nothing, skip, talk, talk_legacy, turns, until
+from tests.client.peers import COMPLETE, TEXT, Peer, modern, nothing, skip, talk, talk_legacy
+from tests.kit.loop import turns, until
 
 #: More than a connection queues before it is clogged.
 MUCH = "x" * 2_000_000

@@ -15,7 +15,8 @@ from mcplumb.protocol.subscriptions import Change
 from mcplumb.types.meta import LOG_LEVEL, TRACEPARENT
 from mcplumb.types.notifications import LogMessageParams
 from mcplumb.wire.messages import Error, ErrorDetail, Notification, Request
-from tests.client.peers import TEXT, Peer, modern, skip, talk, talk_in, talk_legacy, turns
+from tests.client.peers import TEXT, Peer, modern, skip, talk, talk_in, talk_legacy
+from tests.kit.loop import turns
 
 
 async def call(client: Client) -> None:

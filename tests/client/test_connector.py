@@ -13,7 +13,8 @@ from mcplumb.errors import UsageError
 from mcplumb.revisions import LATEST
 from mcplumb.types.base import Implementation
 from mcplumb.types.meta import CLIENT_INFO
-from tests.client.peers import Peer, modern, nothing, run, talk
+from tests.client.peers import Peer, modern, nothing, talk
+from tests.kit.loop import run
 
 
 async def stay(client: Client) -> None:
@@ -72,28 +73,22 @@ def test_an_unknown_revision_is_refused() -> None:
         connect(Peer(nothing), revisions=["1999-01-01"])
 
 
-def test_a_client_comes_out_of_a_context_or_can_be_awaited() -> None:
-    async def main() -> None:
-        peer = modern(nothing)
-        async with connect(peer) as client:
-            assert client.revision == LATEST
-        peer.check()
-        client = await connect(peer := modern(nothing))
+async def test_a_client_comes_out_of_a_context_or_can_be_awaited() -> None:
+    peer = modern(nothing)
+    async with connect(peer) as client:
         assert client.revision == LATEST
-        await client.close()
-        peer.check()
+    peer.check()
+    client = await connect(peer := modern(nothing))
+    assert client.revision == LATEST
+    await client.close()
+    peer.check()
 
-    run(main())
 
-
-def test_it_connects_once() -> None:
-    async def main() -> None:
-        connecting = connect(modern(nothing))
-        async with connecting:
-            with pytest.raises(UsageError, match="call connect again"):
-                await connecting
-
-    run(main())
+async def test_it_connects_once() -> None:
+    connecting = connect(modern(nothing))
+    async with connecting:
+        with pytest.raises(UsageError, match="call connect again"):
+            await connecting
 
 
 @pytest.mark.req("META-1")
@@ -125,15 +120,12 @@ def test_a_legacy_server_is_always_told_a_name(options: dict[str, Any]) -> None:
     talk(Peer(play), stay, revisions=["2024-11-05"], **options)
 
 
-def test_the_body_may_fail() -> None:
-    async def main() -> None:
-        peer = modern(nothing)
-        with pytest.raises(ZeroDivisionError):
-            async with connect(peer):
-                raise ZeroDivisionError
-        peer.check()
-
-    run(main())
+async def test_the_body_may_fail() -> None:
+    peer = modern(nothing)
+    with pytest.raises(ZeroDivisionError):
+        async with connect(peer):
+            raise ZeroDivisionError
+    peer.check()
 
 
 @pytest.mark.parametrize(
@@ -188,16 +180,13 @@ def test_a_trace_is_not_for_transports_of_the_users_own() -> None:
         connect(opens, trace=print)
 
 
-def test_an_entry_of_a_config_file_says_what_its_caller_does_not() -> None:
+async def test_an_entry_of_a_config_file_says_what_its_caller_does_not() -> None:
     class Configured:
         def connect_arguments(self) -> tuple[Any, dict[str, Any]]:
             return [sys.executable, "-c", PROGRAM], {"env": {"ONE": "1", "TWO": "2"}, "cwd": "/"}
 
-    async def main() -> None:
-        async with connect(Configured(), env={"TWO": "two"}) as client:
-            assert client.instructions == "1 two /"
-
-    run(main())
+    async with connect(Configured(), env={"TWO": "two"}) as client:
+        assert client.instructions == "1 two /"
 
 
 PROGRAM = """

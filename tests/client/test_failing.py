@@ -17,7 +17,8 @@ from mcplumb.transports.connection import Connection, Receiver
 from mcplumb.transports.memory import memory_pair
 from mcplumb.types.tools import ToolAnnotations
 from mcplumb.wire.messages import Message, Request, RequestId
-from tests.client.peers import run, skip
+from tests.client.peers import skip
+from tests.kit.loop import run
 
 BROKE_OFF = RequestLost("The answer broke off.")
 
@@ -170,28 +171,22 @@ def test_a_server_that_refuses_both_questions_says_why() -> None:
         visit({**failures, "initialize": [HttpError(405, "HTTP 405.")]}, body)
 
 
-def test_a_transport_that_cannot_be_opened_says_why() -> None:
+async def test_a_transport_that_cannot_be_opened_says_why() -> None:
     async def refuse() -> Connection:
         raise ConnectionRefusedError(111, "Connection refused")
 
-    async def main() -> None:
-        with pytest.raises(ConnectError, match=r"could not be opened: .*refused"):
-            await connect(refuse)
-
-    run(main())
+    with pytest.raises(ConnectError, match=r"could not be opened: .*refused"):
+        await connect(refuse)
 
 
 @pytest.mark.parametrize("error", [TimeoutError("Nobody is there."), ConnectTimeout("It could not be opened: no.")])
-def test_or_that_it_cannot_be_opened_in_time(error: TimeoutError) -> None:
+async def test_or_that_it_cannot_be_opened_in_time(error: TimeoutError) -> None:
     async def wait() -> Connection:
         raise error
 
-    async def main() -> None:
-        with pytest.raises(ConnectTimeout) as caught:
-            await connect(wait)
-        assert str(caught.value).count("could not be opened:") == 1
-
-    run(main())
+    with pytest.raises(ConnectTimeout) as caught:
+        await connect(wait)
+    assert str(caught.value).count("could not be opened:") == 1
 
 
 LISTEN = "subscriptions/listen"

@@ -14,9 +14,13 @@ import pytest
 from mcplumb import HttpError, RemoteError, RequestTimeout, connect
 from mcplumb.protocol.restart import RestartPolicy
 from mcplumb.wire.messages import HEADER_MISMATCH
-from tests.client.peers import run, skip
-from tests.transports.ends import nothing_left
-from tests.transports.http_client.raw import LEGACY, MODERN, Asked, RawServer, Reply, Script, event, run_clean
+from tests.client.peers import skip
+from tests.kit.leaks import leaves_nothing
+from tests.kit.loop import run
+from tests.transports.http_client.raw import LEGACY, MODERN, Asked, RawServer, Reply, Script, event
+
+pytestmark = leaves_nothing
+
 
 #: Tried again at once, and as often as it takes.
 PATIENT = RestartPolicy(first_wait=0.01, max_wait=0.05, breaker_after=10_000)
@@ -49,30 +53,27 @@ async def legacy(asked: Asked, reply: Reply) -> None:
 @pytest.mark.req("HTP-6")
 @pytest.mark.parametrize("status", [400, 404])
 @pytest.mark.parametrize("kind", ["application/json", "text/plain"])
-def test_a_call_that_ends_its_session_each_time_fails_with_what_was_said_to_it(status: int, kind: str) -> None:
+async def test_a_call_that_ends_its_session_each_time_fails_with_what_was_said_to_it(status: int, kind: str) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         if asked.rpc != "tools/call":
             return await legacy(asked, reply)
         said = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Session not found"}}
         return await reply.send(status, msgspec.json.encode(said) if kind == "application/json" else b"No session ID?")
 
-    async def main() -> None:
-        async with (
-            by_hand(script) as server,
-            connect(server.url, revisions=[LEGACY], restart=PATIENT, timeout=None) as client,
-        ):
-            with pytest.raises(RemoteError if (status, kind) == (400, "application/json") else HttpError) as caught:
-                await client.call_tool("x")
-            assert "tools/call 'x'" in str(caught.value)
-            assert "ession" in str(caught.value)
-            is_lost = status == 404 or kind == "application/json"
-            assert server.order.count("tools/call") == (3 if is_lost else 1)
-            assert await client.list_tools() == []
-
-    run_clean(main)
+    async with (
+        by_hand(script) as server,
+        connect(server.url, revisions=[LEGACY], restart=PATIENT, timeout=None) as client,
+    ):
+        with pytest.raises(RemoteError if (status, kind) == (400, "application/json") else HttpError) as caught:
+            await client.call_tool("x")
+        assert "tools/call 'x'" in str(caught.value)
+        assert "ession" in str(caught.value)
+        is_lost = status == 404 or kind == "application/json"
+        assert server.order.count("tools/call") == (3 if is_lost else 1)
+        assert await client.list_tools() == []
 
 
-def test_a_refusal_that_speaks_of_a_session_is_told_at_once() -> None:
+async def test_a_refusal_that_speaks_of_a_session_is_told_at_once() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         if asked.rpc != "tools/call":
             return await legacy(asked, reply)
@@ -80,17 +81,14 @@ def test_a_refusal_that_speaks_of_a_session_is_told_at_once() -> None:
         said = {"jsonrpc": "2.0", "id": asked.json["id"], "error": error}
         return await reply.send(400, msgspec.json.encode(said))
 
-    async def main() -> None:
-        async with by_hand(script) as server, connect(server.url, revisions=[LEGACY], restart=PATIENT) as client:
-            with pytest.raises(RemoteError, match="session_name"):
-                await client.call_tool("x")
-            assert (server.order.count("tools/call"), server.order.count("initialize")) == (1, 1)
-
-    run_clean(main)
+    async with by_hand(script) as server, connect(server.url, revisions=[LEGACY], restart=PATIENT) as client:
+        with pytest.raises(RemoteError, match="session_name"):
+            await client.call_tool("x")
+        assert (server.order.count("tools/call"), server.order.count("initialize")) == (1, 1)
 
 
 @pytest.mark.req("SSE-2")
-def test_the_same_over_http_sse() -> None:
+async def test_the_same_over_http_sse() -> None:
     streams: list[Reply] = []
 
     async def script(asked: Asked, reply: Reply) -> None:
@@ -107,16 +105,13 @@ def test_the_same_over_http_sse() -> None:
                 said = {"jsonrpc": "2.0", "id": asked.json["id"], "result": result}
                 await streams[-1].events(event(msgspec.json.encode(said)))
 
-    async def main() -> None:
-        async with (
-            by_hand(script) as server,
-            connect(server.url, http_sse=True, restart=PATIENT, revisions=["2024-11-05"], timeout=None) as client,
-        ):
-            with pytest.raises(HttpError, match="HTTP 404"):
-                await client.call_tool("x")
-            assert server.order.count("tools/call") == 3
-
-    run_clean(main)
+    async with (
+        by_hand(script) as server,
+        connect(server.url, http_sse=True, restart=PATIENT, revisions=["2024-11-05"], timeout=None) as client,
+    ):
+        with pytest.raises(HttpError, match="HTTP 404"):
+            await client.call_tool("x")
+        assert server.order.count("tools/call") == 3
 
 
 # --- Headers ---
@@ -150,39 +145,33 @@ def modern(tools: Callable[[], list[dict[str, Any]]], call: Script | None = None
 
 
 @pytest.mark.parametrize("calls", [1, 20])
-def test_after_a_mismatch_the_tools_are_listed_again_however_fresh_they_are(calls: int) -> None:
+async def test_after_a_mismatch_the_tools_are_listed_again_however_fresh_they_are(calls: int) -> None:
     tools = [PLAIN]
 
-    async def main() -> None:
-        async with by_hand(modern(lambda: tools)) as server, connect(server.url) as client:
-            await client.list_tools()
-            tools[:] = [MARKED]
-            await asyncio.gather(*(client.call_tool("go", {"region": "eu"}) for _ in range(calls)))
-            assert server.order.count("tools/list") == 2, "and those who need it share one list"
-            assert server.order.count("tools/call") == 2 * calls
-            assert await client.list_tools()
-            assert server.order.count("tools/list") == 2, "which stays fresh as any other"
-
-    run_clean(main)
+    async with by_hand(modern(lambda: tools)) as server, connect(server.url) as client:
+        await client.list_tools()
+        tools[:] = [MARKED]
+        await asyncio.gather(*(client.call_tool("go", {"region": "eu"}) for _ in range(calls)))
+        assert server.order.count("tools/list") == 2, "and those who need it share one list"
+        assert server.order.count("tools/call") == 2 * calls
+        assert await client.list_tools()
+        assert server.order.count("tools/list") == 2, "which stays fresh as any other"
 
 
-def test_a_schema_that_broke_is_looked_up_however_fresh_it_is() -> None:
+async def test_a_schema_that_broke_is_looked_up_however_fresh_it_is() -> None:
     async def call(asked: Asked, reply: Reply) -> None:
         await reply.result({"resultType": "complete", "content": [], "structuredContent": {"n": "many"}})
 
     tools = [tool({}, outputSchema={"type": "object", "properties": {"n": {"type": "integer"}}})]
 
-    async def main() -> None:
-        async with by_hand(modern(lambda: tools, call)) as server, connect(server.url, check_output=True) as client:
-            await client.list_tools()
-            tools[:] = [tool({}, outputSchema={"type": "object"})]
-            assert (await client.call_tool("go")).structured_content == {"n": "many"}
-            assert server.order.count("tools/list") == 2
-
-    run_clean(main)
+    async with by_hand(modern(lambda: tools, call)) as server, connect(server.url, check_output=True) as client:
+        await client.list_tools()
+        tools[:] = [tool({}, outputSchema={"type": "object"})]
+        assert (await client.call_tool("go")).structured_content == {"n": "many"}
+        assert server.order.count("tools/list") == 2
 
 
-def test_both_tries_together_have_one_timeout() -> None:
+async def test_both_tries_together_have_one_timeout() -> None:
     async def call(asked: Asked, reply: Reply) -> None:
         if "mcp-param-region" in asked.headers:
             skip(200)
@@ -190,17 +179,13 @@ def test_both_tries_together_have_one_timeout() -> None:
         skip(900)
         await reply.error(400, HEADER_MISMATCH)
 
-    async def main() -> None:
-        async with by_hand(modern(lambda: [MARKED], call)) as server, connect(server.url) as client:
-            with pytest.raises(RequestTimeout):
-                await client.call_tool("go", {"region": "eu"}, timeout=1000)
-            assert server.order.count("tools/call") == 2
-
-    with nothing_left():
-        run(main())
+    async with by_hand(modern(lambda: [MARKED], call)) as server, connect(server.url) as client:
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("go", {"region": "eu"}, timeout=1000)
+        assert server.order.count("tools/call") == 2
 
 
-def test_in_a_later_round_only_that_is_sent_again() -> None:
+async def test_in_a_later_round_only_that_is_sent_again() -> None:
     asked_for: list[str] = []
 
     async def call(asked: Asked, reply: Reply) -> None:
@@ -220,14 +205,11 @@ def test_in_a_later_round_only_that_is_sent_again() -> None:
 
     tools = [PLAIN]
 
-    async def main() -> None:
-        async with by_hand(modern(lambda: tools, call)) as server, connect(server.url, on_elicit=on_elicit) as client:
-            await client.list_tools()
-            await client.call_tool("go", {"region": "eu"})
-            assert asked_for == ["Sure?"]
-            assert server.order.count("tools/call") == 3
-
-    run_clean(main)
+    async with by_hand(modern(lambda: tools, call)) as server, connect(server.url, on_elicit=on_elicit) as client:
+        await client.list_tools()
+        await client.call_tool("go", {"region": "eu"})
+        assert asked_for == ["Sure?"]
+        assert server.order.count("tools/call") == 3
 
 
 def test_a_tool_that_cannot_be_used_is_left_out_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -239,7 +221,7 @@ def test_a_tool_that_cannot_be_used_is_left_out_and_told_of_once(caplog: pytest.
             assert server.order.count("tools/list") == 2
 
     with caplog.at_level(logging.DEBUG, "mcplumb.client"):
-        run_clean(main)
+        run(main())
     said = [record for record in caplog.records if "is left out" in record.getMessage()]
     assert [record.levelno for record in said if "'wrong'" in record.getMessage()] == [logging.WARNING]
 
@@ -258,5 +240,5 @@ def test_a_legacy_server_may_mark_its_arguments_as_it_likes(caplog: pytest.LogCa
             assert [each.name for each in await client.list_tools()] == ["wrong"]
             await client.call_tool("wrong", {"region": "eu"})
 
-    run_clean(main)
+    run(main())
     assert "left out" not in caplog.text

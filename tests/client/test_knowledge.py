@@ -10,8 +10,9 @@ import pytest
 from mcplumb.client.client import Client
 from mcplumb.errors import ProtocolError, RemoteError
 from mcplumb.types.meta import SUBSCRIPTION_ID
-from tests.client.peers import COMPLETE, Peer, legacy, modern, skip, talk, turns
+from tests.client.peers import COMPLETE, Peer, legacy, modern, skip, talk
 from tests.client.restarting import after_discovery, talk_through
+from tests.kit.loop import turns
 
 FRESH = {**COMPLETE, "ttlMs": 60_000, "cacheScope": "private"}
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

@@ -11,7 +11,7 @@ from mcplumb.client.send_slots import Turns
 from mcplumb.transports.line_connection import HIGH_WATER
 from mcplumb.transports.memory import memory_pair
 from mcplumb.wire.messages import Notification
-from tests.client.peers import run, turns
+from tests.kit.loop import run, turns
 from tests.transports.ends import Recorder
 
 needs_eager = pytest.mark.skipif(sys.version_info < (3, 12), reason="This Python has no eager tasks.")
@@ -42,81 +42,69 @@ class Ends:
         await turns()
 
 
-def test_free_places_are_taken_without_a_wait() -> None:
-    async def main() -> None:
-        ends = Ends(2)
+async def test_free_places_are_taken_without_a_wait() -> None:
+    ends = Ends(2)
+    assert await ends.turns.take(None)
+    assert await ends.turns.take(None)
+    assert ends.turns.free == 0
+    ends.turns.give_back()
+    assert ends.turns.free == 1
+    await ends.close()
+
+
+async def test_whoever_came_first_is_let_in_first() -> None:
+    async def visit(name: str) -> None:
         assert await ends.turns.take(None)
-        assert await ends.turns.take(None)
-        assert ends.turns.free == 0
+        seen.append(name)
+
+    ends, seen = Ends(1), list[str]()
+    await ends.turns.take(None)
+    visits = [asyncio.ensure_future(visit(name)) for name in "abc"]
+    await turns()
+    assert seen == []
+    for count in range(1, 4):
+        assert ends.turns.waiting == 4 - count, "so whoever comes now does not take it"
         ends.turns.give_back()
-        assert ends.turns.free == 1
-        await ends.close()
-
-    run(main())
-
-
-def test_whoever_came_first_is_let_in_first() -> None:
-    async def main() -> None:
-        async def visit(name: str) -> None:
-            assert await ends.turns.take(None)
-            seen.append(name)
-
-        ends, seen = Ends(1), list[str]()
-        await ends.turns.take(None)
-        visits = [asyncio.ensure_future(visit(name)) for name in "abc"]
         await turns()
-        assert seen == []
-        for count in range(1, 4):
-            assert ends.turns.waiting == 4 - count, "so whoever comes now does not take it"
-            ends.turns.give_back()
-            await turns()
-            assert seen == list("abc")[:count]
-            assert ends.turns.free == 0
-        await asyncio.gather(*visits)
-        ends.turns.give_back()
-        assert ends.turns.free == 1
-        await ends.close()
-
-    run(main())
+        assert seen == list("abc")[:count]
+        assert ends.turns.free == 0
+    await asyncio.gather(*visits)
+    ends.turns.give_back()
+    assert ends.turns.free == 1
+    await ends.close()
 
 
 @pytest.mark.parametrize("is_its_turn", [False, True])
 @pytest.mark.parametrize("deadline", [None, 1e9])
-def test_whoever_is_cancelled_takes_no_place(is_its_turn: bool, deadline: float | None) -> None:
-    async def main() -> None:
-        ends = Ends(1)
-        await ends.turns.take(None)
-        first, second = (asyncio.ensure_future(ends.turns.take(deadline)) for _ in range(2))
-        await turns()
-        if is_its_turn:
-            ends.turns.give_back()
-        first.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await first
-        if not is_its_turn:
-            ends.turns.give_back()
-        assert await second
-        assert ends.turns.free == 0
+async def test_whoever_is_cancelled_takes_no_place(is_its_turn: bool, deadline: float | None) -> None:
+    ends = Ends(1)
+    await ends.turns.take(None)
+    first, second = (asyncio.ensure_future(ends.turns.take(deadline)) for _ in range(2))
+    await turns()
+    if is_its_turn:
         ends.turns.give_back()
-        assert ends.turns.free == 1
-        await ends.close()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    if not is_its_turn:
+        ends.turns.give_back()
+    assert await second
+    assert ends.turns.free == 0
+    ends.turns.give_back()
+    assert ends.turns.free == 1
+    await ends.close()
 
-    run(main())
 
-
-def test_nobody_is_let_in_while_the_server_does_not_read() -> None:
-    async def main() -> None:
-        ends = Ends(10)
-        ends.clog()
-        waiting = [asyncio.ensure_future(ends.turns.take(None)) for _ in range(3)]
-        await turns()
-        assert not any(task.done() for task in waiting)
-        ends.read()
-        assert await asyncio.gather(*waiting) == [True] * 3
-        assert ends.turns.free == 7
-        await ends.close()
-
-    run(main())
+async def test_nobody_is_let_in_while_the_server_does_not_read() -> None:
+    ends = Ends(10)
+    ends.clog()
+    waiting = [asyncio.ensure_future(ends.turns.take(None)) for _ in range(3)]
+    await turns()
+    assert not any(task.done() for task in waiting)
+    ends.read()
+    assert await asyncio.gather(*waiting) == [True] * 3
+    assert ends.turns.free == 7
+    await ends.close()
 
 
 @pytest.mark.parametrize("eager", [False, pytest.param(True, marks=needs_eager)])
@@ -149,51 +137,45 @@ def test_those_who_waited_do_not_all_send_at_once(eager: bool) -> None:
     run(main(), eager=eager)
 
 
-def test_whoever_comes_when_a_place_is_given_back_comes_after_those_who_waited() -> None:
-    async def main() -> None:
-        async def visit(name: str) -> None:
-            assert await ends.turns.take(None)
-            seen.append(name)
+async def test_whoever_comes_when_a_place_is_given_back_comes_after_those_who_waited() -> None:
+    async def visit(name: str) -> None:
+        assert await ends.turns.take(None)
+        seen.append(name)
 
-        ends, seen = Ends(1), list[str]()
-        await ends.turns.take(None)
-        visits = [asyncio.ensure_future(visit("first"))]
-        await turns()
-        # It begins to ask before the first has been woken.
-        visits.append(asyncio.ensure_future(visit("second")))
-        asyncio.get_running_loop().call_soon(ends.turns.give_back)
-        visits.append(asyncio.ensure_future(visit("third")))
-        await turns()
-        assert seen == ["first"]
-        ends.turns.give_back()
-        visits.append(asyncio.ensure_future(visit("fourth")))
-        await turns()
-        assert seen == ["first", "second"]
-        ends.turns.give_back()
-        await turns()
-        ends.turns.give_back()
-        await asyncio.gather(*visits)
-        assert seen == ["first", "second", "third", "fourth"]
-        await ends.close()
-
-    run(main())
+    ends, seen = Ends(1), list[str]()
+    await ends.turns.take(None)
+    visits = [asyncio.ensure_future(visit("first"))]
+    await turns()
+    # It begins to ask before the first has been woken.
+    visits.append(asyncio.ensure_future(visit("second")))
+    asyncio.get_running_loop().call_soon(ends.turns.give_back)
+    visits.append(asyncio.ensure_future(visit("third")))
+    await turns()
+    assert seen == ["first"]
+    ends.turns.give_back()
+    visits.append(asyncio.ensure_future(visit("fourth")))
+    await turns()
+    assert seen == ["first", "second"]
+    ends.turns.give_back()
+    await turns()
+    ends.turns.give_back()
+    await asyncio.gather(*visits)
+    assert seen == ["first", "second", "third", "fourth"]
+    await ends.close()
 
 
-def test_a_place_that_is_given_back_while_the_server_does_not_read_is_not_lost() -> None:
-    async def main() -> None:
-        ends = Ends(1)
-        await ends.turns.take(None)
-        waiting = asyncio.ensure_future(ends.turns.take(None))
-        await turns()
-        ends.clog()
-        ends.turns.give_back()
-        await turns()
-        assert not waiting.done()
-        ends.read()
-        assert await waiting
-        await ends.close()
-
-    run(main())
+async def test_a_place_that_is_given_back_while_the_server_does_not_read_is_not_lost() -> None:
+    ends = Ends(1)
+    await ends.turns.take(None)
+    waiting = asyncio.ensure_future(ends.turns.take(None))
+    await turns()
+    ends.clog()
+    ends.turns.give_back()
+    await turns()
+    assert not waiting.done()
+    ends.read()
+    assert await waiting
+    await ends.close()
 
 
 @pytest.mark.parametrize("eager", [False, pytest.param(True, marks=needs_eager)])
@@ -213,153 +195,134 @@ def test_many_may_wait_for_few_places(eager: bool) -> None:
     run(main(), eager=eager)
 
 
-def test_each_waits_until_its_own_deadline() -> None:
-    async def main() -> None:
-        async def visit(name: str, seconds: float | None) -> None:
-            deadline = None if seconds is None else loop.time() + seconds
-            over.append((name, await ends.turns.take(deadline)))
+async def test_each_waits_until_its_own_deadline() -> None:
+    async def visit(name: str, seconds: float | None) -> None:
+        deadline = None if seconds is None else loop.time() + seconds
+        over.append((name, await ends.turns.take(deadline)))
 
-        loop = asyncio.get_running_loop()
-        ends, over = Ends(1), list[tuple[str, bool]]()
-        await ends.turns.take(None)
-        waits = {"ever": None, "last": 0.3, "past": -1.0, "first": 0.1, "long": 1000.0, "second": 0.2}
-        visits = [asyncio.ensure_future(visit(*each)) for each in waits.items()]
-        await asyncio.wait(visits[1:4] + visits[5:])
-        assert over == [("past", False), ("first", False), ("second", False), ("last", False)]
-        ends.turns.give_back()
-        ends.turns.give_back()
-        await asyncio.gather(*visits)
-        assert over[4:] == [("ever", True), ("long", True)]
-        assert ends.turns.free == 0
-        await ends.close()
-
-    run(main())
+    loop = asyncio.get_running_loop()
+    ends, over = Ends(1), list[tuple[str, bool]]()
+    await ends.turns.take(None)
+    waits = {"ever": None, "last": 0.3, "past": -1.0, "first": 0.1, "long": 1000.0, "second": 0.2}
+    visits = [asyncio.ensure_future(visit(*each)) for each in waits.items()]
+    await asyncio.wait(visits[1:4] + visits[5:])
+    assert over == [("past", False), ("first", False), ("second", False), ("last", False)]
+    ends.turns.give_back()
+    ends.turns.give_back()
+    await asyncio.gather(*visits)
+    assert over[4:] == [("ever", True), ("long", True)]
+    assert ends.turns.free == 0
+    await ends.close()
 
 
 @pytest.mark.parametrize("how", ["abort", "close"])
-def test_nobody_waits_for_a_connection_that_is_gone(how: str) -> None:
-    async def main() -> None:
-        ends = Ends(10)
-        ends.clog()
-        waiting = [asyncio.ensure_future(ends.turns.take(None)) for _ in range(200)]
-        await turns()
-        if how == "close":
-            closing = asyncio.ensure_future(ends.near.close())
-        else:
-            closing = asyncio.ensure_future(turns())
-            ends.near.abort()
-        await turns()
-        for done in range(10):
-            assert waiting[done].done(), "whoever has a place finds out that it is of no use"
-        for _ in range(190):
-            ends.turns.give_back()
-        assert await asyncio.gather(*waiting) == [True] * 200
-        ends.far.abort()
-        await closing
-        await ends.close()
-
-    run(main())
-
-
-def test_those_who_leave_again_and_again_leave_nothing() -> None:
-    async def main() -> None:
-        ends = Ends(1)
-        await ends.turns.take(None)
-        one = asyncio.ensure_future(ends.turns.take(1e9))
-        await turns()
-        counts = []
-        for round_ in range(40):
-            some = [asyncio.ensure_future(ends.turns.take(1e9 - round_)) for _ in range(50)]
-            await turns()
-            for task in some:
-                task.cancel()
-            await asyncio.wait(some)
-            del some
-            gc.collect()
-            counts.append(sum(isinstance(each, asyncio.Future) for each in gc.get_objects()))
-        assert counts[-1] < counts[0] + 200
+async def test_nobody_waits_for_a_connection_that_is_gone(how: str) -> None:
+    ends = Ends(10)
+    ends.clog()
+    waiting = [asyncio.ensure_future(ends.turns.take(None)) for _ in range(200)]
+    await turns()
+    if how == "close":
+        closing = asyncio.ensure_future(ends.near.close())
+    else:
+        closing = asyncio.ensure_future(turns())
+        ends.near.abort()
+    await turns()
+    for done in range(10):
+        assert waiting[done].done(), "whoever has a place finds out that it is of no use"
+    for _ in range(190):
         ends.turns.give_back()
-        await one
-        await ends.close()
+    assert await asyncio.gather(*waiting) == [True] * 200
+    ends.far.abort()
+    await closing
+    await ends.close()
 
-    run(main())
 
-
-def test_the_timer_goes_with_the_last() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        ends = Ends(1)
-        await ends.turns.take(None)
-        waiting = [asyncio.ensure_future(ends.turns.take(loop.time() + 1000 + n)) for n in range(3)]
+async def test_those_who_leave_again_and_again_leave_nothing() -> None:
+    ends = Ends(1)
+    await ends.turns.take(None)
+    one = asyncio.ensure_future(ends.turns.take(1e9))
+    await turns()
+    counts = []
+    for round_ in range(40):
+        some = [asyncio.ensure_future(ends.turns.take(1e9 - round_)) for _ in range(50)]
         await turns()
-        scheduled: list[asyncio.TimerHandle] = loop._scheduled  # type: ignore[attr-defined]
-        assert len([each for each in scheduled if not each.cancelled()]) == 1
-        for _ in waiting:
-            ends.turns.give_back()
-        await asyncio.gather(*waiting)
-        assert not [each for each in scheduled if not each.cancelled()]
-        await ends.close()
-
-    run(main())
-
-
-def test_whoever_is_cancelled_when_the_time_is_over_gives_back_nothing() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        ends = Ends(1)
-        await ends.turns.take(None)
-        waiting = asyncio.ensure_future(ends.turns.take(loop.time() + 0.01))
-        await turns()
-        loop.call_at(loop.time() + 0.01, waiting.cancel)
-        await asyncio.wait([waiting])
-        assert ends.turns.free == 0
-        ends.turns.give_back()
-        assert ends.turns.free == 1
-        await ends.close()
-
-    run(main())
-
-
-def test_if_all_tasks_are_cancelled_the_next_ones_are_let_in_all_the_same() -> None:
-    async def main() -> None:
-        ends = Ends(2)
-        ends.clog()
-        one, another = (asyncio.ensure_future(ends.turns.take(None)) for _ in range(2))
-        await asyncio.sleep(0)
-        for task in asyncio.all_tasks() - {asyncio.current_task(), another}:
+        for task in some:
             task.cancel()
-        ends.read()
-        assert await another
-        with pytest.raises(asyncio.CancelledError):
-            await one
-        assert ends.turns.free == 1
-        await ends.close()
+        await asyncio.wait(some)
+        del some
+        gc.collect()
+        counts.append(sum(isinstance(each, asyncio.Future) for each in gc.get_objects()))
+    assert counts[-1] < counts[0] + 200
+    ends.turns.give_back()
+    await one
+    await ends.close()
 
-    run(main())
+
+async def test_the_timer_goes_with_the_last() -> None:
+    loop = asyncio.get_running_loop()
+    scheduled: list[asyncio.TimerHandle] = loop._scheduled  # type: ignore[attr-defined]
+    before = set(scheduled)
+    ends = Ends(1)
+    await ends.turns.take(None)
+    waiting = [asyncio.ensure_future(ends.turns.take(loop.time() + 1000 + n)) for n in range(3)]
+    await turns()
+    assert len([each for each in scheduled if not each.cancelled() and each not in before]) == 1
+    for _ in waiting:
+        ends.turns.give_back()
+    await asyncio.gather(*waiting)
+    assert not [each for each in scheduled if not each.cancelled() and each not in before]
+    await ends.close()
+
+
+async def test_whoever_is_cancelled_when_the_time_is_over_gives_back_nothing() -> None:
+    loop = asyncio.get_running_loop()
+    ends = Ends(1)
+    await ends.turns.take(None)
+    waiting = asyncio.ensure_future(ends.turns.take(loop.time() + 0.01))
+    await turns()
+    loop.call_at(loop.time() + 0.01, waiting.cancel)
+    await asyncio.wait([waiting])
+    assert ends.turns.free == 0
+    ends.turns.give_back()
+    assert ends.turns.free == 1
+    await ends.close()
+
+
+async def test_if_all_tasks_are_cancelled_the_next_ones_are_let_in_all_the_same() -> None:
+    ends = Ends(2)
+    ends.clog()
+    one, another = (asyncio.ensure_future(ends.turns.take(None)) for _ in range(2))
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - {asyncio.current_task(), another}:
+        task.cancel()
+    ends.read()
+    assert await another
+    with pytest.raises(asyncio.CancelledError):
+        await one
+    assert ends.turns.free == 1
+    await ends.close()
 
 
 @pytest.mark.parametrize("how", ["cancelled", "too late"])
-def test_nothing_looks_out_for_those_who_have_left(how: str) -> None:
-    async def main() -> None:
-        ends = Ends(2)
-        ends.clog()
-        before = asyncio.all_tasks()
-        seen.set("the caller's")
-        waiting = asyncio.ensure_future(ends.turns.take(None if how == "cancelled" else 0.0))
-        await asyncio.sleep(0)
-        lookouts = asyncio.all_tasks() - before - {waiting}
-        if how == "cancelled":
-            [lookout] = lookouts
-            if sys.version_info >= (3, 12):
-                assert seen not in lookout.get_context()
-            waiting.cancel()
-        await asyncio.wait([waiting])
-        await turns()
-        assert asyncio.all_tasks() == before
-        await ends.close()
+async def test_nothing_looks_out_for_those_who_have_left(how: str) -> None:
 
     seen: ContextVar[str] = ContextVar("seen")
-    run(main())
+    ends = Ends(2)
+    ends.clog()
+    before = asyncio.all_tasks()
+    seen.set("the caller's")
+    waiting = asyncio.ensure_future(ends.turns.take(None if how == "cancelled" else 0.0))
+    await asyncio.sleep(0)
+    lookouts = asyncio.all_tasks() - before - {waiting}
+    if how == "cancelled":
+        [lookout] = lookouts
+        if sys.version_info >= (3, 12):
+            assert seen not in lookout.get_context()
+        waiting.cancel()
+    await asyncio.wait([waiting])
+    await turns()
+    assert asyncio.all_tasks() == before
+    await ends.close()
 
 
 def test_a_place_can_be_given_back_when_the_loop_is_gone() -> None:

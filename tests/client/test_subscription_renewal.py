@@ -13,8 +13,9 @@ from mcplumb.errors import Closed, RemoteError, RequestTimeout
 from mcplumb.protocol.restart import RestartPolicy
 from mcplumb.protocol.subscriptions import Change, Missed
 from mcplumb.revisions import allowed_revisions
-from tests.client.peers import Peer, Play, nothing, skip, turns, until
+from tests.client.peers import Peer, Play, nothing, skip
 from tests.client.restarting import after_discovery, after_handshake, talk_through
+from tests.kit.loop import turns, until
 
 LEGACY = {"revisions": allowed_revisions(["2025-11-25"])}
 

@@ -18,21 +18,19 @@ from mcplumb.revisions import allowed_revisions
 from mcplumb.transports.connection import Connection
 from mcplumb.types.meta import LOG_LEVEL
 from mcplumb.wire.messages import METHOD_NOT_FOUND
-from tests.client.peers import TEXT, Peer, modern, nothing, run, skip, talk, talk_legacy, turns, until
+from tests.client.peers import TEXT, Peer, modern, nothing, skip, talk, talk_legacy
 from tests.client.restarting import PATIENT, RestartingLink, after_discovery, after_handshake, talk_through
+from tests.kit.loop import run, turns, until
 
 
 @pytest.mark.req("LIF-11")
-def test_it_may_be_closed_from_any_task_at_any_time_as_often_as_you_like() -> None:
-    async def main() -> None:
-        peer = modern(nothing)
-        async with connect(peer) as client:
-            await asyncio.gather(*(asyncio.ensure_future(client.close()) for _ in range(5)))
-            await client.close()
+async def test_it_may_be_closed_from_any_task_at_any_time_as_often_as_you_like() -> None:
+    peer = modern(nothing)
+    async with connect(peer) as client:
+        await asyncio.gather(*(asyncio.ensure_future(client.close()) for _ in range(5)))
         await client.close()
-        peer.check()
-
-    run(main())
+    await client.close()
+    peer.check()
 
 
 @pytest.mark.req("LIF-11")
@@ -45,47 +43,38 @@ def test_it_may_be_closed_again_when_its_event_loop_is_gone() -> None:
 
 
 @pytest.mark.req("LIF-11")
-def test_it_may_be_opened_in_one_task_and_closed_in_another() -> None:
-    async def main() -> None:
-        peer = modern(nothing)
-        async with asyncio.TaskGroup() as group:
-            opening = group.create_task(connect(peer).__aenter__())
-        async with asyncio.TaskGroup() as group:
-            group.create_task(opening.result().close())
-        peer.check()
-
-    run(main())
+async def test_it_may_be_opened_in_one_task_and_closed_in_another() -> None:
+    peer = modern(nothing)
+    async with asyncio.TaskGroup() as group:
+        opening = group.create_task(connect(peer).__aenter__())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(opening.result().close())
+    peer.check()
 
 
 @pytest.mark.req("LIF-11")
 @pytest.mark.parametrize("after", range(6))
-def test_it_may_be_closed_while_it_is_opened(after: int) -> None:
-    async def main() -> None:
-        connecting = connect(modern(nothing))
-        opening = asyncio.ensure_future(connecting.__aenter__())
-        await turns(after)
-        await connecting.__aexit__(None, None, None)
-        result = (await asyncio.gather(opening, return_exceptions=True))[0]
-        assert isinstance(result, Closed | Client)
-
-    run(main())
+async def test_it_may_be_closed_while_it_is_opened(after: int) -> None:
+    connecting = connect(modern(nothing))
+    opening = asyncio.ensure_future(connecting.__aenter__())
+    await turns(after)
+    await connecting.__aexit__(None, None, None)
+    result = (await asyncio.gather(opening, return_exceptions=True))[0]
+    assert isinstance(result, Closed | Client)
 
 
 @pytest.mark.req("LIF-11")
-def test_a_cancelled_close_goes_on() -> None:
-    async def main() -> None:
-        peer = modern(nothing)
-        client = await connect(peer)
-        closing = asyncio.ensure_future(client.close())
-        await asyncio.sleep(0)
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-        await client.close()
-        await peer.gone()
-        peer.check()
-
-    run(main())
+async def test_a_cancelled_close_goes_on() -> None:
+    peer = modern(nothing)
+    client = await connect(peer)
+    closing = asyncio.ensure_future(client.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await client.close()
+    await peer.gone()
+    peer.check()
 
 
 def test_a_handler_may_close_its_client() -> None:
@@ -136,16 +125,13 @@ class DeadEnd(MemoryLink):
         self.closed += 1
 
 
-def test_a_link_that_leads_nowhere_is_closed_too() -> None:
-    async def main() -> None:
-        link = DeadEnd(modern(nothing), limits=DEFAULT_LIMITS, stop=StopLadder())
-        keeper = Keeper(link, Settings(inputs=Inputs()), EraMemory())
-        with pytest.raises(ConnectError, match="There is nobody"):
-            await keeper.open()
-        await keeper.close()
-        assert link.closed == 1
-
-    run(main())
+async def test_a_link_that_leads_nowhere_is_closed_too() -> None:
+    link = DeadEnd(modern(nothing), limits=DEFAULT_LIMITS, stop=StopLadder())
+    keeper = Keeper(link, Settings(inputs=Inputs()), EraMemory())
+    with pytest.raises(ConnectError, match="There is nobody"):
+        await keeper.open()
+    await keeper.close()
+    assert link.closed == 1
 
 
 def test_it_ends_with_its_event_loop() -> None:

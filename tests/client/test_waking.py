@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,20 +17,18 @@ from mcplumb.errors import Closed, RequestLost
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.transports.connection import Connection
 from mcplumb.wire.messages import Error, Request, Result
-from tests.client.peers import TEXT, Peer, modern, talk, turns
-from tests.transports.ends import PAIRS, PATIENCE, Item, Maker, Recorder, nothing_left
+from tests.client.peers import TEXT, Peer, modern, talk
+from tests.kit.leaks import leaves_nothing
+from tests.kit.loop import PATIENCE, turns
+from tests.transports.ends import PAIRS, Item, Maker, Recorder
+
+pytestmark = leaves_nothing
 
 
 @pytest.fixture(params=PAIRS.values(), ids=list(PAIRS))
 def pair(request: pytest.FixtureRequest) -> Maker:
     make: Maker = request.param
     return make
-
-
-@pytest.fixture(autouse=True)
-def _no_leak() -> Iterator[None]:
-    with nothing_left():
-        yield
 
 
 class Side:
@@ -91,167 +89,143 @@ async def sides(make: Maker) -> AsyncIterator[Side]:
         side.far.abort()
 
 
-def test_what_the_callers_send_next_goes_out_with_one_write(pair: Maker) -> None:
-    async def main() -> None:
-        async with sides(pair) as side:
-            writes: list[int] = []
-            write = side.near._sink.write  # type: ignore[attr-defined]
+async def test_what_the_callers_send_next_goes_out_with_one_write(pair: Maker) -> None:
+    async with sides(pair) as side:
+        writes: list[int] = []
+        write = side.near._sink.write  # type: ignore[attr-defined]
 
-            class Sink:
-                def write(self, pieces: list[bytes]) -> int:
-                    writes.append(len(pieces))
-                    count: int = write(pieces)
-                    return count
+        class Sink:
+            def write(self, pieces: list[bytes]) -> int:
+                writes.append(len(pieces))
+                count: int = write(pieces)
+                return count
 
-            first = [side.begin(lambda side: side.call("y")) for _ in range(10)]
-            await side.answer(10)
-            side.near._sink = Sink()  # type: ignore[attr-defined]
-            await side.seen.until_count(20)
-            assert writes == [10]
-            for number in range(11, 21):
-                side.far.send(Result(number, number))
-            await asyncio.gather(*first)
-            side.near._sink = write.__self__  # type: ignore[attr-defined]
-
-    asyncio.run(main())
+        first = [side.begin(lambda side: side.call("y")) for _ in range(10)]
+        await side.answer(10)
+        side.near._sink = Sink()  # type: ignore[attr-defined]
+        await side.seen.until_count(20)
+        assert writes == [10]
+        for number in range(11, 21):
+            side.far.send(Result(number, number))
+        await asyncio.gather(*first)
+        side.near._sink = write.__self__  # type: ignore[attr-defined]
 
 
-def test_a_caller_may_send_a_thousand_more(pair: Maker) -> None:
-    async def main() -> None:
-        async with sides(pair) as side:
+async def test_a_caller_may_send_a_thousand_more(pair: Maker) -> None:
+    async with sides(pair) as side:
 
-            async def more(side: Side) -> None:
-                tasks = [side.begin(name="y") for _ in range(1000)]
-                assert await asyncio.gather(*tasks) == [b"%d" % number for number in range(3, 1003)]
+        async def more(side: Side) -> None:
+            tasks = [side.begin(name="y") for _ in range(1000)]
+            assert await asyncio.gather(*tasks) == [b"%d" % number for number in range(3, 1003)]
 
-            first, second = side.begin(more), side.begin()
-            server = asyncio.ensure_future(side.answer_all())
-            assert await asyncio.gather(first, second) == [b"1", b"2"]
-            server.cancel()
-            await asyncio.wait([server])
-
-    asyncio.run(main())
+        first, second = side.begin(more), side.begin()
+        server = asyncio.ensure_future(side.answer_all())
+        assert await asyncio.gather(first, second) == [b"1", b"2"]
+        server.cancel()
+        await asyncio.wait([server])
 
 
-def test_a_thousand_calls_one_after_the_other_need_no_stack(pair: Maker) -> None:
-    async def main() -> None:
-        async with sides(pair) as side:
+async def test_a_thousand_calls_one_after_the_other_need_no_stack(pair: Maker) -> None:
+    async with sides(pair) as side:
 
-            async def more(side: Side) -> None:
-                for _ in range(1000):
-                    await side.call("y")
+        async def more(side: Side) -> None:
+            for _ in range(1000):
+                await side.call("y")
 
-            task = side.begin(more)
-            server = asyncio.ensure_future(side.answer_all())
-            limit = sys.getrecursionlimit()
-            sys.setrecursionlimit(len(inspect.stack(0)) + 200)
-            try:
-                await task
-            finally:
-                sys.setrecursionlimit(limit)
-            server.cancel()
-            await asyncio.wait([server])
-
-    asyncio.run(main())
+        task = side.begin(more)
+        server = asyncio.ensure_future(side.answer_all())
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(len(inspect.stack(0)) + 200)
+        try:
+            await task
+        finally:
+            sys.setrecursionlimit(limit)
+        server.cancel()
+        await asyncio.wait([server])
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), RuntimeError("no")])
-def test_a_caller_that_fails_harms_nobody(pair: Maker, error: Exception) -> None:
+async def test_a_caller_that_fails_harms_nobody(pair: Maker, error: Exception) -> None:
     async def fail(_: Side) -> None:
         raise error
 
-    async def main() -> None:
-        async with sides(pair) as side:
-            failing, good = side.begin(fail), side.begin()
-            await side.answer(2)
-            await asyncio.wait([failing, good])
-            assert failing.exception() is error
-            assert good.result() == b"2"
-
-    asyncio.run(main())
+    async with sides(pair) as side:
+        failing, good = side.begin(fail), side.begin()
+        await side.answer(2)
+        await asyncio.wait([failing, good])
+        assert failing.exception() is error
+        assert good.result() == b"2"
 
 
 @pytest.mark.req("CAN-4")
-def test_a_caller_may_cancel_others_whose_answers_are_there_too(pair: Maker) -> None:
-    async def main() -> None:
-        async with sides(pair) as side:
+async def test_a_caller_may_cancel_others_whose_answers_are_there_too(pair: Maker) -> None:
+    async with sides(pair) as side:
 
-            async def cancel(_: Side) -> None:
-                for task in tasks[1:]:
-                    task.cancel()
+        async def cancel(_: Side) -> None:
+            for task in tasks[1:]:
+                task.cancel()
 
-            tasks = [side.begin(cancel), *(side.begin() for _ in range(5))]
-            await side.answer(6)
-            await asyncio.wait(tasks)
-            assert tasks[0].result() == b"1"
-            assert all(task.cancelled() for task in tasks[1:])
-            await turns()
-            assert len(side.seen.items) == 6, "a request that was answered is not cancelled on the wire"
-
-    asyncio.run(main())
+        tasks = [side.begin(cancel), *(side.begin() for _ in range(5))]
+        await side.answer(6)
+        await asyncio.wait(tasks)
+        assert tasks[0].result() == b"1"
+        assert all(task.cancelled() for task in tasks[1:])
+        await turns()
+        assert len(side.seen.items) == 6, "a request that was answered is not cancelled on the wire"
 
 
 @pytest.mark.req("CAN-1")
-def test_a_caller_may_cancel_others_whose_answers_never_come(pair: Maker) -> None:
-    async def main() -> None:
-        async with sides(pair) as side:
+async def test_a_caller_may_cancel_others_whose_answers_never_come(pair: Maker) -> None:
+    async with sides(pair) as side:
 
-            async def cancel(_: Side) -> None:
-                second.cancel()
+        async def cancel(_: Side) -> None:
+            second.cancel()
 
-            first, second = side.begin(cancel), side.begin()
-            await side.seen.until_count(2)
-            side.far.send(Result(1, 1))
-            await asyncio.wait([first, second])
-            await side.seen.until_count(3)
-            assert side.seen.names[2:] == ["notifications/cancelled"]
-
-    asyncio.run(main())
+        first, second = side.begin(cancel), side.begin()
+        await side.seen.until_count(2)
+        side.far.send(Result(1, 1))
+        await asyncio.wait([first, second])
+        await side.seen.until_count(3)
+        assert side.seen.names[2:] == ["notifications/cancelled"]
 
 
 @pytest.mark.parametrize("how", ["abort", "close", "lose"])
-def test_a_caller_may_close_the_connection(pair: Maker, how: str) -> None:
-    async def main() -> None:
-        async with sides(pair) as side:
+async def test_a_caller_may_close_the_connection(pair: Maker, how: str) -> None:
+    async with sides(pair) as side:
 
-            async def close(side: Side) -> None:
-                if how == "lose":
-                    side.calls.lose(Closed("Enough."))
-                elif how == "close":
-                    await side.near.close()
-                else:
-                    side.near.abort()
-
-            first, second = side.begin(close), side.begin()
-            await side.answer(2)
-            assert await first == b"1"
-            if how != "lose":
-                # Nothing is received after that.
+        async def close(side: Side) -> None:
+            if how == "lose":
                 side.calls.lose(Closed("Enough."))
-            with pytest.raises(RequestLost):
-                await second
-            with pytest.raises(Closed, match="Enough"):
-                await side.call()
+            elif how == "close":
+                await side.near.close()
+            else:
+                side.near.abort()
 
-    asyncio.run(main())
+        first, second = side.begin(close), side.begin()
+        await side.answer(2)
+        assert await first == b"1"
+        if how != "lose":
+            # Nothing is received after that.
+            side.calls.lose(Closed("Enough."))
+        with pytest.raises(RequestLost):
+            await second
+        with pytest.raises(Closed, match="Enough"):
+            await side.call()
 
 
-def test_a_caller_may_pause_the_reading(pair: Maker) -> None:
-    async def main() -> None:
-        async with sides(pair) as side:
+async def test_a_caller_may_pause_the_reading(pair: Maker) -> None:
+    async with sides(pair) as side:
 
-            async def pause(side: Side) -> None:
-                side.near.pause()
+        async def pause(side: Side) -> None:
+            side.near.pause()
 
-            first, second = side.begin(pause), side.begin()
-            await side.answer(2)
-            await first
-            await turns()
-            assert not second.done()
-            side.near.resume()
-            assert await second == b"2"
-
-    asyncio.run(main())
+        first, second = side.begin(pause), side.begin()
+        await side.answer(2)
+        await first
+        await turns()
+        assert not second.done()
+        side.near.resume()
+        assert await second == b"2"
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])

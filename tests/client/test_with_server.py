@@ -20,7 +20,7 @@ from mcplumb.types.client_features import CreateMessageParams
 from mcplumb.types.content import TextContent
 from mcplumb.types.prompts import PromptReference, ResourceTemplateReference
 from mcplumb.types.tools import CallToolResult
-from tests.client.peers import run, turns
+from tests.kit.loop import run, turns
 
 pytestmark = pytest.mark.parametrize("name", [revision.name for revision in REVISIONS])
 
@@ -322,20 +322,17 @@ def test_a_call_that_is_given_up_stops_on_the_server(name: str, how: str) -> Non
     meet(name, body, world)
 
 
-def test_leaving_stops_what_runs(name: str) -> None:
+async def test_leaving_stops_what_runs(name: str) -> None:
     world = World()
 
-    async def main() -> None:
-        async with connect(world.server, revisions=[name]) as client:
-            task = asyncio.ensure_future(client.call_tool("hang"))
-            await turns()
-        assert world.events == ["hanging", "cancelled"]
-        assert isinstance((await asyncio.gather(task, return_exceptions=True))[0], Exception)
-
-    run(main())
+    async with connect(world.server, revisions=[name]) as client:
+        task = asyncio.ensure_future(client.call_tool("hang"))
+        await turns()
+    assert world.events == ["hanging", "cancelled"]
+    assert isinstance((await asyncio.gather(task, return_exceptions=True))[0], Exception)
 
 
-def test_a_plain_tool_that_cannot_be_stopped_does_not_hold_up_the_end(name: str) -> None:
+async def test_a_plain_tool_that_cannot_be_stopped_does_not_hold_up_the_end(name: str) -> None:
     started, release, finished = threading.Event(), threading.Event(), threading.Event()
     world = World()
 
@@ -345,19 +342,14 @@ def test_a_plain_tool_that_cannot_be_stopped_does_not_hold_up_the_end(name: str)
         release.wait(60)
         finished.set()
 
-    async def main() -> None:
-        try:
-            async with connect(
-                world.server, revisions=[name], stop=StopLadder(close_wait=0.1, term_wait=0.1)
-            ) as client:
-                task = asyncio.ensure_future(client.call_tool("stuck"))
-                await asyncio.to_thread(started.wait)
-            assert isinstance((await asyncio.gather(task, return_exceptions=True))[0], Exception)
-            assert not finished.is_set()
-        finally:
-            release.set()
-
-    run(main())
+    try:
+        async with connect(world.server, revisions=[name], stop=StopLadder(close_wait=0.1, term_wait=0.1)) as client:
+            task = asyncio.ensure_future(client.call_tool("stuck"))
+            await asyncio.to_thread(started.wait)
+        assert isinstance((await asyncio.gather(task, return_exceptions=True))[0], Exception)
+        assert not finished.is_set()
+    finally:
+        release.set()
 
 
 def test_the_lifespan_is_open_while_a_client_is(name: str) -> None:
@@ -383,43 +375,34 @@ def test_the_lifespan_is_open_while_a_client_is(name: str) -> None:
     assert events == ["open", "closed"]
 
 
-def test_a_server_that_cannot_start_says_why(name: str) -> None:
+async def test_a_server_that_cannot_start_says_why(name: str) -> None:
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
         raise OSError("The database is gone.")
         yield
 
-    async def main() -> None:
-        with pytest.raises(ConnectError, match=r"The server failed with OSError: The database is gone\."):
-            await connect(World(lifespan=lifespan).server, revisions=[name])
-
-    run(main())
+    with pytest.raises(ConnectError, match=r"The server failed with OSError: The database is gone\."):
+        await connect(World(lifespan=lifespan).server, revisions=[name])
 
 
 @pytest.mark.req("ERA-8")
-def test_a_server_of_other_revisions_is_refused_with_both_sides_named(name: str) -> None:
+async def test_a_server_of_other_revisions_is_refused_with_both_sides_named(name: str) -> None:
     others = [revision.name for revision in REVISIONS if revision.name != name]
 
-    async def main() -> None:
-        with pytest.raises(NoCommonRevision) as caught:
-            await connect(World(revisions=others).server, revisions=[name])
-        assert caught.value.ours == (name,)
-        assert set(caught.value.theirs) <= set(others)
-        assert caught.value.theirs
-
-    run(main())
+    with pytest.raises(NoCommonRevision) as caught:
+        await connect(World(revisions=others).server, revisions=[name])
+    assert caught.value.ours == (name,)
+    assert set(caught.value.theirs) <= set(others)
+    assert caught.value.theirs
 
 
-def test_two_clients_of_one_server_do_not_meet(name: str) -> None:
+async def test_two_clients_of_one_server_do_not_meet(name: str) -> None:
     world = World()
 
-    async def main() -> None:
-        async with connect(world.server, revisions=[name]) as one, connect(world.server) as other:
-            hanging = asyncio.ensure_future(one.call_tool("hang"))
-            await turns()
-            assert text(await other.call_tool("add", {"a": 2, "b": 2})) == "4"
-            await other.close()
-            world.release.set()
-            assert text(await hanging) == "released"
-
-    run(main())
+    async with connect(world.server, revisions=[name]) as one, connect(world.server) as other:
+        hanging = asyncio.ensure_future(one.call_tool("hang"))
+        await turns()
+        assert text(await other.call_tool("add", {"a": 2, "b": 2})) == "4"
+        await other.close()
+        world.release.set()
+        assert text(await hanging) == "released"

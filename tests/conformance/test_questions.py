@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.ways import CAPABILITIES, Exchange, Message, Wire
+from tests.kit.results import success_text_of
 
 PREFIX = "test_input_required_result_"
 
@@ -17,13 +18,6 @@ def accepted(**content: Any) -> Message:
 
 SAMPLED: Message = {"role": "assistant", "content": {"type": "text", "text": "Paris"}, "model": "test"}
 ROOTS: Message = {"roots": [{"uri": "file:///test/root", "name": "Test Root"}]}
-
-
-def text_of(exchange: Exchange) -> str:
-    assert not exchange.result.get("isError"), exchange.result
-    (block,) = exchange.result["content"]
-    text: str = block["text"]
-    return text
 
 
 def asked(exchange: Exchange) -> dict[str, Message]:
@@ -45,7 +39,7 @@ def test_the_clients_model_is_asked(legacy: Wire) -> None:
     (request,) = exchange.requests
     assert request["params"]["messages"] == [{"role": "user", "content": {"type": "text", "text": "Where?"}}]
     assert request["params"]["maxTokens"] == 100
-    assert text_of(exchange) == "LLM response: Paris"
+    assert success_text_of(exchange.result) == "LLM response: Paris"
 
 
 def elicited(legacy: Wire, tool: str, answer: Message, **arguments: Any) -> tuple[Message, str]:
@@ -54,7 +48,7 @@ def elicited(legacy: Wire, tool: str, answer: Message, **arguments: Any) -> tupl
     (request,) = exchange.requests
     params: Message = request["params"]
     assert params["requestedSchema"]["type"] == "object"
-    return params, text_of(exchange)
+    return params, success_text_of(exchange.result)
 
 
 def test_the_clients_user_is_asked(legacy: Wire) -> None:
@@ -114,7 +108,7 @@ def test_a_legacy_client_is_sent_several_requests_at_once(legacy: Wire) -> None:
             "roots/list": ROOTS,
         },
     )
-    assert text_of(exchange) == "Paris Alice, with 1 roots."
+    assert success_text_of(exchange.result) == "Paris Alice, with 1 roots."
 
 
 # Modern: input-required-result-*
@@ -127,7 +121,7 @@ def test_basic_elicitation(modern: Wire) -> None:
     assert question["params"]["requestedSchema"]["required"] == ["name"]
     second = modern.retry(PREFIX + "elicitation", {"user_name": accepted(name="Alice")}, first.result["requestState"])
     assert is_complete(second)
-    assert text_of(second) == "Hello, Alice!"
+    assert success_text_of(second.result) == "Hello, Alice!"
 
 
 def test_basic_sampling(modern: Wire) -> None:
@@ -136,7 +130,7 @@ def test_basic_sampling(modern: Wire) -> None:
     assert (question["method"], question["params"]["maxTokens"]) == ("sampling/createMessage", 100)
     second = modern.retry(PREFIX + "sampling", {"capital_question": SAMPLED}, first.result["requestState"])
     assert is_complete(second)
-    assert "Paris" in text_of(second)
+    assert "Paris" in success_text_of(second.result)
 
 
 def test_basic_roots(modern: Wire) -> None:
@@ -144,7 +138,7 @@ def test_basic_roots(modern: Wire) -> None:
     assert asked(first)["client_roots"]["method"] == "roots/list"
     second = modern.retry(PREFIX + "list_roots", {"client_roots": ROOTS}, first.result["requestState"])
     assert is_complete(second)
-    assert "file:///test/root" in text_of(second)
+    assert "file:///test/root" in success_text_of(second.result)
 
 
 def test_request_state(modern: Wire) -> None:
@@ -153,7 +147,9 @@ def test_request_state(modern: Wire) -> None:
     state = first.result["requestState"]
     assert isinstance(state, str)
     assert state
-    assert "state-ok" in text_of(modern.retry(PREFIX + "request_state", {"confirm": accepted(ok=True)}, state))
+    assert "state-ok" in success_text_of(
+        modern.retry(PREFIX + "request_state", {"confirm": accepted(ok=True)}, state).result
+    )
 
 
 def test_several_questions_are_asked_at_once(modern: Wire) -> None:
@@ -165,7 +161,7 @@ def test_several_questions_are_asked_at_once(modern: Wire) -> None:
     }
     responses = {"user_name": accepted(name="Alice"), "greeting": SAMPLED, "client_roots": ROOTS}
     second = modern.retry(PREFIX + "multiple_inputs", responses, first.result["requestState"])
-    assert text_of(second) == "Paris Alice, with 1 roots."
+    assert success_text_of(second.result) == "Paris Alice, with 1 roots."
 
 
 def test_what_is_missing_of_several_is_asked_again(modern: Wire) -> None:
@@ -174,7 +170,7 @@ def test_what_is_missing_of_several_is_asked_again(modern: Wire) -> None:
     assert asked(second).keys() == {"user_name", "client_roots"}
     responses = {"user_name": accepted(name="Alice"), "client_roots": ROOTS}
     third = modern.retry(PREFIX + "multiple_inputs", responses, second.result["requestState"])
-    assert text_of(third) == "Paris Alice, with 1 roots."
+    assert success_text_of(third.result) == "Paris Alice, with 1 roots."
 
 
 def test_multi_round(modern: Wire) -> None:
@@ -227,7 +223,7 @@ def test_responses_that_nobody_asked_for_are_ignored(modern: Wire) -> None:
         "unknown_extra_key": accepted(foo="bar"),
         "another_unexpected": accepted(baz=123),
     }
-    assert text_of(modern.retry(PREFIX + "elicitation", responses)) == "Hello, Alice!"
+    assert success_text_of(modern.retry(PREFIX + "elicitation", responses).result) == "Hello, Alice!"
 
 
 @pytest.mark.parametrize("responses", [{"user_name": 12345}, None], ids=["number", "null"])

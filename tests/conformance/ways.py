@@ -21,14 +21,12 @@ from typing import IO, Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from tests import spec
+from tests.kit.loop import PATIENCE
 
 #: Any JSON object: tests take messages apart, and a failure to do so is a failure of the test.
 Message: TypeAlias = dict[str, Any]
 
 SERVER = Path(__file__).parents[2] / "conformance" / "server.py"
-#: How long anything may take. A test that passes never waits that long.
-PATIENCE = 60.0
-
 LEGACY = "2025-11-25"
 MODERN = "2026-07-28"
 #: What the suite's own clients can do.

@@ -16,6 +16,7 @@ import pytest
 from mcplumb import Client, connect
 from mcplumb.client import Connecting
 from tests.everywhere.ways import LEGACY, MODERN, OLDEST
+from tests.kit.products import sampled
 from tests.repo.source import ROOT
 
 COMMAND = [sys.executable, "-m", "tests.everywhere.server"]
@@ -31,7 +32,7 @@ PLACES: dict[str, tuple[str | None, dict[str, Any]]] = {
     "http+sse": ("http://127.0.0.1:0/mcp", {"revisions": [OLDEST], "http_sse": True}),
 }
 
-everywhere = pytest.mark.parametrize("place", PLACES)
+everywhere = pytest.mark.parametrize("place", sampled(PLACES, ("stdio", "tcp", "http, legacy")))
 
 
 class Process:

@@ -10,75 +10,63 @@ import pytest
 from mcplumb import Client
 from mcplumb.client import Change, Missed
 from mcplumb.errors import Closed, RemoteError, RequestCancelled, RequestLost
-from tests.everywhere.ways import WAYS, everywhere, meet, run
+from tests.everywhere.ways import WAYS, everywhere, meet
 from tests.everywhere.words import text
 
 pytestmark = everywhere
 
 
-def test_closing_while_calls_are_open(way: str) -> None:
-    async def main() -> None:
-        async with WAYS[way]() as reach:
-            async with reach() as client:
-                calls = [asyncio.create_task(client.call_tool("hang")) for _ in range(3)]
-                await client.call_tool("seen", {"event": "hang began", "times": 3})
-            for call in calls:
-                with pytest.raises(RequestCancelled):
-                    await call
-            with pytest.raises(Closed):
-                await client.call_tool("add", {"a": 1, "b": 2})
-            if not way.startswith("stdio"):  # where each client has a server of its own
-                async with reach() as other:
-                    await other.call_tool("seen", {"event": "hang was cancelled", "times": 3})
-
-    run(main)
-
-
-def test_closing_while_listening(way: str) -> None:
-    async def main() -> None:
-        async with WAYS[way]() as reach:
-            client = await reach()
-            async with client.listen(tools=True) as changes:
-                hearing = asyncio.create_task(anext(changes))
-                await asyncio.sleep(0)
-                await client.close()
-                with pytest.raises((Closed, StopAsyncIteration)):
-                    await hearing
-            await client.close()
-
-    run(main)
-
-
-def test_one_client_after_the_other(way: str) -> None:
-    async def main() -> None:
-        async with WAYS[way]() as reach:
-            for _ in range(3):
-                async with reach() as client:
-                    assert text(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
-
-    run(main)
-
-
-def test_clients_at_once_do_not_meet(way: str) -> None:
-    async def main() -> None:
-        async with WAYS[way]() as reach, reach() as one:
+async def test_closing_while_calls_are_open(way: str) -> None:
+    async with WAYS[way]() as reach:
+        async with reach() as client:
+            calls = [asyncio.create_task(client.call_tool("hang")) for _ in range(3)]
+            await client.call_tool("seen", {"event": "hang began", "times": 3})
+        for call in calls:
+            with pytest.raises(RequestCancelled):
+                await call
+        with pytest.raises(Closed):
+            await client.call_tool("add", {"a": 1, "b": 2})
+        if not way.startswith("stdio"):  # where each client has a server of its own
             async with reach() as other:
-                hanging = asyncio.create_task(one.call_tool("hang"))
-                await one.call_tool("seen", {"event": "hang began"})
-                assert text(await other.call_tool("add", {"a": 1, "b": 2})) == "3"
-                async with (
-                    one.listen(resources=["place://map"]) as changes,
-                    other.listen(resources=["place://book"]),
-                ):
-                    await one.call_tool("touch", {"uri": "place://book"})
-                    await one.call_tool("touch", {"uri": "place://map"})
-                    assert await anext(changes) == Change("updates", "place://map")
-            assert not hanging.done()
-            assert text(await one.call_tool("add", {"a": 1, "b": 2})) == "3"
-            hanging.cancel()
-            await one.call_tool("seen", {"event": "hang was cancelled"})
+                await other.call_tool("seen", {"event": "hang was cancelled", "times": 3})
 
-    run(main)
+
+async def test_closing_while_listening(way: str) -> None:
+    async with WAYS[way]() as reach:
+        client = await reach()
+        async with client.listen(tools=True) as changes:
+            hearing = asyncio.create_task(anext(changes))
+            await asyncio.sleep(0)
+            await client.close()
+            with pytest.raises((Closed, StopAsyncIteration)):
+                await hearing
+        await client.close()
+
+
+async def test_one_client_after_the_other(way: str) -> None:
+    async with WAYS[way]() as reach:
+        for _ in range(3):
+            async with reach() as client:
+                assert text(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+async def test_clients_at_once_do_not_meet(way: str) -> None:
+    async with WAYS[way]() as reach, reach() as one:
+        async with reach() as other:
+            hanging = asyncio.create_task(one.call_tool("hang"))
+            await one.call_tool("seen", {"event": "hang began"})
+            assert text(await other.call_tool("add", {"a": 1, "b": 2})) == "3"
+            async with (
+                one.listen(resources=["place://map"]) as changes,
+                other.listen(resources=["place://book"]),
+            ):
+                await one.call_tool("touch", {"uri": "place://book"})
+                await one.call_tool("touch", {"uri": "place://map"})
+                assert await anext(changes) == Change("updates", "place://map")
+        assert not hanging.done()
+        assert text(await one.call_tool("add", {"a": 1, "b": 2})) == "3"
+        hanging.cancel()
+        await one.call_tool("seen", {"event": "hang was cancelled"})
 
 
 def test_a_server_that_is_stopped_answers_what_it_has_accepted(way: str) -> None:

@@ -14,11 +14,11 @@ import pytest
 from mcplumb import Client, connect
 from mcplumb.client import Connecting
 from tests.everywhere.server import make_server
+from tests.kit.loop import run
+from tests.kit.products import sampled
 from tests.repo.source import ROOT
 from tests.transports.socket_ends import tls_of_client, tls_of_server
 
-# Long enough for the slowest machine, and only ever waited for if something is broken.
-PATIENCE = 60.0
 MODERN = "2026-07-28"
 LEGACY = "2025-11-25"
 OLDEST = "2024-11-05"
@@ -101,15 +101,10 @@ WAYS: dict[str, Way] = {
     "http+sse": at_address("http://127.0.0.1:0/mcp", OLDEST, is_sse=True),
 }
 
-everywhere = pytest.mark.parametrize("way", WAYS)
+#: The ways of every run: both eras, in memory, with a process, over a socket and over HTTP.
+USUAL_WAYS = ("memory", "memory, legacy", "stdio", "tcp", "http", "http, legacy")
 
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await main()
-
-    asyncio.run(bounded())
+everywhere = pytest.mark.parametrize("way", sampled(WAYS, USUAL_WAYS))
 
 
 def meet(way: str, body: Callable[[Client], Awaitable[None]], **options: Any) -> None:
@@ -121,4 +116,4 @@ def meet(way: str, body: Callable[[Client], Awaitable[None]], **options: Any) ->
             stats = client.stats
             assert (stats.bad_lines, stats.violations, stats.unknown_answers) == (0, 0, 0)
 
-    run(main)
+    run(main())

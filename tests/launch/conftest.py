@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.harness import MODERN, Stage, until_now
+from tests.kit.loop import blocking_until
+from tests.launch.harness import MODERN, Stage
 from tests.launch.remains import Belongings
 from tests.transports.families import patient_guardians
 
@@ -28,7 +29,9 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
             os.kill(pid, signal.SIGKILL)
     assert left == [], "these processes were left, and are killed now"
     # A thread that has done its last work may still be on its way out.
-    until_now(lambda: not Belongings().more_than(before), "nothing to be left", lambda: Belongings().more_than(before))
+    blocking_until(
+        lambda: not Belongings().more_than(before), "nothing to be left", lambda: Belongings().more_than(before)
+    )
     messages = stage.log.messages()
     speaks_modern = any(message.get("method") == "server/discover" for message in messages)
     if speaks_modern and not any(message.get("method") == "initialize" for message in messages):

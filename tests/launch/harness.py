@@ -9,19 +9,16 @@ Nothing here judges by time: whatever is waited for has a bound that only a hang
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-import threading
-import time
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from mcplumb.protocol.era import EraWaits
 from mcplumb.protocol.restart import RestartPolicy
 from mcplumb.protocol.stop_ladder import StopLadder
-from mcplumb.types import CallToolResult
+from tests.kit.loop import PATIENCE, until
+from tests.kit.results import text_of
 from tests.launch.remains import living
 
 if TYPE_CHECKING:
@@ -32,9 +29,6 @@ Message: TypeAlias = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
 SERVERS = ROOT / "tests" / "launch" / "servers"
-#: How long anything may take, in seconds. A test that passes never waits that long.
-PATIENCE = 60.0
-
 MODERN = "2026-07-28"
 LEGACY = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 #: One revision of each era.
@@ -149,51 +143,6 @@ def read_strictly(line: str) -> Message:
         assert "id" in message, line
         assert ("result" in message) != ("error" in message), line
     return message
-
-
-def run(main: Coroutine[Any, Any, T], *, debug: bool = False) -> T:
-    """Run a test's coroutine, but not for ever, and see that it leaves no task behind."""
-
-    async def watched() -> T:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        watch = threading.Timer(PATIENCE * 2, loop.call_soon_threadsafe, (task.cancel,))
-        watch.daemon = True
-        watch.start()
-        try:
-            result = await main
-        finally:
-            watch.cancel()
-            watch.join()
-        await until(lambda: asyncio.all_tasks() == {task}, "all tasks to be gone", asyncio.all_tasks)
-        return result
-
-    return asyncio.run(watched(), debug=debug)
-
-
-async def until(
-    condition: Callable[[], object], what: str = "something", report: Callable[[], object] = lambda: ""
-) -> None:
-    """Wait until this is so."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what} {report()}"
-        await asyncio.sleep(0.005)
-
-
-def until_now(condition: Callable[[], object], what: str, report: Callable[[], object] = lambda: "") -> None:
-    """The same where there is no event loop."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what} {report()}"
-        time.sleep(0.005)
-
-
-def text_of(result: CallToolResult) -> str:
-    """The text of a tool's result, which must have just that."""
-    (block,) = result.content
-    text: str = getattr(block, "text")  # noqa: B009 - a failure to have it is a failure of the test
-    return text
 
 
 async def say(client: Client, tool: str, **arguments: Any) -> str:

@@ -12,7 +12,8 @@ import pytest
 
 from mcplumb import ProtocolError, connect
 from mcplumb.client import Client, Missed
-from tests.launch.harness import EAGER, ERAS, HASTY_WAITS, LEGACY, Message, Stage, run, say, until
+from tests.kit.loop import run, until
+from tests.launch.harness import EAGER, ERAS, HASTY_WAITS, LEGACY, Message, Stage, say
 
 BOTH = pytest.mark.parametrize("revision", ERAS)
 WEEK = 7 * 24 * 3600 * 1000
@@ -99,23 +100,20 @@ def test_a_restart_drops_what_was_kept(stage: Stage) -> None:
 
 
 @BOTH
-def test_a_result_that_is_not_what_its_schema_promises(stage: Stage, revision: str) -> None:
-    async def main() -> None:
-        options = {"shape": SHAPE, "revisions": [revision]}
-        async with connection(stage, options, check_output=True) as client:
-            await client.list_tools()
-            good = await client.call_tool("shaped", {"value": {"n": 1}})
-            assert good.structured_content == {"n": 1}
-            for bad in ({"n": "one"}, {}):
-                with pytest.raises(ProtocolError, match="shaped"):
-                    await client.call_tool("shaped", {"value": bad})
-            assert await say(client, "echo", text="on") == "on"
-        async with connection(stage, options, check_output=False) as client:
-            await client.list_tools()
-            bad_one = await client.call_tool("shaped", {"value": {"n": "one"}})
-            assert bad_one.structured_content == {"n": "one"}
-
-    run(main())
+async def test_a_result_that_is_not_what_its_schema_promises(stage: Stage, revision: str) -> None:
+    options = {"shape": SHAPE, "revisions": [revision]}
+    async with connection(stage, options, check_output=True) as client:
+        await client.list_tools()
+        good = await client.call_tool("shaped", {"value": {"n": 1}})
+        assert good.structured_content == {"n": 1}
+        for bad in ({"n": "one"}, {}):
+            with pytest.raises(ProtocolError, match="shaped"):
+                await client.call_tool("shaped", {"value": bad})
+        assert await say(client, "echo", text="on") == "on"
+    async with connection(stage, options, check_output=False) as client:
+        await client.list_tools()
+        bad_one = await client.call_tool("shaped", {"value": {"n": "one"}})
+        assert bad_one.structured_content == {"n": "one"}
 
 
 def test_a_schema_is_never_fetched(stage: Stage) -> None:
@@ -143,29 +141,23 @@ def test_a_schema_is_never_fetched(stage: Stage) -> None:
         {"properties": {"list": {"uniqueItems": True}}},
     ],
 )
-def test_a_schema_that_is_made_to_be_slow_holds_nobody_up(stage: Stage, shape: Message) -> None:
-    async def main() -> None:
-        options = {"shape": {"type": "object", **shape}}
-        async with connection(stage, options, check_output=True, timeout=30) as client:
-            await client.list_tools()
-            value = {"n": "a" * 40 + "b", "list": [{"x": number} for number in range(20_000)]}
-            call = asyncio.create_task(client.call_tool("shaped", {"value": value}))
-            assert await say(client, "echo", text="on") == "on"
-            await asyncio.wait((call,))  # passed or refused, but ended
-            call.exception()
-
-    run(main())
+async def test_a_schema_that_is_made_to_be_slow_holds_nobody_up(stage: Stage, shape: Message) -> None:
+    options = {"shape": {"type": "object", **shape}}
+    async with connection(stage, options, check_output=True, timeout=30) as client:
+        await client.list_tools()
+        value = {"n": "a" * 40 + "b", "list": [{"x": number} for number in range(20_000)]}
+        call = asyncio.create_task(client.call_tool("shaped", {"value": value}))
+        assert await say(client, "echo", text="on") == "on"
+        await asyncio.wait((call,))  # passed or refused, but ended
+        call.exception()
 
 
 @BOTH
-def test_a_tool_that_was_never_listed_is_checked_when_it_is(stage: Stage, revision: str) -> None:
-    async def main() -> None:
-        options = {"shape": SHAPE, "revisions": [revision]}
-        async with connection(stage, options, check_output=True) as client:
-            await client.call_tool("shaped", {"value": {"n": 1}})
-            await until(lambda: len(stage.log.calls("shaped")) == 1, "the call")
-            await client.list_tools()
-            with pytest.raises(ProtocolError, match="shaped"):
-                await client.call_tool("shaped", {"value": {"n": "one"}})
-
-    run(main())
+async def test_a_tool_that_was_never_listed_is_checked_when_it_is(stage: Stage, revision: str) -> None:
+    options = {"shape": SHAPE, "revisions": [revision]}
+    async with connection(stage, options, check_output=True) as client:
+        await client.call_tool("shaped", {"value": {"n": 1}})
+        await until(lambda: len(stage.log.calls("shaped")) == 1, "the call")
+        await client.list_tools()
+        with pytest.raises(ProtocolError, match="shaped"):
+            await client.call_tool("shaped", {"value": {"n": "one"}})

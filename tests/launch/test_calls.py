@@ -10,7 +10,9 @@ import pytest
 
 from mcplumb import ProtocolError, RemoteError, RequestCancelled, RequestTimeout, connect
 from mcplumb.client import Elicitation
-from tests.launch.harness import ERAS, HASTY_WAITS, LEGACY, MODERN, Message, Stage, run, say, until
+from tests.kit.loop import run, until
+from tests.kit.products import revision_names
+from tests.launch.harness import ERAS, HASTY_WAITS, LEGACY, MODERN, Message, Stage, say
 
 CANCELLED = "notifications/cancelled"
 BOTH = pytest.mark.parametrize("revision", ERAS)
@@ -25,40 +27,34 @@ def connection(stage: Stage, program: str, revision: str, options: Message | Non
 
 @BOTH
 @pytest.mark.req("CAN-1")
-def test_a_cancelled_caller_is_told_to_the_server(stage: Stage, revision: str) -> None:
-    async def main() -> None:
-        async with connection(stage, "good", revision) as client:
-            calls = [asyncio.create_task(client.call_tool("hold")) for _ in range(3)]
-            held = await stage.log.wait_for_calls("hold", 3)
-            calls[1].cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await calls[1]
-            (told,) = await stage.log.wait_for(CANCELLED)
-            assert told["params"]["requestId"] == held[1]["id"]
-            assert "id" not in told
-            assert not calls[0].done()
-            assert not calls[2].done()
-            assert await say(client, "echo", text="on") == "on"
-            for call in calls:
-                call.cancel()
-
-    run(main())
+async def test_a_cancelled_caller_is_told_to_the_server(stage: Stage, revision: str) -> None:
+    async with connection(stage, "good", revision) as client:
+        calls = [asyncio.create_task(client.call_tool("hold")) for _ in range(3)]
+        held = await stage.log.wait_for_calls("hold", 3)
+        calls[1].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calls[1]
+        (told,) = await stage.log.wait_for(CANCELLED)
+        assert told["params"]["requestId"] == held[1]["id"]
+        assert "id" not in told
+        assert not calls[0].done()
+        assert not calls[2].done()
+        assert await say(client, "echo", text="on") == "on"
+        for call in calls:
+            call.cancel()
 
 
 @BOTH
 @pytest.mark.req("CAN-1", "CAN-5")
-def test_a_timeout_is_told_to_the_server(stage: Stage, revision: str) -> None:
-    async def main() -> None:
-        async with connection(stage, "good", revision, timeout=0.2) as client:
-            with pytest.raises(RequestTimeout, match=r"hold.*0\.2 s"):
-                await client.call_tool("hold")
-            with pytest.raises(TimeoutError):
-                await client.call_tool("hold", timeout=0.1)
-            told = await stage.log.wait_for(CANCELLED, 2)
-            assert [note["params"]["requestId"] for note in told] == [call["id"] for call in stage.log.calls("hold")]
-            assert await say(client, "echo", text="on") == "on"
-
-    run(main())
+async def test_a_timeout_is_told_to_the_server(stage: Stage, revision: str) -> None:
+    async with connection(stage, "good", revision, timeout=0.2) as client:
+        with pytest.raises(RequestTimeout, match=r"hold.*0\.2 s"):
+            await client.call_tool("hold")
+        with pytest.raises(TimeoutError):
+            await client.call_tool("hold", timeout=0.1)
+        told = await stage.log.wait_for(CANCELLED, 2)
+        assert [note["params"]["requestId"] for note in told] == [call["id"] for call in stage.log.calls("hold")]
+        assert await say(client, "echo", text="on") == "on"
 
 
 @BOTH
@@ -82,19 +78,16 @@ def test_progress_extends_a_timeout_up_to_the_hard_maximum(stage: Stage, revisio
 
 @BOTH
 @pytest.mark.req("CAN-5", "LIF-10")
-def test_a_timeout_covers_the_writing(stage: Stage, revision: str) -> None:
+async def test_a_timeout_covers_the_writing(stage: Stage, revision: str) -> None:
     after = 1 if revision == MODERN else 2
 
-    async def main() -> None:
-        async with connection(stage, "hanging", revision, {"deaf_after": after}, revisions=[revision]) as client:
-            await stage.log.wait_for_event("deaf")
-            large = {"text": "x" * (4 << 20)}
-            calls = [asyncio.create_task(client.call_tool("echo", large, timeout=0.3)) for _ in range(4)]
-            for call in calls:
-                with pytest.raises(RequestTimeout):
-                    await call
-
-    run(main())
+    async with connection(stage, "hanging", revision, {"deaf_after": after}, revisions=[revision]) as client:
+        await stage.log.wait_for_event("deaf")
+        large = {"text": "x" * (4 << 20)}
+        calls = [asyncio.create_task(client.call_tool("echo", large, timeout=0.3)) for _ in range(4)]
+        for call in calls:
+            with pytest.raises(RequestTimeout):
+                await call
 
 
 @BOTH
@@ -130,20 +123,17 @@ def test_progress_and_logs_reach_their_functions(stage: Stage, revision: str) ->
 
 
 @BOTH
-def test_functions_that_fail_harm_nothing(stage: Stage, revision: str) -> None:
+async def test_functions_that_fail_harm_nothing(stage: Stage, revision: str) -> None:
     def fail(*_: object) -> None:
         raise KeyError
 
-    async def main() -> None:
-        async with connection(stage, "good", revision, on_log=fail) as client:
-            assert (await client.call_tool("count", {"to": 3}, on_progress=fail)).content
-            assert await say(client, "echo", text="on") == "on"
-
-    run(main())
+    async with connection(stage, "good", revision, on_log=fail) as client:
+        assert (await client.call_tool("count", {"to": 3}, on_progress=fail)).content
+        assert await say(client, "echo", text="on") == "on"
 
 
 @pytest.mark.req("LEG-4")
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", revision_names(LEGACY))
 def test_ping_and_log_levels_of_legacy_servers(stage: Stage, revision: str) -> None:
     async def main() -> None:
         async with connection(stage, "asking", revision) as client:
@@ -162,24 +152,18 @@ def test_ping_and_log_levels_of_legacy_servers(stage: Stage, revision: str) -> N
 
 
 @BOTH
-def test_a_list_without_an_end_is_noticed(stage: Stage, revision: str) -> None:
-    async def main() -> None:
-        async with connection(stage, "asking", revision, {"pages": "again"}) as client:
-            with pytest.raises(ProtocolError, match="no end"):
-                await client.list_tools()
-            assert (await client.tools_page()).next_cursor == "again"
-            assert await say(client, "echo", text="on") == "on"
-
-    run(main())
+async def test_a_list_without_an_end_is_noticed(stage: Stage, revision: str) -> None:
+    async with connection(stage, "asking", revision, {"pages": "again"}) as client:
+        with pytest.raises(ProtocolError, match="no end"):
+            await client.list_tools()
+        assert (await client.tools_page()).next_cursor == "again"
+        assert await say(client, "echo", text="on") == "on"
 
 
-def test_a_list_that_always_goes_on_is_noticed(stage: Stage) -> None:
-    async def main() -> None:
-        async with connection(stage, "asking", MODERN, {"pages": "on"}) as client:
-            with pytest.raises(ProtocolError, match="no end"):
-                await client.list_tools()
-
-    run(main())
+async def test_a_list_that_always_goes_on_is_noticed(stage: Stage) -> None:
+    async with connection(stage, "asking", MODERN, {"pages": "on"}) as client:
+        with pytest.raises(ProtocolError, match="no end"):
+            await client.list_tools()
 
 
 # Questions
@@ -258,49 +242,40 @@ def test_a_server_that_asks_for_ever_is_given_up(stage: Stage) -> None:
 
 @BOTH
 @pytest.mark.req("MRT-4", "MRT-5")
-def test_a_question_for_which_there_is_no_handler(stage: Stage, revision: str) -> None:
-    async def main() -> None:
-        async with connection(stage, "asking", revision) as client:
-            if revision == MODERN:
-                with pytest.raises(ProtocolError, match="elicitation/create"):
-                    await say(client, "ask", method="elicitation/create", params=FORM)
-            else:
-                answer = json.loads(await say(client, "ask", method="elicitation/create", params=FORM))
-                assert answer["error"]["code"] == -32601
-            assert await say(client, "echo", text="on") == "on"
-
-    run(main())
+async def test_a_question_for_which_there_is_no_handler(stage: Stage, revision: str) -> None:
+    async with connection(stage, "asking", revision) as client:
+        if revision == MODERN:
+            with pytest.raises(ProtocolError, match="elicitation/create"):
+                await say(client, "ask", method="elicitation/create", params=FORM)
+        else:
+            answer = json.loads(await say(client, "ask", method="elicitation/create", params=FORM))
+            assert answer["error"]["code"] == -32601
+        assert await say(client, "echo", text="on") == "on"
 
 
 @BOTH
 @pytest.mark.req("MRT-5")
-def test_a_handler_that_fails_harms_only_its_call(stage: Stage, revision: str) -> None:
+async def test_a_handler_that_fails_harms_only_its_call(stage: Stage, revision: str) -> None:
     def fail(_: Elicitation) -> None:
         raise KeyError("broken handler")
 
-    async def main() -> None:
-        async with connection(stage, "asking", revision, on_elicit=fail) as client:
-            other = asyncio.create_task(client.call_tool("hold"))
-            if revision == MODERN:
-                with pytest.raises(KeyError, match="broken handler"):
-                    await say(client, "ask", method="elicitation/create", params=FORM)
-            else:
-                answer = json.loads(await say(client, "ask", method="elicitation/create", params=FORM))
-                assert answer["error"]["code"] == -32603
-            assert await say(client, "echo", text="on") == "on"
-            assert not other.done()
-            other.cancel()
-
-    run(main())
+    async with connection(stage, "asking", revision, on_elicit=fail) as client:
+        other = asyncio.create_task(client.call_tool("hold"))
+        if revision == MODERN:
+            with pytest.raises(KeyError, match="broken handler"):
+                await say(client, "ask", method="elicitation/create", params=FORM)
+        else:
+            answer = json.loads(await say(client, "ask", method="elicitation/create", params=FORM))
+            assert answer["error"]["code"] == -32603
+        assert await say(client, "echo", text="on") == "on"
+        assert not other.done()
+        other.cancel()
 
 
 @pytest.mark.req("LEG-4")
-def test_a_method_that_the_client_does_not_have(stage: Stage) -> None:
-    async def main() -> None:
-        async with connection(stage, "asking", LEGACY[-1]) as client:
-            answer = json.loads(await say(client, "ask", method="no/such/method"))
-            assert answer["error"]["code"] == -32601
-            with pytest.raises(RemoteError):
-                await client.request("no/such/method")
-
-    run(main())
+async def test_a_method_that_the_client_does_not_have(stage: Stage) -> None:
+    async with connection(stage, "asking", LEGACY[-1]) as client:
+        answer = json.loads(await say(client, "ask", method="no/such/method"))
+        assert answer["error"]["code"] == -32601
+        with pytest.raises(RemoteError):
+            await client.request("no/such/method")

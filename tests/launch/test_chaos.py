@@ -16,7 +16,8 @@ from mcplumb import Client, McplumbError, RemoteError, RequestLost, RequestTimeo
 from mcplumb.client import Missed
 from mcplumb.client.links.process_link import ServerProcess
 from mcplumb.types import CallToolResult
-from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, Stage, run, say, until
+from tests.kit.loop import debug_loop, run, until
+from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, Stage, say
 from tests.launch.remains import memory
 
 pytestmark = pytest.mark.thorough
@@ -168,7 +169,8 @@ MENAGERIE: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.req("LIF-3", "LIF-4", "LIF-11")
 @pytest.mark.parametrize("seed", range(3))
-def test_a_menagerie_leaves_nothing(stage: Stage, seed: int) -> None:
+@debug_loop
+async def test_a_menagerie_leaves_nothing(stage: Stage, seed: int) -> None:
     chance = random.Random(seed)
 
     async def visit(program: str, options: dict[str, Any]) -> None:
@@ -180,15 +182,12 @@ def test_a_menagerie_leaves_nothing(stage: Stage, seed: int) -> None:
                 with suppress(RemoteError, RequestTimeout, RequestLost):
                     await client.call_tool(chance.choice(["echo", "hold", "act"]))
 
-    async def main() -> None:
-        animals = [(program, options) for program, options in MENAGERIE for _ in range(2)]
-        chance.shuffle(animals)
-        visits = [asyncio.create_task(visit(program, options)) for program, options in animals]
-        await asyncio.sleep(chance.random())
-        for task in chance.sample(visits, len(visits) // 4):
-            task.cancel()
-        for outcome in await asyncio.gather(*visits, return_exceptions=True):
-            assert isinstance(outcome, McplumbError | TimeoutError | asyncio.CancelledError), outcome
-        await stage.nothing_lives()  # a visitor that was cancelled while it left does not wait for the end of that
-
-    run(main(), debug=True)
+    animals = [(program, options) for program, options in MENAGERIE for _ in range(2)]
+    chance.shuffle(animals)
+    visits = [asyncio.create_task(visit(program, options)) for program, options in animals]
+    await asyncio.sleep(chance.random())
+    for task in chance.sample(visits, len(visits) // 4):
+        task.cancel()
+    for outcome in await asyncio.gather(*visits, return_exceptions=True):
+        assert isinstance(outcome, McplumbError | TimeoutError | asyncio.CancelledError), outcome
+    await stage.nothing_lives()  # a visitor that was cancelled while it left does not wait for the end of that

@@ -9,7 +9,9 @@ import pytest
 
 from mcplumb import McplumbError, ProtocolError, RemoteError, RequestTimeout, connect
 from mcplumb.limits import Limits
-from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, LEGACY, MODERN, Stage, run, say
+from tests.kit.loop import run
+from tests.kit.products import revision_names, spread
+from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, MODERN, Stage, say
 
 META = "io.modelcontextprotocol/"
 
@@ -41,7 +43,7 @@ EXPECTED = [f"täxt {number}" for number in range(10)]
 
 @pytest.mark.req("FRM-4")
 @pytest.mark.parametrize("revision", ERAS)
-@pytest.mark.parametrize("kind", NOISE)
+@pytest.mark.parametrize("kind", spread(NOISE, 4))
 def test_bad_lines_are_counted_and_passed_over(stage: Stage, kind: str, revision: str) -> None:
     answers, bad = run(talk(stage.command("garbling", revisions=[revision], before=NOISE[kind])))
     assert answers == EXPECTED
@@ -73,18 +75,15 @@ def test_a_line_that_is_too_long_is_skipped(stage: Stage) -> None:
 
 @pytest.mark.req("FRM-5")
 @pytest.mark.parametrize("revision", ERAS)
-def test_an_answer_that_is_too_long_names_the_cap(stage: Stage, revision: str) -> None:
-    async def main() -> None:
-        async with connect(stage.command("good", revisions=[revision]), limits=Limits(max_line=10_000)) as client:
-            with pytest.raises(ProtocolError, match=r"10,?000"):
-                await client.call_tool("echo", {"text": "x" * 20_000}, timeout=30)
-            assert await say(client, "echo", text="short") == "short"
-
-    run(main())
+async def test_an_answer_that_is_too_long_names_the_cap(stage: Stage, revision: str) -> None:
+    async with connect(stage.command("good", revisions=[revision]), limits=Limits(max_line=10_000)) as client:
+        with pytest.raises(ProtocolError, match=r"10,?000"):
+            await client.call_tool("echo", {"text": "x" * 20_000}, timeout=30)
+        assert await say(client, "echo", text="short") == "short"
 
 
 @pytest.mark.req("FRM-3", "FRM-8")
-@pytest.mark.parametrize("revision", [MODERN, *LEGACY])
+@pytest.mark.parametrize("revision", revision_names())
 def test_only_messages_reach_the_server(stage: Stage, revision: str) -> None:
     texts = ["", "a\nb\r\n\tc", "\x00\x1b", "é\u2028\u2029\U0001f600", "\\n\"'", "\ufeff", "x" * 300_000]
 
@@ -174,57 +173,45 @@ BAD = [
 
 @pytest.mark.req("FRM-8", "CAN-4", "DIR-4")
 @pytest.mark.parametrize("how", GOOD_ENOUGH)
-def test_odd_answers_that_can_be_understood(stage: Stage, how: str) -> None:
-    async def main() -> None:
-        async with connect(stage.command("odd")) as client:
-            for _ in range(2):
-                assert await say(client, "odd", how=how) == "done"
-            assert await say(client, "echo", text="well") == "well"
-            stats = client.stats
-            if how == "twice":
-                assert stats.late_answers == 2
-            if how == "with unknown ids first":
-                assert stats.unknown_answers + stats.bad_lines >= 10
-
-    run(main())
+async def test_odd_answers_that_can_be_understood(stage: Stage, how: str) -> None:
+    async with connect(stage.command("odd")) as client:
+        for _ in range(2):
+            assert await say(client, "odd", how=how) == "done"
+        assert await say(client, "echo", text="well") == "well"
+        stats = client.stats
+        if how == "twice":
+            assert stats.late_answers == 2
+        if how == "with unknown ids first":
+            assert stats.unknown_answers + stats.bad_lines >= 10
 
 
 @pytest.mark.req("FRM-4", "DIR-4")
-@pytest.mark.parametrize("how", BAD)
-def test_odd_answers_that_cannot_be_understood_harm_only_their_calls(stage: Stage, how: str) -> None:
-    async def main() -> None:
-        async with connect(stage.command("odd")) as client:
-            other = asyncio.create_task(client.call_tool("hold"))
-            with pytest.raises(ProtocolError):
-                await client.call_tool("odd", {"how": how})
-            assert await say(client, "echo", text="well") == "well"
-            assert not other.done()
-            other.cancel()
-
-    run(main())
+@pytest.mark.parametrize("how", spread(BAD, 4))
+async def test_odd_answers_that_cannot_be_understood_harm_only_their_calls(stage: Stage, how: str) -> None:
+    async with connect(stage.command("odd")) as client:
+        other = asyncio.create_task(client.call_tool("hold"))
+        with pytest.raises(ProtocolError):
+            await client.call_tool("odd", {"how": how})
+        assert await say(client, "echo", text="well") == "well"
+        assert not other.done()
+        other.cancel()
 
 
-def test_an_error_arrives_whole(stage: Stage) -> None:
-    async def main() -> None:
-        async with connect(stage.command("odd")) as client:
-            with pytest.raises(RemoteError) as caught:
-                await client.call_tool("odd", {"how": "with an error"})
-            assert (caught.value.code, caught.value.message, caught.value.data) == (-32050, "No.", {"why": 1})
-
-    run(main())
+async def test_an_error_arrives_whole(stage: Stage) -> None:
+    async with connect(stage.command("odd")) as client:
+        with pytest.raises(RemoteError) as caught:
+            await client.call_tool("odd", {"how": "with an error"})
+        assert (caught.value.code, caught.value.message, caught.value.data) == (-32050, "No.", {"why": 1})
 
 
 @pytest.mark.req("CAN-4", "CAN-1")
-def test_a_late_answer_is_counted_and_harms_nobody(stage: Stage) -> None:
-    async def main() -> None:
-        async with connect(stage.command("odd")) as client:
-            with pytest.raises(RequestTimeout):
-                await client.call_tool("odd", {"how": "late"}, timeout=0.2)
-            await stage.log.wait_for_event("late")
-            assert await say(client, "echo", text="well") == "well"
-            assert client.stats.late_answers == 1
-
-    run(main())
+async def test_a_late_answer_is_counted_and_harms_nobody(stage: Stage) -> None:
+    async with connect(stage.command("odd")) as client:
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("odd", {"how": "late"}, timeout=0.2)
+        await stage.log.wait_for_event("late")
+        assert await say(client, "echo", text="well") == "well"
+        assert client.stats.late_answers == 1
 
 
 @pytest.mark.req("DIR-1", "DIR-3")

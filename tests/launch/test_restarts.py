@@ -11,20 +11,9 @@ import pytest
 
 from mcplumb import Closed, McplumbError, RequestLost, RequestTimeout, ServerDown, connect
 from mcplumb.protocol.restart import MAX_SENDS, RestartPolicy
-from tests.launch.harness import (
-    EAGER,
-    ERAS,
-    HASTY_STOP,
-    HASTY_WAITS,
-    LEGACY,
-    MODERN,
-    PATIENCE,
-    Message,
-    Stage,
-    run,
-    say,
-    until,
-)
+from tests.kit.loop import PATIENCE, run, until
+from tests.kit.products import revision_names, spread
+from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, LEGACY, MODERN, Message, Stage, say
 
 BOTH = pytest.mark.parametrize("revision", ERAS)
 #: Nobody waits that long: a start that comes all the same was not waiting for this.
@@ -92,19 +81,16 @@ def test_ids_are_not_used_again_by_the_next_process(stage: Stage) -> None:
 
 
 @pytest.mark.req("LIF-5")
-def test_calls_wait_while_the_server_is_started_again(stage: Stage) -> None:
-    async def main() -> None:
-        gate = stage.folder / "gate"
-        each = [{}, {"waits_for": str(gate)}]
-        async with connection(stage, "eras", options={"each": each}) as client:
-            await kill(client)
-            calls = [asyncio.create_task(say(client, "echo", text=str(number))) for number in range(10)]
-            await until(lambda: len(stage.log.pids) == 2, "the second start")
-            assert not any(call.done() for call in calls)
-            gate.touch()
-            assert await asyncio.gather(*calls) == [str(number) for number in range(10)]
-
-    run(main())
+async def test_calls_wait_while_the_server_is_started_again(stage: Stage) -> None:
+    gate = stage.folder / "gate"
+    each = [{}, {"waits_for": str(gate)}]
+    async with connection(stage, "eras", options={"each": each}) as client:
+        await kill(client)
+        calls = [asyncio.create_task(say(client, "echo", text=str(number))) for number in range(10)]
+        await until(lambda: len(stage.log.pids) == 2, "the second start")
+        assert not any(call.done() for call in calls)
+        gate.touch()
+        assert await asyncio.gather(*calls) == [str(number) for number in range(10)]
 
 
 @pytest.mark.req("LIF-5", "CAN-5")
@@ -142,52 +128,45 @@ def test_closing_while_the_server_is_down(stage: Stage) -> None:
 
 
 @pytest.mark.req("LIF-5", "LIF-11")
-def test_closing_while_the_server_starts(stage: Stage) -> None:
-    async def main() -> None:
-        async with connection(stage, "eras", options={"each": [{}, {"waits_for": "/no/such/file"}]}) as client:
-            await kill(client)
-            await until(lambda: len(stage.log.pids) == 2, "the second start")
-
-    run(main())
+async def test_closing_while_the_server_starts(stage: Stage) -> None:
+    async with connection(stage, "eras", options={"each": [{}, {"waits_for": "/no/such/file"}]}) as client:
+        await kill(client)
+        await until(lambda: len(stage.log.pids) == 2, "the second start")
 
 
 @pytest.mark.req("LIF-5")
-def test_a_server_that_fails_to_start_a_few_times(stage: Stage) -> None:
-    async def main() -> None:
-        each = [{}, *[{"on_probe": "exit", "on_initialize": "exit"}] * 6, {}]
-        async with connection(stage, "eras", options={"each": each}) as client:
-            await kill(client)
-            assert await say(client, "echo", text="at last") == "at last"
-            assert client.process.restarts == 7
-
-    run(main())
+async def test_a_server_that_fails_to_start_a_few_times(stage: Stage) -> None:
+    each = [{}, *[{"on_probe": "exit", "on_initialize": "exit"}] * 6, {}]
+    async with connection(stage, "eras", options={"each": each}) as client:
+        await kill(client)
+        assert await say(client, "echo", text="at last") == "at last"
+        assert client.process.restarts == 7
 
 
 @pytest.mark.req("LIF-5")
-def test_a_program_that_is_not_there_for_a_while(stage: Stage) -> None:
-    async def main() -> None:
-        program = stage.folder / "program"
-        program.symlink_to(stage.command("good")[0])
-        async with connect(
-            [str(program), *stage.command("good")[1:]], restart=EAGER, stop=HASTY_STOP, waits=HASTY_WAITS
-        ) as client:
-            aside = program.rename(stage.folder / "aside")
-            await kill(client)
-            call = asyncio.create_task(say(client, "echo", text="back"))
-            await asyncio.sleep(0.2)
-            aside.rename(program)
-            assert await call == "back"
-
-    run(main())
+async def test_a_program_that_is_not_there_for_a_while(stage: Stage) -> None:
+    program = stage.folder / "program"
+    program.symlink_to(stage.command("good")[0])
+    async with connect(
+        [str(program), *stage.command("good")[1:]], restart=EAGER, stop=HASTY_STOP, waits=HASTY_WAITS
+    ) as client:
+        aside = program.rename(stage.folder / "aside")
+        await kill(client)
+        call = asyncio.create_task(say(client, "echo", text="back"))
+        await asyncio.sleep(0.2)
+        aside.rename(program)
+        assert await call == "back"
 
 
 # What is sent again
 
 
 @pytest.mark.req("LIF-6")
-@pytest.mark.parametrize("method", ["list_tools", "list_resources", "list_prompts", "list_resource_templates", "ping"])
+@pytest.mark.parametrize(
+    "method", spread(["list_tools", "list_resources", "list_prompts", "list_resource_templates", "ping"], 2)
+)
 @BOTH
-def test_reading_methods_are_sent_again(stage: Stage, revision: str, method: str) -> None:
+async def test_reading_methods_are_sent_again(stage: Stage, revision: str, method: str) -> None:
     names = {
         "list_tools": "tools/list",
         "list_resources": "resources/list",
@@ -198,13 +177,10 @@ def test_reading_methods_are_sent_again(stage: Stage, revision: str, method: str
     if method == "ping" and revision == MODERN:
         names["ping"] = "server/discover"
 
-    async def main() -> None:
-        nth = 2 if names[method] == "server/discover" else 1
-        async with connection(stage, "crashing", revision, {"on": names[method], "nth": nth, "times": 1}) as client:
-            await getattr(client, method)()
-            assert client.process.restarts == 1
-
-    run(main())
+    nth = 2 if names[method] == "server/discover" else 1
+    async with connection(stage, "crashing", revision, {"on": names[method], "nth": nth, "times": 1}) as client:
+        await getattr(client, method)()
+        assert client.process.restarts == 1
 
 
 @BOTH
@@ -230,47 +206,38 @@ def test_calls_of_tools_are_sent_again_where_that_is_safe(stage: Stage, revision
 
 
 @pytest.mark.req("LIF-6", "CAN-5")
-def test_whether_it_is_safe_is_not_asked_for_longer_than_the_call_may_take(stage: Stage) -> None:
-    async def main() -> None:
-        async with connection(stage, "good", restart=NEVER, timeout=FOREVER) as client:
-            call = asyncio.create_task(client.call_tool("read", {"hold": 1}, timeout=1.0))
-            await stage.log.wait_for_calls("read")
-            os.kill(client.process.pid, signal.SIGKILL)
-            async with asyncio.timeout(PATIENCE):
-                with pytest.raises((RequestLost, RequestTimeout), match="SIGKILL"):
-                    await call
-
-    run(main())
-
-
-@BOTH
-@pytest.mark.req("LIF-6")
-def test_the_policy_always(stage: Stage, revision: str) -> None:
-    async def main() -> None:
-        async with connection(stage, "good", revision, retry="always") as client:
-            call = asyncio.create_task(say(client, "act", hold=1))
-            await stage.log.wait_for_calls("act")
-            os.kill(client.process.pid, signal.SIGKILL)
-            assert await call == "2"
-
-    run(main())
-
-
-@BOTH
-@pytest.mark.req("LIF-6")
-def test_the_policy_never(stage: Stage, revision: str) -> None:
-    async def main() -> None:
-        async with connection(stage, "good", revision, retry="never") as client:
-            await client.list_tools()
-            call = asyncio.create_task(say(client, "read", hold=1))
-            await stage.log.wait_for_calls("read")
-            os.kill(client.process.pid, signal.SIGKILL)
-            with pytest.raises(RequestLost, match="SIGKILL"):
+async def test_whether_it_is_safe_is_not_asked_for_longer_than_the_call_may_take(stage: Stage) -> None:
+    async with connection(stage, "good", restart=NEVER, timeout=FOREVER) as client:
+        call = asyncio.create_task(client.call_tool("read", {"hold": 1}, timeout=1.0))
+        await stage.log.wait_for_calls("read")
+        os.kill(client.process.pid, signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises((RequestLost, RequestTimeout), match="SIGKILL"):
                 await call
-            # What was never sent may be sent, whatever the policy.
-            assert await say(client, "read") == "2"
 
-    run(main())
+
+@BOTH
+@pytest.mark.req("LIF-6")
+async def test_the_policy_always(stage: Stage, revision: str) -> None:
+    async with connection(stage, "good", revision, retry="always") as client:
+        call = asyncio.create_task(say(client, "act", hold=1))
+        await stage.log.wait_for_calls("act")
+        os.kill(client.process.pid, signal.SIGKILL)
+        assert await call == "2"
+
+
+@BOTH
+@pytest.mark.req("LIF-6")
+async def test_the_policy_never(stage: Stage, revision: str) -> None:
+    async with connection(stage, "good", revision, retry="never") as client:
+        await client.list_tools()
+        call = asyncio.create_task(say(client, "read", hold=1))
+        await stage.log.wait_for_calls("read")
+        os.kill(client.process.pid, signal.SIGKILL)
+        with pytest.raises(RequestLost, match="SIGKILL"):
+            await call
+        # What was never sent may be sent, whatever the policy.
+        assert await say(client, "read") == "2"
 
 
 @pytest.mark.req("LIF-6")
@@ -327,16 +294,13 @@ def test_the_breaker_opens_and_then_calls_fail_at_once_with_the_diagnosis(stage:
 
 
 @pytest.mark.req("LIF-5")
-def test_calls_that_wait_when_the_breaker_opens_fail(stage: Stage) -> None:
-    async def main() -> None:
-        each = [{}, {"on_probe": "exit", "on_initialize": "exit"}]
-        async with connection(stage, "eras", options={"each": each}, restart=breaker(3, FOREVER)) as client:
-            await kill(client)
-            for call in [asyncio.create_task(client.call_tool("echo")) for _ in range(5)]:
-                with pytest.raises(ServerDown, match="exited with code 7"):
-                    await call
-
-    run(main())
+async def test_calls_that_wait_when_the_breaker_opens_fail(stage: Stage) -> None:
+    each = [{}, {"on_probe": "exit", "on_initialize": "exit"}]
+    async with connection(stage, "eras", options={"each": each}, restart=breaker(3, FOREVER)) as client:
+        await kill(client)
+        for call in [asyncio.create_task(client.call_tool("echo")) for _ in range(5)]:
+            with pytest.raises(ServerDown, match="exited with code 7"):
+                await call
 
 
 @BOTH
@@ -385,26 +349,23 @@ def test_a_trial_start_that_fails_leaves_it_open(stage: Stage) -> None:
 
 @BOTH
 @pytest.mark.req("LIF-5")
-def test_restarts_can_be_switched_off(stage: Stage, revision: str) -> None:
-    async def main() -> None:
-        for restart in (False, RestartPolicy(enabled=False)):
-            async with connection(stage, "good", revision, restart=restart) as client:
+async def test_restarts_can_be_switched_off(stage: Stage, revision: str) -> None:
+    for restart in (False, RestartPolicy(enabled=False)):
+        async with connection(stage, "good", revision, restart=restart) as client:
+            await client.list_tools()
+            call = asyncio.create_task(client.call_tool("hold"))
+            await stage.log.wait_for_calls("hold")
+            os.kill(client.process.pid, signal.SIGKILL)
+            with pytest.raises(McplumbError, match="SIGKILL"):
+                await call
+            with pytest.raises(Closed, match="SIGKILL"):
                 await client.list_tools()
-                call = asyncio.create_task(client.call_tool("hold"))
-                await stage.log.wait_for_calls("hold")
-                os.kill(client.process.pid, signal.SIGKILL)
-                with pytest.raises(McplumbError, match="SIGKILL"):
-                    await call
-                with pytest.raises(Closed, match="SIGKILL"):
-                    await client.list_tools()
-                assert client.process.restarts == 0
-            stage.log.path.unlink()
-
-    run(main())
+            assert client.process.restarts == 0
+        stage.log.path.unlink()
 
 
 @pytest.mark.req("LIF-7")
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", revision_names(LEGACY))
 def test_a_legacy_session_is_opened_anew(stage: Stage, revision: str) -> None:
     async def main() -> None:
         async with connection(stage, "good", revision) as client:

@@ -12,8 +12,13 @@ from typing import IO, Any
 
 import pytest
 
-from tests.launch.harness import LEGACY, MODERN, PATIENCE, Message, Stage, until_now
+from tests.kit.loop import PATIENCE, blocking_until
+from tests.kit.products import revision_names
+from tests.launch.harness import LEGACY, MODERN, Message, Stage
 from tests.launch.remains import is_alive
+
+# They are proven by the tests that use them, too.
+pytestmark = pytest.mark.thorough
 
 
 class Raw:
@@ -76,7 +81,7 @@ def raw(stage: Stage, program: str, **options: Any) -> Iterator[Raw]:
 DISCOVER: Message = {"id": 1, "method": "server/discover", "params": {}}
 
 
-@pytest.mark.parametrize("revision", [MODERN, *LEGACY])
+@pytest.mark.parametrize("revision", revision_names())
 def test_a_good_one_speaks_its_revision_only(stage: Stage, revision: str) -> None:
     with raw(stage, "good", revisions=[revision]) as server:
         found = server.ask(1, "server/discover")
@@ -119,7 +124,7 @@ def test_one_that_hangs(stage: Stage) -> None:
     with raw(stage, "hanging", silent_on=["server/discover"], deaf_after=2) as server:
         server.send(DISCOVER)
         assert server.ask(2, "tools/list")["id"] == 2
-        until_now(lambda: "deaf" in stage.log.events(), "deafness")
+        blocking_until(lambda: "deaf" in stage.log.events(), "deafness")
         server.stdin.close()
         server.process.terminate()
         assert server.process.wait(PATIENCE) == -signal.SIGTERM
@@ -139,10 +144,10 @@ def test_one_that_does_not_leave(stage: Stage, ignored: list[str]) -> None:
         server.receive()
         if "TERM" in ignored:
             server.process.terminate()
-            until_now(lambda: "SIGTERM" in stage.log.events(), "the signal")
+            blocking_until(lambda: "SIGTERM" in stage.log.events(), "the signal")
         if "EOF" in ignored:
             server.stdin.close()
-            until_now(lambda: "end of input" in stage.log.events(), "the end of input")
+            blocking_until(lambda: "end of input" in stage.log.events(), "the end of input")
             assert server.process.poll() is None
         else:
             assert server.end()[0] == 0
@@ -162,7 +167,7 @@ def test_one_with_children(stage: Stage) -> None:
         assert os.getsid(children[1]) == children[1]
         for child in children:
             os.kill(child, signal.SIGKILL)
-        until_now(lambda: not stage.living(), "the children to be gone")
+        blocking_until(lambda: not stage.living(), "the children to be gone")
 
 
 def test_one_that_becomes_a_daemon(stage: Stage) -> None:
@@ -170,7 +175,7 @@ def test_one_that_becomes_a_daemon(stage: Stage) -> None:
         assert server.process.wait(PATIENCE) == 0
         assert "result" in server.ask(1, "server/discover")
         server.stdin.close()
-        until_now(lambda: not stage.living(), "the daemon to be gone")
+        blocking_until(lambda: not stage.living(), "the daemon to be gone")
 
 
 @pytest.mark.parametrize("what", ["notifications", "unknown", "garbage", "requests", "blank", "line"])

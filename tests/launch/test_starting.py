@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shlex
@@ -15,7 +14,8 @@ import pytest
 from mcplumb import ConnectError, ConnectTimeout, McplumbError, ServerExited, UsageError, connect
 from mcplumb.protocol.era import EraWaits
 from mcplumb.revisions import LATEST, LATEST_LEGACY
-from tests.launch.harness import ERAS, HASTY_WAITS, MODERN, ROOT, Stage, run, say
+from tests.kit.loop import run
+from tests.launch.harness import ERAS, HASTY_WAITS, MODERN, ROOT, Stage, say
 
 #: What a shell would make something else of.
 TRICKY = [
@@ -254,75 +254,57 @@ def test_one_that_never_answers_is_given_up_and_its_stderr_shown(stage: Stage) -
 # What the client shows of it
 
 
-def test_the_process_is_shown(stage: Stage) -> None:
-    async def main() -> None:
-        command = stage.command("good")
-        async with connect(command) as client:
-            process = client.process
-            assert process is not None
-            assert process.pid == stage.log.pids[0]
-            assert "good" in process.command
-            assert process.uptime is not None
-            assert process.uptime > 0
-            assert (process.restarts, process.exits) == (0, ())
-            assert str(process.pid) in repr(process)
-        assert process.pid is None
-        assert process.uptime is None
-        assert process.exits == ()
-
-    run(main())
+async def test_the_process_is_shown(stage: Stage) -> None:
+    command = stage.command("good")
+    async with connect(command) as client:
+        process = client.process
+        assert process is not None
+        assert process.pid == stage.log.pids[0]
+        assert "good" in process.command
+        assert process.uptime is not None
+        assert process.uptime > 0
+        assert (process.restarts, process.exits) == (0, ())
+        assert str(process.pid) in repr(process)
+    assert process.pid is None
+    assert process.uptime is None
+    assert process.exits == ()
 
 
 @pytest.mark.req("FRM-4")
-def test_a_banner_on_stdout_is_passed_over(stage: Stage) -> None:
-    async def main() -> None:
-        banner = "Welcome to the server!\n\n  {not: json}\n[1, 2]\n"
-        async with connect(stage.command("garbling", first=banner), waits=HASTY_WAITS) as client:
-            assert await say(client, "echo", text="hello") == "hello"
-            assert client.stats.bad_lines >= 2
-
-    run(main())
+async def test_a_banner_on_stdout_is_passed_over(stage: Stage) -> None:
+    banner = "Welcome to the server!\n\n  {not: json}\n[1, 2]\n"
+    async with connect(stage.command("garbling", first=banner), waits=HASTY_WAITS) as client:
+        assert await say(client, "echo", text="hello") == "hello"
+        assert client.stats.bad_lines >= 2
 
 
-def test_a_program_that_is_no_server_is_known_by_what_it_says() -> None:
-    async def main() -> None:
-        command = ["sh", "-c", "echo Hello; echo World; cat > /dev/null"]
-        said = "The server wrote 2 lines that are no messages, the first of them: 'Hello'. The line is not JSON"
-        with pytest.raises(ConnectTimeout, match=said):
-            async with connect(command, waits=EraWaits(quiet=0.1, patience=0.5)):
-                pass
-
-    asyncio.run(main())
+async def test_a_program_that_is_no_server_is_known_by_what_it_says() -> None:
+    command = ["sh", "-c", "echo Hello; echo World; cat > /dev/null"]
+    said = "The server wrote 2 lines that are no messages, the first of them: 'Hello'. The line is not JSON"
+    with pytest.raises(ConnectTimeout, match=said):
+        async with connect(command, waits=EraWaits(quiet=0.1, patience=0.5)):
+            pass
 
 
-def test_an_error_is_not_its_own_cause() -> None:
-    async def main() -> None:
-        with pytest.raises(ServerExited) as caught:
-            async with connect(["true"]):
-                pass
-        assert caught.value.__cause__ is None
-
-    asyncio.run(main())
+async def test_an_error_is_not_its_own_cause() -> None:
+    with pytest.raises(ServerExited) as caught:
+        async with connect(["true"]):
+            pass
+    assert caught.value.__cause__ is None
 
 
-def test_one_that_crashes_before_it_reads_is_not_started_again(tmp_path: Path) -> None:
-    async def main() -> None:
-        with pytest.raises(ServerExited) as caught:
-            async with connect(["sh", "-c", f"echo x >> {tmp_path}/starts; exit 3"]):
-                pass
-        assert (caught.value.phase, caught.value.exit_code) == ("spawn", 3)
-        assert (tmp_path / "starts").read_text() == "x\n"
-
-    asyncio.run(main())
+async def test_one_that_crashes_before_it_reads_is_not_started_again(tmp_path: Path) -> None:
+    with pytest.raises(ServerExited) as caught:
+        async with connect(["sh", "-c", f"echo x >> {tmp_path}/starts; exit 3"]):
+            pass
+    assert (caught.value.phase, caught.value.exit_code) == ("spawn", 3)
+    assert (tmp_path / "starts").read_text() == "x\n"
 
 
 @pytest.mark.req("ERA-7")
-def test_a_revision_that_was_pinned_is_not_what_the_server_is() -> None:
-    async def main() -> None:
-        command = [sys.executable, str(ROOT / "examples" / "weather.py")]
-        async with connect(command, revisions=[str(LATEST_LEGACY)]) as client:
-            assert client.revision == LATEST_LEGACY
-        async with connect(command) as client:
-            assert client.revision == LATEST
-
-    asyncio.run(main())
+async def test_a_revision_that_was_pinned_is_not_what_the_server_is() -> None:
+    command = [sys.executable, str(ROOT / "examples" / "weather.py")]
+    async with connect(command, revisions=[str(LATEST_LEGACY)]) as client:
+        assert client.revision == LATEST_LEGACY
+    async with connect(command) as client:
+        assert client.revision == LATEST

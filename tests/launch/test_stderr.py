@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from mcplumb import RequestLost, UsageError, connect
-from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, PATIENCE, Stage, run, say, until
+from tests.kit.loop import PATIENCE, run, until
+from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, Stage, say
 
 FLOOD = 16 << 20
 MODES = ["inherit", "capture", "discard", "function"]
@@ -78,18 +79,15 @@ def test_a_line_without_an_end_is_not_kept_whole(stage: Stage) -> None:
 @pytest.mark.parametrize(
     "words", ["Error: this is fine\n", "Traceback (most recent call last):\n", '{"jsonrpc": "2.0", "id": 1}\n']
 )
-def test_text_on_stderr_is_no_error(stage: Stage, words: str, revision: str) -> None:
-    async def main() -> None:
-        command = stage.command("good", revisions=[revision])
-        shell = ["/bin/sh", "-c", 'printf %s "$0" >&2; exec "$@"', words, *command]
-        async with connect(shell, waits=HASTY_WAITS, stderr="capture") as client:
-            assert await say(client, "echo", text="hello") == "hello"
-            await until(lambda: client.process is not None and client.process.stderr, "the words")
-            assert client.process is not None
-            assert client.process.stderr.strip() == words.strip()
-            assert (client.stats.bad_lines, client.stats.violations) == (0, 0)
-
-    run(main())
+async def test_text_on_stderr_is_no_error(stage: Stage, words: str, revision: str) -> None:
+    command = stage.command("good", revisions=[revision])
+    shell = ["/bin/sh", "-c", 'printf %s "$0" >&2; exec "$@"', words, *command]
+    async with connect(shell, waits=HASTY_WAITS, stderr="capture") as client:
+        assert await say(client, "echo", text="hello") == "hello"
+        await until(lambda: client.process is not None and client.process.stderr, "the words")
+        assert client.process is not None
+        assert client.process.stderr.strip() == words.strip()
+        assert (client.stats.bad_lines, client.stats.violations) == (0, 0)
 
 
 @pytest.mark.req("LIF-8")
@@ -117,16 +115,13 @@ def test_a_function_gets_whole_lines(stage: Stage) -> None:
 
 
 @pytest.mark.req("LIF-8")
-def test_a_function_that_fails_harms_nothing(stage: Stage) -> None:
+async def test_a_function_that_fails_harms_nothing(stage: Stage) -> None:
     def fail(_: str) -> None:
         raise KeyError
 
-    async def main() -> None:
-        options = {"what": "stderr", "bytes": 1 << 20}
-        async with connection(stage, "flooding", options, stderr=fail) as client:
-            assert await say(client, "echo", text="hello") == "hello"
-
-    run(main())
+    options = {"what": "stderr", "bytes": 1 << 20}
+    async with connection(stage, "flooding", options, stderr=fail) as client:
+        assert await say(client, "echo", text="hello") == "hello"
 
 
 @pytest.mark.req("LIF-8", "LIF-9")
@@ -148,27 +143,21 @@ def test_the_end_of_it_is_in_the_error(stage: Stage, mode: str, capfd: pytest.Ca
 
 
 @pytest.mark.req("LIF-8", "LIF-5")
-def test_a_grandchild_that_holds_it_open_delays_nothing(stage: Stage) -> None:
-    async def main() -> None:
-        options = {"children": [{"holds": [2]}, {"holds": [1, 2], "session": True}]}
-        async with connection(stage, "parent", options, stderr="capture") as client:
-            async with asyncio.timeout(PATIENCE):
-                with pytest.raises(RequestLost, match="the very reason"):
-                    await client.call_tool("crash", {"says": "the very reason\n", "code": 1})
-
-    run(main())
+async def test_a_grandchild_that_holds_it_open_delays_nothing(stage: Stage) -> None:
+    options = {"children": [{"holds": [2]}, {"holds": [1, 2], "session": True}]}
+    async with connection(stage, "parent", options, stderr="capture") as client:
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(RequestLost, match="the very reason"):
+                await client.call_tool("crash", {"says": "the very reason\n", "code": 1})
 
 
 @pytest.mark.req("LIF-8")
-def test_bytes_that_are_no_text_are_harmless(stage: Stage) -> None:
-    async def main() -> None:
-        words = r"import os; os.write(2, b'\xff\xfe \x1b[31mred\x1b[0m \x00 caf\xc3\xa9\n'); os._exit(2)"
-        with pytest.raises(Exception, match="café") as caught:
-            await connect([sys.executable, "-S", "-c", words], stderr="capture", waits=HASTY_WAITS)
-        assert "\x1b" not in str(caught.value)
-        assert "\x00" not in str(caught.value)
-
-    run(main())
+async def test_bytes_that_are_no_text_are_harmless(stage: Stage) -> None:
+    words = r"import os; os.write(2, b'\xff\xfe \x1b[31mred\x1b[0m \x00 caf\xc3\xa9\n'); os._exit(2)"
+    with pytest.raises(Exception, match="café") as caught:
+        await connect([sys.executable, "-S", "-c", words], stderr="capture", waits=HASTY_WAITS)
+    assert "\x1b" not in str(caught.value)
+    assert "\x00" not in str(caught.value)
 
 
 @pytest.mark.parametrize("bad", ["loud", None, 3])

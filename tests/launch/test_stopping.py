@@ -10,17 +10,9 @@ from typing import Any
 import pytest
 
 from mcplumb import Closed, McplumbError, RequestLost, RequestTimeout, ServerExited, connect
-from tests.launch.harness import (
-    ERAS,
-    HASTY_STOP,
-    HASTY_WAITS,
-    PATIENT_STOP,
-    Message,
-    Stage,
-    run,
-    say,
-    until,
-)
+from tests.kit.loop import other_tasks_end, run, until
+from tests.kit.products import sampled
+from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, PATIENT_STOP, Message, Stage, say
 from tests.launch.remains import is_alive
 
 IMPATIENT: dict[str, Any] = {"stop": HASTY_STOP, "waits": HASTY_WAITS}
@@ -37,6 +29,10 @@ CHILDREN: dict[str, Message] = {
     "a daemon": {"session": True, "orphan": True},
     "a stubborn daemon": {"session": True, "orphan": True, "ignores": ["TERM", "HUP", "INT"]},
 }
+
+
+#: The children of every run.
+USUAL = ("a child", "an orphan", "a stubborn daemon")
 
 
 async def visit(command: list[str], **options: Any) -> None:
@@ -69,23 +65,17 @@ def test_one_that_ignores_that_too_is_killed(stage: Stage) -> None:
 
 
 @pytest.mark.req("LIF-2", "LIF-10")
-def test_one_that_does_not_read_is_stopped(stage: Stage) -> None:
-    async def main() -> None:
-        async with connect(stage.command("hanging", deaf_after=1), stop=HASTY_STOP) as client:
-            await stage.log.wait_for_event("deaf")
-            assert client.process is not None
-
-    run(main())
+async def test_one_that_does_not_read_is_stopped(stage: Stage) -> None:
+    async with connect(stage.command("hanging", deaf_after=1), stop=HASTY_STOP) as client:
+        await stage.log.wait_for_event("deaf")
+        assert client.process is not None
 
 
 @pytest.mark.req("LIF-2")
-def test_one_that_closed_its_stdout_is_stopped(stage: Stage) -> None:
-    async def main() -> None:
-        async with connect(stage.command("hanging", mute_after=2), restart=False, stop=HASTY_STOP) as client:
-            await say(client, "echo", text="hello")
-            await stage.log.wait_for_event("mute")
-
-    run(main())
+async def test_one_that_closed_its_stdout_is_stopped(stage: Stage) -> None:
+    async with connect(stage.command("hanging", mute_after=2), restart=False, stop=HASTY_STOP) as client:
+        await say(client, "echo", text="hello")
+        await stage.log.wait_for_event("mute")
 
 
 @pytest.mark.req("LIF-2", "LIF-8")
@@ -107,7 +97,7 @@ def test_one_that_floods_while_it_is_stopped(stage: Stage) -> None:
 
 
 @pytest.mark.req("LIF-3")
-@pytest.mark.parametrize("kind", CHILDREN)
+@pytest.mark.parametrize("kind", sampled(CHILDREN, USUAL))
 def test_children_of_a_server_that_leaves_cleanly_are_ended(stage: Stage, kind: str) -> None:
     run(visit(stage.command("parent", children=[CHILDREN[kind]] * 2), **IMPATIENT))
     assert len(stage.log.children()) == 2
@@ -115,14 +105,14 @@ def test_children_of_a_server_that_leaves_cleanly_are_ended(stage: Stage, kind: 
 
 
 @pytest.mark.req("LIF-3")
-@pytest.mark.parametrize("kind", CHILDREN)
+@pytest.mark.parametrize("kind", sampled(CHILDREN, USUAL))
 def test_children_of_a_server_that_stays_are_ended(stage: Stage, kind: str) -> None:
     run(visit(stage.command("parent", children=[CHILDREN[kind]] * 2, ignores_eof=True), **IMPATIENT))
     assert len(stage.log.children()) == 2
 
 
 @pytest.mark.req("LIF-3")
-@pytest.mark.parametrize("kind", CHILDREN)
+@pytest.mark.parametrize("kind", sampled(CHILDREN, USUAL))
 def test_children_of_a_server_that_crashed_are_ended(stage: Stage, kind: str) -> None:
     async def main() -> None:
         async with connect(stage.command("parent", children=[CHILDREN[kind]]), restart=False, **IMPATIENT) as client:
@@ -134,18 +124,15 @@ def test_children_of_a_server_that_crashed_are_ended(stage: Stage, kind: str) ->
 
 
 @pytest.mark.req("LIF-3", "LIF-5")
-def test_children_of_a_server_that_is_started_again_are_ended(stage: Stage) -> None:
-    async def main() -> None:
-        async with connect(stage.command("parent", children=list(CHILDREN.values())), **IMPATIENT) as client:
-            with pytest.raises(Exception, match="SIGKILL"):
-                await client.call_tool("crash", {"signal": "SIGKILL"})
-            assert await say(client, "echo", text="again") == "again"
-            first = stage.log.children()[: len(CHILDREN)]
-            await until(lambda: not any(map(is_alive, first)), "the children of the first process to be gone")
-            assert client.process is not None
-            assert client.process.restarts == 1
-
-    run(main())
+async def test_children_of_a_server_that_is_started_again_are_ended(stage: Stage) -> None:
+    async with connect(stage.command("parent", children=list(CHILDREN.values())), **IMPATIENT) as client:
+        with pytest.raises(Exception, match="SIGKILL"):
+            await client.call_tool("crash", {"signal": "SIGKILL"})
+        assert await say(client, "echo", text="again") == "again"
+        first = stage.log.children()[: len(CHILDREN)]
+        await until(lambda: not any(map(is_alive, first)), "the children of the first process to be gone")
+        assert client.process is not None
+        assert client.process.restarts == 1
 
 
 @pytest.mark.req("LIF-3", "LIF-9")
@@ -168,16 +155,13 @@ def test_one_that_goes_into_the_background_is_not_left_there(stage: Stage) -> No
 
 
 @pytest.mark.req("LIF-2")
-def test_one_that_is_stopped_as_by_a_debugger(stage: Stage) -> None:
-    async def main() -> None:
-        async with connect(stage.command("good"), **IMPATIENT) as client:
-            assert client.process is not None
-            assert client.process.pid is not None
-            os.kill(client.process.pid, signal.SIGSTOP)
-            with pytest.raises(RequestTimeout):
-                await client.call_tool("echo", timeout=0.2)
-
-    run(main())
+async def test_one_that_is_stopped_as_by_a_debugger(stage: Stage) -> None:
+    async with connect(stage.command("good"), **IMPATIENT) as client:
+        assert client.process is not None
+        assert client.process.pid is not None
+        os.kill(client.process.pid, signal.SIGSTOP)
+        with pytest.raises(RequestTimeout):
+            await client.call_tool("echo", timeout=0.2)
 
 
 @pytest.mark.req("LIF-3")
@@ -191,98 +175,82 @@ def test_a_server_that_is_itself_a_client(stage: Stage) -> None:
 
 
 @pytest.mark.req("LIF-4")
-def test_an_exception_in_the_body(stage: Stage) -> None:
-    async def main() -> None:
-        with pytest.raises(KeyError):
-            async with connect(stage.command("stubborn", ignores=["EOF", "TERM"]), **IMPATIENT):
-                raise KeyError
-
-    run(main())
+async def test_an_exception_in_the_body(stage: Stage) -> None:
+    with pytest.raises(KeyError):
+        async with connect(stage.command("stubborn", ignores=["EOF", "TERM"]), **IMPATIENT):
+            raise KeyError
 
 
 @pytest.mark.req("LIF-4")
 @pytest.mark.parametrize("program", ["hanging", "stubborn"])
-def test_a_connect_that_is_cancelled_while_it_waits(stage: Stage, program: str) -> None:
+async def test_a_connect_that_is_cancelled_while_it_waits(stage: Stage, program: str) -> None:
     options = {"hanging": {"silent_on": ["*"]}, "stubborn": {"ignores": ["EOF", "TERM"]}}[program]
 
-    async def main() -> None:
-        async def enter() -> None:
-            async with connect(stage.command(program, **options), **IMPATIENT):
-                await asyncio.Event().wait()
+    async def enter() -> None:
+        async with connect(stage.command(program, **options), **IMPATIENT):
+            await asyncio.Event().wait()
 
-        task = asyncio.create_task(enter())
-        await stage.log.wait_for("server/discover")
+    task = asyncio.create_task(enter())
+    await stage.log.wait_for("server/discover")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stage.living() == []
+
+
+@pytest.mark.req("LIF-4")
+async def test_a_connect_that_is_cancelled_at_any_moment(stage: Stage) -> None:
+    for moment in range(12):
+        task = asyncio.create_task(_await(connect(stage.command("stubborn", ignores=["EOF", "TERM"]), **IMPATIENT)))
+        if moment < 6:
+            for _ in range(moment):
+                await asyncio.sleep(0)
+        else:
+            await asyncio.sleep(0.01 * (moment - 6))
         task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert stage.living() == []
-
-    run(main())
-
-
-@pytest.mark.req("LIF-4")
-def test_a_connect_that_is_cancelled_at_any_moment(stage: Stage) -> None:
-    async def main() -> None:
-        for moment in range(12):
-            task = asyncio.create_task(_await(connect(stage.command("stubborn", ignores=["EOF", "TERM"]), **IMPATIENT)))
-            if moment < 6:
-                for _ in range(moment):
-                    await asyncio.sleep(0)
-            else:
-                await asyncio.sleep(0.01 * (moment - 6))
-            task.cancel()
-            try:
-                client = await task
-            except asyncio.CancelledError:
-                assert stage.living() == []
-            else:  # it was faster
-                await client.close()
-
-    run(main())
+        try:
+            client = await task
+        except asyncio.CancelledError:
+            assert stage.living() == []
+        else:  # it was faster
+            await client.close()
 
 
 @pytest.mark.req("LIF-4")
-def test_a_connect_that_runs_into_a_timeout_of_its_caller(stage: Stage) -> None:
-    async def main() -> None:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.3), connect(stage.command("hanging", silent_on=["*"]), **IMPATIENT):
-                await asyncio.Event().wait()
-        assert stage.living() == []
-
-    run(main())
+async def test_a_connect_that_runs_into_a_timeout_of_its_caller(stage: Stage) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3), connect(stage.command("hanging", silent_on=["*"]), **IMPATIENT):
+            await asyncio.Event().wait()
+    assert stage.living() == []
 
 
 @pytest.mark.req("LIF-4")
-def test_a_close_that_is_cancelled(stage: Stage) -> None:
-    async def main() -> None:
-        client = await connect(stage.command("stubborn", ignores=["EOF", "TERM"]), **IMPATIENT)
-        closing = asyncio.create_task(client.close())
-        await stage.log.wait_for_event("end of input")
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-        await stage.nothing_lives()
-
-    run(main())
+async def test_a_close_that_is_cancelled(stage: Stage) -> None:
+    client = await connect(stage.command("stubborn", ignores=["EOF", "TERM"]), **IMPATIENT)
+    closing = asyncio.create_task(client.close())
+    await stage.log.wait_for_event("end of input")
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await stage.nothing_lives()
+    await other_tasks_end()
 
 
 @pytest.mark.req("LIF-4")
-def test_a_block_that_is_cancelled_again_while_it_closes(stage: Stage) -> None:
-    async def main() -> None:
-        async def stay() -> None:
-            async with connect(stage.command("stubborn", ignores=["EOF", "TERM"]), **IMPATIENT):
-                await asyncio.Event().wait()
+async def test_a_block_that_is_cancelled_again_while_it_closes(stage: Stage) -> None:
+    async def stay() -> None:
+        async with connect(stage.command("stubborn", ignores=["EOF", "TERM"]), **IMPATIENT):
+            await asyncio.Event().wait()
 
-        task = asyncio.create_task(stay())
-        await stage.log.wait_for("server/discover")
-        task.cancel()
-        await stage.log.wait_for_event("end of input")
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await stage.nothing_lives()
-
-    run(main())
+    task = asyncio.create_task(stay())
+    await stage.log.wait_for("server/discover")
+    task.cancel()
+    await stage.log.wait_for_event("end of input")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await stage.nothing_lives()
+    await other_tasks_end()
 
 
 @pytest.mark.req("LIF-4")

@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, Self, TypeAlias
 
+from tests.kit.loop import PATIENCE
+from tests.kit.results import text_of
+
 #: Any JSON object: tests take messages apart, and a failure to do so is a failure of the test.
 Message: TypeAlias = dict[str, Any]
 Id: TypeAlias = int | str
 
 ROOT = Path(__file__).parents[2]
-#: How long anything may take. A test that passes never waits that long.
-PATIENCE = 60.0
-
 MODERN = "2026-07-28"
 LEGACY = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 
@@ -74,13 +74,6 @@ def modern_call(request_id: object, tool: str, **arguments: Any) -> Message:
 
 def is_response(message: Message) -> bool:
     return "method" not in message
-
-
-def text_of(result: Message) -> str:
-    """The text of a tool's result, which must have just that."""
-    (block,) = result["content"]
-    text: str = block["text"]
-    return text
 
 
 def progress_in(messages: Sequence[Message], token: Id) -> list[float]:

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from tests.kit.products import revision_names
+from tests.kit.results import text_of
 from tests.process.harness import (
     LEGACY,
     MODERN,
@@ -16,10 +18,9 @@ from tests.process.harness import (
     modern_call,
     notification,
     progress_in,
-    text_of,
 )
 
-ERAS = pytest.mark.parametrize("revision", [MODERN, LEGACY[0], LEGACY[-1]])
+ERAS = pytest.mark.parametrize("revision", revision_names([MODERN, LEGACY[0], LEGACY[-1]]))
 LOG = {"io.modelcontextprotocol/logLevel": "debug"}
 
 STRANGE_CANCELLATIONS: list[Message | None] = [
@@ -145,7 +146,7 @@ def test_a_modern_client_is_sent_no_cancellations_and_no_requests() -> None:
 
 
 @pytest.mark.req("CAN-7")
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", revision_names(LEGACY))
 def test_initialize_is_never_cancelled(revision: str) -> None:
     with ServerProcess("workshop") as server:
         params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}

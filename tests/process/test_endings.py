@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.products import sampled
+from tests.kit.results import text_of
 from tests.process.harness import (
     LEGACY,
     MODERN,
@@ -22,10 +24,9 @@ from tests.process.harness import (
     modern_call,
     notification,
     request,
-    text_of,
 )
 
-SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+SIGNALS = pytest.mark.parametrize("number", sampled([signal.SIGTERM, signal.SIGINT], (signal.SIGTERM,)))
 #: Much longer than any test waits: what ends all the same was not waiting for this.
 FOREVER = 100_000
 

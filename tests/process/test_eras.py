@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.kit.products import revision_names
+from tests.kit.results import text_of
 from tests.process.harness import (
     LEGACY,
     MODERN,
@@ -18,7 +20,6 @@ from tests.process.harness import (
     modern_meta,
     notification,
     request,
-    text_of,
 )
 
 VERSION, CAPABILITIES, INFO = (
@@ -260,7 +261,7 @@ def test_a_second_initialize_is_refused_and_harms_nothing() -> None:
 
 
 @pytest.mark.req("LEG-4")
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", revision_names(LEGACY))
 def test_ping_and_log_levels(revision: str) -> None:
     levels = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
     with ServerProcess("workshop") as server:

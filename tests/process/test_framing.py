@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.kit.results import text_of
 from tests.process.harness import (
     LEGACY,
     Client,
@@ -16,7 +17,6 @@ from tests.process.harness import (
     modern_call,
     notification,
     request,
-    text_of,
 )
 
 HUGE = b'"' + b"x" * 30_000_000 + b'"\n'

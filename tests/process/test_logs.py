@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.process.harness import LEGACY, MODERN, Client, ServerProcess, text_of
+from tests.kit.results import text_of
+from tests.process.harness import LEGACY, MODERN, Client, ServerProcess
 
 SECRET = "hunter2"  # noqa: S105 - what a server must not tell
 

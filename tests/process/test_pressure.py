@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.kit.results import text_of
 from tests.process.harness import (
     LEGACY,
     Client,
@@ -20,7 +21,6 @@ from tests.process.harness import (
     modern_call,
     notification,
     progress_in,
-    text_of,
 )
 
 pytestmark = pytest.mark.thorough

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests import spec
-from tests.process.harness import LEGACY, MODERN, Client, Message, ServerProcess, cancellation, text_of
+from tests.kit.products import revision_names
+from tests.kit.results import text_of
+from tests.process.harness import LEGACY, MODERN, Client, Message, ServerProcess, cancellation
 from tests.process.orders import EVERYTHING, MODEL, OTHER_QUESTIONS, accept, order
 
 TOOLS = ("order", "plain_order")
@@ -85,7 +87,7 @@ def test_answers_may_come_in_any_order(server: ServerProcess) -> None:
 
 
 @pytest.mark.req("MRT-5", "MRT-2", "LEG-5")
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", revision_names(LEGACY))
 def test_a_client_that_cannot_be_asked_is_told_so_by_a_tool_error(server: ServerProcess, revision: str) -> None:
     client = Client(server, revision)
     for tool in TOOLS:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests import spec
-from tests.process.harness import LEGACY, MODERN, Client, Message, ServerProcess, text_of
+from tests.kit.results import text_of
+from tests.process.harness import LEGACY, MODERN, Client, Message, ServerProcess
 
 EVERY = [MODERN, *LEGACY]
 #: The definition of each method's result in the official schemas.

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mcplumb.protocol.request_state import Sealer
-from tests.process.harness import Client, Message, ServerProcess, text_of
+from tests.kit.results import text_of
+from tests.process.harness import Client, Message, ServerProcess
 from tests.process.orders import EVERYTHING, OTHER_QUESTIONS, accept, order
 
 KEY = "11" * 32

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kit.products import revision_names
 from tests.process.harness import LEGACY, MODERN, Client, Message, ServerProcess, cancellation
 
 BOOK = "library://books/1"
@@ -144,7 +145,7 @@ def test_the_id_of_a_subscription_keeps_its_type() -> None:
 
 
 @pytest.mark.req("SUB-6")
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", revision_names(LEGACY))
 def test_legacy_subscriptions(revision: str) -> None:
     with ServerProcess("library") as server:
         client = Client(server, revision)

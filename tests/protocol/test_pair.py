@@ -10,7 +10,6 @@ from collections import deque
 from typing import Any
 
 import msgspec
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -30,6 +29,7 @@ from mcplumb.types.meta import SUBSCRIPTION_ID
 from mcplumb.types.notifications import ProgressParams, SubscriptionFilter
 from mcplumb.wire.decode import decode_line
 from mcplumb.wire.messages import Error, Message, Notification, Request, RequestId, Result, encode_line
+from tests.kit.products import examples
 
 URIS = ["a:1", "a:2"]
 GONE = Closed("The server died.")
@@ -309,4 +309,4 @@ class Pair(RuleBasedStateMachine):
 
 
 TestPair = Pair.TestCase
-TestPair.settings = settings(max_examples=200, stateful_step_count=70)
+TestPair.settings = examples(200, stateful_step_count=70)

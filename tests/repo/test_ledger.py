@@ -49,7 +49,8 @@ def marks(path: Path) -> Iterator[tuple[str, str]]:
     idle = {
         id(decorator): node.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.lower().startswith("test")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and not node.name.lower().startswith("test")
         for decorator in node.decorator_list
     }
     for node in ast.walk(tree):

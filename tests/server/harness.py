@@ -8,8 +8,7 @@ import itertools
 import json
 import os
 import socket
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -28,6 +27,8 @@ from mcplumb.transports.stdio import Stdio
 from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION
 from mcplumb.wire.decode import BadMessage, Batch
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
+from tests.kit.loop import Watched, turns
+from tests.kit.results import text_of
 
 T = TypeVar("T")
 
@@ -35,46 +36,12 @@ T = TypeVar("T")
 Plain: TypeAlias = dict[str, Any]
 Id: TypeAlias = int | str
 
-#: Nothing here takes that long. A test that does is stuck.
-PATIENCE = 60.0
-#: Enough for whatever could still happen to have happened.
-TURNS = 20
-
 ALL_REVISIONS = list(REVISIONS)
 ONE_OF_EACH_ERA = [LATEST, LATEST_LEGACY]
 WITH_BATCHES = next(revision for revision in LEGACY if revision.has_batches)
 
 #: A client that can do everything.
 ABLE: Plain = {"roots": {}, "sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}}
-
-
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a test's coroutine, but not for ever, and see that it leaves no task and no unheard error behind."""
-
-    async def watched() -> T:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        faults: list[dict[str, Any]] = []
-        loop.set_exception_handler(lambda _, context: faults.append(context))
-        async with asyncio.timeout(PATIENCE):
-            result = await main
-        await turns()
-        assert asyncio.all_tasks() == {task}
-        assert faults == []
-        return result
-
-    return asyncio.run(watched())
-
-
-async def turns(count: int = TURNS) -> None:
-    """Let everything happen that can happen without waiting."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def happens(event: threading.Event) -> None:
-    """Wait for a thread without holding up the event loop."""
-    assert await asyncio.to_thread(event.wait, PATIENCE)
 
 
 def plain(message: Any) -> Plain:
@@ -106,10 +73,11 @@ def make_server(**options: Any) -> Server:
     return Server("test", **{"finish_within": 0, "stop_within": 0, **options})
 
 
-class Peer:
+class Peer(Watched):
     """The client's end of a connection to a server."""
 
     def __init__(self, connection: Connection, revision: Revision, capabilities: Plain) -> None:
+        super().__init__()
         self.connection = connection
         self.revision = revision
         self.capabilities = capabilities
@@ -123,7 +91,6 @@ class Peer:
         self.serving: asyncio.Task[None]
         self.socket: socket.socket | None = None
         self._ids = itertools.count(1)
-        self._changed = asyncio.Event()
 
     # As a receiver
 
@@ -194,13 +161,6 @@ class Peer:
         self.socket.sendall(data)
 
     # What comes
-
-    async def until(self, condition: Callable[[], T]) -> T:
-        """Wait until what has come makes this true."""
-        while not (result := condition()):
-            self._changed.clear()
-            await self._changed.wait()
-        return result
 
     async def take(self, matches: Callable[[Plain], object]) -> Plain:
         """Take the first message of this kind out of the inbox, now or when it comes."""
@@ -286,13 +246,6 @@ class Peer:
     async def served(self) -> None:
         """Wait until the server is through with this connection."""
         await asyncio.shield(self.serving)
-
-
-def text_of(result: Plain) -> str:
-    """The text of a result, which must have just that."""
-    (block,) = result["content"]
-    text: str = block["text"]
-    return text
 
 
 @asynccontextmanager

@@ -20,20 +20,19 @@ from mcplumb.types.client_features import ModelHint, ModelPreferences, Root, Sam
 from mcplumb.types.content import AudioContent, ImageContent, TextContent
 from mcplumb.types.meta import LOG_LEVEL
 from mcplumb.types.tools import Tool
+from tests.kit.loop import PATIENCE, run, turns
+from tests.kit.products import revisions
+from tests.kit.results import text_of
 from tests.server.harness import (
     ABLE,
     ALL_REVISIONS,
     ONE_OF_EACH_ERA,
-    PATIENCE,
     Id,
     Peer,
     Plain,
     make_server,
     methods_in,
     raw_client,
-    run,
-    text_of,
-    turns,
 )
 
 every_revision = pytest.mark.parametrize("revision", ALL_REVISIONS, ids=str)
@@ -68,7 +67,7 @@ async def answered(peer: Peer, tool: str, *answers: Any) -> Plain:
 # What it knows
 
 
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 @both_kinds
 def test_it_knows_the_request(revision: Revision, kind: str) -> None:
     server = make_server()
@@ -272,20 +271,17 @@ def test_what_is_told_need_not_be_awaited() -> None:
     talk(server, body)
 
 
-def test_waiting_twice_for_the_same_message_sends_it_once() -> None:
+async def test_waiting_twice_for_the_same_message_sends_it_once() -> None:
     sent: list[str] = []
 
     async def send() -> None:
         sent.append("x")
 
-    async def main() -> None:
-        told = Told(send)
-        await told
-        await told
-        await Told()
-        assert sent == ["x"]
-
-    run(main())
+    told = Told(send)
+    await told
+    await told
+    await Told()
+    assert sent == ["x"]
 
 
 @pytest.mark.parametrize("what", ["log", "progress"])
@@ -648,16 +644,13 @@ def test_an_async_function_may_hand_it_to_a_thread() -> None:
     talk(server, body, LATEST_LEGACY, capabilities=ABLE)
 
 
-def test_values_can_be_awaited_again() -> None:
-    async def main() -> None:
-        answer: Answer[int] = Answer("accept", 5)
-        assert await answer is answer
-        roots = Roots([Root("file:///a")])
-        assert await roots is roots
-        sampled = Sampled(role="user", model="m", content=TextContent("x"))
-        assert await sampled is sampled
-
-    run(main())
+async def test_values_can_be_awaited_again() -> None:
+    answer: Answer[int] = Answer("accept", 5)
+    assert await answer is answer
+    roots = Roots([Root("file:///a")])
+    assert await roots is roots
+    sampled = Sampled(role="user", model="m", content=TextContent("x"))
+    assert await sampled is sampled
 
 
 def test_a_client_that_leaves_while_it_is_asked_wakes_the_thread() -> None:

@@ -12,7 +12,9 @@ from mcplumb.errors import ToolError
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.server.server import Server
-from tests.server.harness import ABLE, ONE_OF_EACH_ERA, Peer, Plain, make_server, raw_client, run, text_of
+from tests.kit.loop import run
+from tests.kit.results import text_of
+from tests.server.harness import ABLE, ONE_OF_EACH_ERA, Peer, Plain, make_server, raw_client
 
 both_eras = pytest.mark.parametrize("revision", ONE_OF_EACH_ERA, ids=str)
 

@@ -15,7 +15,7 @@ from mcplumb.server.outbox import Outbox
 from mcplumb.transports.connection import Connection
 from mcplumb.transports.memory import memory_pair
 from mcplumb.wire.messages import Error, ErrorDetail, Notification, Request, Result
-from tests.server.harness import run, turns
+from tests.kit.loop import run, turns
 from tests.transports.ends import Recorder
 
 LARGE = "x" * 100_000
@@ -57,16 +57,13 @@ async def is_heard(ends: Ends) -> bool:
     return len(ends.heard.items) > before
 
 
-def test_messages_go_out_in_order() -> None:
-    async def main() -> None:
-        ends = Ends()
-        ends.outbox.send(Notification("one"))
-        ends.outbox.deliver(Result(1, {}), None)
-        ends.outbox.deliver_now(Error(2, ErrorDetail(-1, "no")), None)
-        assert [each.get("method", each.get("id")) for each in await ends.next(3)] == ["one", 1, 2]
-        ends.close()
-
-    run(main())
+async def test_messages_go_out_in_order() -> None:
+    ends = Ends()
+    ends.outbox.send(Notification("one"))
+    ends.outbox.deliver(Result(1, {}), None)
+    ends.outbox.deliver_now(Error(2, ErrorDetail(-1, "no")), None)
+    assert [each.get("method", each.get("id")) for each in await ends.next(3)] == ["one", 1, 2]
+    ends.close()
 
 
 @pytest.mark.parametrize(
@@ -118,120 +115,99 @@ def test_a_request_that_cannot_be_written_is_the_asker_s_fault(caplog: pytest.Lo
     assert caplog.records == []
 
 
-def test_a_batch_goes_out_when_it_is_complete() -> None:
-    async def main() -> None:
-        ends = Ends()
-        batch = BatchAnswers(3)
-        ends.outbox.deliver(Result(1, {}), batch)
-        ends.outbox.skip(batch)
-        ends.outbox.skip(None)
-        await turns()
-        assert ends.came.items == []
-        ends.outbox.deliver_now(Result(3, {}), batch)
-        (answers,) = await ends.next(1)
-        assert [each["id"] for each in answers["items"]] == [1, 3]
-        ends.close()
-
-    run(main())
+async def test_a_batch_goes_out_when_it_is_complete() -> None:
+    ends = Ends()
+    batch = BatchAnswers(3)
+    ends.outbox.deliver(Result(1, {}), batch)
+    ends.outbox.skip(batch)
+    ends.outbox.skip(None)
+    await turns()
+    assert ends.came.items == []
+    ends.outbox.deliver_now(Result(3, {}), batch)
+    (answers,) = await ends.next(1)
+    assert [each["id"] for each in answers["items"]] == [1, 3]
+    ends.close()
 
 
-def test_a_batch_without_answers_is_not_sent() -> None:
-    async def main() -> None:
-        ends = Ends()
-        batch = BatchAnswers(1)
-        ends.outbox.skip(batch)
-        ends.outbox.send(Notification("next"))
-        assert [each["method"] for each in await ends.next(1)] == ["next"]
-        ends.close()
-
-    run(main())
+async def test_a_batch_without_answers_is_not_sent() -> None:
+    ends = Ends()
+    batch = BatchAnswers(1)
+    ends.outbox.skip(batch)
+    ends.outbox.send(Notification("next"))
+    assert [each["method"] for each in await ends.next(1)] == ["next"]
+    ends.close()
 
 
 # Reading
 
 
-def test_reading_stops_until_no_reason_is_left() -> None:
-    async def main() -> None:
-        ends = Ends()
-        assert await is_heard(ends)
-        ends.outbox.pause("one")
-        ends.outbox.pause("two")
-        ends.outbox.pause("one")
-        assert not await is_heard(ends)
-        ends.outbox.unpause("one")
-        ends.outbox.unpause("three")
-        assert not await is_heard(ends)
-        ends.outbox.unpause("two")
-        assert await is_heard(ends)
-        ends.outbox.unpause("two")
-        assert await is_heard(ends)
-        ends.close()
-
-    run(main())
+async def test_reading_stops_until_no_reason_is_left() -> None:
+    ends = Ends()
+    assert await is_heard(ends)
+    ends.outbox.pause("one")
+    ends.outbox.pause("two")
+    ends.outbox.pause("one")
+    assert not await is_heard(ends)
+    ends.outbox.unpause("one")
+    ends.outbox.unpause("three")
+    assert not await is_heard(ends)
+    ends.outbox.unpause("two")
+    assert await is_heard(ends)
+    ends.outbox.unpause("two")
+    assert await is_heard(ends)
+    ends.close()
 
 
-def test_who_does_not_read_is_not_read() -> None:
-    async def main() -> None:
-        ends = Ends()
-        ends.outbox.deliver_now(Result(0, {}), None)
-        assert await is_heard(ends)
+async def test_who_does_not_read_is_not_read() -> None:
+    ends = Ends()
+    ends.outbox.deliver_now(Result(0, {}), None)
+    assert await is_heard(ends)
+    ends.clog()
+    ends.outbox.deliver(Result(1, {}), None)
+    assert await is_heard(ends)  # what took work is no reason
+    for number in range(2, 5):
+        ends.outbox.deliver_now(Result(number, {}), None)
+    assert not await is_heard(ends)
+    ends.client.resume()
+    await ends.came.until(lambda: isinstance(ends.came.items[-1], Result) and ends.came.items[-1].id == 4)
+    assert await is_heard(ends)
+    ids = [item.id for item in ends.came.items if isinstance(item, Result)]
+    assert ids == [0, 1, 2, 3, 4]
+    ends.close()
+
+
+async def test_another_clog_stops_it_again() -> None:
+    ends = Ends()
+    for _ in range(3):
         ends.clog()
-        ends.outbox.deliver(Result(1, {}), None)
-        assert await is_heard(ends)  # what took work is no reason
-        for number in range(2, 5):
-            ends.outbox.deliver_now(Result(number, {}), None)
+        ends.outbox.deliver_now(Result(1, {}), None)
         assert not await is_heard(ends)
         ends.client.resume()
-        await ends.came.until(lambda: isinstance(ends.came.items[-1], Result) and ends.came.items[-1].id == 4)
+        await ends.server.drained()
         assert await is_heard(ends)
-        ids = [item.id for item in ends.came.items if isinstance(item, Result)]
-        assert ids == [0, 1, 2, 3, 4]
-        ends.close()
-
-    run(main())
+    ends.close()
 
 
-def test_another_clog_stops_it_again() -> None:
-    async def main() -> None:
-        ends = Ends()
-        for _ in range(3):
-            ends.clog()
-            ends.outbox.deliver_now(Result(1, {}), None)
-            assert not await is_heard(ends)
-            ends.client.resume()
-            await ends.server.drained()
-            assert await is_heard(ends)
-        ends.close()
-
-    run(main())
+async def test_closing_leaves_nothing_waiting() -> None:
+    ends = Ends()
+    ends.clog()
+    ends.outbox.deliver_now(Result(1, {}), None)
+    ends.outbox.close()
+    ends.close()
 
 
-def test_closing_leaves_nothing_waiting() -> None:
-    async def main() -> None:
-        ends = Ends()
-        ends.clog()
-        ends.outbox.deliver_now(Result(1, {}), None)
-        ends.outbox.close()
-        ends.close()
-
-    run(main())
-
-
-def test_it_can_be_used_on_any_connection() -> None:
+async def test_it_can_be_used_on_any_connection() -> None:
     """Also on one that is closed: then nothing happens."""
 
-    async def main() -> None:
-        ends = Ends()
-        connection: Connection = ends.server
-        connection.abort()
-        ends.outbox.deliver_now(Result(1, {}), None)
-        ends.outbox.pause("x")
-        ends.outbox.unpause("x")
-        await turns()
-        assert ends.came.items == []
-        ends.close()
-
-    run(main())
+    ends = Ends()
+    connection: Connection = ends.server
+    connection.abort()
+    ends.outbox.deliver_now(Result(1, {}), None)
+    ends.outbox.pause("x")
+    ends.outbox.unpause("x")
+    await turns()
+    assert ends.came.items == []
+    ends.close()
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,8 @@ from mcplumb.server.server import Server
 from mcplumb.transports import connection as transport
 from mcplumb.transports.memory import memory_pair
 from mcplumb.wire.messages import Message, RequestId
-from tests.server.harness import ABLE, ONE_OF_EACH_ERA, Peer, make_server, raw_client, run, text_of
+from tests.kit.results import text_of
+from tests.server.harness import ABLE, ONE_OF_EACH_ERA, Peer, make_server, raw_client
 
 both_eras = pytest.mark.parametrize("revision", ONE_OF_EACH_ERA, ids=str)
 
@@ -58,7 +59,7 @@ async def client_over_streams(
 
 @pytest.mark.req("HTP-6")
 @both_eras
-def test_a_stream_is_let_go_of(revision: Revision) -> None:
+async def test_a_stream_is_let_go_of(revision: Revision) -> None:
     server = make_server()
 
     @server.tool
@@ -72,21 +73,18 @@ def test_a_stream_is_let_go_of(revision: Revision) -> None:
         ctx.release_stream(2.5)
         return "done"
 
-    async def main() -> None:
-        async with client_over_streams(server, revision) as (peer, streaming):
-            ids = [peer.post_call("release")]
-            assert text_of((await peer.answer(ids[0]))["result"]) == "done"
-            ids.append(peer.post_call("release_plainly"))
-            assert text_of((await peer.answer(ids[1]))["result"]) == "done"
-            assert streaming.released == [(ids[0], 1.0), (ids[0], 0), (ids[1], 2.5)]
-        async with raw_client(server, revision) as peer:
-            assert await peer.text("release") == "done"
-            assert await peer.text("release_plainly") == "done"
-
-    run(main())
+    async with client_over_streams(server, revision) as (peer, streaming):
+        ids = [peer.post_call("release")]
+        assert text_of((await peer.answer(ids[0]))["result"]) == "done"
+        ids.append(peer.post_call("release_plainly"))
+        assert text_of((await peer.answer(ids[1]))["result"]) == "done"
+        assert streaming.released == [(ids[0], 1.0), (ids[0], 0), (ids[1], 2.5)]
+    async with raw_client(server, revision) as peer:
+        assert await peer.text("release") == "done"
+        assert await peer.text("release_plainly") == "done"
 
 
-def test_after_the_end_of_its_request_nothing_is_let_go_of() -> None:
+async def test_after_the_end_of_its_request_nothing_is_let_go_of() -> None:
     server = make_server()
     kept: list[Context] = []
 
@@ -95,18 +93,15 @@ def test_after_the_end_of_its_request_nothing_is_let_go_of() -> None:
         kept.append(ctx)
         return "done"
 
-    async def main() -> None:
-        async with client_over_streams(server) as (peer, streaming):
-            await peer.call("keep")
-            kept[0].release_stream()
-            await asyncio.to_thread(kept[0].release_stream)
-            assert streaming.released == []
-
-    run(main())
+    async with client_over_streams(server) as (peer, streaming):
+        await peer.call("keep")
+        kept[0].release_stream()
+        await asyncio.to_thread(kept[0].release_stream)
+        assert streaming.released == []
 
 
 @pytest.mark.parametrize("retry", [-1, float("inf"), float("nan")])
-def test_times_after_which_nobody_comes_back(retry: float) -> None:
+async def test_times_after_which_nobody_comes_back(retry: float) -> None:
     server = make_server()
 
     @server.tool
@@ -115,15 +110,12 @@ def test_times_after_which_nobody_comes_back(retry: float) -> None:
             ctx.release_stream(retry)
         return "refused"
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            assert await peer.text("release") == "refused"
-
-    run(main())
+    async with raw_client(server) as peer:
+        assert await peer.text("release") == "refused"
 
 
 @pytest.mark.req("MRT-3")
-def test_who_the_client_is() -> None:
+async def test_who_the_client_is() -> None:
     server = make_server()
 
     @server.tool
@@ -134,41 +126,35 @@ def test_who_the_client_is() -> None:
     async def ask(ctx: Context) -> str:
         return f"{len(await ctx.roots())} of {ctx.principal}"
 
-    async def main() -> None:
-        async with client_over_streams(server, principal="ada") as (peer, _):
-            assert await peer.text("who") == "ada"
-            state = (await peer.call("ask"))["requestState"]
-            params = {
-                "name": "ask",
-                "arguments": {},
-                "inputResponses": {"1": {"roots": []}},
-                "requestState": state,
-            }
-            assert text_of(await peer.result("tools/call", params)) == "0 of ada"
-        async with client_over_streams(server, principal="eve") as (peer, _):
-            assert (await peer.error("tools/call", params))["code"] == -32602
-        async with raw_client(server, capabilities=ABLE) as peer:
-            assert await peer.text("who") == "None"
-            assert (await peer.error("tools/call", params))["code"] == -32602
-
-    run(main())
+    async with client_over_streams(server, principal="ada") as (peer, _):
+        assert await peer.text("who") == "ada"
+        state = (await peer.call("ask"))["requestState"]
+        params = {
+            "name": "ask",
+            "arguments": {},
+            "inputResponses": {"1": {"roots": []}},
+            "requestState": state,
+        }
+        assert text_of(await peer.result("tools/call", params)) == "0 of ada"
+    async with client_over_streams(server, principal="eve") as (peer, _):
+        assert (await peer.error("tools/call", params))["code"] == -32602
+    async with raw_client(server, capabilities=ABLE) as peer:
+        assert await peer.text("who") == "None"
+        assert (await peer.error("tools/call", params))["code"] == -32602
 
 
 @pytest.mark.req("LEG-4")
-def test_a_question_belongs_to_the_request_that_it_is_asked_for() -> None:
+async def test_a_question_belongs_to_the_request_that_it_is_asked_for() -> None:
     server = make_server()
 
     @server.tool
     async def ask(ctx: Context) -> str:
         return f"{len(await ctx.roots())}"
 
-    async def main() -> None:
-        async with client_over_streams(server, LATEST_LEGACY) as (peer, streaming):
-            streaming.about.clear()
-            request_id = peer.post_call("ask")
-            peer.reply(await peer.question(), {"roots": []})
-            assert text_of((await peer.answer(request_id))["result"]) == "0"
-            # The question, and the response, whose id says so.
-            assert streaming.about == [request_id, None]
-
-    run(main())
+    async with client_over_streams(server, LATEST_LEGACY) as (peer, streaming):
+        streaming.about.clear()
+        request_id = peer.post_call("ask")
+        peer.reply(await peer.question(), {"roots": []})
+        assert text_of((await peer.answer(request_id))["result"]) == "0"
+        # The question, and the response, whose id says so.
+        assert streaming.about == [request_id, None]

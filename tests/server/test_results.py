@@ -18,7 +18,7 @@ import jsonschema_rs
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import TypeAliasType
 
@@ -35,6 +35,7 @@ from mcplumb.server.results import (
 )
 from mcplumb.server.schema.signature import MISSING
 from tests import spec
+from tests.kit.products import examples
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
 WAV = b"RIFF\x24\0\0\0WAVEfmt "
@@ -278,7 +279,7 @@ DESCRIBED: list[tuple[Any, st.SearchStrategy[Any]]] = [
 
 
 @pytest.mark.parametrize(("returns", "values"), DESCRIBED, ids=lambda each: str(each)[:40])
-@settings(max_examples=30)
+@examples(30)
 @given(drawn=st.data())
 def test_structured_content_is_what_its_schema_says(
     returns: Any, values: st.SearchStrategy[Any], drawn: st.DataObject
@@ -430,7 +431,7 @@ def test_results_are_valid_in_every_revision(value: Any, expected: object) -> No
 
 @pytest.mark.req("LEG-5")
 @pytest.mark.parametrize(("returns", "values"), DESCRIBED, ids=lambda each: str(each)[:40])
-@settings(max_examples=10)
+@examples(10)
 @given(drawn=st.data())
 def test_structured_results_are_valid_in_every_revision(
     returns: Any, values: st.SearchStrategy[Any], drawn: st.DataObject

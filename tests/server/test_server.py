@@ -16,20 +16,9 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.server.server import Server
 from mcplumb.types.tools import ToolAnnotations
-from tests.server.harness import (
-    ONE_OF_EACH_ERA,
-    PATIENCE,
-    Plain,
-    happens,
-    lines,
-    make_server,
-    methods_in,
-    raw_client,
-    run,
-    standard_streams,
-    text_of,
-    turns,
-)
+from tests.kit.loop import PATIENCE, happens, run, turns
+from tests.kit.results import text_of
+from tests.server.harness import ONE_OF_EACH_ERA, Plain, lines, make_server, methods_in, raw_client, standard_streams
 
 both_eras = pytest.mark.parametrize("revision", ONE_OF_EACH_ERA, ids=str)
 
@@ -183,7 +172,7 @@ def test_a_resource_s_scheme_and_host_may_be_written_in_any_case(revision: Revis
 
 @both_eras
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_a_tool_may_be_removed_while_it_runs(revision: Revision, kind: str) -> None:
+async def test_a_tool_may_be_removed_while_it_runs(revision: Revision, kind: str) -> None:
     server = make_server()
     started, go = threading.Event(), threading.Event()
 
@@ -199,34 +188,28 @@ def test_a_tool_may_be_removed_while_it_runs(revision: Revision, kind: str) -> N
 
     server.add_tool(work if kind == "async" else plain_work, name="work")
 
-    async def main() -> None:
-        async with raw_client(server, revision) as peer:
-            request_id = peer.post_call("work")
-            await happens(started)
-            server.remove_tool("work")
-            assert (await peer.error("tools/call", {"name": "work"}))["code"] == -32602
-            go.set()
-            assert text_of((await peer.answer(request_id))["result"]) == "done"
-
-    run(main())
+    async with raw_client(server, revision) as peer:
+        request_id = peer.post_call("work")
+        await happens(started)
+        server.remove_tool("work")
+        assert (await peer.error("tools/call", {"name": "work"}))["code"] == -32602
+        go.set()
+        assert text_of((await peer.answer(request_id))["result"]) == "done"
 
 
-def test_a_change_of_a_resource_is_told_to_who_subscribed() -> None:
+async def test_a_change_of_a_resource_is_told_to_who_subscribed() -> None:
     server = make_server()
 
-    async def main() -> None:
-        async with raw_client(server, LATEST_LEGACY) as peer, raw_client(server, LATEST_LEGACY) as other:
-            await peer.result("resources/subscribe", {"uri": "a://1"})
-            server.resource_changed("a://1")
-            await asyncio.to_thread(server.resource_changed, "a://2")
-            assert await peer.notification("notifications/resources/updated") == {"uri": "a://1"}
-            await other.settled()
-            assert methods_in(other.seen) == []
-
-    run(main())
+    async with raw_client(server, LATEST_LEGACY) as peer, raw_client(server, LATEST_LEGACY) as other:
+        await peer.result("resources/subscribe", {"uri": "a://1"})
+        server.resource_changed("a://1")
+        await asyncio.to_thread(server.resource_changed, "a://2")
+        assert await peer.notification("notifications/resources/updated") == {"uri": "a://1"}
+        await other.settled()
+        assert methods_in(other.seen) == []
 
 
-def test_tools_may_come_and_go_from_many_threads_while_clients_look() -> None:
+async def test_tools_may_come_and_go_from_many_threads_while_clients_look() -> None:
     server = make_server()
 
     def change(own: int) -> None:
@@ -235,28 +218,25 @@ def test_tools_may_come_and_go_from_many_threads_while_clients_look() -> None:
             if number % 2:
                 server.remove_tool(f"t{own}.{number}")
 
-    async def main() -> None:
-        async with raw_client(server, LATEST_LEGACY) as peer:
-            await peer.settled()
-            threads = [threading.Thread(target=change, args=(own,)) for own in range(4)]
-            for thread in threads:
-                thread.start()
-            while any(thread.is_alive() for thread in threads):
-                tools = (await peer.result("tools/list"))["tools"]
-                assert len({tool["name"] for tool in tools}) == len(tools)
-            for thread in threads:
-                thread.join(PATIENCE)
-            await peer.settled()
-            assert len((await peer.result("tools/list"))["tools"]) == 200
-            assert "notifications/tools/list_changed" in methods_in(peer.seen)
-
-    run(main())
+    async with raw_client(server, LATEST_LEGACY) as peer:
+        await peer.settled()
+        threads = [threading.Thread(target=change, args=(own,)) for own in range(4)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            tools = (await peer.result("tools/list"))["tools"]
+            assert len({tool["name"] for tool in tools}) == len(tools)
+        for thread in threads:
+            thread.join(PATIENCE)
+        await peer.settled()
+        assert len((await peer.result("tools/list"))["tools"]) == 200
+        assert "notifications/tools/list_changed" in methods_in(peer.seen)
 
 
 # Several connections
 
 
-def test_many_clients_are_served_at_once_and_do_not_know_of_each_other() -> None:
+async def test_many_clients_are_served_at_once_and_do_not_know_of_each_other() -> None:
     server = make_server()
     go = asyncio.Event()
 
@@ -266,26 +246,23 @@ def test_many_clients_are_served_at_once_and_do_not_know_of_each_other() -> None
         assert ctx.client_info is not None
         return f"{ctx.client_info.name} {ctx.revision} {ctx.request_id}"
 
-    async def main() -> None:
-        async with (
-            raw_client(server) as modern,
-            raw_client(server, LATEST_LEGACY) as legacy,
-            raw_client(server) as leaving,
-        ):
-            for peer in (modern, legacy, leaving):
-                peer.post_call("who", request_id="same")
-            await turns()
-            leaving.connection.abort()
-            await turns()
-            go.set()
-            assert text_of((await modern.answer("same"))["result"]) == f"peer {LATEST} same"
-            assert text_of((await legacy.answer("same"))["result"]) == f"peer {LATEST_LEGACY} same"
-
-    run(main())
+    async with (
+        raw_client(server) as modern,
+        raw_client(server, LATEST_LEGACY) as legacy,
+        raw_client(server) as leaving,
+    ):
+        for peer in (modern, legacy, leaving):
+            peer.post_call("who", request_id="same")
+        await turns()
+        leaving.connection.abort()
+        await turns()
+        go.set()
+        assert text_of((await modern.answer("same"))["result"]) == f"peer {LATEST} same"
+        assert text_of((await legacy.answer("same"))["result"]) == f"peer {LATEST_LEGACY} same"
 
 
 @pytest.mark.req("MRT-3")
-def test_servers_that_share_their_keys_share_their_clients() -> None:
+async def test_servers_that_share_their_keys_share_their_clients() -> None:
     def make(**options: Any) -> Server:
         server = make_server(**options)
 
@@ -299,26 +276,23 @@ def test_servers_that_share_their_keys_share_their_clients() -> None:
     one, other, stranger = make(state_keys=keys), make(state_keys=[b"n" * 32, *keys]), make()
     able: Plain = {"elicitation": {"url": {}}}
 
-    async def main() -> None:
-        async with (
-            raw_client(one, capabilities=able) as first,
-            raw_client(other, capabilities=able) as second,
-            raw_client(stranger, capabilities=able) as third,
-        ):
-            asked = await first.call("ask")
-            retry = {
-                "name": "ask",
-                "arguments": {},
-                "requestState": asked["requestState"],
-                "inputResponses": {"1": {"action": "accept"}},
-            }
-            assert text_of(await second.result("tools/call", retry)) == "accept"
-            assert (await third.error("tools/call", retry))["code"] == -32602
-
-    run(main())
+    async with (
+        raw_client(one, capabilities=able) as first,
+        raw_client(other, capabilities=able) as second,
+        raw_client(stranger, capabilities=able) as third,
+    ):
+        asked = await first.call("ask")
+        retry = {
+            "name": "ask",
+            "arguments": {},
+            "requestState": asked["requestState"],
+            "inputResponses": {"1": {"action": "accept"}},
+        }
+        assert text_of(await second.result("tools/call", retry)) == "accept"
+        assert (await third.error("tools/call", retry))["code"] == -32602
 
 
-def test_threads_end_with_the_last_connection() -> None:
+async def test_threads_end_with_the_last_connection() -> None:
     server = make_server()
     threads: list[threading.Thread] = []
 
@@ -327,15 +301,12 @@ def test_threads_end_with_the_last_connection() -> None:
         threads.append(threading.current_thread())
         return "done"
 
-    async def main() -> None:
-        for _ in range(3):
-            async with raw_client(server) as peer, raw_client(server) as other:
-                assert await peer.text("work") == await other.text("work") == "done"
-            for thread in threads:
-                await asyncio.to_thread(thread.join, PATIENCE)
-                assert not thread.is_alive()
-
-    run(main())
+    for _ in range(3):
+        async with raw_client(server) as peer, raw_client(server) as other:
+            assert await peer.text("work") == await other.text("work") == "done"
+        for thread in threads:
+            await asyncio.to_thread(thread.join, PATIENCE)
+            assert not thread.is_alive()
 
 
 # Lifespans
@@ -381,141 +352,117 @@ def counting_server(resource: Resource, **options: Any) -> Server:
     return server
 
 
-def test_a_lifespan_is_open_while_there_are_clients() -> None:
+async def test_a_lifespan_is_open_while_there_are_clients() -> None:
     resource = Resource()
     server = counting_server(resource)
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            assert await peer.text("visit") == "1"
-            assert await peer.text("plain_visit") == "2"
-            async with raw_client(server, LATEST_LEGACY) as other:
-                assert await other.text("visit") == "3"
-            assert await peer.text("visit") == "4"
-        assert resource.events == ["open", "visit", "visit", "visit", "close"]
-        async with raw_client(server) as peer:
-            assert await peer.text("visit") == "1"
-
-    run(main())
+    async with raw_client(server) as peer:
+        assert await peer.text("visit") == "1"
+        assert await peer.text("plain_visit") == "2"
+        async with raw_client(server, LATEST_LEGACY) as other:
+            assert await other.text("visit") == "3"
+        assert await peer.text("visit") == "4"
+    assert resource.events == ["open", "visit", "visit", "visit", "close"]
+    async with raw_client(server) as peer:
+        assert await peer.text("visit") == "1"
 
 
-def test_requests_wait_for_the_lifespan() -> None:
+async def test_requests_wait_for_the_lifespan() -> None:
     resource = Resource(held_at="open")
     server = counting_server(resource)
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            request_id = peer.post_call("visit")
-            await turns()
-            assert resource.events == []
-            resource.go.set()
-            assert text_of((await peer.answer(request_id))["result"]) == "1"
-
-    run(main())
+    async with raw_client(server) as peer:
+        request_id = peer.post_call("visit")
+        await turns()
+        assert resource.events == []
+        resource.go.set()
+        assert text_of((await peer.answer(request_id))["result"]) == "1"
 
 
-def test_a_lifespan_that_fails_to_open_ends_the_connection() -> None:
+async def test_a_lifespan_that_fails_to_open_ends_the_connection() -> None:
     server = counting_server(Resource(fails_at="open"))
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            peer.post_call("visit")
-            await peer.until(lambda: peer.has_ended or peer.errors)
-            with pytest.raises(ConnectionError, match="The database failed to open"):
-                await peer.serving
-            peer.serving = asyncio.create_task(asyncio.sleep(0))
-            assert peer.seen == []
-
-    run(main())
+    async with raw_client(server) as peer:
+        peer.post_call("visit")
+        await peer.until(lambda: peer.has_ended or peer.errors)
+        with pytest.raises(ConnectionError, match="The database failed to open"):
+            await peer.serving
+        peer.serving = asyncio.create_task(asyncio.sleep(0))
+        assert peer.seen == []
 
 
-def test_a_lifespan_that_fails_to_close_is_the_program_s_to_know() -> None:
+async def test_a_lifespan_that_fails_to_close_is_the_program_s_to_know() -> None:
     server = counting_server(Resource(fails_at="close"))
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            assert await peer.text("visit") == "1"
-            server.stop()
-            with pytest.raises(ConnectionError, match="The database failed to close"):
-                await peer.serving
-            peer.serving = asyncio.create_task(asyncio.sleep(0))
-
-    run(main())
+    async with raw_client(server) as peer:
+        assert await peer.text("visit") == "1"
+        server.stop()
+        with pytest.raises(ConnectionError, match="The database failed to close"):
+            await peer.serving
+        peer.serving = asyncio.create_task(asyncio.sleep(0))
 
 
 @pytest.mark.parametrize("how", ["stop", "cancel", "leave"])
-def test_a_server_may_end_before_it_has_begun(how: str) -> None:
+async def test_a_server_may_end_before_it_has_begun(how: str) -> None:
     resource = Resource(held_at="open")
     server = counting_server(resource)
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            peer.post_call("visit")
-            await turns()
-            if how == "stop":
-                assert server.stop() is True
-                await peer.served()
-            elif how == "cancel":
-                peer.serving.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await peer.serving
-                peer.serving = asyncio.create_task(asyncio.sleep(0))
-            else:
-                resource.go.set()
-        assert "visit" not in resource.events
-        assert server.stop() is False
-
-    run(main())
+    async with raw_client(server) as peer:
+        peer.post_call("visit")
+        await turns()
+        if how == "stop":
+            assert server.stop() is True
+            await peer.served()
+        elif how == "cancel":
+            peer.serving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await peer.serving
+            peer.serving = asyncio.create_task(asyncio.sleep(0))
+        else:
+            resource.go.set()
+    assert "visit" not in resource.events
+    assert server.stop() is False
 
 
-def test_a_lifespan_that_does_not_close_does_not_keep_the_server() -> None:
+async def test_a_lifespan_that_does_not_close_does_not_keep_the_server() -> None:
     resource = Resource(held_at="close")
     server = counting_server(resource, finish_within=0.05)
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            await peer.text("visit")
-            server.stop()
-            await peer.served()
-        assert resource.events == ["open", "visit"]
-
-    run(main())
+    async with raw_client(server) as peer:
+        await peer.text("visit")
+        server.stop()
+        await peer.served()
+    assert resource.events == ["open", "visit"]
 
 
 # Stopping
 
 
-def test_a_server_may_be_stopped_from_any_thread() -> None:
+async def test_a_server_may_be_stopped_from_any_thread() -> None:
     server = make_server()
 
-    async def main() -> None:
-        async with raw_client(server) as peer, raw_client(server, LATEST_LEGACY) as other:
-            await peer.settled()
-            assert await asyncio.to_thread(server.stop) is True
-            await peer.served()
-            await other.served()
-            assert await asyncio.to_thread(server.stop) is False
-
-    run(main())
+    async with raw_client(server) as peer, raw_client(server, LATEST_LEGACY) as other:
+        await peer.settled()
+        assert await asyncio.to_thread(server.stop) is True
+        await peer.served()
+        await other.served()
+        assert await asyncio.to_thread(server.stop) is False
 
 
-def test_telling_a_server_whose_loop_is_gone_harms_nobody() -> None:
+async def test_telling_a_server_whose_loop_is_gone_harms_nobody() -> None:
     """Another loop may have been closed around it, without a chance to clean up."""
     server = make_server()
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            await peer.settled()
-            (session,) = server.presence._sessions
-            closed = asyncio.new_event_loop()
-            closed.close()
-            session.loop, own = closed, session.loop
-            try:
-                await asyncio.to_thread(server.add_tool, lambda: None, name="x")
-            finally:
-                session.loop = own
-
-    run(main())
+    async with raw_client(server) as peer:
+        await peer.settled()
+        (session,) = server.presence._sessions
+        closed = asyncio.new_event_loop()
+        closed.close()
+        session.loop, own = closed, session.loop
+        try:
+            await asyncio.to_thread(server.add_tool, lambda: None, name="x")
+        finally:
+            session.loop = own
 
 
 # Standard input and output
@@ -558,9 +505,6 @@ def test_an_address_that_cannot_be_served_is_refused(address: str) -> None:
         run(server.serve(address))
 
 
-def test_run_is_not_for_a_running_loop() -> None:
-    async def main() -> None:
-        with pytest.raises(UsageError, match="serve"):
-            make_server().run()
-
-    run(main())
+async def test_run_is_not_for_a_running_loop() -> None:
+    with pytest.raises(UsageError, match="serve"):
+        make_server().run()

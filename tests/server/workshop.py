@@ -11,15 +11,8 @@ from mcplumb.limits import Limits
 from mcplumb.revisions import LEGACY
 from mcplumb.server.context import Context
 from mcplumb.server.server import Server
-from tests.server.harness import (
-    ALL_REVISIONS,
-    ONE_OF_EACH_ERA,
-    PATIENCE,
-    Id,
-    Peer,
-    Plain,
-    make_server,
-)
+from tests.kit.loop import PATIENCE
+from tests.server.harness import ALL_REVISIONS, ONE_OF_EACH_ERA, Id, Peer, Plain, make_server
 
 every_revision = pytest.mark.parametrize("revision", ALL_REVISIONS, ids=str)
 every_legacy = pytest.mark.parametrize("revision", LEGACY, ids=str)

@@ -14,8 +14,9 @@ import pytest
 from mcplumb.errors import ConnectError, ServerExited
 from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.sync.blocking_client import connect
+from tests.kit.loop import PATIENCE
 from tests.sync.loop_thread.test_engine import interrupt
-from tests.sync.world import PATIENCE, ROOT, command, in_threads, is_gone, own_threads, text, wait_until
+from tests.sync.world import ROOT, command, in_threads, is_gone, own_threads, text, wait_until
 
 
 @pytest.fixture(autouse=True)

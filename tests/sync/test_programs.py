@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sync.world import PATIENCE, ROOT, command, is_gone, wait_until
+from tests.kit.loop import PATIENCE
+from tests.kit.products import sampled
+from tests.sync.world import ROOT, command, is_gone, wait_until
 
 #: What the programs begin with. ``target`` is a server, and ``use`` asks it for the same thing in several ways.
 PREAMBLE = """
@@ -93,7 +95,7 @@ class Target:
         assert self.farewell.exists() == (self.where == "process")
 
 
-@pytest.fixture(params=["memory", "process"])
+@pytest.fixture(params=sampled(["memory", "process"], ("process",)))
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
     return Target(request.param, tmp_path / "farewell")
 

@@ -14,10 +14,9 @@ from typing import Any
 from mcplumb import Context, Server
 from mcplumb.types.content import TextContent
 from mcplumb.types.tools import CallToolResult
+from tests.kit.loop import PATIENCE
 
 ROOT = Path(__file__).parents[2]
-#: How long anything may take. A test that passes never waits that long.
-PATIENCE = 60.0
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 

@@ -12,17 +12,14 @@ from mcplumb.testing import leaks
 from mcplumb.testing.leaks import no_leaks
 
 
-def test_what_ends_by_itself_is_no_leak() -> None:
-    async def main() -> None:
-        async with no_leaks(60):
-            near, far = os.pipe()
-            loop = asyncio.get_running_loop()
-            loop.call_later(0.02, os.close, near)
-            loop.call_later(0.03, os.close, far)
-            ending = asyncio.create_task(asyncio.sleep(0.01))
-        assert ending.done()
-
-    asyncio.run(main())
+async def test_what_ends_by_itself_is_no_leak() -> None:
+    async with nothing_left(60):
+        near, far = os.pipe()
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.02, os.close, near)
+        loop.call_later(0.03, os.close, far)
+        ending = asyncio.create_task(asyncio.sleep(0.01))
+    assert ending.done()
 
 
 @pytest.mark.parametrize(("kind", "said"), [("pipe", "a pipe"), ("file", "a device"), ("folder", "something else")])

@@ -9,11 +9,10 @@ import re
 import pytest
 
 from mcplumb.testing import Check, check_transport, checks
+from tests.kit.loop import PATIENCE
 from tests.testing import faulty
 from tests.testing.faulty import Sound, faulty_pair
 
-#: For what has to happen, however slow the machine is.
-PATIENCE = 60.0
 #: For what is waited for in vain.
 HASTE = 2.0
 

@@ -16,7 +16,8 @@ from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.transports.process.child import Child
 from mcplumb.transports.process.command import Command, read_command
 from mcplumb.wire.messages import Notification
-from tests.transports.ends import Recorder, nothing_left
+from tests.kit.leaks import nothing_left
+from tests.transports.ends import Recorder
 from tests.transports.families import patient_guardians
 
 # Waits that no test has the time for: what needs one of them fails.

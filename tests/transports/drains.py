@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mcplumb.transports.process.stderr import StderrDrain, StderrMode
-from tests.transports.ends import turns
 
 
 class Server:
@@ -43,8 +42,3 @@ def served(mode: StderrMode) -> Iterator[Server]:
         yield server
     finally:
         server.close()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():
-        await turns(1)

@@ -1,15 +1,11 @@
-"""What the tests of connections share: a receiver that keeps all, pairs of connected ends, and a look at what leaks."""
+"""What the tests of connections share: a receiver that keeps all, and pairs of connected ends."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import socket
-import threading
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from mcplumb.errors import McplumbError
@@ -21,25 +17,21 @@ from mcplumb.transports.line_connection import LineConnection, Trace
 from mcplumb.transports.memory import memory_pair
 from mcplumb.wire.decode import BadMessage, Batch
 from mcplumb.wire.messages import Message, Notification, Request, RequestId
+from tests.kit.loop import Watched
 
 Item: TypeAlias = Message | BadMessage | Batch
 
-# Long enough for the slowest machine, and only ever waited for if something is broken.
-PATIENCE = 60.0
-# Enough for whatever could still happen to have happened.
-TURNS = 50
 
-
-class Recorder:
+class Recorder(Watched):
     """A receiver that keeps what it is given, and calls ``on_item`` with it."""
 
     def __init__(self, on_item: Callable[[Item], None] | None = None) -> None:
+        super().__init__()
         self.items: list[Item] = []
         self.ends: list[bool] = []
         self.errors: list[OSError] = []
         self.hang_ups = 0
         self.on_item = on_item
-        self._changed = asyncio.Event()
 
     def received(self, item: Item) -> None:
         self.items.append(item)
@@ -67,60 +59,11 @@ class Recorder:
         """The methods of the requests and notifications that came."""
         return [item.method for item in self.items if isinstance(item, Request | Notification)]
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        while not condition():
-            self._changed.clear()
-            await self._changed.wait()
-
     async def until_count(self, count: int) -> None:
         await self.until(lambda: len(self.items) >= count)
 
     async def until_end(self) -> None:
         await self.until(lambda: self.ends)
-
-
-async def turns(count: int = TURNS) -> None:
-    """Let the loop turn."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    """Run a test in a loop, with a bound on its time."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await main()
-
-    asyncio.run(bounded())
-
-
-def open_descriptors() -> dict[str, str]:
-    """The open descriptors of the process, and what they are."""
-    found = {}
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 (a Path would open another one on the way)
-        try:
-            found[name] = str(Path(f"/proc/self/fd/{name}").readlink())
-        except OSError:
-            continue  # the one that was open to list the others
-    return found
-
-
-def readers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "mcplumb-reader"]
-
-
-@contextmanager
-def nothing_left() -> Iterator[None]:
-    """Fails if what runs inside leaves a descriptor or a thread behind."""
-    before = open_descriptors()
-    yield
-    until = time.monotonic() + PATIENCE
-    # Nobody waits for a reader to be gone, except here.
-    while readers() and time.monotonic() < until:
-        time.sleep(0.001)
-    assert readers() == []
-    assert open_descriptors() == before
 
 
 # --- Pairs ---

@@ -20,9 +20,7 @@ import pytest
 
 from mcplumb.transports.process import watchdog
 from mcplumb.transports.process.tree import MARK, Tree
-
-#: How long anything may take. A test that passes never waits that long.
-PATIENCE = 60.0
+from tests.kit.loop import PATIENCE
 
 PROGRAM = """
 import ctypes, os, signal, sys, threading, time

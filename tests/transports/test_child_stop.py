@@ -17,8 +17,8 @@ from mcplumb.transports.process.child import Child
 from mcplumb.transports.process.exit_watch import Exit, has_exited
 from mcplumb.transports.process.tree import Tree
 from mcplumb.wire.messages import Request
+from tests.kit.loop import PATIENCE, run, turns
 from tests.transports.children import NEVER, PATIENT, Running, is_alive, no_process_left, own_children, running, server
-from tests.transports.ends import PATIENCE, run, turns
 
 
 @pytest.fixture(autouse=True)
@@ -67,60 +67,48 @@ tell(pid=pid)
         ("tell(); os.kill(os.getpid(), signal.SIGSTOP)", PAST_BOTH, Exit(signal="SIGKILL")),
     ],
 )
-def test_the_ladder(code: str, ladder: StopLadder, end: Exit) -> None:
-    async def main() -> None:
-        async with running(code, stop=ladder) as there:
-            await there.told()
-            assert await there.child.stop() == end
-            assert there.child.exited.result() == end
-            assert there.child.pid not in own_children()
-
-    run(main)
+async def test_the_ladder(code: str, ladder: StopLadder, end: Exit) -> None:
+    async with running(code, stop=ladder) as there:
+        await there.told()
+        assert await there.child.stop() == end
+        assert there.child.exited.result() == end
+        assert there.child.pid not in own_children()
 
 
 @pytest.mark.req("LIF-2", "LIF-11")
-def test_a_server_that_has_not_begun() -> None:
-    async def main() -> None:
-        # Nothing was read, nothing was written, and the connection was never started.
-        child = Child.start(server("until_end()"), stop=PATIENT)
-        assert await child.stop() == Exit(code=0)
-        child.connection.send(Request(1, "x"))
-        child = Child.start(server("until_end()"), stderr="discard", stop=AT_ONCE)
-        await child.stop()
-
-    run(main)
+async def test_a_server_that_has_not_begun() -> None:
+    # Nothing was read, nothing was written, and the connection was never started.
+    child = Child.start(server("until_end()"), stop=PATIENT)
+    assert await child.stop() == Exit(code=0)
+    child.connection.send(Request(1, "x"))
+    child = Child.start(server("until_end()"), stderr="discard", stop=AT_ONCE)
+    await child.stop()
 
 
 @pytest.mark.req("LIF-11")
-def test_stop_again_and_at_once() -> None:
-    async def main() -> None:
-        async with running("until_end(); sys.exit(3)") as there:
-            ends = await asyncio.gather(*(there.child.stop() for _ in range(5)))
-            assert ends == [Exit(code=3)] * 5
-            assert await there.child.stop() == Exit(code=3)
-            there.child.kill()
-            assert await there.child.stop() == Exit(code=3)
-
-    run(main)
+async def test_stop_again_and_at_once() -> None:
+    async with running("until_end(); sys.exit(3)") as there:
+        ends = await asyncio.gather(*(there.child.stop() for _ in range(5)))
+        assert ends == [Exit(code=3)] * 5
+        assert await there.child.stop() == Exit(code=3)
+        there.child.kill()
+        assert await there.child.stop() == Exit(code=3)
 
 
 @pytest.mark.req("LIF-5", "LIF-11")
-def test_stop_after_an_exit() -> None:
-    async def main() -> None:
-        async with running("sys.exit(3)") as there:
-            await there.child.exited
-            assert await there.child.stop() == Exit(code=3)
-        async with running("sys.exit(3)") as there:
-            # Nobody has noticed yet.
-            while not has_exited(there.child.pid):
-                pass
-            assert await there.child.stop() == Exit(code=3)
-
-    run(main)
+async def test_stop_after_an_exit() -> None:
+    async with running("sys.exit(3)") as there:
+        await there.child.exited
+        assert await there.child.stop() == Exit(code=3)
+    async with running("sys.exit(3)") as there:
+        # Nobody has noticed yet.
+        while not has_exited(there.child.pid):
+            pass
+        assert await there.child.stop() == Exit(code=3)
 
 
 @pytest.mark.req("LIF-10")
-def test_a_server_that_writes_while_it_stops() -> None:
+async def test_a_server_that_writes_while_it_stops() -> None:
     code = """
 tell()
 until_end()
@@ -130,42 +118,33 @@ for _ in range(20):
 sys.stderr.write("done")
 """
 
-    async def main() -> None:
-        async with running(code) as there:
-            await there.told()
-            # It meets neither a full pipe nor a broken one.
-            assert await there.child.stop() == Exit(code=0)
-            assert there.child.stderr_tail().endswith("ydone")
-
-    run(main)
+    async with running(code) as there:
+        await there.told()
+        # It meets neither a full pipe nor a broken one.
+        assert await there.child.stop() == Exit(code=0)
+        assert there.child.stderr_tail().endswith("ydone")
 
 
 @pytest.mark.req("LIF-10")
-def test_a_flood_that_never_ends() -> None:
-    async def main() -> None:
-        async with running("tell()\nwhile True: os.write(1, b'x' * 100_000)", stop=PAST_CLOSING) as there:
-            await there.told()
-            assert await there.child.stop() == Exit(signal="SIGTERM")
-        # Nobody has read any of it.
-        child = Child.start(server("while True: os.write(1, b'x' * 100_000)"), stop=PAST_CLOSING)
-        assert await child.stop() == Exit(signal="SIGTERM")
-
-    run(main)
+async def test_a_flood_that_never_ends() -> None:
+    async with running("tell()\nwhile True: os.write(1, b'x' * 100_000)", stop=PAST_CLOSING) as there:
+        await there.told()
+        assert await there.child.stop() == Exit(signal="SIGTERM")
+    # Nobody has read any of it.
+    child = Child.start(server("while True: os.write(1, b'x' * 100_000)"), stop=PAST_CLOSING)
+    assert await child.stop() == Exit(signal="SIGTERM")
 
 
 @pytest.mark.req("LIF-10")
-def test_a_server_that_does_not_read() -> None:
-    async def main() -> None:
-        async with running("tell(); forever()", stop=PAST_CLOSING) as there:
-            await there.told()
-            there.child.connection.send(Request(1, "x" * 5_000_000))
-            await turns()
-            assert there.child.connection.is_clogged
-            waiter = asyncio.create_task(there.child.connection.drained())
-            assert await there.child.stop() == Exit(signal="SIGTERM")
-            await waiter
-
-    run(main)
+async def test_a_server_that_does_not_read() -> None:
+    async with running("tell(); forever()", stop=PAST_CLOSING) as there:
+        await there.told()
+        there.child.connection.send(Request(1, "x" * 5_000_000))
+        await turns()
+        assert there.child.connection.is_clogged
+        waiter = asyncio.create_task(there.child.connection.drained())
+        assert await there.child.stop() == Exit(signal="SIGTERM")
+        await waiter
 
 
 @pytest.mark.req("LIF-2")
@@ -184,7 +163,7 @@ def test_what_outlives_everything(monkeypatch: pytest.MonkeyPatch, caplog: pytes
             os.kill(there.child.pid, signal.SIGKILL)
             await asyncio.to_thread(thread.join, PATIENCE)
 
-    run(main)
+    run(main())
     (record,) = caplog.records
     assert "does not end, although it was killed" in record.message
 
@@ -202,61 +181,51 @@ def test_what_outlives_everything(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     ("code", "ladder"),
     [("os.write(1, b'x'); time.sleep(1000)", PATIENT), (STUBBORN, PAST_TERMINATING)],
 )
-def test_what_a_clean_exit_leaves_behind(options: dict[str, Any], code: str, ladder: StopLadder, closes: bool) -> None:
-    async def main() -> None:
-        async with running(with_grandchild(code, "until_end()", **options), stop=ladder) as there:
-            pid = (await there.told())["pid"]
-            assert is_alive(pid)
-            if closes:  # then the server is gone before it is stopped
-                await there.child.connection.close()
-                await there.child.exited
-            assert await there.child.stop() == Exit(code=0)
-            assert not is_alive(pid)
-
-    run(main)
+async def test_what_a_clean_exit_leaves_behind(
+    options: dict[str, Any], code: str, ladder: StopLadder, closes: bool
+) -> None:
+    async with running(with_grandchild(code, "until_end()", **options), stop=ladder) as there:
+        pid = (await there.told())["pid"]
+        assert is_alive(pid)
+        if closes:  # then the server is gone before it is stopped
+            await there.child.connection.close()
+            await there.child.exited
+        assert await there.child.stop() == Exit(code=0)
+        assert not is_alive(pid)
 
 
 @pytest.mark.req("LIF-3", "LIF-5")
 @pytest.mark.parametrize("options", [{}, {"start_new_session": True}])
 @pytest.mark.parametrize("then", ["os._exit(3)", "os.kill(os.getpid(), 9)"])
-def test_what_a_crash_leaves_behind(then: str, options: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with running(with_grandchild(STUBBORN, then, **options), stop=PAST_TERMINATING) as there:
-            end = await there.child.exited
-            pid = (await there.told())["pid"]
-            assert is_alive(pid)
-            assert await there.child.stop() == end
-            assert not is_alive(pid)
-
-    run(main)
+async def test_what_a_crash_leaves_behind(then: str, options: dict[str, Any]) -> None:
+    async with running(with_grandchild(STUBBORN, then, **options), stop=PAST_TERMINATING) as there:
+        end = await there.child.exited
+        pid = (await there.told())["pid"]
+        assert is_alive(pid)
+        assert await there.child.stop() == end
+        assert not is_alive(pid)
 
 
 @pytest.mark.req("LIF-3")
-def test_a_tree_that_ignores_everything() -> None:
+async def test_a_tree_that_ignores_everything() -> None:
     code = with_grandchild(STUBBORN, IGNORE_TERM + "tell('ignores'); forever()")
 
-    async def main() -> None:
-        async with running(code, stop=PAST_BOTH) as there:
-            pid = (await there.told())["pid"]
-            await there.told("ignores")
-            assert await there.child.stop() == Exit(signal="SIGKILL")
-            assert not is_alive(pid)
-
-    run(main)
+    async with running(code, stop=PAST_BOTH) as there:
+        pid = (await there.told())["pid"]
+        await there.told("ignores")
+        assert await there.child.stop() == Exit(signal="SIGKILL")
+        assert not is_alive(pid)
 
 
 @pytest.mark.req("LIF-3")
-def test_a_grandchild_that_takes_its_time() -> None:
+async def test_a_grandchild_that_takes_its_time() -> None:
     # It is told to end, and does so after a while, in which it is looked for again and again.
     slow = "signal.signal(15, lambda *_: (time.sleep(0.2), os._exit(0))); os.write(1, b'x'); time.sleep(1000)"
 
-    async def main() -> None:
-        async with running(with_grandchild(slow, "until_end()")) as there:
-            pid = (await there.told())["pid"]
-            await there.child.stop()
-            assert not is_alive(pid)
-
-    run(main)
+    async with running(with_grandchild(slow, "until_end()")) as there:
+        pid = (await there.told())["pid"]
+        await there.child.stop()
+        assert not is_alive(pid)
 
 
 # --- Cancelled, killed ---
@@ -264,38 +233,32 @@ def test_a_grandchild_that_takes_its_time() -> None:
 
 @pytest.mark.req("LIF-4", "LIF-11")
 @pytest.mark.parametrize("delay", [0, 1, 5])
-def test_a_cancelled_stop_kills(delay: int) -> None:
-    async def main() -> None:
-        code = with_grandchild(STUBBORN, IGNORE_TERM + "tell('ignores'); forever()")
-        async with running(code) as there:
-            pid = (await there.told())["pid"]
-            await there.told("ignores")
-            first, second = (asyncio.create_task(there.child.stop()) for _ in range(2))
-            await turns(1 + delay)
-            first.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await first
-            assert not is_alive(pid)
-            assert there.child.pid not in own_children()
-            # Whoever else waited gets what they waited for.
-            assert await second == Exit(signal="SIGKILL")
-            assert there.child.exited.result() == Exit(signal="SIGKILL")
-
-    run(main)
+async def test_a_cancelled_stop_kills(delay: int) -> None:
+    code = with_grandchild(STUBBORN, IGNORE_TERM + "tell('ignores'); forever()")
+    async with running(code) as there:
+        pid = (await there.told())["pid"]
+        await there.told("ignores")
+        first, second = (asyncio.create_task(there.child.stop()) for _ in range(2))
+        await turns(1 + delay)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert not is_alive(pid)
+        assert there.child.pid not in own_children()
+        # Whoever else waited gets what they waited for.
+        assert await second == Exit(signal="SIGKILL")
+        assert there.child.exited.result() == Exit(signal="SIGKILL")
 
 
 @pytest.mark.req("LIF-4", "LIF-11")
-def test_a_stop_that_is_cancelled_when_all_is_done() -> None:
-    async def main() -> None:
-        async with running("tell(); until_end()") as there:
-            await there.told()
-            stopping = asyncio.create_task(there.child.stop())
-            there.child.exited.add_done_callback(lambda _: stopping.cancel())
-            with pytest.raises(asyncio.CancelledError):
-                await stopping
-            assert there.child.exited.result() == Exit(code=0)
-
-    run(main)
+async def test_a_stop_that_is_cancelled_when_all_is_done() -> None:
+    async with running("tell(); until_end()") as there:
+        await there.told()
+        stopping = asyncio.create_task(there.child.stop())
+        there.child.exited.add_done_callback(lambda _: stopping.cancel())
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        assert there.child.exited.result() == Exit(code=0)
 
 
 @pytest.mark.req("LIF-4")
@@ -317,32 +280,26 @@ def test_an_interrupt() -> None:
 
 
 @pytest.mark.req("LIF-4", "LIF-11")
-def test_kill() -> None:
-    async def main() -> None:
-        async with running(with_grandchild(STUBBORN, "forever()"), stderr="capture") as there:
-            pid = (await there.told())["pid"]
-            there.child.kill()
-            assert not is_alive(pid)
-            assert there.child.pid not in own_children()
-            assert there.child.exited.result() == Exit(signal="SIGKILL")
-            there.child.kill()
-            assert await there.child.stop() == Exit(signal="SIGKILL")
-
-    run(main)
+async def test_kill() -> None:
+    async with running(with_grandchild(STUBBORN, "forever()"), stderr="capture") as there:
+        pid = (await there.told())["pid"]
+        there.child.kill()
+        assert not is_alive(pid)
+        assert there.child.pid not in own_children()
+        assert there.child.exited.result() == Exit(signal="SIGKILL")
+        there.child.kill()
+        assert await there.child.stop() == Exit(signal="SIGKILL")
 
 
 @pytest.mark.req("LIF-4")
-def test_kill_during_a_stop() -> None:
-    async def main() -> None:
-        async with running(with_grandchild(STUBBORN, "until_end()")) as there:
-            await there.told()
-            stopping = asyncio.create_task(there.child.stop())
-            await there.child.exited
-            await turns()
-            there.child.kill()
-            assert await stopping == Exit(code=0)
-
-    run(main)
+async def test_kill_during_a_stop() -> None:
+    async with running(with_grandchild(STUBBORN, "until_end()")) as there:
+        await there.told()
+        stopping = asyncio.create_task(there.child.stop())
+        await there.child.exited
+        await turns()
+        there.child.kill()
+        assert await stopping == Exit(code=0)
 
 
 @pytest.mark.req("LIF-4")
@@ -385,23 +342,17 @@ def test_whoever_waits_on_a_closed_loop_is_not_told() -> None:
     assert not called
 
 
-def test_a_fork_kills_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with running("tell(); until_end()") as there:
-            await there.told()
-            with monkeypatch.context() as patch:
-                patch.setattr(os, "getpid", lambda: -1)
-                there.child.kill()
-            assert is_alive(there.child.pid)
-            assert await there.child.stop() == Exit(code=0)
-
-    run(main)
+async def test_a_fork_kills_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running("tell(); until_end()") as there:
+        await there.told()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)
+            there.child.kill()
+        assert is_alive(there.child.pid)
+        assert await there.child.stop() == Exit(code=0)
 
 
 @pytest.mark.req("LIF-11")
-def test_many_at_once() -> None:
-    async def main() -> None:
-        children = [Child.start(server("until_end()"), stop=PATIENT) for _ in range(20)]
-        assert await asyncio.gather(*(child.stop() for child in children)) == [Exit(code=0)] * 20
-
-    run(main)
+async def test_many_at_once() -> None:
+    children = [Child.start(server("until_end()"), stop=PATIENT) for _ in range(20)]
+    assert await asyncio.gather(*(child.stop() for child in children)) == [Exit(code=0)] * 20

@@ -8,41 +8,35 @@ import pytest
 from mcplumb.transports.connection import Waiters
 
 
-def test_they_look_again_one_after_the_other() -> None:
-    async def main() -> None:
-        waiters = Waiters(asyncio.get_running_loop())
-        is_full = True
-        passed: list[str] = []
+async def test_they_look_again_one_after_the_other() -> None:
+    waiters = Waiters(asyncio.get_running_loop())
+    is_full = True
+    passed: list[str] = []
 
-        async def enter(name: str) -> None:
-            nonlocal is_full
-            await waiters.wait_while(lambda: is_full)
-            passed.append(name)
-            is_full = name == "first"
+    async def enter(name: str) -> None:
+        nonlocal is_full
+        await waiters.wait_while(lambda: is_full)
+        passed.append(name)
+        is_full = name == "first"
 
-        tasks = [asyncio.create_task(enter(name)) for name in ("first", "second", "third")]
+    tasks = [asyncio.create_task(enter(name)) for name in ("first", "second", "third")]
+    await asyncio.sleep(0)
+    is_full = False
+    waiters.wake()
+    waiters.wake()
+    await tasks[0]
+    for _ in range(5):
         await asyncio.sleep(0)
-        is_full = False
-        waiters.wake()
-        waiters.wake()
-        await tasks[0]
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert passed == ["first"]
-        tasks[1].cancel()
-        is_full = False
-        waiters.wake()
-        await asyncio.wait(tasks)
-        assert passed == ["first", "third"]
-
-    asyncio.run(main())
+    assert passed == ["first"]
+    tasks[1].cancel()
+    is_full = False
+    waiters.wake()
+    await asyncio.wait(tasks)
+    assert passed == ["first", "third"]
 
 
-def test_who_need_not_wait_does_not() -> None:
-    async def main() -> None:
-        await Waiters(asyncio.get_running_loop()).wait_while(lambda: False)
-
-    asyncio.run(main())
+async def test_who_need_not_wait_does_not() -> None:
+    await Waiters(asyncio.get_running_loop()).wait_while(lambda: False)
 
 
 class Gate:
@@ -83,60 +77,51 @@ def test_how_often_each_looks_does_not_grow_with_how_many_wait() -> None:
     assert many < 1.2 * few
 
 
-def test_where_the_room_is_known_few_look_in_vain() -> None:
-    async def main() -> None:
-        gate = Gate(tells_room=True)
-        tasks = [asyncio.create_task(gate.enter(number)) for number in range(1000)]
-        await asyncio.sleep(0)
-        for _ in tasks:
-            gate.open(1)
-            for _ in range(3):
-                await asyncio.sleep(0)
-        await asyncio.gather(*tasks)
-        assert gate.passed == list(range(1000))
-        # Once to begin with, when woken, for the next ones, and the next one in vain.
-        assert gate.looks < 4.1 * 1000
-
-    asyncio.run(main())
+async def test_where_the_room_is_known_few_look_in_vain() -> None:
+    gate = Gate(tells_room=True)
+    tasks = [asyncio.create_task(gate.enter(number)) for number in range(1000)]
+    await asyncio.sleep(0)
+    for _ in tasks:
+        gate.open(1)
+        for _ in range(3):
+            await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert gate.passed == list(range(1000))
+    # Once to begin with, when woken, for the next ones, and the next one in vain.
+    assert gate.looks < 4.1 * 1000
 
 
 @pytest.mark.parametrize("tells_room", [False, True])
-def test_one_wake_is_enough_for_all(tells_room: bool) -> None:
-    async def main() -> None:
-        gate = Gate(tells_room=tells_room)
-        tasks = [asyncio.create_task(gate.enter(number)) for number in range(1000)]
-        await asyncio.sleep(0)
-        gate.open(1000)
-        await asyncio.gather(*tasks)
-        assert gate.passed == list(range(1000))
-        # Once to begin with, once when woken, and the last of each few for the next ones.
-        assert gate.looks < 2.1 * 1000
-
-    asyncio.run(main())
+async def test_one_wake_is_enough_for_all(tells_room: bool) -> None:
+    gate = Gate(tells_room=tells_room)
+    tasks = [asyncio.create_task(gate.enter(number)) for number in range(1000)]
+    await asyncio.sleep(0)
+    gate.open(1000)
+    await asyncio.gather(*tasks)
+    assert gate.passed == list(range(1000))
+    # Once to begin with, once when woken, and the last of each few for the next ones.
+    assert gate.looks < 2.1 * 1000
 
 
 @pytest.mark.parametrize("tells_room", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_none_is_forgotten_whoever_is_cancelled(seed: int, tells_room: bool) -> None:
-    async def main() -> None:
-        chance = random.Random(seed)
-        gate = Gate(tells_room=tells_room)
-        tasks = [asyncio.create_task(gate.enter(number)) for number in range(300)]
-        await asyncio.sleep(0)
-        while waiting := [task for task in tasks if not task.done()]:
-            before, room = len(gate.passed), chance.randrange(1, 150)
-            gate.open(room)
-            for _ in range(chance.randrange(3)):
-                for task in chance.choices(waiting, k=chance.choice((1, 5, 70))):
-                    task.cancel()
-                await asyncio.sleep(0)
-            # As many turns as it takes to let each one through.
-            for _ in waiting:
-                await asyncio.sleep(0)
-            assert len(gate.passed) == before + room or all(task.done() for task in tasks)
-        assert gate.passed == sorted(gate.passed)
-
-    asyncio.run(main())
+async def test_none_is_forgotten_whoever_is_cancelled(seed: int, tells_room: bool) -> None:
+    chance = random.Random(seed)
+    gate = Gate(tells_room=tells_room)
+    tasks = [asyncio.create_task(gate.enter(number)) for number in range(300)]
+    await asyncio.sleep(0)
+    while waiting := [task for task in tasks if not task.done()]:
+        before, room = len(gate.passed), chance.randrange(1, 150)
+        gate.open(room)
+        for _ in range(chance.randrange(3)):
+            for task in chance.choices(waiting, k=chance.choice((1, 5, 70))):
+                task.cancel()
+            await asyncio.sleep(0)
+        # As many turns as it takes to let each one through.
+        for _ in waiting:
+            await asyncio.sleep(0)
+        assert len(gate.passed) == before + room or all(task.done() for task in tasks)
+    assert gate.passed == sorted(gate.passed)
 
 
 def test_waking_is_allowed_when_the_loop_is_gone() -> None:

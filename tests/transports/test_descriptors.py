@@ -14,7 +14,6 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,15 +35,13 @@ from mcplumb.transports.descriptors import (
     put_null,
     wait_for_input,
 )
-from tests.transports.ends import PATIENCE, nothing_left, run
+from tests.kit.leaks import leaves_nothing
+from tests.kit.loop import PATIENCE
+
+pytestmark = leaves_nothing
+
 
 MEGABYTE = 1024 * 1024
-
-
-@pytest.fixture(autouse=True)
-def _no_leak() -> Iterator[None]:
-    with nothing_left():
-        yield
 
 
 def is_same(one: int, other: int) -> bool:
@@ -248,170 +245,148 @@ def drain(fd: int, count: int) -> bytes:
     return found
 
 
-def test_a_pipe_is_written_to_without_waiting_and_nobody_else_sees_a_change() -> None:
-    async def main() -> None:
-        read_end, write_end = os.pipe()
-        other = os.dup(write_end)
-        sink = open_sink(write_end)
-        assert isinstance(sink, PipeSink)
-        assert sink.write([b"ab", memoryview(b"cd")]) == 4
-        assert os.read(read_end, 10) == b"abcd"
-        for piece in (b"ef", memoryview(b"ef")):
-            assert sink.write([piece]) == 2
-            assert os.read(read_end, 10) == b"ef"
-        total = fill(sink)
-        assert sink.write([b"x"]) == sink.write([b"x", b"y"]) == 0
-        assert os.get_blocking(other)
-        room = asyncio.Event()
-        sink.watch(room.set)
-        drain(read_end, total)
-        await room.wait()
-        sink.unwatch()
-        assert fill(sink) >= total
-        sink.watch(room.set)
-        sink.unwatch()
-        os.close(read_end)
-        with pytest.raises(BrokenPipeError):
-            sink.write([b"x"])
-        sink.close()
-        assert os.get_blocking(other)
-        os.close(other)
-
-    run(main)
+async def test_a_pipe_is_written_to_without_waiting_and_nobody_else_sees_a_change() -> None:
+    read_end, write_end = os.pipe()
+    other = os.dup(write_end)
+    sink = open_sink(write_end)
+    assert isinstance(sink, PipeSink)
+    assert sink.write([b"ab", memoryview(b"cd")]) == 4
+    assert os.read(read_end, 10) == b"abcd"
+    for piece in (b"ef", memoryview(b"ef")):
+        assert sink.write([piece]) == 2
+        assert os.read(read_end, 10) == b"ef"
+    total = fill(sink)
+    assert sink.write([b"x"]) == sink.write([b"x", b"y"]) == 0
+    assert os.get_blocking(other)
+    room = asyncio.Event()
+    sink.watch(room.set)
+    drain(read_end, total)
+    await room.wait()
+    sink.unwatch()
+    assert fill(sink) >= total
+    sink.watch(room.set)
+    sink.unwatch()
+    os.close(read_end)
+    with pytest.raises(BrokenPipeError):
+        sink.write([b"x"])
+    sink.close()
+    assert os.get_blocking(other)
+    os.close(other)
 
 
-def test_a_pipe_that_cannot_be_opened_again_is_as_it_was_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pipe_that_cannot_be_opened_again_is_as_it_was_when_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # As where there is no /proc.
     monkeypatch.setattr(descriptors, "_reopened", lambda fd: None)
 
-    async def main() -> None:
-        for was_blocking in (True, False):
-            read_end, write_end = os.pipe()
-            other = os.dup(write_end)
-            os.set_blocking(other, was_blocking)
-            sink = PipeSink(write_end)
-            total = fill(sink)
-            assert not os.get_blocking(other)
-            assert drain(read_end, total).startswith(b"x")
-            sink.close()
-            assert os.get_blocking(other) == was_blocking
-            close_all(read_end, other)
-
-    run(main)
+    for was_blocking in (True, False):
+        read_end, write_end = os.pipe()
+        other = os.dup(write_end)
+        os.set_blocking(other, was_blocking)
+        sink = PipeSink(write_end)
+        total = fill(sink)
+        assert not os.get_blocking(other)
+        assert drain(read_end, total).startswith(b"x")
+        sink.close()
+        assert os.get_blocking(other) == was_blocking
+        close_all(read_end, other)
 
 
-def test_a_pipe_that_nobody_reads_is_broken_and_not_a_crash(tmp_path: Path) -> None:
+async def test_a_pipe_that_nobody_reads_is_broken_and_not_a_crash(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
-    async def main() -> None:
-        read_end, write_end = os.pipe()
-        named_read_end = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-        named_write_end = os.open(fifo, os.O_WRONLY)
-        close_all(read_end, named_read_end)
-        for fd in (write_end, named_write_end):
-            sink = PipeSink(fd)
-            with pytest.raises(BrokenPipeError):
-                sink.write([b"x"])
-            sink.close()
-
-    run(main)
-
-
-def test_the_way_to_a_pipe_is_not_one_of_the_first_three() -> None:
-    async def main() -> None:
-        read_end, write_end = os.pipe()
-        saved = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 10)
-        os.close(0)
-        sink = PipeSink(write_end)
-        assert not is_open(0)
-        os.dup2(saved, 0)
-        os.close(saved)
-        assert sink.write([b"x"]) == 1
-        assert os.read(read_end, 10) == b"x"
-        sink.close()
-        os.close(read_end)
-
-    run(main)
-
-
-@pytest.mark.parametrize("timeout", [None, 30.0])
-def test_a_socket_is_written_to_without_waiting_and_nobody_else_sees_a_change(timeout: float | None) -> None:
-    async def main() -> None:
-        left, right = (end.detach() for end in socket.socketpair())
-        other = os.dup(left)
-        socket.setdefaulttimeout(timeout)
-        try:
-            sink = open_sink(left)
-        finally:
-            socket.setdefaulttimeout(None)
-        assert isinstance(sink, SocketSink)
-        assert sink.write([b"ab", memoryview(b"cd")]) == 4
-        assert os.read(right, 10) == b"abcd"
-        total = fill(sink)
-        assert os.get_blocking(other)
-        room = asyncio.Event()
-        sink.watch(room.set)
-        drain(right, total)
-        await room.wait()
-        sink.unwatch()
-        os.close(right)
+    read_end, write_end = os.pipe()
+    named_read_end = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    named_write_end = os.open(fifo, os.O_WRONLY)
+    close_all(read_end, named_read_end)
+    for fd in (write_end, named_write_end):
+        sink = PipeSink(fd)
         with pytest.raises(BrokenPipeError):
             sink.write([b"x"])
         sink.close()
-        os.close(other)
-
-    run(main)
 
 
-def test_more_pieces_than_one_call_takes() -> None:
-    async def main() -> None:
-        read_end, write_end = os.pipe()
-        left, right = (end.detach() for end in socket.socketpair())
-        for sink, fd in ((open_sink(write_end), read_end), (open_sink(left), right)):
-            pieces: list[bytes | memoryview] = [b"%04d" % number for number in range(3000)]
-            written = sink.write(pieces)
-            assert 0 < written < 12_000
-            assert os.read(fd, 20_000) == b"".join(pieces)[:written]
-            sink.close()
-            os.close(fd)
+async def test_the_way_to_a_pipe_is_not_one_of_the_first_three() -> None:
+    read_end, write_end = os.pipe()
+    saved = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 10)
+    os.close(0)
+    sink = PipeSink(write_end)
+    assert not is_open(0)
+    os.dup2(saved, 0)
+    os.close(saved)
+    assert sink.write([b"x"]) == 1
+    assert os.read(read_end, 10) == b"x"
+    sink.close()
+    os.close(read_end)
 
-    run(main)
+
+@pytest.mark.parametrize("timeout", [None, 30.0])
+async def test_a_socket_is_written_to_without_waiting_and_nobody_else_sees_a_change(timeout: float | None) -> None:  # noqa: ASYNC109
+    left, right = (end.detach() for end in socket.socketpair())
+    other = os.dup(left)
+    socket.setdefaulttimeout(timeout)
+    try:
+        sink = open_sink(left)
+    finally:
+        socket.setdefaulttimeout(None)
+    assert isinstance(sink, SocketSink)
+    assert sink.write([b"ab", memoryview(b"cd")]) == 4
+    assert os.read(right, 10) == b"abcd"
+    total = fill(sink)
+    assert os.get_blocking(other)
+    room = asyncio.Event()
+    sink.watch(room.set)
+    drain(right, total)
+    await room.wait()
+    sink.unwatch()
+    os.close(right)
+    with pytest.raises(BrokenPipeError):
+        sink.write([b"x"])
+    sink.close()
+    os.close(other)
 
 
-def test_a_file_takes_all(tmp_path: Path) -> None:
-    async def main() -> None:
-        path = tmp_path / "file"
-        sink = open_sink(os.open(path, os.O_CREAT | os.O_WRONLY))
-        assert isinstance(sink, BlockingSink)
-        pieces: list[bytes | memoryview] = [b"a" * MEGABYTE, memoryview(b"b")] * 2
-        assert sink.write(pieces) == 2 * MEGABYTE + 2
+async def test_more_pieces_than_one_call_takes() -> None:
+    read_end, write_end = os.pipe()
+    left, right = (end.detach() for end in socket.socketpair())
+    for sink, fd in ((open_sink(write_end), read_end), (open_sink(left), right)):
+        pieces: list[bytes | memoryview] = [b"%04d" % number for number in range(3000)]
+        written = sink.write(pieces)
+        assert 0 < written < 12_000
+        assert os.read(fd, 20_000) == b"".join(pieces)[:written]
         sink.close()
-        assert path.read_bytes() == b"".join(pieces)
-        full = BlockingSink(os.open("/dev/full", os.O_WRONLY))
-        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-            full.write([b"x"])
-        full.close()
-
-    run(main)
+        os.close(fd)
 
 
-def test_a_terminal_that_others_made_non_blocking_takes_all() -> None:
-    async def main() -> None:
-        master, slave = pty.openpty()
-        mode = termios.tcgetattr(slave)
-        mode[1] &= ~termios.OPOST
-        termios.tcsetattr(slave, termios.TCSANOW, mode)
-        os.set_blocking(slave, False)
-        sink = open_sink(slave)
-        assert isinstance(sink, BlockingSink)
-        found: list[bytes] = []
-        reader = threading.Thread(target=lambda: found.append(drain(master, MEGABYTE)))
-        reader.start()
-        assert sink.write([b"x" * MEGABYTE]) == MEGABYTE
-        reader.join()
-        assert found == [b"x" * MEGABYTE]
-        sink.close()
-        os.close(master)
+async def test_a_file_takes_all(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    sink = open_sink(os.open(path, os.O_CREAT | os.O_WRONLY))
+    assert isinstance(sink, BlockingSink)
+    pieces: list[bytes | memoryview] = [b"a" * MEGABYTE, memoryview(b"b")] * 2
+    assert sink.write(pieces) == 2 * MEGABYTE + 2
+    sink.close()
+    assert path.read_bytes() == b"".join(pieces)
+    full = BlockingSink(os.open("/dev/full", os.O_WRONLY))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        full.write([b"x"])
+    full.close()
 
-    run(main)
+
+async def test_a_terminal_that_others_made_non_blocking_takes_all() -> None:
+    master, slave = pty.openpty()
+    mode = termios.tcgetattr(slave)
+    mode[1] &= ~termios.OPOST
+    termios.tcsetattr(slave, termios.TCSANOW, mode)
+    os.set_blocking(slave, False)
+    sink = open_sink(slave)
+    assert isinstance(sink, BlockingSink)
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(drain(master, MEGABYTE)))
+    reader.start()
+    assert sink.write([b"x" * MEGABYTE]) == MEGABYTE
+    reader.join()
+    assert found == [b"x" * MEGABYTE]
+    sink.close()
+    os.close(master)

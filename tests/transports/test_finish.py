@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
 from mcplumb.transports.descriptors import bytes_waiting
 from mcplumb.transports.fd_connection import StreamConnection
-from tests.transports.ends import Recorder, nothing_left, run, turns
+from tests.kit.leaks import leaves_nothing
+from tests.kit.loop import run, turns
+from tests.transports.ends import Recorder
+
+pytestmark = leaves_nothing
+
 
 NOTE = b'{"jsonrpc":"2.0","method":"a"}\n'
-
-
-@pytest.fixture(autouse=True)
-def _no_leak() -> Iterator[None]:
-    with nothing_left():
-        yield
 
 
 def connected(side: Recorder, *, starts: bool = True) -> tuple[StreamConnection, int]:
@@ -32,67 +30,55 @@ def connected(side: Recorder, *, starts: bool = True) -> tuple[StreamConnection,
     return connection, writing
 
 
-def test_what_is_there_is_received_and_then_the_end() -> None:
-    async def main() -> None:
-        side = Recorder()
-        connection, pipe = connected(side)
-        os.write(pipe, NOTE * 3)
-        connection.finish()
-        connection.finish()
-        await side.until_end()
-        assert (side.names, side.ends) == (["a"] * 3, [True])
-        connection.finish()
-        await turns()
-        assert side.ends == [True]
-        connection.abort()
-        connection.finish()
-        os.close(pipe)
-
-    run(main)
+async def test_what_is_there_is_received_and_then_the_end() -> None:
+    side = Recorder()
+    connection, pipe = connected(side)
+    os.write(pipe, NOTE * 3)
+    connection.finish()
+    connection.finish()
+    await side.until_end()
+    assert (side.names, side.ends) == (["a"] * 3, [True])
+    connection.finish()
+    await turns()
+    assert side.ends == [True]
+    connection.abort()
+    connection.finish()
+    os.close(pipe)
 
 
-def test_if_nothing_is_there_the_end_comes_at_once() -> None:
-    async def main() -> None:
-        side = Recorder()
-        connection, pipe = connected(side)
-        await turns()
-        connection.finish()
-        await side.until_end()
-        assert side.ends == [True]
-        connection.abort()
-        os.close(pipe)
-
-    run(main)
+async def test_if_nothing_is_there_the_end_comes_at_once() -> None:
+    side = Recorder()
+    connection, pipe = connected(side)
+    await turns()
+    connection.finish()
+    await side.until_end()
+    assert side.ends == [True]
+    connection.abort()
+    os.close(pipe)
 
 
-def test_a_message_that_is_not_complete_is_an_end_in_the_middle() -> None:
-    async def main() -> None:
-        side = Recorder()
-        connection, pipe = connected(side)
-        os.write(pipe, NOTE + NOTE[:10])
-        connection.finish()
-        await side.until_end()
-        assert (side.names, side.ends) == (["a"], [False])
-        connection.abort()
-        os.close(pipe)
-
-    run(main)
+async def test_a_message_that_is_not_complete_is_an_end_in_the_middle() -> None:
+    side = Recorder()
+    connection, pipe = connected(side)
+    os.write(pipe, NOTE + NOTE[:10])
+    connection.finish()
+    await side.until_end()
+    assert (side.names, side.ends) == (["a"], [False])
+    connection.abort()
+    os.close(pipe)
 
 
-def test_much_is_received_too() -> None:
-    async def main() -> None:
-        side = Recorder()
-        connection, pipe = connected(side)
-        count = 60_000 // len(NOTE)
-        os.write(pipe, NOTE * count)
-        assert bytes_waiting(pipe) == count * len(NOTE)
-        connection.finish()
-        await side.until_end()
-        assert len(side.names) == count
-        connection.abort()
-        os.close(pipe)
-
-    run(main)
+async def test_much_is_received_too() -> None:
+    side = Recorder()
+    connection, pipe = connected(side)
+    count = 60_000 // len(NOTE)
+    os.write(pipe, NOTE * count)
+    assert bytes_waiting(pipe) == count * len(NOTE)
+    connection.finish()
+    await side.until_end()
+    assert len(side.names) == count
+    connection.abort()
+    os.close(pipe)
 
 
 def test_whoever_goes_on_writing_is_not_listened_to_for_ever() -> None:
@@ -124,51 +110,42 @@ def test_whoever_goes_on_writing_is_not_listened_to_for_ever() -> None:
         os.close(drain)
         os.close(pipe)
 
-    run(main)
+    run(main())
 
 
 @pytest.mark.parametrize("content", [b"", NOTE])
-def test_a_pause_delays_the_end(content: bytes) -> None:
-    async def main() -> None:
-        side = Recorder()
-        connection, pipe = connected(side)
-        connection.pause()
-        os.write(pipe, content)
-        connection.finish()
-        await turns()
-        assert (side.names, side.ends) == ([], [])
-        connection.resume()
-        await side.until_end()
-        assert (len(side.names), side.ends) == (bool(content), [True])
-        connection.abort()
-        os.close(pipe)
-
-    run(main)
+async def test_a_pause_delays_the_end(content: bytes) -> None:
+    side = Recorder()
+    connection, pipe = connected(side)
+    connection.pause()
+    os.write(pipe, content)
+    connection.finish()
+    await turns()
+    assert (side.names, side.ends) == ([], [])
+    connection.resume()
+    await side.until_end()
+    assert (len(side.names), side.ends) == (bool(content), [True])
+    connection.abort()
+    os.close(pipe)
 
 
-def test_before_the_start_it_waits_for_that() -> None:
-    async def main() -> None:
-        side = Recorder()
-        connection, pipe = connected(side, starts=False)
-        os.write(pipe, NOTE)
-        connection.finish()
-        await turns()
-        connection.start(side)
-        await side.until_end()
-        assert side.names == ["a"]
-        connection.abort()
-        os.close(pipe)
-
-    run(main)
+async def test_before_the_start_it_waits_for_that() -> None:
+    side = Recorder()
+    connection, pipe = connected(side, starts=False)
+    os.write(pipe, NOTE)
+    connection.finish()
+    await turns()
+    connection.start(side)
+    await side.until_end()
+    assert side.names == ["a"]
+    connection.abort()
+    os.close(pipe)
 
 
-def test_a_file_has_its_own_end() -> None:
-    async def main() -> None:
-        side = Recorder()
-        connection = StreamConnection(os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY))
-        connection.start(side)
-        connection.finish()
-        await side.until_end()
-        connection.abort()
-
-    run(main)
+async def test_a_file_has_its_own_end() -> None:
+    side = Recorder()
+    connection = StreamConnection(os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY))
+    connection.start(side)
+    connection.finish()
+    await side.until_end()
+    connection.abort()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,14 +13,10 @@ import pytest
 from mcplumb.errors import ConnectError, UsageError
 from mcplumb.transports.address import TcpAddress, UnixAddress
 from mcplumb.transports.socket_listener import Listener
-from tests.transports.ends import nothing_left, run
+from tests.kit.leaks import leaves_nothing
 from tests.transports.socket_ends import LOCAL, Place, echo, said, tls_of_client, tls_of_server
 
-
-@pytest.fixture(autouse=True)
-def _no_leak() -> Iterator[None]:
-    with nothing_left():
-        yield
+pytestmark = leaves_nothing
 
 
 @pytest.mark.req("STR-4")
@@ -29,84 +25,69 @@ def _no_leak() -> Iterator[None]:
     [("127.0.0.1", True), ("localhost", True), ("127.0.0.2", True), ("0.0.0.0", False)],  # noqa: S104 - on purpose
 )
 @pytest.mark.parametrize("has_tls", [False, True])
-def test_whom_it_listens_for(host: str, is_local: bool, has_tls: bool, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        tls = tls_of_server() if has_tls else None
-        listener = await Listener.open(TcpAddress(host, 0), echo, tls=tls)
-        assert isinstance(listener.address, TcpAddress)
-        assert listener.address.host == host
-        assert listener.address.port > 0
-        await listener.close()
-        warned = [text for text in said(caplog) if "without TLS, and not for this machine alone" in text]
-        assert len(warned) == (not is_local and not has_tls)
-
-    run(main)
+async def test_whom_it_listens_for(host: str, is_local: bool, has_tls: bool, caplog: pytest.LogCaptureFixture) -> None:
+    tls = tls_of_server() if has_tls else None
+    listener = await Listener.open(TcpAddress(host, 0), echo, tls=tls)
+    assert isinstance(listener.address, TcpAddress)
+    assert listener.address.host == host
+    assert listener.address.port > 0
+    await listener.close()
+    warned = [text for text in said(caplog) if "without TLS, and not for this machine alone" in text]
+    assert len(warned) == (not is_local and not has_tls)
 
 
-def test_a_name_with_several_addresses_is_served_at_all_of_them() -> None:
-    async def main() -> None:
-        listener = await Listener.open(TcpAddress("localhost", 0), echo)
-        assert isinstance(listener.address, TcpAddress)
-        names = {str(info[4][0]) for info in socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)}
-        served = 0
-        for host in names:
-            try:
-                caller = await Place(listener, None).knock_at(host)
-            except OSError:
-                continue  # an address that this machine has only by name
-            assert (await caller.ask(1))["id"] == 1
-            await caller.close()
-            served += 1
-        assert served
-        await listener.close()
-
-    run(main)
+async def test_a_name_with_several_addresses_is_served_at_all_of_them() -> None:
+    listener = await Listener.open(TcpAddress("localhost", 0), echo)
+    assert isinstance(listener.address, TcpAddress)
+    names = {str(info[4][0]) for info in socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)}
+    served = 0
+    for host in names:
+        try:
+            caller = await Place(listener, None).knock_at(host)
+        except OSError:
+            continue  # an address that this machine has only by name
+        assert (await caller.ask(1))["id"] == 1
+        await caller.close()
+        served += 1
+    assert served
+    await listener.close()
 
 
-def test_an_address_that_the_machine_does_not_have_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_that_the_machine_does_not_have_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     infos = [
         (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("192.0.2.1", 0)),
         (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 0)),
     ]
 
-    async def main() -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: infos)
+    listener = await Listener.open(TcpAddress("many.example", 0), echo)
+    monkeypatch.undo()
+    caller = await Place(listener, None).knock_at("127.0.0.1")
+    assert (await caller.ask(1))["id"] == 1
+    await caller.close()
+    await listener.close()
+
+
+async def test_all_addresses_of_a_name_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as other:
+        port = other.getsockname()[1]
+        infos = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port)) for host in ("127.0.0.1", "127.0.0.2")]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: infos)
-        listener = await Listener.open(TcpAddress("many.example", 0), echo)
-        monkeypatch.undo()
-        caller = await Place(listener, None).knock_at("127.0.0.1")
-        assert (await caller.ask(1))["id"] == 1
-        await caller.close()
-        await listener.close()
-
-    run(main)
+        with pytest.raises(ConnectError, match=f"the port {port} is in use"):
+            await Listener.open(TcpAddress("many.example", port), echo)
 
 
-def test_all_addresses_of_a_name_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        with socket.create_server(("127.0.0.2", 0)) as other:
-            port = other.getsockname()[1]
-            infos = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, port)) for host in ("127.0.0.1", "127.0.0.2")]
-            monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: infos)
-            with pytest.raises(ConnectError, match=f"the port {port} is in use"):
-                await Listener.open(TcpAddress("many.example", port), echo)
-
-    run(main)
-
-
-def test_ipv6_where_the_machine_has_it() -> None:
-    async def main() -> None:
-        try:
-            listener = await Listener.open(TcpAddress("::1", 0), echo)
-        except ConnectError as error:
-            assert "this machine has no such address" in str(error)  # noqa: PT017 - one of both
-            return
-        assert str(listener.address).startswith("tcp://[::1]:")
-        caller = await Place(listener, None).knock()
-        assert (await caller.ask(1))["id"] == 1
-        await caller.close()
-        await listener.close()
-
-    run(main)
+async def test_ipv6_where_the_machine_has_it() -> None:
+    try:
+        listener = await Listener.open(TcpAddress("::1", 0), echo)
+    except ConnectError as error:
+        assert "this machine has no such address" in str(error)  # noqa: PT017 - one of both
+        return
+    assert str(listener.address).startswith("tcp://[::1]:")
+    caller = await Place(listener, None).knock()
+    assert (await caller.ask(1))["id"] == 1
+    await caller.close()
+    await listener.close()
 
 
 def _taken() -> tuple[TcpAddress, socket.socket]:
@@ -114,17 +95,14 @@ def _taken() -> tuple[TcpAddress, socket.socket]:
     return TcpAddress("127.0.0.1", server.getsockname()[1]), server
 
 
-def test_a_port_that_is_taken() -> None:
-    async def main() -> None:
-        address, server = _taken()
-        with server, pytest.raises(ConnectError) as caught:
-            await Listener.open(address, echo)
-        assert str(caught.value) == (
-            f"The server cannot listen at {address}: the port {address.port} is in use. Stop who uses it, or take "
-            "another; port 0 takes any."
-        )
-
-    run(main)
+async def test_a_port_that_is_taken() -> None:
+    address, server = _taken()
+    with server, pytest.raises(ConnectError) as caught:
+        await Listener.open(address, echo)
+    assert str(caught.value) == (
+        f"The server cannot listen at {address}: the port {address.port} is in use. Stop who uses it, or take "
+        "another; port 0 takes any."
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,29 +112,23 @@ def test_a_port_that_is_taken() -> None:
         (TcpAddress("nobody.invalid", 0), "the host 'nobody.invalid' was not found ("),
     ],
 )
-def test_an_address_where_it_cannot_listen(address: TcpAddress, why: str) -> None:
-    async def main() -> None:
-        with pytest.raises(ConnectError) as caught:
-            await Listener.open(address, echo)
-        assert f"The server cannot listen at {address}: {why}" in str(caught.value)
-
-    run(main)
+async def test_an_address_where_it_cannot_listen(address: TcpAddress, why: str) -> None:
+    with pytest.raises(ConnectError) as caught:
+        await Listener.open(address, echo)
+    assert f"The server cannot listen at {address}: {why}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("number", "why"), [(errno.EACCES, "does not allow this user the port 80"), (errno.EIO, "Input/output error.")]
 )
-def test_a_port_that_the_system_refuses(number: int, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_port_that_the_system_refuses(number: int, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Refused(socket.socket):
         def bind(self, address: Any) -> None:
             raise OSError(number, os.strerror(number))
 
-    async def main() -> None:
-        monkeypatch.setattr(socket, "socket", Refused)
-        with pytest.raises(ConnectError, match=why):
-            await Listener.open(TcpAddress("127.0.0.1", 80), echo)
-
-    run(main)
+    monkeypatch.setattr(socket, "socket", Refused)
+    with pytest.raises(ConnectError, match=why):
+        await Listener.open(TcpAddress("127.0.0.1", 80), echo)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +138,6 @@ def test_a_port_that_the_system_refuses(number: int, why: str, monkeypatch: pyte
         lambda: Listener.open(LOCAL, echo, tls=tls_of_client()),
     ],
 )
-def test_tls_that_does_not_fit(open_wrongly: Callable[[], Any]) -> None:
-    async def main() -> None:
-        with pytest.raises(UsageError):
-            await open_wrongly()
-
-    run(main)
+async def test_tls_that_does_not_fit(open_wrongly: Callable[[], Any]) -> None:
+    with pytest.raises(UsageError):
+        await open_wrongly()

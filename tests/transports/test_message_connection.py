@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,24 +17,20 @@ from mcplumb.testing import Check, Pair, checks
 from mcplumb.transports import CarrierConnection, Connection
 from mcplumb.wire.decode import BadMessage
 from mcplumb.wire.messages import Notification
-from tests.transports.ends import Recorder, run, turns
+from tests.kit.loop import Watched, run, turns
+from tests.transports.ends import Recorder
 
 #: Messages that fit between two carriers.
 ROOM = 10
 
 
-class Mailbox:
+class Mailbox(Watched):
     """What is on its way to one of two carriers: a few messages, until one of them is gone."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.items: deque[bytes] = deque()
         self.is_open = True
-        self._changed = asyncio.Event()
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        while not condition():
-            self._changed.clear()
-            await self._changed.wait()
 
     def change(self) -> None:
         self._changed.set()
@@ -98,66 +94,54 @@ def test_the_kit(check: Check) -> None:
 
 
 @pytest.mark.req("STR-5")
-def test_a_client_and_a_server_over_carriers() -> None:
+async def test_a_client_and_a_server_over_carriers() -> None:
     server = Server("greeter")
 
     @server.tool
     async def greet(name: str) -> str:
         return f"Hello, {name}."
 
-    async def main() -> None:
-        serving: list[asyncio.Task[None]] = []
+    serving: list[asyncio.Task[None]] = []
 
-        async def open_connection() -> Connection:
-            ours, theirs = messengers()
-            serving.append(asyncio.create_task(server.serve_connection(CarrierConnection(theirs))))
-            return CarrierConnection(ours)
+    async def open_connection() -> Connection:
+        ours, theirs = messengers()
+        serving.append(asyncio.create_task(server.serve_connection(CarrierConnection(theirs))))
+        return CarrierConnection(ours)
 
-        async with connect(open_connection) as client:
-            assert (await client.call_tool("greet", {"name": "Ada"})).content
-            server.stop()
-            assert [tool.name for tool in await client.list_tools()] == ["greet"]
-            assert len(serving) == 2
-        await asyncio.gather(*serving)
-
-    run(main)
+    async with connect(open_connection) as client:
+        assert (await client.call_tool("greet", {"name": "Ada"})).content
+        server.stop()
+        assert [tool.name for tool in await client.list_tools()] == ["greet"]
+        assert len(serving) == 2
+    await asyncio.gather(*serving)
 
 
-def test_a_server_that_cannot_be_reached() -> None:
+async def test_a_server_that_cannot_be_reached() -> None:
     async def open_connection() -> Connection:
         raise ConnectionRefusedError("Nobody is there.")
 
-    async def main() -> None:
-        with pytest.raises(ConnectError, match=r"could not be opened: Nobody is there\."):
-            await connect(open_connection)
-
-    run(main)
+    with pytest.raises(ConnectError, match=r"could not be opened: Nobody is there\."):
+        await connect(open_connection)
 
 
-def test_line_ends_within_a_message_are_blanks() -> None:
-    async def main() -> None:
-        ours, theirs = messengers()
-        connection, side = CarrierConnection(ours), Recorder()
-        connection.start(side)
-        await theirs.send(b'{\n"jsonrpc": "2.0",\n\r "method": "a"}')
-        await side.until_count(1)
-        assert side.names == ["a"]
-        await connection.close()
-
-    run(main)
+async def test_line_ends_within_a_message_are_blanks() -> None:
+    ours, theirs = messengers()
+    connection, side = CarrierConnection(ours), Recorder()
+    connection.start(side)
+    await theirs.send(b'{\n"jsonrpc": "2.0",\n\r "method": "a"}')
+    await side.until_count(1)
+    assert side.names == ["a"]
+    await connection.close()
 
 
-def test_limits_hold() -> None:
-    async def main() -> None:
-        ours, theirs = messengers()
-        connection, side = CarrierConnection(ours, limits=Limits(max_line=20)), Recorder()
-        connection.start(side)
-        await theirs.send(b"x" * 100)
-        await side.until_count(1)
-        assert isinstance(side.items[0], BadMessage)
-        connection.abort()
-
-    run(main)
+async def test_limits_hold() -> None:
+    ours, theirs = messengers()
+    connection, side = CarrierConnection(ours, limits=Limits(max_line=20)), Recorder()
+    connection.start(side)
+    await theirs.send(b"x" * 100)
+    await side.until_count(1)
+    assert isinstance(side.items[0], BadMessage)
+    connection.abort()
 
 
 class Failing(Messenger):
@@ -174,64 +158,55 @@ class Failing(Messenger):
         raise ConnectionResetError("It was closed already.")
 
 
-def test_any_error_of_a_carrier_is_an_end() -> None:
-    async def main() -> None:
-        carrier = Failing(Mailbox(), Mailbox())
-        connection, side = CarrierConnection(carrier), Recorder()
-        connection.start(side)
-        await side.until_end()
-        assert side.ends == [False]
-        connection.send(Notification("a"))
-        await side.until(lambda: side.errors)
-        (error,) = side.errors
-        assert str(error) == "LookupError: The cable is cut."
-        assert isinstance(error.__cause__, LookupError)
-        await connection.close()
-        connection.abort()
-        assert carrier.log == ["close"]
-
-    run(main)
+async def test_any_error_of_a_carrier_is_an_end() -> None:
+    carrier = Failing(Mailbox(), Mailbox())
+    connection, side = CarrierConnection(carrier), Recorder()
+    connection.start(side)
+    await side.until_end()
+    assert side.ends == [False]
+    connection.send(Notification("a"))
+    await side.until(lambda: side.errors)
+    (error,) = side.errors
+    assert str(error) == "LookupError: The cable is cut."
+    assert isinstance(error.__cause__, LookupError)
+    await connection.close()
+    connection.abort()
+    assert carrier.log == ["close"]
 
 
-def test_the_end_is_told_during_a_pause() -> None:
-    async def main() -> None:
-        ours, theirs = messengers()
-        connection, side = CarrierConnection(ours), Recorder()
-        connection.start(side)
-        connection.pause()
-        await theirs.close()
-        await side.until(lambda: side.hang_ups)
-        await turns()
-        assert side.ends == []
-        connection.resume()
-        await side.until_end()
-        assert (side.ends, side.hang_ups) == ([True], 1)
-        await connection.close()
-
-    run(main)
+async def test_the_end_is_told_during_a_pause() -> None:
+    ours, theirs = messengers()
+    connection, side = CarrierConnection(ours), Recorder()
+    connection.start(side)
+    connection.pause()
+    await theirs.close()
+    await side.until(lambda: side.hang_ups)
+    await turns()
+    assert side.ends == []
+    connection.resume()
+    await side.until_end()
+    assert (side.ends, side.hang_ups) == ([True], 1)
+    await connection.close()
 
 
-def test_a_receiver_that_raises_loses_no_other_message() -> None:
-    async def main() -> None:
-        complaints: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["exception"]))
-        ours, theirs = messengers()
-        error = LookupError("a fault in the receiver")
-        connection, side = CarrierConnection(ours), Recorder()
+async def test_a_receiver_that_raises_loses_no_other_message() -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["exception"]))
+    ours, theirs = messengers()
+    error = LookupError("a fault in the receiver")
+    connection, side = CarrierConnection(ours), Recorder()
 
-        def fail(_: object) -> None:
-            if len(side.items) == 2:
-                raise error
+    def fail(_: object) -> None:
+        if len(side.items) == 2:
+            raise error
 
-        side.on_item = fail
-        connection.start(side)
-        for name in ("a", "b", "c"):
-            await theirs.send(b'{"jsonrpc":"2.0","method":"%b"}' % name.encode())
-        await side.until_count(3)
-        assert (side.names, complaints) == (["a", "b", "c"], [error])
-        await connection.close()
-
-    run(main)
+    side.on_item = fail
+    connection.start(side)
+    for name in ("a", "b", "c"):
+        await theirs.send(b'{"jsonrpc":"2.0","method":"%b"}' % name.encode())
+    await side.until_count(3)
+    assert (side.names, complaints) == (["a", "b", "c"], [error])
+    await connection.close()
 
 
 class Lingering(Messenger):
@@ -248,29 +223,26 @@ class Lingering(Messenger):
 
 
 @pytest.mark.parametrize("how", ["patience", "abort", "cancel"])
-def test_a_carrier_that_takes_its_time_to_close(how: str) -> None:
-    async def main() -> None:
-        carrier = Lingering()
-        connection = CarrierConnection(carrier)
-        connection.start(Recorder())
-        one, other = asyncio.create_task(connection.close()), asyncio.create_task(connection.close())
-        await turns()
-        assert not one.done()
-        assert not other.done()
-        if how == "patience":
-            carrier.may_close.set()
-        elif how == "abort":
-            connection.abort()
-        else:
-            one.cancel()
-        await asyncio.wait([one, other])
-        assert one.cancelled() == (how == "cancel")
-        await other
-        await connection.close()
+async def test_a_carrier_that_takes_its_time_to_close(how: str) -> None:
+    carrier = Lingering()
+    connection = CarrierConnection(carrier)
+    connection.start(Recorder())
+    one, other = asyncio.create_task(connection.close()), asyncio.create_task(connection.close())
+    await turns()
+    assert not one.done()
+    assert not other.done()
+    if how == "patience":
+        carrier.may_close.set()
+    elif how == "abort":
         connection.abort()
-        assert carrier.log == ["closing", "close" if how == "patience" else "abort"]
-
-    run(main)
+    else:
+        one.cancel()
+    await asyncio.wait([one, other])
+    assert one.cancelled() == (how == "cancel")
+    await other
+    await connection.close()
+    connection.abort()
+    assert carrier.log == ["closing", "close" if how == "patience" else "abort"]
 
 
 class Jammed(Messenger):
@@ -297,7 +269,7 @@ def test_a_carrier_that_cannot_be_closed_counts_as_closed(error: Exception, capl
         assert carrier.log == ["closing"]
 
     with caplog.at_level(logging.DEBUG, "mcplumb"):
-        run(main)
+        run(main())
     assert str(error) in caplog.text
 
 

@@ -5,25 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from mcplumb.errors import McplumbError
 from mcplumb.transports.fd_connection import StreamConnection, WatchedSource
 from mcplumb.wire.messages import Notification, RequestId
-from tests.transports.ends import Item, nothing_left, run, turns
+from tests.kit.leaks import leaves_nothing
+from tests.kit.loop import turns
+from tests.transports.ends import Item
+
+pytestmark = leaves_nothing
+
 
 #: More messages than are read before the loop turns.
 MANY = 100
 #: That many are.
 AT_ONCE = 16
-
-
-@pytest.fixture(autouse=True)
-def _no_leak() -> Iterator[None]:
-    with nothing_left():
-        yield
 
 
 def pipe() -> tuple[int, int]:
@@ -127,160 +126,130 @@ class Pair:
         lull._poll = counted_poll
 
 
-def test_more_is_read_without_a_turn_of_the_loop_but_not_for_ever(ends: tuple[int, int]) -> None:
-    async def main() -> None:
-        pair = Pair(ends)
-        await pair.send(MANY)
-        assert pair.names == list(range(MANY))
-        assert max(map(pair.received_in.count, pair.received_in)) == AT_ONCE
-        assert len(set(pair.received_in)) <= MANY / AT_ONCE + 2
-        pair.close()
-
-    run(main)
+async def test_more_is_read_without_a_turn_of_the_loop_but_not_for_ever(ends: tuple[int, int]) -> None:
+    pair = Pair(ends)
+    await pair.send(MANY)
+    assert pair.names == list(range(MANY))
+    assert max(map(pair.received_in.count, pair.received_in)) == AT_ONCE
+    assert len(set(pair.received_in)) <= MANY / AT_ONCE + 2
+    pair.close()
 
 
-def test_what_follows_from_a_message_comes_before_the_next_message(ends: tuple[int, int]) -> None:
-    async def main() -> None:
-        def then(number: int) -> None:
-            seen.append(f"message {number}")
-            if number % 3 == 0:
-                asyncio.get_running_loop().call_soon(seen.append, f"consequence of {number}")
+async def test_what_follows_from_a_message_comes_before_the_next_message(ends: tuple[int, int]) -> None:
+    def then(number: int) -> None:
+        seen.append(f"message {number}")
+        if number % 3 == 0:
+            asyncio.get_running_loop().call_soon(seen.append, f"consequence of {number}")
 
-        seen: list[str] = []
-        pair = Pair(ends, then)
-        await pair.send(MANY)
-        await turns(1)
-        for number in range(3, MANY, 3):
-            assert seen[seen.index(f"message {number}") + 1] == f"consequence of {number}"
-        assert len(set(pair.received_in)) < MANY, "where nothing follows, more is read at once"
-        pair.close()
-
-    run(main)
+    seen: list[str] = []
+    pair = Pair(ends, then)
+    await pair.send(MANY)
+    await turns(1)
+    for number in range(3, MANY, 3):
+        assert seen[seen.index(f"message {number}") + 1] == f"consequence of {number}"
+    assert len(set(pair.received_in)) < MANY, "where nothing follows, more is read at once"
+    pair.close()
 
 
-def test_one_among_many_is_waited_for_less_and_less_often(ends: tuple[int, int]) -> None:
-    async def main() -> None:
-        def pass_on(number: int) -> None:
-            if number % 2:  # the next message comes to the other one, so that there is something to do for the loop
-                other._last += 1
-                other._send()
+async def test_one_among_many_is_waited_for_less_and_less_often(ends: tuple[int, int]) -> None:
+    def pass_on(number: int) -> None:
+        if number % 2:  # the next message comes to the other one, so that there is something to do for the loop
+            other._last += 1
+            other._send()
 
-        other = Pair(os.pipe())
-        other.is_silent = True
-        other._done = asyncio.get_running_loop().create_future()
-        pair = Pair(ends, pass_on)
-        await pair.send(1000)
-        assert len(other.names) == 500
-        assert pair.waits < 100
-        # When it has the loop for itself again, that is noticed before long.
-        pair._then = lambda number: None
-        await pair.send(2 * MANY)
-        assert len(set(pair.received_in[-MANY:])) < MANY / 4
-        assert pair.names == list(range(1000 + 2 * MANY))
-        pair.close()
-        other.close()
-
-    run(main)
+    other = Pair(os.pipe())
+    other.is_silent = True
+    other._done = asyncio.get_running_loop().create_future()
+    pair = Pair(ends, pass_on)
+    await pair.send(1000)
+    assert len(other.names) == 500
+    assert pair.waits < 100
+    # When it has the loop for itself again, that is noticed before long.
+    pair._then = lambda number: None
+    await pair.send(2 * MANY)
+    assert len(set(pair.received_in[-MANY:])) < MANY / 4
+    assert pair.names == list(range(1000 + 2 * MANY))
+    pair.close()
+    other.close()
 
 
-def test_several_messages_at_once_count_as_that_many(ends: tuple[int, int]) -> None:
-    async def main() -> None:
-        pair = Pair(ends)
-        pair.copies = 4
-        await pair.send(MANY)
-        assert len(pair.names) == MANY
-        assert max(map(pair.received_in.count, pair.received_in)) == AT_ONCE
-        pair.close()
-
-    run(main)
+async def test_several_messages_at_once_count_as_that_many(ends: tuple[int, int]) -> None:
+    pair = Pair(ends)
+    pair.copies = 4
+    await pair.send(MANY)
+    assert len(pair.names) == MANY
+    assert max(map(pair.received_in.count, pair.received_in)) == AT_ONCE
+    pair.close()
 
 
-def test_a_line_may_come_in_pieces(ends: tuple[int, int]) -> None:
-    async def main() -> None:
-        pair = Pair(ends)
-        pair._last = 1
-        pair._done = asyncio.get_running_loop().create_future()
-        await turns()
-        for byte in line(7):
-            os.write(pair.fd, bytes([byte]))
-            await turns(2)
-        assert pair.names == [7]
-        pair.close()
-
-    run(main)
+async def test_a_line_may_come_in_pieces(ends: tuple[int, int]) -> None:
+    pair = Pair(ends)
+    pair._last = 1
+    pair._done = asyncio.get_running_loop().create_future()
+    await turns()
+    for byte in line(7):
+        os.write(pair.fd, bytes([byte]))
+        await turns(2)
+    assert pair.names == [7]
+    pair.close()
 
 
 @pytest.mark.parametrize("how", ["pause", "abort"])
-def test_nothing_is_read_that_nobody_wants_any_more(ends: tuple[int, int], how: str) -> None:
-    async def main() -> None:
-        def stop(number: int) -> None:
-            if number == 5:
-                pair.connection.abort() if how == "abort" else pair.connection.pause()
-                pair.ended(clean=False)
+async def test_nothing_is_read_that_nobody_wants_any_more(ends: tuple[int, int], how: str) -> None:
+    def stop(number: int) -> None:
+        if number == 5:
+            pair.connection.abort() if how == "abort" else pair.connection.pause()
+            pair.ended(clean=False)
 
-        pair = Pair(ends, stop)
-        await pair.send(MANY)
-        await turns()
-        assert len(pair.names) == 5
-        pair.close()
-
-    run(main)
+    pair = Pair(ends, stop)
+    await pair.send(MANY)
+    await turns()
+    assert len(pair.names) == 5
+    pair.close()
 
 
-def test_a_pause_that_is_over_at_once_loses_nothing(ends: tuple[int, int]) -> None:
-    async def main() -> None:
-        def blink(number: int) -> None:
-            if number % 5 == 0:
-                pair.connection.pause()
-                pair.connection.resume()
+async def test_a_pause_that_is_over_at_once_loses_nothing(ends: tuple[int, int]) -> None:
+    def blink(number: int) -> None:
+        if number % 5 == 0:
+            pair.connection.pause()
+            pair.connection.resume()
 
-        pair = Pair(ends, blink)
-        await pair.send(MANY)
-        assert pair.names == list(range(MANY))
-        pair.close()
-
-    run(main)
+    pair = Pair(ends, blink)
+    await pair.send(MANY)
+    assert pair.names == list(range(MANY))
+    pair.close()
 
 
-def test_the_end_may_be_all_that_there_is_more(ends: tuple[int, int]) -> None:
-    async def main() -> None:
-        def leave(number: int) -> None:
-            if number == 5:
-                os.close(pair.fd)
-                pair.is_silent = True
-                pair._last = MANY * MANY
+async def test_the_end_may_be_all_that_there_is_more(ends: tuple[int, int]) -> None:
+    def leave(number: int) -> None:
+        if number == 5:
+            os.close(pair.fd)
+            pair.is_silent = True
+            pair._last = MANY * MANY
 
-        pair = Pair(ends, leave)
-        await pair.send(MANY)
-        assert (len(pair.names), pair.ended_clean) == (6, True)
-        pair.connection.abort()
-
-    run(main)
+    pair = Pair(ends, leave)
+    await pair.send(MANY)
+    assert (len(pair.names), pair.ended_clean) == (6, True)
+    pair.connection.abort()
 
 
-def test_a_peer_that_is_known_to_be_gone_is_read_only_as_far_as_it_came(ends: tuple[int, int]) -> None:
-    async def main() -> None:
-        pair = Pair(ends, lambda number: pair.connection.finish() if number == 1 else None)
-        await pair.send(MANY)
-        # One was there when that was known, and another came while that one was received.
-        assert (pair.names, pair.ended_clean) == ([0, 1], True)
-        pair.close()
-
-    run(main)
+async def test_a_peer_that_is_known_to_be_gone_is_read_only_as_far_as_it_came(ends: tuple[int, int]) -> None:
+    pair = Pair(ends, lambda number: pair.connection.finish() if number == 1 else None)
+    await pair.send(MANY)
+    # One was there when that was known, and another came while that one was received.
+    assert (pair.names, pair.ended_clean) == ([0, 1], True)
+    pair.close()
 
 
-def test_a_receiver_that_raises_loses_nothing(ends: tuple[int, int]) -> None:
-    async def main() -> None:
-        def fail(number: int) -> None:
-            if number == 5:
-                raise ValueError("no")
+async def test_a_receiver_that_raises_loses_nothing(ends: tuple[int, int]) -> None:
+    def fail(number: int) -> None:
+        if number == 5:
+            raise ValueError("no")
 
-        errors: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
-        pair = Pair(ends, fail)
-        await pair.send(MANY)
-        assert pair.names == list(range(MANY))
-        assert len(errors) == 1
-        pair.close()
-
-    run(main)
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    pair = Pair(ends, fail)
+    await pair.send(MANY)
+    assert pair.names == list(range(MANY))
+    assert len(errors) == 1
+    pair.close()

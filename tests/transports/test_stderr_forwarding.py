@@ -22,17 +22,15 @@ from typing import Any
 import pytest
 
 from mcplumb.transports.process.stderr import StderrDrain, StderrMode
-from tests.transports.drains import Server, served, until
-from tests.transports.ends import PATIENCE, nothing_left, run, turns
+from tests.kit.leaks import leaves_nothing
+from tests.kit.loop import PATIENCE, run, turns, until
+from tests.transports.drains import Server, served
+
+pytestmark = leaves_nothing
+
 
 KILOBYTE = 1024
 MEGABYTE = 1024 * KILOBYTE
-
-
-@pytest.fixture(autouse=True)
-def _no_leak() -> Iterator[None]:
-    with nothing_left():
-        yield
 
 
 @contextmanager
@@ -48,21 +46,18 @@ def stderr_as(fd: int) -> Iterator[None]:
 
 
 @pytest.mark.req("LIF-8")
-def test_whole_lines_are_forwarded(capfd: pytest.CaptureFixture[str]) -> None:
-    async def main() -> None:
-        with served("inherit") as server:
-            server.say(b"one\n\x1b[1mtwo\ntor")
-            await until(server.drain.tail)
-            assert capfd.readouterr().err == "one\n\x1b[1mtwo\n"
-            server.drain.finish()
-            assert capfd.readouterr().err == "tor"
-            server.say(b"n")
-            await until(lambda: server.drain.tail().endswith("n"))
-            assert capfd.readouterr().err == ""
-        assert capfd.readouterr().err == "n"
-        assert server.drain.dropped == 0
-
-    run(main)
+async def test_whole_lines_are_forwarded(capfd: pytest.CaptureFixture[str]) -> None:
+    with served("inherit") as server:
+        server.say(b"one\n\x1b[1mtwo\ntor")
+        await until(server.drain.tail)
+        assert capfd.readouterr().err == "one\n\x1b[1mtwo\n"
+        server.drain.finish()
+        assert capfd.readouterr().err == "tor"
+        server.say(b"n")
+        await until(lambda: server.drain.tail().endswith("n"))
+        assert capfd.readouterr().err == ""
+    assert capfd.readouterr().err == "n"
+    assert server.drain.dropped == 0
 
 
 @pytest.mark.req("LIF-8")
@@ -73,7 +68,7 @@ def test_other_modes_forward_nothing(mode: StderrMode, capfd: pytest.CaptureFixt
             server.say(b"one\n")
             server.drain.finish()
 
-    run(main)
+    run(main())
     assert capfd.readouterr() == ("", "")
 
 
@@ -134,7 +129,7 @@ def test_a_flood_that_nobody_reads(ends: Callable[[], tuple[int, int]]) -> None:
             assert lines == sorted(lines)
             assert fcntl.fcntl(2, fcntl.F_GETFL) == flags
 
-    run(main)
+    run(main())
     assert fcntl.fcntl(near, fcntl.F_GETFL) == flags
     os.close(far)
     os.close(near)
@@ -159,7 +154,7 @@ def test_what_waits_when_it_is_closed_is_dropped() -> None:
         assert more
         assert came + more + server.drain.dropped == MUCH
 
-    run(main)
+    run(main())
     os.close(far)
     os.close(near)
 
@@ -174,7 +169,7 @@ def test_a_file(tmp_path: Path) -> None:
             server.drain.finish()
             assert server.drain.dropped == 0
 
-    run(main)
+    run(main())
     os.close(file)
     assert (tmp_path / "log").read_bytes() == flood()
 
@@ -195,7 +190,7 @@ def test_a_reader_that_leaves() -> None:
             assert server.drain.dropped == before + 5
             assert server.drain.tail(max_lines=1) == "more"
 
-    run(main)
+    run(main())
     os.close(near)
 
 
@@ -209,7 +204,7 @@ def test_a_reader_that_has_left() -> None:
             server.drain.finish()
             assert server.drain.dropped == 5
 
-    run(main)
+    run(main())
     os.close(near)
 
 
@@ -226,7 +221,7 @@ def test_no_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
         read_end, write_end = os.pipe()
         assert read_end == 2
         monkeypatch.setattr(sys, "__stderr__", None)
-        run(main)  # the number belongs to somebody else
+        run(main())  # the number belongs to somebody else
         os.close(read_end)
         os.close(write_end)
     finally:
@@ -246,43 +241,37 @@ def test_standard_error_that_was_closed() -> None:
         server.close()
 
     saved = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, 10)
-    run(main)
+    run(main())
     os.close(saved)
 
 
-def test_no_descriptor_is_free() -> None:
+async def test_no_descriptor_is_free() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-    async def main() -> None:
-        keeper = Server("capture")
-        read_end, write_end = os.pipe()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (write_end + 1, hard))
-        try:
-            drain = StderrDrain(read_end, "inherit")
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        os.write(write_end, b"lost\n")
-        drain.finish()
-        assert (drain.tail(), drain.dropped) == ("lost", 5)
-        drain.close()
-        os.close(write_end)
-        keeper.close()
-
-    run(main)
+    keeper = Server("capture")
+    read_end, write_end = os.pipe()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (write_end + 1, hard))
+    try:
+        drain = StderrDrain(read_end, "inherit")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    os.write(write_end, b"lost\n")
+    drain.finish()
+    assert (drain.tail(), drain.dropped) == ("lost", 5)
+    drain.close()
+    os.close(write_end)
+    keeper.close()
 
 
-def test_an_odd_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_odd_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(fd: int) -> None:
         raise OSError(errno.EOPNOTSUPP, "odd")
 
-    async def main() -> None:
-        with served("inherit") as server:
-            server.say(b"lost\n")
-            server.drain.finish()
-            assert server.drain.dropped == 5
-
     monkeypatch.setattr("mcplumb.transports.process.stderr.open_sink", refuse)
-    run(main)
+    with served("inherit") as server:
+        server.say(b"lost\n")
+        server.drain.finish()
+        assert server.drain.dropped == 5
 
 
 def test_a_terminal_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,7 +291,7 @@ def test_a_terminal_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
     name = os.ttyname(slave)
     monkeypatch.setattr(os, "open", refuse)
-    run(main)
+    run(main())
     os.close(master)
     os.close(slave)
 
@@ -323,6 +312,6 @@ def test_a_terminal_that_was_stopped() -> None:
                 await turns(1)
                 came += read_all(master)
 
-    run(main)
+    run(main())
     os.close(master)
     os.close(slave)

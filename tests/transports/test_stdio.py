@@ -19,9 +19,12 @@ from mcplumb.errors import ConnectError, UsageError
 from mcplumb.limits import Limits
 from mcplumb.transports.stdio import take_stdio
 from mcplumb.wire.messages import Notification
+from tests.kit.leaks import nothing_left
+from tests.kit.loop import PATIENCE, run
+from tests.kit.products import spread
 from tests.repo.source import ROOT
 from tests.transports.echo import echo
-from tests.transports.ends import PATIENCE, Recorder, nothing_left, run
+from tests.transports.ends import Recorder
 
 IMPORTS = """
 import asyncio, ctypes, io, multiprocessing, os, subprocess, sys, threading
@@ -91,9 +94,9 @@ WRITTEN = [
 @pytest.mark.parametrize(
     "code",
     [
-        *(f"{stray}; serve()" for stray in UNWRITTEN),
-        *(f"serve(lambda: {stray})" for stray in UNWRITTEN + WRITTEN),
-        *(f"serve(); {stray}" for stray in UNWRITTEN + WRITTEN),
+        *spread((f"{stray}; serve()" for stray in UNWRITTEN), 2),
+        *spread((f"serve(lambda: {stray})" for stray in UNWRITTEN + WRITTEN), 4),
+        *spread((f"serve(); {stray}" for stray in UNWRITTEN + WRITTEN), 3),
     ],
 )
 def test_stray_output_goes_to_standard_error(code: str) -> None:
@@ -485,7 +488,7 @@ def test_the_streams_are_taken_and_given_back() -> None:
     with seen_from_outside() as outside:
         files = [os.fstat(fd).st_ino for fd in range(3)]
         print("early")
-        run(main)
+        run(main())
         assert os.read(outside.output, 1000) == answer(1) + answer(2)
         assert os.read(outside.error, 1000) == b"early\nlate\n"
         assert [os.fstat(fd).st_ino for fd in range(3)] == files
@@ -509,7 +512,7 @@ def test_the_streams_can_be_taken_once_at_a_time() -> None:
             stdio.restore()
             stdio.restore()
             assert not stdio.is_terminal
-        run(main)
+        run(main())
 
 
 def test_without_standard_error_nothing_is_shown() -> None:
@@ -592,5 +595,5 @@ def test_the_trace_and_the_limits_are_those_of_the_connection() -> None:
             await connection.close()
 
     with seen_from_outside() as outside:
-        run(main)
+        run(main())
     assert seen == [("in", b"x" * 50), ("out", b'{"jsonrpc":"2.0","method":"n"}')]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,9 @@ from mcplumb.transports.address import TcpAddress
 from mcplumb.transports.socket_connection import SocketConnection, open_connection, prepare
 from mcplumb.transports.tls import Tls, client_tls, secure, server_tls
 from mcplumb.wire.messages import Notification, Request, Result
-from tests.transports.ends import Recorder, nothing_left, run, turns
+from tests.kit.leaks import leaves_nothing
+from tests.kit.loop import turns
+from tests.transports.ends import Recorder
 from tests.transports.socket_ends import (
     CERTIFICATES,
     line,
@@ -26,14 +28,11 @@ from tests.transports.socket_ends import (
     tls_of_server,
 )
 
+pytestmark = leaves_nothing
+
+
 MEGABYTE = 1024 * 1024
 CERT, KEY, CA = CERTIFICATES / "server.pem", CERTIFICATES / "server.key", CERTIFICATES / "ca.pem"
-
-
-@pytest.fixture(autouse=True)
-def _no_leak() -> Iterator[None]:
-    with nothing_left():
-        yield
 
 
 # --- Contexts ---
@@ -79,122 +78,101 @@ async def failure_of(tls: ssl.SSLContext, address: TcpAddress) -> str:
     return str(caught.value)
 
 
-def test_a_server_that_is_not_trusted() -> None:
-    async def main() -> None:
-        async with listening("tls") as place:
-            assert isinstance(place.address, TcpAddress)
-            said = await failure_of(client_tls(CERTIFICATES / "other-ca.pem"), place.address)
-            assert said.startswith(f"The server at {place.address} cannot be reached: its certificate is not trusted: ")
-            assert said.endswith("If it is the right server, trust its authority with client_tls(ca=…).")
-            said = await failure_of(tls_of_client(), TcpAddress("127.0.0.2", place.address.port))
-            assert "cannot be reached" in said
-
-    run(main)
+async def test_a_server_that_is_not_trusted() -> None:
+    async with listening("tls") as place:
+        assert isinstance(place.address, TcpAddress)
+        said = await failure_of(client_tls(CERTIFICATES / "other-ca.pem"), place.address)
+        assert said.startswith(f"The server at {place.address} cannot be reached: its certificate is not trusted: ")
+        assert said.endswith("If it is the right server, trust its authority with client_tls(ca=…).")
+        said = await failure_of(tls_of_client(), TcpAddress("127.0.0.2", place.address.port))
+        assert "cannot be reached" in said
 
 
-def test_a_name_that_is_not_the_servers() -> None:
-    async def main() -> None:
-        near, far = tcp_sockets()
-        with near, far:
-            for end in (near, far):
-                end.setblocking(False)
-            serving = asyncio.ensure_future(Tls(tls_of_server(), host=None).shake_hands(far))
-            with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-                await Tls(tls_of_client(), host="example.org").shake_hands(near)
-            with pytest.raises(ssl.SSLError, match="ALERT"):
-                await serving
-
-    run(main)
+async def test_a_name_that_is_not_the_servers() -> None:
+    near, far = tcp_sockets()
+    with near, far:
+        for end in (near, far):
+            end.setblocking(False)
+        serving = asyncio.ensure_future(Tls(tls_of_server(), host=None).shake_hands(far))
+        with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+            await Tls(tls_of_client(), host="example.org").shake_hands(near)
+        with pytest.raises(ssl.SSLError, match="ALERT"):
+            await serving
 
 
 @pytest.mark.parametrize("identity", ["client", "stranger", None])
-def test_a_server_that_checks_its_clients(identity: str | None) -> None:
-    async def main() -> None:
-        near, far = tcp_sockets()
-        for end in (near, far):
-            prepare(end)
-        serving = asyncio.ensure_future(secured(far, tls_of_server(checks_clients=True), None))
-        client = await secured(near, tls_of_client(identity), "localhost")
+async def test_a_server_that_checks_its_clients(identity: str | None) -> None:
+    near, far = tcp_sockets()
+    for end in (near, far):
+        prepare(end)
+    serving = asyncio.ensure_future(secured(far, tls_of_server(checks_clients=True), None))
+    client = await secured(near, tls_of_client(identity), "localhost")
+    side = Recorder()
+    client.start(side)
+    if identity == "client":
+        server = await serving
+        server.send(Notification("welcome"))
+        server.start(Recorder())
+        await side.until_count(1)
+        server.abort()
+    else:
+        # With TLS 1.3 a client learns of this only when it reads.
+        with pytest.raises(ssl.SSLError, match=r"PEER_DID_NOT_RETURN_A_CERTIFICATE|CERTIFICATE_VERIFY_FAILED"):
+            await serving
+        await side.until_end()
+        assert side.ends == [False]
+        assert isinstance(client.failure, ssl.SSLError)
+        far.close()
+    client.abort()
+
+
+async def test_a_plain_client_at_a_port_with_tls() -> None:
+    async with listening("tls") as place:
+        assert isinstance(place.address, TcpAddress)
+        connection = await open_connection(place.address)
         side = Recorder()
-        client.start(side)
-        if identity == "client":
-            server = await serving
-            server.send(Notification("welcome"))
-            server.start(Recorder())
-            await side.until_count(1)
-            server.abort()
-        else:
-            # With TLS 1.3 a client learns of this only when it reads.
-            with pytest.raises(ssl.SSLError, match=r"PEER_DID_NOT_RETURN_A_CERTIFICATE|CERTIFICATE_VERIFY_FAILED"):
-                await serving
-            await side.until_end()
-            assert side.ends == [False]
-            assert isinstance(client.failure, ssl.SSLError)
-            far.close()
-        client.abort()
-
-    run(main)
+        connection.start(side)
+        connection.send(Request(1, "echo"))
+        await side.until_end()
+        assert not any(isinstance(item, Result) for item in side.items)
+        connection.abort()
 
 
-def test_a_plain_client_at_a_port_with_tls() -> None:
-    async def main() -> None:
-        async with listening("tls") as place:
-            assert isinstance(place.address, TcpAddress)
-            connection = await open_connection(place.address)
-            side = Recorder()
-            connection.start(side)
-            connection.send(Request(1, "echo"))
-            await side.until_end()
-            assert not any(isinstance(item, Result) for item in side.items)
-            connection.abort()
-
-    run(main)
-
-
-def test_a_client_with_tls_at_a_plain_port() -> None:
-    async def main() -> None:
-        async with listening("tcp") as place:
-            assert isinstance(place.address, TcpAddress)
-            said = await failure_of(tls_of_client(), place.address)
-            assert "TLS failed (" in said
-            assert said.endswith("Perhaps the server does not use it, or wants a certificate.")
-
-    run(main)
+async def test_a_client_with_tls_at_a_plain_port() -> None:
+    async with listening("tcp") as place:
+        assert isinstance(place.address, TcpAddress)
+        said = await failure_of(tls_of_client(), place.address)
+        assert "TLS failed (" in said
+        assert said.endswith("Perhaps the server does not use it, or wants a certificate.")
 
 
 @pytest.mark.parametrize("last_words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_a_peer_that_leaves_during_the_handshake(last_words: bytes) -> None:
-    async def main() -> None:
-        near, far = tcp_sockets()
-        with near, far:
-            near.setblocking(False)
-            shaking = asyncio.ensure_future(Tls(tls_of_client(), host="localhost").shake_hands(near))
-            await turns()
-            far.sendall(last_words)
-            far.shutdown(socket.SHUT_WR)
-            with pytest.raises(ssl.SSLError):
-                await shaking
-
-    run(main)
+async def test_a_peer_that_leaves_during_the_handshake(last_words: bytes) -> None:
+    near, far = tcp_sockets()
+    with near, far:
+        near.setblocking(False)
+        shaking = asyncio.ensure_future(Tls(tls_of_client(), host="localhost").shake_hands(near))
+        await turns()
+        far.sendall(last_words)
+        far.shutdown(socket.SHUT_WR)
+        with pytest.raises(ssl.SSLError):
+            await shaking
 
 
-def test_a_handshake_can_be_cancelled() -> None:
-    async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            address = TcpAddress("127.0.0.1", server.getsockname()[1])
-            opening = asyncio.ensure_future(open_connection(address, tls=tls_of_client()))
-            caller, _ = await asyncio.to_thread(server.accept)
-            caller.settimeout(60)
-            with caller:
-                assert (await asyncio.to_thread(caller.recv, MEGABYTE))[:1] == b"\x16"
-                opening.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await opening
-                assert caller.recv(1) == b""
-            with pytest.raises(ConnectError, match="it did not answer in time"):
-                await open_connection(address, tls=tls_of_client(), within=0.05)
-
-    run(main)
+async def test_a_handshake_can_be_cancelled() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = TcpAddress("127.0.0.1", server.getsockname()[1])
+        opening = asyncio.ensure_future(open_connection(address, tls=tls_of_client()))
+        caller, _ = await asyncio.to_thread(server.accept)
+        caller.settimeout(60)
+        with caller:
+            assert (await asyncio.to_thread(caller.recv, MEGABYTE))[:1] == b"\x16"
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            assert caller.recv(1) == b""
+        with pytest.raises(ConnectError, match="it did not answer in time"):
+            await open_connection(address, tls=tls_of_client(), within=0.05)
 
 
 # --- The bytes ---
@@ -236,207 +214,177 @@ async def raw_pair(linger: float = 0.0) -> tuple[SocketConnection, Recorder, ssl
 
 
 @pytest.mark.req("STR-1")
-def test_large_messages_both_ways() -> None:
-    async def main() -> None:
-        async with listening("tls") as place:
-            connection = await open_connection(place.address, tls=place.tls)
-            side = Recorder()
-            connection.start(side)
-            sizes = [1, 100, 10 * MEGABYTE, 5, MEGABYTE // 4, 300_000]
-            for number, size in enumerate(sizes):
-                connection.send(Request(number, "echo", {"text": "x" * size}))
-            await side.until_count(len(sizes))
-            answers = [item for item in side.items if isinstance(item, Result)]
-            assert [answer.id for answer in answers] == list(range(len(sizes)))
-            assert [len(bytes(answer.result)) - 11 for answer in answers] == sizes
-            await connection.close()
-
-    run(main)
+async def test_large_messages_both_ways() -> None:
+    async with listening("tls") as place:
+        connection = await open_connection(place.address, tls=place.tls)
+        side = Recorder()
+        connection.start(side)
+        sizes = [1, 100, 10 * MEGABYTE, 5, MEGABYTE // 4, 300_000]
+        for number, size in enumerate(sizes):
+            connection.send(Request(number, "echo", {"text": "x" * size}))
+        await side.until_count(len(sizes))
+        answers = [item for item in side.items if isinstance(item, Result)]
+        assert [answer.id for answer in answers] == list(range(len(sizes)))
+        assert [len(bytes(answer.result)) - 11 for answer in answers] == sizes
+        await connection.close()
 
 
 @pytest.mark.req("STR-1")
-def test_who_closes_its_side_still_gets_its_answers() -> None:
-    async def main() -> None:
-        connection, side, client = await raw_pair(linger=60)
-        connection.start(side)
-        await asyncio.to_thread(client.sendall, line(1) + line(2))
-        unwrapping = asyncio.ensure_future(asyncio.to_thread(client.unwrap))
-        await side.until_end()
-        assert (len(side.items), side.ends, connection.failure) == (2, [True], None)
-        # `unwrap` takes no data, so it fails when it meets some; but it came.
-        connection.send(Result(1, {}))
-        closing = asyncio.ensure_future(connection.close())
-        with pytest.raises(ssl.SSLError, match="APPLICATION_DATA_AFTER_CLOSE_NOTIFY"):
-            await unwrapping
-        client.close()
-        await closing
-
-    run(main)
+async def test_who_closes_its_side_still_gets_its_answers() -> None:
+    connection, side, client = await raw_pair(linger=60)
+    connection.start(side)
+    await asyncio.to_thread(client.sendall, line(1) + line(2))
+    unwrapping = asyncio.ensure_future(asyncio.to_thread(client.unwrap))
+    await side.until_end()
+    assert (len(side.items), side.ends, connection.failure) == (2, [True], None)
+    # `unwrap` takes no data, so it fails when it meets some; but it came.
+    connection.send(Result(1, {}))
+    closing = asyncio.ensure_future(connection.close())
+    with pytest.raises(ssl.SSLError, match="APPLICATION_DATA_AFTER_CLOSE_NOTIFY"):
+        await unwrapping
+    client.close()
+    await closing
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
-def test_what_came_with_the_handshake_is_not_lost(is_paused: bool) -> None:
-    async def main() -> None:
-        near, far = tcp_sockets()
-        far.setblocking(False)
-        prepare(near)
-        loop = asyncio.get_running_loop()
-        serving = asyncio.ensure_future(secured(near, tls_of_server(), None))
-        tls = Tls(tls_of_client(), host="localhost")
-        # The last step of the handshake, and at once the first messages and the end.
-        with pytest.raises(ssl.SSLWantReadError):
+async def test_what_came_with_the_handshake_is_not_lost(is_paused: bool) -> None:
+    near, far = tcp_sockets()
+    far.setblocking(False)
+    prepare(near)
+    loop = asyncio.get_running_loop()
+    serving = asyncio.ensure_future(secured(near, tls_of_server(), None))
+    tls = Tls(tls_of_client(), host="localhost")
+    # The last step of the handshake, and at once the first messages and the end.
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.session.do_handshake()
+    await loop.sock_sendall(far, tls.outgoing.read())
+    while True:
+        tls.incoming.write(await loop.sock_recv(far, MEGABYTE))
+        try:
             tls.session.do_handshake()
-        await loop.sock_sendall(far, tls.outgoing.read())
-        while True:
-            tls.incoming.write(await loop.sock_recv(far, MEGABYTE))
-            try:
-                tls.session.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                continue
-        tls.session.write(line(1) + line(2))
-        with pytest.raises(ssl.SSLWantReadError):
-            tls.session.unwrap()
-        await loop.sock_sendall(far, tls.outgoing.read())
-        connection, side = await serving, Recorder()
-        connection.start(side)
-        if is_paused:
-            connection.pause()
-            await turns()
-            assert not side.items
-            connection.resume()
-        await side.until_end()
-        assert side.names == ["echo", "echo"]
-        assert side.ends == [True]
-        connection.abort()
-        far.close()
-
-    run(main)
+            break
+        except ssl.SSLWantReadError:
+            continue
+    tls.session.write(line(1) + line(2))
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.session.unwrap()
+    await loop.sock_sendall(far, tls.outgoing.read())
+    connection, side = await serving, Recorder()
+    connection.start(side)
+    if is_paused:
+        connection.pause()
+        await turns()
+        assert not side.items
+        connection.resume()
+    await side.until_end()
+    assert side.names == ["echo", "echo"]
+    assert side.ends == [True]
+    connection.abort()
+    far.close()
 
 
-def test_pausing_between_messages_that_came_together() -> None:
-    async def main() -> None:
-        connection, side, client = await raw_pair()
-        connection.start(side)
-        side.on_item = lambda item: connection.pause()
-        await asyncio.to_thread(client.sendall, line(1) + line(2))
-        client.shutdown(socket.SHUT_RDWR)
-        for count in (1, 2):
-            await side.until_count(count)
-            await turns()
-            assert (len(side.items), side.ends) == (count, [])
-            connection.resume()
-        await side.until_end()
-        connection.abort()
-        client.close()
-
-    run(main)
+async def test_pausing_between_messages_that_came_together() -> None:
+    connection, side, client = await raw_pair()
+    connection.start(side)
+    side.on_item = lambda item: connection.pause()
+    await asyncio.to_thread(client.sendall, line(1) + line(2))
+    client.shutdown(socket.SHUT_RDWR)
+    for count in (1, 2):
+        await side.until_count(count)
+        await turns()
+        assert (len(side.items), side.ends) == (count, [])
+        connection.resume()
+    await side.until_end()
+    connection.abort()
+    client.close()
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
-def test_bytes_that_were_changed_on_the_way(is_paused: bool) -> None:
-    async def main() -> None:
-        connection, side, client = await raw_pair()
-        connection.start(side)
-        if is_paused:
-            side.on_item = lambda item: connection.pause()
-        await asyncio.to_thread(client.sendall, line(1))
-        await side.until_count(1)
-        record = b"\x17\x03\x03\x00\x20" + b"x" * 32
-        with socket.socket(fileno=client.detach()) as plain:
-            plain.sendall(record)
-            connection.resume()
-            await side.until_end()
-            assert side.ends == [False]
-            assert isinstance(connection.failure, ssl.SSLError)
-            connection.abort()
-
-    run(main)
-
-
-def test_a_message_and_then_bytes_that_were_changed() -> None:
-    async def main() -> None:
-        connection, side, client = await raw_pair()
-        connection.start(side)
-        connection.pause()
+async def test_bytes_that_were_changed_on_the_way(is_paused: bool) -> None:
+    connection, side, client = await raw_pair()
+    connection.start(side)
+    if is_paused:
         side.on_item = lambda item: connection.pause()
-        await asyncio.to_thread(client.sendall, line(1))
-        with socket.socket(fileno=client.detach()) as plain:
-            plain.sendall(b"\x17\x03\x03\x00\x20" + b"x" * 32)
-            connection.resume()
-            await side.until_count(1)
-            await turns()
-            assert side.ends == []
-            connection.resume()
-            await side.until_end()
-            connection.abort()
-
-    run(main)
-
-
-def test_the_end_is_said_in_tls_as_well() -> None:
-    async def main() -> None:
-        connection, side, client = await raw_pair(linger=60)
-        connection.start(side)
-        connection.send(Notification("last"))
-        closing = asyncio.ensure_future(connection.close())
-        text = b""
-        while not text.endswith(b"\n"):
-            text += await asyncio.to_thread(client.recv, MEGABYTE)
-        # Without that, the client could not tell an end from a connection that was cut.
-        assert await asyncio.to_thread(client.recv, 1) == b""
-        client.close()
-        await closing
-
-    run(main)
-
-
-def test_a_browser_is_refused_over_tls_too() -> None:
-    async def main() -> None:
-        near, far = tcp_sockets()
-        refusals: list[bool] = []
-        client = asyncio.ensure_future(asyncio.to_thread(connect_raw, far))
-        connection = await secured(near, tls_of_server(), None, refused=lambda: refusals.append(True))
-        side = Recorder()
-        connection.start(side)
-        browser = await client
-        await asyncio.to_thread(browser.sendall, b"POST / HTTP/1.1\r\n\r\n" + line(1))
+    await asyncio.to_thread(client.sendall, line(1))
+    await side.until_count(1)
+    record = b"\x17\x03\x03\x00\x20" + b"x" * 32
+    with socket.socket(fileno=client.detach()) as plain:
+        plain.sendall(record)
+        connection.resume()
         await side.until_end()
-        assert (side.items, refusals) == ([], [True])
-        connection.abort()
-        browser.close()
-
-    run(main)
-
-
-def test_a_peer_that_is_gone() -> None:
-    async def main() -> None:
-        connection, side, client = await raw_pair()
-        connection.start(side)
-        client.close()
-        await side.until_end()
-        while not side.errors:
-            connection.send(Notification("x", {"text": "x" * MEGABYTE}))
-            await turns()
+        assert side.ends == [False]
+        assert isinstance(connection.failure, ssl.SSLError)
         connection.abort()
 
-    run(main)
 
-
-def test_a_slow_reader_clogs_the_connection() -> None:
-    async def main() -> None:
-        connection, side, client = await raw_pair()
-        connection.start(side)
-        for _ in range(3):
-            connection.send(Notification("x", {"text": "x" * MEGABYTE}))
+async def test_a_message_and_then_bytes_that_were_changed() -> None:
+    connection, side, client = await raw_pair()
+    connection.start(side)
+    connection.pause()
+    side.on_item = lambda item: connection.pause()
+    await asyncio.to_thread(client.sendall, line(1))
+    with socket.socket(fileno=client.detach()) as plain:
+        plain.sendall(b"\x17\x03\x03\x00\x20" + b"x" * 32)
+        connection.resume()
+        await side.until_count(1)
         await turns()
-        assert connection.is_clogged
-        closing = asyncio.ensure_future(connection.close())
-        total = await asyncio.to_thread(_read_all, client)
-        assert total == 3 * (MEGABYTE + len(b'{"jsonrpc":"2.0","method":"x","params":{"text":""}}\n'))
-        await closing
+        assert side.ends == []
+        connection.resume()
+        await side.until_end()
+        connection.abort()
 
-    run(main)
+
+async def test_the_end_is_said_in_tls_as_well() -> None:
+    connection, side, client = await raw_pair(linger=60)
+    connection.start(side)
+    connection.send(Notification("last"))
+    closing = asyncio.ensure_future(connection.close())
+    text = b""
+    while not text.endswith(b"\n"):
+        text += await asyncio.to_thread(client.recv, MEGABYTE)
+    # Without that, the client could not tell an end from a connection that was cut.
+    assert await asyncio.to_thread(client.recv, 1) == b""
+    client.close()
+    await closing
+
+
+async def test_a_browser_is_refused_over_tls_too() -> None:
+    near, far = tcp_sockets()
+    refusals: list[bool] = []
+    client = asyncio.ensure_future(asyncio.to_thread(connect_raw, far))
+    connection = await secured(near, tls_of_server(), None, refused=lambda: refusals.append(True))
+    side = Recorder()
+    connection.start(side)
+    browser = await client
+    await asyncio.to_thread(browser.sendall, b"POST / HTTP/1.1\r\n\r\n" + line(1))
+    await side.until_end()
+    assert (side.items, refusals) == ([], [True])
+    connection.abort()
+    browser.close()
+
+
+async def test_a_peer_that_is_gone() -> None:
+    connection, side, client = await raw_pair()
+    connection.start(side)
+    client.close()
+    await side.until_end()
+    while not side.errors:
+        connection.send(Notification("x", {"text": "x" * MEGABYTE}))
+        await turns()
+    connection.abort()
+
+
+async def test_a_slow_reader_clogs_the_connection() -> None:
+    connection, side, client = await raw_pair()
+    connection.start(side)
+    for _ in range(3):
+        connection.send(Notification("x", {"text": "x" * MEGABYTE}))
+    await turns()
+    assert connection.is_clogged
+    closing = asyncio.ensure_future(connection.close())
+    total = await asyncio.to_thread(_read_all, client)
+    assert total == 3 * (MEGABYTE + len(b'{"jsonrpc":"2.0","method":"x","params":{"text":""}}\n'))
+    await closing
 
 
 def _read_all(client: ssl.SSLSocket) -> int:

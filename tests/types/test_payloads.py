@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from mcplumb import types as t
 from mcplumb.types.methods import METHODS
+from tests.kit.products import examples
 from tests.types.strategies import payloads
 
 #: Every type that can be made and sent: the public ones, without those that only others are made from.
@@ -59,7 +60,7 @@ def test_every_payload_of_the_methods_is_among_the_kinds() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=20)
+@examples(20)
 @given(data=st.data())
 def test_reading_undoes_writing(kind: type[t.Payload], data: st.DataObject) -> None:
     payload = plain(data.draw(payloads(kind)))
@@ -70,7 +71,7 @@ def test_reading_undoes_writing(kind: type[t.Payload], data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=20)
+@examples(20)
 @given(data=st.data())
 def test_unknown_keys_are_passed_over_at_every_level(kind: type[t.Payload], data: st.DataObject) -> None:
     payload = plain(data.draw(payloads(kind)))

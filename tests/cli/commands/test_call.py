@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.kit import PATIENCE, PYTHON, SERVERS, WEATHER, here, mcplumb, on_terminal, serving
+from tests.cli.kit import PYTHON, SERVERS, WEATHER, here, mcplumb, on_terminal, serving
 from tests.cli.servers.kitchen import EVIL, PNG
+from tests.kit.loop import PATIENCE
 
 KITCHEN = ["--", PYTHON, str(SERVERS / "kitchen.py")]
 LEGACY_KITCHEN = ["--revision", "2025-11-25", *KITCHEN]

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from mcplumb.cli.help_text import COMMANDS
-from tests.cli.kit import PATIENCE, PYTHON, here, mcplumb
+from tests.cli.kit import PYTHON, here, mcplumb
+from tests.kit.loop import PATIENCE
 
 TRY = """
 eval "$(mcplumb completion bash)"

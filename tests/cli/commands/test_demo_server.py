@@ -19,6 +19,7 @@ from mcplumb.revisions import REVISIONS, Revision
 from mcplumb.types.client_features import ElicitResult
 from mcplumb.types.tools import CallToolResult
 from tests.cli.kit import PYTHON, mcplumb
+from tests.kit.products import revisions
 
 
 @pytest.fixture(autouse=True)
@@ -34,21 +35,18 @@ def text(result: CallToolResult) -> str:
     return " ".join(getattr(block, "text", "") for block in result.content)
 
 
-@pytest.mark.parametrize("revision", REVISIONS, ids=str)
-def test_its_tools_work_for_every_revision(revision: Revision) -> None:
-    async def main() -> None:
-        cups: list[Any] = []
-        async with connect(server, revisions=[str(revision)]) as client:
-            assert text(await client.call_tool("minutes", {"tea": "assam"})) == "4"
-            unknown = await client.call_tool("minutes", {"tea": "coffee"})
-            assert (unknown.is_error, text(unknown)) == (True, "There is no coffee. There is assam, rooibos, sencha.")
-            brewed = await client.call_tool(
-                "brew", {"tea": "sencha", "cups": 2}, on_progress=lambda *report: cups.append(report[:2])
-            )
-            assert text(brewed) == "2 cups of sencha, steeped for 2 minutes."
-            assert cups == [(1, 2), (2, 2)]
-
-    asyncio.run(main())
+@pytest.mark.parametrize("revision", revisions(), ids=str)
+async def test_its_tools_work_for_every_revision(revision: Revision) -> None:
+    cups: list[Any] = []
+    async with connect(server, revisions=[str(revision)]) as client:
+        assert text(await client.call_tool("minutes", {"tea": "assam"})) == "4"
+        unknown = await client.call_tool("minutes", {"tea": "coffee"})
+        assert (unknown.is_error, text(unknown)) == (True, "There is no coffee. There is assam, rooibos, sencha.")
+        brewed = await client.call_tool(
+            "brew", {"tea": "sencha", "cups": 2}, on_progress=lambda *report: cups.append(report[:2])
+        )
+        assert text(brewed) == "2 cups of sencha, steeped for 2 minutes."
+        assert cups == [(1, 2), (2, 2)]
 
 
 @pytest.mark.parametrize("revision", [each for each in REVISIONS if each.has_elicitation], ids=str)
@@ -66,28 +64,22 @@ def test_it_asks_before_it_takes_an_order(revision: Revision) -> None:
     assert (declined.is_error, text(declined)) == (True, "No order, no tea.")
 
 
-def test_a_new_tea_is_announced_and_on_the_menu() -> None:
-    async def main() -> None:
-        async with connect(server) as client, client.listen(resources=["tea://menu"]) as changes:
-            assert text(await client.call_tool("add_tea", {"tea": "mate", "minutes": 5})) == "mate is on the menu."
-            assert await anext(aiter(changes)) == Change("updates", "tea://menu")
-            menu = (await client.read_resource("tea://menu")).contents[0].text
-            assert json.loads(menu or "") == TEAS == {"assam": 4, "rooibos": 7, "sencha": 2, "mate": 5}
-
-    asyncio.run(main())
+async def test_a_new_tea_is_announced_and_on_the_menu() -> None:
+    async with connect(server) as client, client.listen(resources=["tea://menu"]) as changes:
+        assert text(await client.call_tool("add_tea", {"tea": "mate", "minutes": 5})) == "mate is on the menu."
+        assert await anext(aiter(changes)) == Change("updates", "tea://menu")
+        menu = (await client.read_resource("tea://menu")).contents[0].text
+        assert json.loads(menu or "") == TEAS == {"assam": 4, "rooibos": 7, "sencha": 2, "mate": 5}
 
 
-def test_it_has_labels_and_a_prompt_with_completion() -> None:
-    async def main() -> None:
-        async with connect(server) as client:
-            assert (await client.read_resource("tea://assam/label")).contents[0].text == "ASSAM, 4 minutes"
-            with pytest.raises(Exception, match="tea://coffee/label"):
-                await client.read_resource("tea://coffee/label")
-            prompt = await client.get_prompt("pairing", {"tea": "assam"})
-            assert "with a cup of assam" in getattr(prompt.messages[0].content, "text", "")
-            assert (await client.complete("pairing", "tea", "ro")).values == ["rooibos"]
-
-    asyncio.run(main())
+async def test_it_has_labels_and_a_prompt_with_completion() -> None:
+    async with connect(server) as client:
+        assert (await client.read_resource("tea://assam/label")).contents[0].text == "ASSAM, 4 minutes"
+        with pytest.raises(Exception, match="tea://coffee/label"):
+            await client.read_resource("tea://coffee/label")
+        prompt = await client.get_prompt("pairing", {"tea": "assam"})
+        assert "with a cup of assam" in getattr(prompt.messages[0].content, "text", "")
+        assert (await client.complete("pairing", "tea", "ro")).values == ["rooibos"]
 
 
 def test_it_is_a_program_and_a_file_to_start_from(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 from mcplumb import Server
 from mcplumb.cli.commands.listen import listen
 from mcplumb.cli.target import Target
-from tests.cli.kit import LEGACY, PATIENCE, PYTHON, SERVERS, WEATHER, here, on_terminal
+from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, here, on_terminal
+from tests.kit.loop import PATIENCE
 from tests.repo.source import ROOT
 
 CHANGING = ["--", PYTHON, str(SERVERS / "changing.py")]

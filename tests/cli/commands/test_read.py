@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.kit import LEGACY, PATIENCE, PYTHON, SERVERS, WEATHER, here, on_terminal
+from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, here, on_terminal
 from tests.cli.servers.kitchen import PNG
+from tests.kit.loop import PATIENCE
 
 KITCHEN = ["--", PYTHON, str(SERVERS / "kitchen.py")]
 LEGACY_KITCHEN = ["--revision", "2025-11-25", *KITCHEN]

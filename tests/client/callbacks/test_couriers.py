@@ -9,19 +9,17 @@ import pytest
 
 from mcplumb.client.callbacks import Courier, ProgressCourier
 from mcplumb.types.notifications import ProgressParams
-from tests.client.peers import LOOPS, PATIENCE, run, skip, turns
+from tests.client.peers import LOOPS, skip
+from tests.kit.loop import PATIENCE, run, turns
 
 
-def test_a_plain_function_is_called_at_once() -> None:
+async def test_a_plain_function_is_called_at_once() -> None:
     seen: list[Any] = []
 
-    async def main() -> None:
-        courier = Courier(lambda *news: seen.append(news), "f")
-        courier.bring(1, 2)
-        assert seen == [(1, 2)]
-        await courier.finish(None)
-
-    run(main())
+    courier = Courier(lambda *news: seen.append(news), "f")
+    courier.bring(1, 2)
+    assert seen == [(1, 2)]
+    await courier.finish(None)
 
 
 @pytest.mark.parametrize("pauses", [0, 1])
@@ -93,17 +91,14 @@ def test_a_function_that_is_too_slow_misses_the_oldest_news() -> None:
     assert seen == [0, *range(3, 1003)]
 
 
-def test_any_awaitable_will_do() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        courier = Courier(loop.create_future, "f")
-        courier.bring()
-        courier.bring()
-        await turns()
-        courier.stop()
-        courier.stop()
-
-    run(main())
+async def test_any_awaitable_will_do() -> None:
+    loop = asyncio.get_running_loop()
+    courier = Courier(loop.create_future, "f")
+    courier.bring()
+    courier.bring()
+    await turns()
+    courier.stop()
+    courier.stop()
 
 
 def test_finishing_takes_no_longer_than_it_may() -> None:
@@ -130,60 +125,51 @@ def progress(number: float) -> ProgressParams:
 
 
 @pytest.mark.req("PRG-2")
-def test_a_flood_of_progress_is_thinned_out_and_keeps_its_last_value() -> None:
+async def test_a_flood_of_progress_is_thinned_out_and_keeps_its_last_value() -> None:
     seen: list[float] = []
 
-    async def main() -> None:
-        courier = ProgressCourier(lambda number, *_: seen.append(number), asyncio.get_running_loop())
-        for number in range(1000):
-            courier.bring(progress(number))
-        assert len(seen) < 1000
-        assert courier.dropped == 0
-        skip(1)
-        await turns()
-        assert seen[-1] == 999, "it came when its turn came"
-        for number in range(1000, 1100):
-            courier.bring(progress(number))
-        await courier.finish(None)
-        assert seen[-1] == 1099, "it came before the answer"
-
-    run(main())
+    courier = ProgressCourier(lambda number, *_: seen.append(number), asyncio.get_running_loop())
+    for number in range(1000):
+        courier.bring(progress(number))
+    assert len(seen) < 1000
+    assert courier.dropped == 0
+    skip(1)
+    await turns()
+    assert seen[-1] == 999, "it came when its turn came"
+    for number in range(1000, 1100):
+        courier.bring(progress(number))
+    await courier.finish(None)
+    assert seen[-1] == 1099, "it came before the answer"
 
 
 @pytest.mark.parametrize("count", [1, 1000])
-def test_nothing_is_reported_for_a_call_that_failed(count: int) -> None:
+async def test_nothing_is_reported_for_a_call_that_failed(count: int) -> None:
     seen: list[float] = []
 
-    async def main() -> None:
-        courier = ProgressCourier(lambda number, *_: seen.append(number), asyncio.get_running_loop())
-        for number in range(count):
-            courier.bring(progress(number))
-        before = len(seen)
-        courier.stop()
-        skip(10)
+    courier = ProgressCourier(lambda number, *_: seen.append(number), asyncio.get_running_loop())
+    for number in range(count):
+        courier.bring(progress(number))
+    before = len(seen)
+    courier.stop()
+    skip(10)
+    await turns()
+    assert len(seen) == before
+
+
+async def test_progress_that_is_held_back_waits_for_its_turn_again_and_again() -> None:
+    seen: list[float] = []
+
+    courier = ProgressCourier(lambda number, *_: seen.append(number), asyncio.get_running_loop())
+    for number in range(1000):
+        courier.bring(progress(number))
+    for more in range(1000, 1003):
+        skip(1)
         await turns()
-        assert len(seen) == before
-
-    run(main())
-
-
-def test_progress_that_is_held_back_waits_for_its_turn_again_and_again() -> None:
-    seen: list[float] = []
-
-    async def main() -> None:
-        courier = ProgressCourier(lambda number, *_: seen.append(number), asyncio.get_running_loop())
-        for number in range(1000):
-            courier.bring(progress(number))
-        for more in range(1000, 1003):
-            skip(1)
-            await turns()
-            assert seen[-1] == more - 1
-            for _ in range(50):
-                courier.bring(progress(more))
-        await courier.finish(None)
-        assert seen[-1] == 1002
-
-    run(main())
+        assert seen[-1] == more - 1
+        for _ in range(50):
+            courier.bring(progress(more))
+    await courier.finish(None)
+    assert seen[-1] == 1002
 
 
 def test_news_are_brought_in_the_context_of_whoever_wants_them() -> None:

@@ -30,7 +30,7 @@ from mcplumb.types.lifecycle import (
     RootsCapability,
     SamplingCapability,
 )
-from tests.client.peers import run
+from tests.kit.loop import run
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}}
 FORM = ElicitRequest(ElicitParams("Your name?", requested_schema=SCHEMA))

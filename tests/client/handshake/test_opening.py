@@ -13,7 +13,8 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY
 from mcplumb.types.lifecycle import ListCapability, ServerCapabilities
 from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from mcplumb.wire.messages import METHOD_NOT_FOUND, UNSUPPORTED_VERSION, Notification
-from tests.client.peers import Peer, discovered, initialized, nothing, run, skip, talk, turns, until
+from tests.client.peers import Peer, discovered, initialized, nothing, skip, talk
+from tests.kit.loop import run, turns, until
 
 NAMES = [revision.name for revision in LEGACY]
 
@@ -191,18 +192,15 @@ def test_a_server_that_goes_away_for_good_is_an_error() -> None:
     assert "process" not in error
 
 
-def test_a_server_that_fails_is_not_tried_twice() -> None:
+async def test_a_server_that_fails_is_not_tried_twice() -> None:
     async def fail(peer: Peer) -> None:
         raise ZeroDivisionError("by nothing")
 
-    async def main() -> None:
-        peer = Peer(fail)
-        with pytest.raises(ConnectError, match="failed with ZeroDivisionError: by nothing") as caught:
-            await connect(peer)
-        assert isinstance(caught.value.__cause__, ZeroDivisionError)
-        assert peer.connections == 1
-
-    run(main())
+    peer = Peer(fail)
+    with pytest.raises(ConnectError, match="failed with ZeroDivisionError: by nothing") as caught:
+        await connect(peer)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert peer.connections == 1
 
 
 def test_patience_ends() -> None:
@@ -295,16 +293,13 @@ def test_a_ping_is_answered_once_initialize_was_sent_and_not_before() -> None:
     assert talk(Peer(play), body) == 1
 
 
-def test_a_cancelled_connect_leaves_nothing_behind() -> None:
-    async def main() -> None:
-        peer = Peer(nothing)
-        connecting = asyncio.ensure_future(connect(peer).__aenter__())
-        await until(lambda: peer.connections)
-        await turns()
-        connecting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await connecting
-        await peer.gone()
-        peer.check()
-
-    run(main())
+async def test_a_cancelled_connect_leaves_nothing_behind() -> None:
+    peer = Peer(nothing)
+    connecting = asyncio.ensure_future(connect(peer).__aenter__())
+    await until(lambda: peer.connections)
+    await turns()
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    await peer.gone()
+    peer.check()

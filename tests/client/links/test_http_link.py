@@ -19,7 +19,13 @@ from mcplumb.protocol.subscriptions import Change, Missed
 from mcplumb.transports.address import HttpAddress
 from mcplumb.types.tools import Tool, ToolAnnotations
 from mcplumb.wire.messages import Request
-from tests.transports.http_client.raw import LEGACY, MODERN, Asked, RawServer, Reply, event, note, run_clean
+from tests.kit.leaks import leaves_nothing
+from tests.kit.loop import run
+from tests.kit.servers import serving
+from tests.transports.http_client.raw import LEGACY, MODERN, Asked, RawServer, Reply, event, note
+
+pytestmark = leaves_nothing
+
 
 #: Tried again at once, and as often as it takes.
 PATIENT = RestartPolicy(first_wait=0.01, max_wait=0.05, breaker_after=10_000)
@@ -94,18 +100,15 @@ def test_it_knows_from_the_toolbox_what_is_told_in_headers() -> None:
     assert one._params_of(Request(1, "prompts/get", {"name": "weather"})) is None
 
 
-def test_it_can_be_killed_before_it_is_opened_and_closed_twice() -> None:
-    async def main() -> None:
-        one = link()
-        one.kill()
-        assert str(await one.explain("call", "It ended.")) == "It ended. The server is at http://127.0.0.1:1/mcp."
-        await one.open()
-        await one.open()
-        await one.close()
-        await one.close()
-        one.kill()
-
-    run_clean(main)
+async def test_it_can_be_killed_before_it_is_opened_and_closed_twice() -> None:
+    one = link()
+    one.kill()
+    assert str(await one.explain("call", "It ended.")) == "It ended. The server is at http://127.0.0.1:1/mcp."
+    await one.open()
+    await one.open()
+    await one.close()
+    await one.close()
+    one.kill()
 
 
 # --- Against our own server ---
@@ -133,19 +136,9 @@ def workshop() -> Server:
 
 
 @asynccontextmanager
-async def serving(server: Server, port: int = 0, path: str = "/mcp") -> AsyncIterator[str]:
-    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(
-        server.serve(f"http://127.0.0.1:{port}/mcp", on_ready=lambda address: ready.set_result(str(address)))
-    )
-    await asyncio.wait((ready, serving), return_when=asyncio.FIRST_COMPLETED)
-    if serving.done():
-        await serving
-    try:
-        yield ready.result().removesuffix("/mcp") + path
-    finally:
-        server.stop()
-        await asyncio.wait((serving,))
+async def at_path(server: Server, port: int = 0, path: str = "/mcp") -> AsyncIterator[str]:
+    async with serving(server, f"http://127.0.0.1:{port}/mcp") as (url,):
+        yield url.removesuffix("/mcp") + path
 
 
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -159,7 +152,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.req("HTP-1", "HTP-6", "HTP-7", "SSE-2")
 @pytest.mark.parametrize("way", WAYS)
-def test_a_client_does_its_work_over_every_binding(way: str) -> None:
+async def test_a_client_does_its_work_over_every_binding(way: str) -> None:
     path, options = WAYS[way]
     asked: list[str] = []
 
@@ -167,50 +160,44 @@ def test_a_client_does_its_work_over_every_binding(way: str) -> None:
         asked.append(request.message)
         return {"name": "Ada"}
 
-    async def main() -> None:
-        progress: list[float] = []
-        async with serving(workshop(), path=path) as url:
-            can_ask = "sse" not in way  # The first revision has no elicitation.
-            async with connect(url, on_elicit=on_elicit, **options) as client:
-                assert [tool.name for tool in await client.list_tools()] == ["double", "ask", "work"]
-                results = await asyncio.gather(*(client.call_tool("double", {"n": n}) for n in range(150)))
-                assert [result.content[0].text for result in results] == [str(2 * n) for n in range(150)]  # type: ignore[union-attr]
-                await client.call_tool("work", on_progress=lambda now, *_: progress.append(now))
-                assert progress == [0, 1, 2]
-                if can_ask:
-                    assert "Ada" in str((await client.call_tool("ask")).content)
-                    assert asked == ["Who?"]
-
-    run_clean(main)
+    progress: list[float] = []
+    async with at_path(workshop(), path=path) as url:
+        can_ask = "sse" not in way  # The first revision has no elicitation.
+        async with connect(url, on_elicit=on_elicit, **options) as client:
+            assert [tool.name for tool in await client.list_tools()] == ["double", "ask", "work"]
+            results = await asyncio.gather(*(client.call_tool("double", {"n": n}) for n in range(150)))
+            assert [result.content[0].text for result in results] == [str(2 * n) for n in range(150)]  # type: ignore[union-attr]
+            await client.call_tool("work", on_progress=lambda now, *_: progress.append(now))
+            assert progress == [0, 1, 2]
+            if can_ask:
+                assert "Ada" in str((await client.call_tool("ask")).content)
+                assert asked == ["Who?"]
 
 
 @pytest.mark.req("HTP-3")
 @pytest.mark.parametrize("revision", [MODERN, LEGACY])
-def test_a_call_that_is_given_up_is_cancelled_on_the_server(revision: str) -> None:
-    async def main() -> None:
-        server = Server("slow")
-        began, ended = asyncio.Event(), asyncio.Event()
+async def test_a_call_that_is_given_up_is_cancelled_on_the_server(revision: str) -> None:
+    server = Server("slow")
+    began, ended = asyncio.Event(), asyncio.Event()
 
-        @server.tool
-        async def wait() -> None:
-            began.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
+    @server.tool
+    async def wait() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
 
-        @server.tool
-        def ping() -> str:
-            return "pong"
+    @server.tool
+    def ping() -> str:
+        return "pong"
 
-        async with serving(server) as url, connect(url, revisions=[revision]) as client:
-            call = asyncio.create_task(client.call_tool("wait"))
-            await began.wait()
-            call.cancel()
-            await ended.wait()
-            assert not (await client.call_tool("ping")).is_error
-
-    run_clean(main)
+    async with at_path(server) as url, connect(url, revisions=[revision]) as client:
+        call = asyncio.create_task(client.call_tool("wait"))
+        await began.wait()
+        call.cancel()
+        await ended.wait()
+        assert not (await client.call_tool("ping")).is_error
 
 
 PROGRAM = """
@@ -278,37 +265,34 @@ def test_a_server_that_is_killed_and_started_again_under_load_loses_no_safe_call
         process.terminate()
         await process.wait()
 
-    run_clean(main)
+    run(main())
 
 
-def test_a_legacy_subscription_outlives_a_restart_of_the_server() -> None:
-    async def main() -> None:
-        first = workshop()
-        async with serving(first) as url:
-            port = int(url.split(":")[2].split("/")[0])
-            client = await connect(url, revisions=[LEGACY], restart=PATIENT)
-            listening = client.listen(tools=True)
-            changes = await listening.__aenter__()
-            await client.list_tools()  # Now the server knows that the session is open.
-            first.tool(name="another")(lambda: "x")
-            assert await anext(changes) == Change("tools")
-        second = workshop()
-        async with serving(second, port):
-            news = asyncio.ensure_future(anext(changes))
-            count = 0
-            while not news.done():
-                count += 1
-                second.tool(name=f"new{count}")(lambda: "x")
-                await asyncio.sleep(0.02)
-            assert isinstance(news.result(), Change | Missed)
-            await listening.__aexit__(None, None, None)
-            await client.close()
-
-    run_clean(main)
+async def test_a_legacy_subscription_outlives_a_restart_of_the_server() -> None:
+    first = workshop()
+    async with at_path(first) as url:
+        port = int(url.split(":")[2].split("/")[0])
+        client = await connect(url, revisions=[LEGACY], restart=PATIENT)
+        listening = client.listen(tools=True)
+        changes = await listening.__aenter__()
+        await client.list_tools()  # Now the server knows that the session is open.
+        first.tool(name="another")(lambda: "x")
+        assert await anext(changes) == Change("tools")
+    second = workshop()
+    async with at_path(second, port):
+        news = asyncio.ensure_future(anext(changes))
+        count = 0
+        while not news.done():
+            count += 1
+            second.tool(name=f"new{count}")(lambda: "x")
+            await asyncio.sleep(0.02)
+        assert isinstance(news.result(), Change | Missed)
+        await listening.__aexit__(None, None, None)
+        await client.close()
 
 
 @pytest.mark.req("HTP-1")
-def test_a_modern_subscription_is_opened_again_when_its_stream_breaks_off() -> None:
+async def test_a_modern_subscription_is_opened_again_when_its_stream_breaks_off() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         if asked.rpc == "server/discover":
             await reply.result({"supportedVersions": [MODERN], "capabilities": {"tools": {"listChanged": True}}})
@@ -325,31 +309,25 @@ def test_a_modern_subscription_is_opened_again_when_its_stream_breaks_off() -> N
 
     cut = asyncio.Event()
 
-    async def main() -> None:
-        async with (
-            by_hand(script) as server,
-            connect(server.url, restart=PATIENT) as client,
-            client.listen(tools=True) as changes,
-        ):
-            assert await anext(changes) == Change("tools")
-            cut.set()
-            await server.until(lambda: len(server.of("subscriptions/listen")) == 2)
-            assert isinstance(await anext(changes), Change | Missed)
-            assert server.order.count("server/discover") == 1
-
-    run_clean(main)
+    async with (
+        by_hand(script) as server,
+        connect(server.url, restart=PATIENT) as client,
+        client.listen(tools=True) as changes,
+    ):
+        assert await anext(changes) == Change("tools")
+        cut.set()
+        await server.until(lambda: len(server.of("subscriptions/listen")) == 2)
+        assert isinstance(await anext(changes), Change | Missed)
+        assert server.order.count("server/discover") == 1
 
 
 # --- What goes wrong ---
 
 
-def test_a_server_that_does_not_run_is_told_at_once() -> None:
-    async def main() -> None:
-        with pytest.raises(ConnectError, match=r"http://127.0.0.1:1 cannot be reached: .* Does the server run"):
-            async with connect("http://127.0.0.1:1/mcp"):
-                raise AssertionError
-
-    run_clean(main)
+async def test_a_server_that_does_not_run_is_told_at_once() -> None:
+    with pytest.raises(ConnectError, match=r"http://127.0.0.1:1 cannot be reached: .* Does the server run"):
+        async with connect("http://127.0.0.1:1/mcp"):
+            raise AssertionError
 
 
 @asynccontextmanager
@@ -362,41 +340,35 @@ async def by_hand(script: Any) -> AsyncIterator[RawServer]:
         await server.close()
 
 
-def test_a_server_that_lets_nobody_in_says_what_it_wants() -> None:
+async def test_a_server_that_lets_nobody_in_says_what_it_wants() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         if asked.headers.get("authorization") != "Bearer right":
             await reply.send(401, WWW_Authenticate="Bearer")
         else:
             await reply.result({"supportedVersions": [MODERN], "capabilities": {"tools": {}}, "tools": []})
 
-    async def main() -> None:
-        async with by_hand(script) as server:
-            with pytest.raises(ConnectError, match="token=") as caught:
-                await connect(server.url, token="wrong-secret")  # noqa: S106
-            assert isinstance(caught.value.__cause__, HttpError)
-            assert caught.value.__cause__.www_authenticate == "Bearer"
-            assert "secret" not in str(caught.value)
-            assert len(server.asked) == 1
-            async with connect(server.url, token="right", headers={"X-Team": "a"}) as client:  # noqa: S106
-                assert await client.list_tools() == []
-            assert {asked.headers.get("x-team") for asked in server.asked[1:]} == {"a"}
-
-    run_clean(main)
+    async with by_hand(script) as server:
+        with pytest.raises(ConnectError, match="token=") as caught:
+            await connect(server.url, token="wrong-secret")  # noqa: S106
+        assert isinstance(caught.value.__cause__, HttpError)
+        assert caught.value.__cause__.www_authenticate == "Bearer"
+        assert "secret" not in str(caught.value)
+        assert len(server.asked) == 1
+        async with connect(server.url, token="right", headers={"X-Team": "a"}) as client:  # noqa: S106
+            assert await client.list_tools() == []
+        assert {asked.headers.get("x-team") for asked in server.asked[1:]} == {"a"}
 
 
-def test_a_page_is_no_server() -> None:
+async def test_a_page_is_no_server() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.send(200, b"<html>", "text/html")
 
-    async def main() -> None:
-        async with by_hand(script) as server:
-            with pytest.raises(ConnectError, match="of the type 'text/html', which is no answer"):
-                await connect(server.url)
-
-    run_clean(main)
+    async with by_hand(script) as server:
+        with pytest.raises(ConnectError, match="of the type 'text/html', which is no answer"):
+            await connect(server.url)
 
 
-def test_a_call_whose_response_breaks_off_is_lost_and_the_next_one_is_not() -> None:
+async def test_a_call_whose_response_breaks_off_is_lost_and_the_next_one_is_not() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         if asked.rpc == "server/discover":
             await reply.result({"supportedVersions": [MODERN], "capabilities": {"tools": {}}})
@@ -405,19 +377,16 @@ def test_a_call_whose_response_breaks_off_is_lost_and_the_next_one_is_not() -> N
         else:
             reply.reset()
 
-    async def main() -> None:
-        async with by_hand(script) as server, connect(server.url) as client:
-            with pytest.raises(RequestLost, match="whether it took effect is unknown"):
-                await client.call_tool("write")
-            assert await client.list_tools() == []
-            assert server.order.count("tools/call") == 1
-            assert server.order.count("server/discover") == 1
-
-    run_clean(main)
+    async with by_hand(script) as server, connect(server.url) as client:
+        with pytest.raises(RequestLost, match="whether it took effect is unknown"):
+            await client.call_tool("write")
+        assert await client.list_tools() == []
+        assert server.order.count("tools/call") == 1
+        assert server.order.count("server/discover") == 1
 
 
 @pytest.mark.req("HTP-6")
-def test_a_session_that_is_over_is_opened_anew() -> None:
+async def test_a_session_that_is_over_is_opened_anew() -> None:
     sessions = iter(("s1", "s2"))
     good = "s1"
 
@@ -436,31 +405,25 @@ def test_a_session_that_is_over_is_opened_anew() -> None:
         else:
             await (reply.result({"tools": []}) if "id" in asked.json else reply.send(202))
 
-    async def main() -> None:
-        async with (
-            by_hand(script) as server,
-            connect(server.url, revisions=[LEGACY], restart=PATIENT, check_output=False) as client,
-        ):
-            await client.call_tool("x")
-            assert await client.list_tools() == []
-            assert server.order.count("initialize") == 2
-
-    run_clean(main)
+    async with (
+        by_hand(script) as server,
+        connect(server.url, revisions=[LEGACY], restart=PATIENT, check_output=False) as client,
+    ):
+        await client.call_tool("x")
+        assert await client.list_tools() == []
+        assert server.order.count("initialize") == 2
 
 
 @pytest.mark.parametrize("count", range(0, 60, 4))
-def test_a_connect_that_is_cancelled_at_any_time_leaves_nothing(count: int) -> None:
-    async def main() -> None:
-        async with serving(workshop()) as url:
+async def test_a_connect_that_is_cancelled_at_any_time_leaves_nothing(count: int) -> None:
+    async with at_path(workshop()) as url:
 
-            async def visit() -> None:
-                async with connect(url) as client:
-                    await client.list_tools()
+        async def visit() -> None:
+            async with connect(url) as client:
+                await client.list_tools()
 
-            visiting = asyncio.create_task(visit())
-            for _ in range(count):
-                await asyncio.sleep(0)
-            visiting.cancel()
-            await asyncio.wait((visiting,))
-
-    run_clean(main)
+        visiting = asyncio.create_task(visit())
+        for _ in range(count):
+            await asyncio.sleep(0)
+        visiting.cancel()
+        await asyncio.wait((visiting,))

@@ -11,7 +11,8 @@ from mcplumb.errors import Closed, RequestLost
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.transports.connection import Connection
-from tests.client.peers import Peer, modern, nothing, run, skip, talk, turns
+from tests.client.peers import Peer, modern, nothing, skip, talk
+from tests.kit.loop import run, turns
 
 STOP = StopLadder()
 
@@ -35,17 +36,14 @@ class Stubborn:
                 return
 
 
-def test_it_is_closed_when_the_server_has_finished() -> None:
-    async def main() -> None:
-        link = MemoryLink(Peer(nothing), limits=DEFAULT_LIMITS, stop=STOP)
-        await link.close()
-        connection = await link.open()
-        connection.abort()
-        await link.close()
-        await link.close()
-        assert isinstance(await link.explain("call", "It ended."), Closed)
-
-    run(main())
+async def test_it_is_closed_when_the_server_has_finished() -> None:
+    link = MemoryLink(Peer(nothing), limits=DEFAULT_LIMITS, stop=STOP)
+    await link.close()
+    connection = await link.open()
+    connection.abort()
+    await link.close()
+    await link.close()
+    assert isinstance(await link.explain("call", "It ended."), Closed)
 
 
 @pytest.mark.parametrize("cancels", [1, 2])
@@ -70,21 +68,18 @@ def test_a_server_that_does_not_finish_is_stopped(cancels: int, caplog: pytest.L
     assert said == (expected if cancels == 2 else [])
 
 
-def test_a_cancelled_close_stops_the_server_at_once() -> None:
-    async def main() -> None:
-        server = Stubborn(cancels=1)
-        link = MemoryLink(server, limits=DEFAULT_LIMITS, stop=STOP)
-        await link.open()
-        await turns()
-        closing = asyncio.ensure_future(link.close())
-        await turns()
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-        await turns()
-        assert server.cancels == 0
-
-    run(main())
+async def test_a_cancelled_close_stops_the_server_at_once() -> None:
+    server = Stubborn(cancels=1)
+    link = MemoryLink(server, limits=DEFAULT_LIMITS, stop=STOP)
+    await link.open()
+    await turns()
+    closing = asyncio.ensure_future(link.close())
+    await turns()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await turns()
+    assert server.cancels == 0
 
 
 def test_what_a_server_fails_of_is_told_to_those_who_wait(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,8 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from mcplumb.protocol.subscriptions import Change, Missed
 from mcplumb.transports.address import TcpAddress, UnixAddress
 from mcplumb.transports.socket_listener import Listener
 from mcplumb.types import CallToolResult, TextContent
-from tests.client.peers import run, turns
+from tests.kit.loop import run, turns
+from tests.kit.servers import serving
 from tests.transports.ends import Recorder
 from tests.transports.socket_ends import CERTIFICATES, LOCAL, WAYS, echo, short_folder, tls_of_client, tls_of_server
 
@@ -220,51 +221,33 @@ def test_without_a_policy_it_is_not_looked_for() -> None:
 # --- With a server of this process ---
 
 
-@asynccontextmanager
-async def served(server: Server, address: str, **options: Any) -> AsyncIterator[str]:
-    """Serves at an address, until the block is left."""
-    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.ensure_future(server.serve(address, on_ready=ready.set_result, **options))
-    await asyncio.wait((serving, ready), return_when=asyncio.FIRST_COMPLETED)
-    if serving.done():
-        serving.result()
-    try:
-        yield ready.result()
-    finally:
-        server.stop()
-        await serving
-
-
 @pytest.mark.req("STR-2")
 @pytest.mark.parametrize("way", WAYS)
-def test_many_clients_of_both_eras_at_once(way: str) -> None:
+async def test_many_clients_of_both_eras_at_once(way: str) -> None:
     server = Server("many")
 
     @server.tool
     async def twice(n: int) -> int:
         return 2 * n
 
-    async def main() -> None:
-        with short_folder() as folder:
-            address = f"unix:{folder}/s" if way == "unix" else "tcp://:0"
-            ours, theirs = (tls_of_server(), tls_of_client()) if way == "tls" else (None, None)
-            async with served(server, address, tls=ours) as at:
-                modern = [await connect(at, tls=theirs) for _ in range(5)]
-                legacy = [await connect(at, tls=theirs, revisions=["2025-11-25"]) for _ in range(5)]
-                for number, client in enumerate(modern + legacy):
-                    if number % 2:
-                        await client.close()
-                for number, client in enumerate(modern + legacy):
-                    if not number % 2:
-                        assert text(await client.call_tool("twice", {"n": number})) == str(2 * number)
-                        await client.close()
-
-    run(main())
+    with short_folder() as folder:
+        address = f"unix:{folder}/s" if way == "unix" else "tcp://:0"
+        ours, theirs = (tls_of_server(), tls_of_client()) if way == "tls" else (None, None)
+        async with serving(server, address, tls=ours) as (at,):
+            modern = [await connect(at, tls=theirs) for _ in range(5)]
+            legacy = [await connect(at, tls=theirs, revisions=["2025-11-25"]) for _ in range(5)]
+            for number, client in enumerate(modern + legacy):
+                if number % 2:
+                    await client.close()
+            for number, client in enumerate(modern + legacy):
+                if not number % 2:
+                    assert text(await client.call_tool("twice", {"n": number})) == str(2 * number)
+                    await client.close()
 
 
 @pytest.mark.req("STR-2")
 @pytest.mark.parametrize("way", WAYS)
-def test_a_clean_stop_answers_what_was_accepted(way: str) -> None:
+async def test_a_clean_stop_answers_what_was_accepted(way: str) -> None:
     server = Server("slow")
     begun, release = asyncio.Event(), asyncio.Event()
 
@@ -274,24 +257,21 @@ def test_a_clean_stop_answers_what_was_accepted(way: str) -> None:
         await release.wait()
         return "x" * 1_000_000
 
-    async def main() -> None:
-        with short_folder() as folder:
-            address = f"unix:{folder}/s" if way == "unix" else "tcp://:0"
-            ours, theirs = (tls_of_server(), tls_of_client()) if way == "tls" else (None, None)
-            async with served(server, address, tls=ours) as at, connect(at, tls=theirs, restart=False) as client:
-                calling = asyncio.ensure_future(client.call_tool("slow"))
-                await begun.wait()
-                server.stop()
-                await turns()
-                release.set()
-                assert len(text(await calling)) == 1_000_000
-
-    run(main())
+    with short_folder() as folder:
+        address = f"unix:{folder}/s" if way == "unix" else "tcp://:0"
+        ours, theirs = (tls_of_server(), tls_of_client()) if way == "tls" else (None, None)
+        async with serving(server, address, tls=ours) as (at,), connect(at, tls=theirs, restart=False) as client:
+            calling = asyncio.ensure_future(client.call_tool("slow"))
+            await begun.wait()
+            server.stop()
+            await turns()
+            release.set()
+            assert len(text(await calling)) == 1_000_000
 
 
 def test_a_server_that_refuses_the_clients_certificate_says_so() -> None:
     async def main() -> None:
-        async with served(Server("strict"), "tcp://:0", tls=tls_of_server(checks_clients=True)) as at:
+        async with serving(Server("strict"), "tcp://:0", tls=tls_of_server(checks_clients=True)) as (at,):
             async with connect(at, tls=tls_of_client("client")) as client:
                 await client.ping()
             for identity in (None, "stranger"):
@@ -305,21 +285,15 @@ def test_a_server_that_refuses_the_clients_certificate_says_so() -> None:
         logging.getLogger("mcplumb.server").setLevel(logging.NOTSET)
 
 
-def test_a_port_with_tls_that_is_used_without() -> None:
-    async def main() -> None:
-        async with served(Server("secure"), "tcp://:0", tls=tls_of_server()) as at:
-            with pytest.raises(ConnectError, match=rf"Perhaps it wants TLS, or is no MCP server\. .* {at}\."):
-                await connect(at)
-
-    run(main())
+async def test_a_port_with_tls_that_is_used_without() -> None:
+    async with serving(Server("secure"), "tcp://:0", tls=tls_of_server()) as (at,):
+        with pytest.raises(ConnectError, match=rf"Perhaps it wants TLS, or is no MCP server\. .* {at}\."):
+            await connect(at)
 
 
-def test_nothing_is_there() -> None:
-    async def main() -> None:
-        with pytest.raises(ConnectError, match="cannot be reached: there is no such file"):
-            await connect("unix:/there/is/nothing")
-
-    run(main())
+async def test_nothing_is_there() -> None:
+    with pytest.raises(ConnectError, match="cannot be reached: there is no such file"):
+        await connect("unix:/there/is/nothing")
 
 
 # --- The link by itself ---
@@ -329,24 +303,21 @@ def link_to(address: UnixAddress | TcpAddress) -> SocketLink:
     return SocketLink(address, limits=DEFAULT_LIMITS)
 
 
-def test_a_link() -> None:
-    async def main() -> None:
-        listener = await Listener.open(LOCAL, echo)
-        link = link_to(listener.address)
-        assert link.key == str(listener.address)
-        assert link.describe() == f"The server is at {listener.address}."
-        assert str(await link.explain("call", "It ended.")) == f"It ended. {link.describe()}"
-        await link.close()
-        first, second = await link.open(), await link.open()
-        side = Recorder()
-        second.start(side)
-        first.start(Recorder())  # it was dropped, and is not read
-        await link.close()
-        link.kill()
-        await listener.close()
-        await turns()
-
-    run(main())
+async def test_a_link() -> None:
+    listener = await Listener.open(LOCAL, echo)
+    link = link_to(listener.address)
+    assert link.key == str(listener.address)
+    assert link.describe() == f"The server is at {listener.address}."
+    assert str(await link.explain("call", "It ended.")) == f"It ended. {link.describe()}"
+    await link.close()
+    first, second = await link.open(), await link.open()
+    side = Recorder()
+    second.start(side)
+    first.start(Recorder())  # it was dropped, and is not read
+    await link.close()
+    link.kill()
+    await listener.close()
+    await turns()
 
 
 def test_a_file_is_known_again_by_its_whole_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,22 +325,19 @@ def test_a_file_is_known_again_by_its_whole_path(monkeypatch: pytest.MonkeyPatch
     assert link_to(UnixAddress("x/s")).key == link_to(UnixAddress("/x/s")).key == "unix:/x/s"
 
 
-def test_a_link_says_why_reading_failed() -> None:
-    async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            link = link_to(TcpAddress("127.0.0.1", server.getsockname()[1]))
-            connection, side = await link.open(), Recorder()
-            connection.start(side)
-            far, _ = server.accept()
-            far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            far.close()
-            await side.until_end()
-            cause = await link.explain("call", "It ended.")
-            assert isinstance(cause, Closed)
-            assert str(cause) == f"It ended. Reading failed: Connection reset by peer. {link.describe()}"
-            await link.close()
-
-    run(main())
+async def test_a_link_says_why_reading_failed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        link = link_to(TcpAddress("127.0.0.1", server.getsockname()[1]))
+        connection, side = await link.open(), Recorder()
+        connection.start(side)
+        far, _ = server.accept()
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        far.close()
+        await side.until_end()
+        cause = await link.explain("call", "It ended.")
+        assert isinstance(cause, Closed)
+        assert str(cause) == f"It ended. Reading failed: Connection reset by peer. {link.describe()}"
+        await link.close()
 
 
 def test_a_link_can_be_killed_after_the_event_loop() -> None:

@@ -10,8 +10,9 @@ import pytest
 from mcplumb.client.client import Client
 from mcplumb.errors import Closed, RequestLost, RequestTimeout, ServerDown
 from mcplumb.protocol.restart import MAX_SENDS, RestartPolicy
-from tests.client.peers import COMPLETE, TEXT, Peer, Play, nothing, skip, turns, until
+from tests.client.peers import COMPLETE, TEXT, Peer, Play, nothing, skip
 from tests.client.restarting import PATIENT, after_discovery, after_handshake, talk_through
+from tests.kit.loop import turns, until
 
 
 def answering(result: Any) -> Play:
@@ -37,7 +38,7 @@ async def next_start(peer: Peer) -> None:
     """Let time pass until the server was started again."""
     before = peer.connections
     while peer.connections == before:
-        await turns()
+        await turns(10)
         skip(1)
 
 

@@ -12,7 +12,9 @@ from mcplumb.protocol.subscriptions import Change
 from mcplumb.types.meta import SUBSCRIPTION_ID
 from mcplumb.types.notifications import SubscriptionFilter
 from mcplumb.wire.messages import Notification
-from tests.client.peers import COMPLETE, Peer, modern, talk, talk_legacy, turns, until
+from tests.client.peers import COMPLETE, Peer, modern, talk, talk_legacy
+from tests.kit.loop import turns, until
+from tests.kit.products import revision_names
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 TOOLS = "notifications/tools/list_changed"
@@ -232,7 +234,7 @@ async def take(peer: Peer, *wanted: tuple[str, str]) -> None:
 
 
 @pytest.mark.req("SUB-6")
-@pytest.mark.parametrize("revision", LEGACY)
+@pytest.mark.parametrize("revision", revision_names(LEGACY))
 def test_a_legacy_server_tells_the_same(revision: str) -> None:
     async def play(peer: Peer) -> None:
         await take(peer, ("subscribe", "a:1"))

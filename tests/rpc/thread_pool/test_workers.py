@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import random
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar, copy_context
@@ -16,7 +15,7 @@ import pytest
 
 from mcplumb.errors import UsageError
 from mcplumb.rpc.thread_pool import Job, Workers
-from tests.server.harness import PATIENCE
+from tests.kit.loop import PATIENCE, blocking_until
 
 color: ContextVar[str] = ContextVar("color", default="none")
 
@@ -61,14 +60,7 @@ def before() -> Iterator[set[threading.Thread]]:
 
 def idle(workers: Workers) -> None:
     """Wait until every thread of the pool waits for a job."""
-    until(lambda: workers._idle == workers._threads)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    patience = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < patience
-        time.sleep(0.001)
+    blocking_until(lambda: workers._idle == workers._threads)
 
 
 def own_threads(before: set[threading.Thread]) -> set[threading.Thread]:
@@ -223,7 +215,7 @@ def test_stuck_threads_are_made_up_for_but_not_without_end(before: set[threading
         workers.submit(errand.job)
     assert held[0].started.wait(PATIENCE)
     assert held[1].started.wait(PATIENCE)
-    until(lambda: len(own_threads(before)) == 2)
+    blocking_until(lambda: len(own_threads(before)) == 2)
     assert not held[2].started.is_set()
     for errand in held:
         errand.go.set()

@@ -22,7 +22,7 @@ from mcplumb.server.catalog import (
     ToolEntry,
 )
 from mcplumb.server.schema.signature import Header, inspect_function
-from tests.server.harness import PATIENCE
+from tests.kit.loop import PATIENCE
 
 
 def entry(name: str) -> Entry:

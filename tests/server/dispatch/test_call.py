@@ -20,20 +20,17 @@ from mcplumb.server.server import Server
 from mcplumb.types.meta import LOG_LEVEL
 from mcplumb.types.notifications import LOGGING_LEVELS, LoggingLevel
 from mcplumb.wire.messages import Notification
+from tests.kit.loop import PATIENCE, happens, run, turns
+from tests.kit.results import text_of
 from tests.server.harness import (
     ABLE,
     ALL_REVISIONS,
     ONE_OF_EACH_ERA,
-    PATIENCE,
     Plain,
-    happens,
     make_server,
     methods_in,
     progress_in,
     raw_client,
-    run,
-    text_of,
-    turns,
 )
 
 every_revision = pytest.mark.parametrize("revision", ALL_REVISIONS, ids=str)
@@ -131,7 +128,7 @@ def test_a_flood_is_thinned_out_but_the_last_value_arrives(kind: str) -> None:
 
 
 @pytest.mark.req("PRG-2")
-def test_what_was_held_back_comes_in_time_also_when_nothing_else_happens() -> None:
+async def test_what_was_held_back_comes_in_time_also_when_nothing_else_happens() -> None:
     server = make_server()
     go = asyncio.Event()
 
@@ -144,23 +141,20 @@ def test_what_was_held_back_comes_in_time_also_when_nothing_else_happens() -> No
             go.clear()
         return "done"
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            request_id = peer.post_call("burst", meta=WANTED)
-            for last in (100, 200):
-                await peer.until(lambda last=last: last in progress_in(peer.seen))  # type: ignore[misc]
-                go.set()
-            # The last round has begun, so the word to go on has been heard twice.
-            await peer.until(lambda: progress_in(peer.seen)[-1] > 200)
+    async with raw_client(server) as peer:
+        request_id = peer.post_call("burst", meta=WANTED)
+        for last in (100, 200):
+            await peer.until(lambda last=last: last in progress_in(peer.seen))  # type: ignore[misc]
             go.set()
-            await peer.answer(request_id)
-            assert progress_in(peer.seen)[-1] == 300
-
-    run(main())
+        # The last round has begun, so the word to go on has been heard twice.
+        await peer.until(lambda: progress_in(peer.seen)[-1] > 200)
+        go.set()
+        await peer.answer(request_id)
+        assert progress_in(peer.seen)[-1] == 300
 
 
 @pytest.mark.req("PRG-1")
-def test_nothing_comes_after_the_answer() -> None:
+async def test_nothing_comes_after_the_answer() -> None:
     server = make_server()
     background: list[asyncio.Task[None]] = []
 
@@ -176,15 +170,12 @@ def test_nothing_comes_after_the_answer() -> None:
         background.append(asyncio.create_task(report()))
         return "answered"
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            await peer.call("late", meta={**WANTED, LOG_LEVEL: "debug"})
-            await background[0]
-            await peer.settled()
-            assert progress_in(peer.seen) == [1]
-            assert methods_in(peer.seen) == ["notifications/progress"]
-
-    run(main())
+    async with raw_client(server) as peer:
+        await peer.call("late", meta={**WANTED, LOG_LEVEL: "debug"})
+        await background[0]
+        await peer.settled()
+        assert progress_in(peer.seen) == [1]
+        assert methods_in(peer.seen) == ["notifications/progress"]
 
 
 def flooding_server() -> tuple[Server, list[int]]:
@@ -213,29 +204,26 @@ def flooding_server() -> tuple[Server, list[int]]:
 
 @both_eras
 @pytest.mark.parametrize("tool", ["flood", "plain_flood"])
-def test_a_client_that_does_not_read_holds_up_who_talks_to_it(revision: Revision, tool: str) -> None:
+async def test_a_client_that_does_not_read_holds_up_who_talks_to_it(revision: Revision, tool: str) -> None:
     """And gets everything once it reads: nothing is lost, and no more than a little is ever queued."""
     server, told = flooding_server()
 
-    async def main() -> None:
-        async with raw_client(server, revision) as peer:
-            peer.connection.pause()
-            request_id = peer.post_call(tool, {"count": 100}, meta=wanting(revision))
-            before = -1
-            while len(told) > before or before < 5:
-                before = len(told)
-                await asyncio.sleep(0.02)
-            assert len(told) < 20
-            peer.connection.resume()
-            assert "result" in await peer.answer(request_id)
-            logs = [each for each in peer.seen if each.get("method") == "notifications/message"]
-            assert [int(each["params"]["data"].split()[0]) for each in logs] == list(range(100))
-            assert progress_in(peer.seen)[-1] == 100
-
-    run(main())
+    async with raw_client(server, revision) as peer:
+        peer.connection.pause()
+        request_id = peer.post_call(tool, {"count": 100}, meta=wanting(revision))
+        before = -1
+        while len(told) > before or before < 5:
+            before = len(told)
+            await asyncio.sleep(0.02)
+        assert len(told) < 20
+        peer.connection.resume()
+        assert "result" in await peer.answer(request_id)
+        logs = [each for each in peer.seen if each.get("method") == "notifications/message"]
+        assert [int(each["params"]["data"].split()[0]) for each in logs] == list(range(100))
+        assert progress_in(peer.seen)[-1] == 100
 
 
-def test_progress_waits_for_a_client_that_does_not_read() -> None:
+async def test_progress_waits_for_a_client_that_does_not_read() -> None:
     """Also if nobody awaits it."""
     server = make_server()
     go, clogged = asyncio.Event(), asyncio.Event()
@@ -250,26 +238,23 @@ def test_progress_waits_for_a_client_that_does_not_read() -> None:
         await go.wait()
         return "done"
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            peer.connection.pause()
-            request_id = peer.post_call("work", meta={**WANTED, LOG_LEVEL: "info"})
-            await clogged.wait()
-            await asyncio.sleep(0.25)  # long enough for it to try in vain
-            peer.connection.resume()
-            await peer.until(lambda: progress_in(peer.seen))
-            assert progress_in(peer.seen) == [10]
-            go.set()
-            await peer.answer(request_id)
-            # A message that nobody waits for is dropped when there is no room for it.
-            assert 10 <= methods_in(peer.seen).count("notifications/message") < 15
-
-    run(main())
+    async with raw_client(server) as peer:
+        peer.connection.pause()
+        request_id = peer.post_call("work", meta={**WANTED, LOG_LEVEL: "info"})
+        await clogged.wait()
+        await asyncio.sleep(0.25)  # long enough for it to try in vain
+        peer.connection.resume()
+        await peer.until(lambda: progress_in(peer.seen))
+        assert progress_in(peer.seen) == [10]
+        go.set()
+        await peer.answer(request_id)
+        # A message that nobody waits for is dropped when there is no room for it.
+        assert 10 <= methods_in(peer.seen).count("notifications/message") < 15
 
 
 @pytest.mark.req("CAN-2")
 @pytest.mark.parametrize("held_by", ["rate", "client"])
-def test_progress_that_is_held_back_is_forgotten_with_its_request(held_by: str) -> None:
+async def test_progress_that_is_held_back_is_forgotten_with_its_request(held_by: str) -> None:
     server = make_server()
     started = asyncio.Event()
 
@@ -284,22 +269,19 @@ def test_progress_that_is_held_back_is_forgotten_with_its_request(held_by: str) 
         await asyncio.Event().wait()
         return "never"
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            if held_by == "client":
-                peer.connection.pause()
-            request_id = peer.post_call("work", meta={**WANTED, LOG_LEVEL: "info"})
-            await started.wait()
-            peer.cancel(request_id)
-            await turns()
-            peer.connection.resume()
-            await peer.settled()
-            before = len(peer.seen)
-            await asyncio.sleep(0.3)  # long enough for a timer that was left behind
-            assert len(peer.seen) == before
-            assert 100 not in progress_in(peer.seen)
-
-    run(main())
+    async with raw_client(server) as peer:
+        if held_by == "client":
+            peer.connection.pause()
+        request_id = peer.post_call("work", meta={**WANTED, LOG_LEVEL: "info"})
+        await started.wait()
+        peer.cancel(request_id)
+        await turns()
+        peer.connection.resume()
+        await peer.settled()
+        before = len(peer.seen)
+        await asyncio.sleep(0.3)  # long enough for a timer that was left behind
+        assert len(peer.seen) == before
+        assert 100 not in progress_in(peer.seen)
 
 
 # Logs
@@ -307,7 +289,7 @@ def test_progress_that_is_held_back_is_forgotten_with_its_request(held_by: str) 
 
 @pytest.mark.parametrize("least", [None, *LOGGING_LEVELS])
 @both_kinds
-def test_a_modern_request_says_which_logs_it_wants(least: LoggingLevel | None, kind: str) -> None:
+async def test_a_modern_request_says_which_logs_it_wants(least: LoggingLevel | None, kind: str) -> None:
     server = make_server()
 
     @server.tool
@@ -322,38 +304,32 @@ def test_a_modern_request_says_which_logs_it_wants(least: LoggingLevel | None, k
             ctx.log(level, f"a {level}", logger="mine")
         return "done"
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            tool = "log_all" if kind == "async" else "plain_log_all"
-            await peer.call(tool, meta={} if least is None else {LOG_LEVEL: least})
-            wanted = [] if least is None else LOGGING_LEVELS[LOGGING_LEVELS.index(least) :]
-            assert [each["params"] for each in peer.seen[:-1]] == [
-                {"level": level, "data": f"a {level}", "logger": "mine"} for level in wanted
-            ]
-
-    run(main())
+    async with raw_client(server) as peer:
+        tool = "log_all" if kind == "async" else "plain_log_all"
+        await peer.call(tool, meta={} if least is None else {LOG_LEVEL: least})
+        wanted = [] if least is None else LOGGING_LEVELS[LOGGING_LEVELS.index(least) :]
+        assert [each["params"] for each in peer.seen[:-1]] == [
+            {"level": level, "data": f"a {level}", "logger": "mine"} for level in wanted
+        ]
 
 
 @pytest.mark.req("META-7")
-def test_the_level_of_one_modern_request_is_not_that_of_the_next() -> None:
+async def test_the_level_of_one_modern_request_is_not_that_of_the_next() -> None:
     server = make_server()
 
     @server.tool
     async def log(ctx: Context) -> None:
         await ctx.error("x")
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            await peer.call("log", meta={LOG_LEVEL: "debug"})
-            await peer.call("log")
-            assert methods_in(peer.seen) == ["notifications/message"]
-
-    run(main())
+    async with raw_client(server) as peer:
+        await peer.call("log", meta={LOG_LEVEL: "debug"})
+        await peer.call("log")
+        assert methods_in(peer.seen) == ["notifications/message"]
 
 
 @pytest.mark.req("LEG-4")
 @pytest.mark.parametrize("revision", [each for each in ALL_REVISIONS if each.has_set_level], ids=str)
-def test_a_legacy_session_sets_its_level_once(revision: Revision) -> None:
+async def test_a_legacy_session_sets_its_level_once(revision: Revision) -> None:
     server = make_server()
 
     @server.tool
@@ -361,24 +337,21 @@ def test_a_legacy_session_sets_its_level_once(revision: Revision) -> None:
         for level in LOGGING_LEVELS:
             await ctx.log(level, level)
 
-    async def main() -> None:
-        async with raw_client(server, revision) as peer:
+    async with raw_client(server, revision) as peer:
 
-            async def levels() -> list[str]:
-                peer.seen.clear()
-                # What a modern request would say means nothing here.
-                await peer.call("log_all", meta={"other": "x"})
-                return [each["params"]["level"] for each in peer.seen if "method" in each]
+        async def levels() -> list[str]:
+            peer.seen.clear()
+            # What a modern request would say means nothing here.
+            await peer.call("log_all", meta={"other": "x"})
+            return [each["params"]["level"] for each in peer.seen if "method" in each]
 
-            assert await levels() == list(LOGGING_LEVELS[1:])
-            for least in ("emergency", "debug", "warning"):
-                await peer.result("logging/setLevel", {"level": least})
-                assert await levels() == list(LOGGING_LEVELS[LOGGING_LEVELS.index(least) :])
-
-    run(main())
+        assert await levels() == list(LOGGING_LEVELS[1:])
+        for least in ("emergency", "debug", "warning"):
+            await peer.result("logging/setLevel", {"level": least})
+            assert await levels() == list(LOGGING_LEVELS[LOGGING_LEVELS.index(least) :])
 
 
-def test_a_level_that_is_set_while_a_function_runs_counts_at_once() -> None:
+async def test_a_level_that_is_set_while_a_function_runs_counts_at_once() -> None:
     server = make_server()
     started, go = threading.Event(), threading.Event()
 
@@ -389,19 +362,16 @@ def test_a_level_that_is_set_while_a_function_runs_counts_at_once() -> None:
         assert go.wait(PATIENCE)
         ctx.info("two")
 
-    async def main() -> None:
-        async with raw_client(server, LATEST_LEGACY) as peer:
-            request_id = peer.post_call("log_twice")
-            await happens(started)
-            await peer.result("logging/setLevel", {"level": "error"})
-            go.set()
-            await peer.answer(request_id)
-            assert [each["params"]["data"] for each in peer.seen if "method" in each] == ["one"]
-
-    run(main())
+    async with raw_client(server, LATEST_LEGACY) as peer:
+        request_id = peer.post_call("log_twice")
+        await happens(started)
+        await peer.result("logging/setLevel", {"level": "error"})
+        go.set()
+        await peer.answer(request_id)
+        assert [each["params"]["data"] for each in peer.seen if "method" in each] == ["one"]
 
 
-def test_a_message_that_waits_for_the_client_is_forgotten_with_its_request() -> None:
+async def test_a_message_that_waits_for_the_client_is_forgotten_with_its_request() -> None:
     server = make_server()
     waiting, stopped = asyncio.Event(), asyncio.Event()
 
@@ -417,24 +387,21 @@ def test_a_message_that_waits_for_the_client_is_forgotten_with_its_request() -> 
             stopped.set()
             await told
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            peer.connection.pause()
-            request_id = peer.post_call("work", meta={LOG_LEVEL: "info"})
-            await waiting.wait()
-            peer.cancel(request_id)
-            await stopped.wait()
-            peer.connection.resume()
-            await peer.settled()
-            assert not any(each.get("params", {}).get("data") == "too late" for each in peer.seen)
-
-    run(main())
+    async with raw_client(server) as peer:
+        peer.connection.pause()
+        request_id = peer.post_call("work", meta={LOG_LEVEL: "info"})
+        await waiting.wait()
+        peer.cancel(request_id)
+        await stopped.wait()
+        peer.connection.resume()
+        await peer.settled()
+        assert not any(each.get("params", {}).get("data") == "too late" for each in peer.seen)
 
 
 # Waiting in other threads
 
 
-def test_several_threads_may_wait_at_once() -> None:
+async def test_several_threads_may_wait_at_once() -> None:
     server = make_server()
 
     @server.tool
@@ -444,33 +411,27 @@ def test_several_threads_may_wait_at_once() -> None:
 
         return await asyncio.gather(*[asyncio.to_thread(ask, number) for number in range(3)])
 
-    async def main() -> None:
-        async with raw_client(server, LATEST_LEGACY, capabilities=ABLE) as peer:
-            request_id = peer.post_call("ask_all")
-            actions = ["accept", "decline", "cancel"]
-            for question in [await peer.question() for _ in range(3)]:
-                peer.reply(question, {"action": actions[int(question["params"]["message"])]})
-            result = (await peer.answer(request_id))["result"]
-            assert json.loads(text_of(result)) == actions
-
-    run(main())
+    async with raw_client(server, LATEST_LEGACY, capabilities=ABLE) as peer:
+        request_id = peer.post_call("ask_all")
+        actions = ["accept", "decline", "cancel"]
+        for question in [await peer.question() for _ in range(3)]:
+            peer.reply(question, {"action": actions[int(question["params"]["message"])]})
+        result = (await peer.answer(request_id))["result"]
+        assert json.loads(text_of(result)) == actions
 
 
-def test_a_thread_waits_for_its_answer() -> None:
+async def test_a_thread_waits_for_its_answer() -> None:
     server = make_server()
 
     @server.tool
     def ask(ctx: Context) -> str:
         return ctx.elicit_url("Sure?", "https://example.com").action
 
-    async def main() -> None:
-        async with raw_client(server, LATEST_LEGACY, capabilities=ABLE) as peer:
-            request_id = peer.post_call("ask")
-            peer.reply(await peer.question(), {"action": "decline"})
-            result = (await peer.answer(request_id))["result"]
-            assert result["content"][0]["text"] == "decline"
-
-    run(main())
+    async with raw_client(server, LATEST_LEGACY, capabilities=ABLE) as peer:
+        request_id = peer.post_call("ask")
+        peer.reply(await peer.question(), {"action": "decline"})
+        result = (await peer.answer(request_id))["result"]
+        assert result["content"][0]["text"] == "decline"
 
 
 @pytest.mark.req("CAN-2", "CAN-3")
@@ -526,7 +487,7 @@ def block_until(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.req("CAN-3")
-def test_a_thread_is_woken_also_if_the_loop_has_not_come_to_its_question_yet() -> None:
+async def test_a_thread_is_woken_also_if_the_loop_has_not_come_to_its_question_yet() -> None:
     server = make_server()
     contexts: list[Context] = []
     started, go, woken = threading.Event(), threading.Event(), threading.Event()
@@ -552,20 +513,17 @@ def test_a_thread_is_woken_also_if_the_loop_has_not_come_to_its_question_yet() -
         assert woken.wait(PATIENCE)
         return "thawed"
 
-    async def main() -> None:
-        async with raw_client(server, LATEST_LEGACY, capabilities=ABLE) as peer:
-            request_id = peer.post_call("ask")
-            await happens(started)
-            assert await peer.text("freeze") == "thawed"
-            await peer.settled()
-            assert methods_in(peer.seen) == []
-            assert not any(each["id"] == request_id for each in peer.seen)
-
-    run(main())
+    async with raw_client(server, LATEST_LEGACY, capabilities=ABLE) as peer:
+        request_id = peer.post_call("ask")
+        await happens(started)
+        assert await peer.text("freeze") == "thawed"
+        await peer.settled()
+        assert methods_in(peer.seen) == []
+        assert not any(each["id"] == request_id for each in peer.seen)
 
 
 @both_eras
-def test_nobody_is_asked_for_a_request_that_has_ended(revision: Revision) -> None:
+async def test_nobody_is_asked_for_a_request_that_has_ended(revision: Revision) -> None:
     server = make_server()
     contexts: list[Context] = []
 
@@ -574,15 +532,12 @@ def test_nobody_is_asked_for_a_request_that_has_ended(revision: Revision) -> Non
         contexts.append(ctx)
         return "done"
 
-    async def main() -> None:
-        async with raw_client(server, revision, capabilities=ABLE) as peer:
-            await peer.call("keep")
-            with pytest.raises(RequestCancelled):
-                await contexts[0].roots()
-            await peer.settled()
-            assert methods_in(peer.seen) == []
-
-    run(main())
+    async with raw_client(server, revision, capabilities=ABLE) as peer:
+        await peer.call("keep")
+        with pytest.raises(RequestCancelled):
+            await contexts[0].roots()
+        await peer.settled()
+        assert methods_in(peer.seen) == []
 
 
 @pytest.mark.req("CAN-2")
@@ -687,7 +642,7 @@ def test_a_question_of_a_helper_ends_with_the_request() -> None:
     assert len(raised) == 1
 
 
-def test_progress_that_is_no_number_is_refused_where_it_is_told() -> None:
+async def test_progress_that_is_no_number_is_refused_where_it_is_told() -> None:
     server = make_server()
 
     @server.tool
@@ -698,15 +653,12 @@ def test_progress_that_is_no_number_is_refused_where_it_is_told() -> None:
             return "caught"
         return "nothing happened"
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            assert await peer.text("fail", meta=WANTED) == "caught"
-
-    run(main())
+    async with raw_client(server) as peer:
+        assert await peer.text("fail", meta=WANTED) == "caught"
 
 
 @pytest.mark.parametrize("kind", [KeyError, RuntimeError])
-def test_an_error_on_the_loop_is_raised_in_the_thread_that_waits(kind: type[Exception]) -> None:
+async def test_an_error_on_the_loop_is_raised_in_the_thread_that_waits(kind: type[Exception]) -> None:
     server = make_server()
 
     @dataclass
@@ -724,14 +676,11 @@ def test_an_error_on_the_loop_is_raised_in_the_thread_that_waits(kind: type[Exce
             return f"caught {error}"
         return "not reached"
 
-    async def main() -> None:
-        async with raw_client(server, LATEST_LEGACY, capabilities=ABLE) as peer:
-            request_id = peer.post_call("ask")
-            peer.reply(await peer.question(), {"action": "accept", "content": {"name": "Ada"}})
-            text = text_of((await peer.answer(request_id))["result"])
-            assert text.startswith("caught") or "does not fit" in text, text
-
-    run(main())
+    async with raw_client(server, LATEST_LEGACY, capabilities=ABLE) as peer:
+        request_id = peer.post_call("ask")
+        peer.reply(await peer.question(), {"action": "accept", "content": {"name": "Ada"}})
+        text = text_of((await peer.answer(request_id))["result"])
+        assert text.startswith("caught") or "does not fit" in text, text
 
 
 def test_a_context_outlives_its_loop_without_harm() -> None:
@@ -772,7 +721,7 @@ def test_a_context_outlives_its_loop_without_harm() -> None:
 
 
 @pytest.mark.req("CAN-3")
-def test_a_plain_function_that_waits_for_a_thread_is_never_called() -> None:
+async def test_a_plain_function_that_waits_for_a_thread_is_never_called() -> None:
     server = make_server(threads=1)
     started, go = threading.Event(), threading.Event()
     called: list[int] = []
@@ -784,24 +733,21 @@ def test_a_plain_function_that_waits_for_a_thread_is_never_called() -> None:
         assert go.wait(PATIENCE)
         return "done"
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            ids = [peer.post_call("work", {"number": number}) for number in range(3)]
-            await happens(started)
-            peer.cancel(ids[1])
-            await peer.settled()
-            go.set()
-            await peer.answer(ids[2])
-            await peer.answer(ids[0])
-            await peer.settled()
-            assert called == [0, 2]
-            assert not any(each["id"] == ids[1] for each in peer.seen)
-
-    run(main())
+    async with raw_client(server) as peer:
+        ids = [peer.post_call("work", {"number": number}) for number in range(3)]
+        await happens(started)
+        peer.cancel(ids[1])
+        await peer.settled()
+        go.set()
+        await peer.answer(ids[2])
+        await peer.answer(ids[0])
+        await peer.settled()
+        assert called == [0, 2]
+        assert not any(each["id"] == ids[1] for each in peer.seen)
 
 
 @pytest.mark.req("CAN-3")
-def test_a_plain_function_that_runs_is_told_and_loses_its_place() -> None:
+async def test_a_plain_function_that_runs_is_told_and_loses_its_place() -> None:
     server = make_server(threads=1)
     started, noticed = threading.Event(), threading.Event()
 
@@ -818,20 +764,17 @@ def test_a_plain_function_that_runs_is_told_and_loses_its_place() -> None:
     def quick() -> str:
         return "quick"
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            request_id = peer.post_call("work")
-            await happens(started)
-            peer.cancel(request_id)
-            assert await peer.text("quick") == "quick"
-            await happens(noticed)
-            await peer.settled()
-            assert not any(each["id"] == request_id for each in peer.seen)
-
-    run(main())
+    async with raw_client(server) as peer:
+        request_id = peer.post_call("work")
+        await happens(started)
+        peer.cancel(request_id)
+        assert await peer.text("quick") == "quick"
+        await happens(noticed)
+        await peer.settled()
+        assert not any(each["id"] == request_id for each in peer.seen)
 
 
-def test_a_call_that_has_been_answered_is_not_cancelled() -> None:
+async def test_a_call_that_has_been_answered_is_not_cancelled() -> None:
     server = make_server()
     contexts: list[Context] = []
 
@@ -840,12 +783,9 @@ def test_a_call_that_has_been_answered_is_not_cancelled() -> None:
         contexts.append(ctx)
         return params
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            request_id = peer.post("example.com/keep")
-            await peer.answer(request_id)
-            peer.cancel(request_id)
-            await peer.settled()
-            assert not contexts[0].cancelled
-
-    run(main())
+    async with raw_client(server) as peer:
+        request_id = peer.post("example.com/keep")
+        await peer.answer(request_id)
+        peer.cancel(request_id)
+        await peer.settled()
+        assert not contexts[0].cancelled

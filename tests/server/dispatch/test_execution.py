@@ -20,18 +20,9 @@ from mcplumb.server.dispatch.client_input import InputNeeded
 from mcplumb.server.server import Server
 from mcplumb.types.client_features import ListRootsRequest
 from mcplumb.types.meta import LOG_LEVEL
-from tests.server.harness import (
-    ABLE,
-    ONE_OF_EACH_ERA,
-    PATIENCE,
-    Plain,
-    happens,
-    make_server,
-    raw_client,
-    run,
-    text_of,
-    turns,
-)
+from tests.kit.loop import PATIENCE, happens, run, turns
+from tests.kit.results import text_of
+from tests.server.harness import ABLE, ONE_OF_EACH_ERA, Plain, make_server, raw_client
 
 
 class Numbered(msgspec.Struct):
@@ -84,38 +75,32 @@ def test_a_value_becomes_a_result(revision: Revision, kind: str) -> None:
     assert text_of(outcome(kind, lambda: "done", revision)["result"]) == "done"
 
 
-def test_async_functions_run_on_the_loop_and_plain_ones_in_threads() -> None:
+async def test_async_functions_run_on_the_loop_and_plain_ones_in_threads() -> None:
     server = make_server()
     add_tool(server, "async", lambda: threading.current_thread().name, "of_async")
     add_tool(server, "plain", lambda: threading.current_thread().name, "of_plain")
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            assert await peer.text("of_async") == threading.current_thread().name
-            assert (await peer.text("of_plain")).startswith("mcplumb-worker")
-
-    run(main())
+    async with raw_client(server) as peer:
+        assert await peer.text("of_async") == threading.current_thread().name
+        assert (await peer.text("of_plain")).startswith("mcplumb-worker")
 
 
-def test_blocked_plain_functions_do_not_delay_async_ones() -> None:
+async def test_blocked_plain_functions_do_not_delay_async_ones() -> None:
     server = make_server(threads=4)
     go = threading.Event()
     add_tool(server, "plain", lambda: go.wait(PATIENCE), "block")
     add_tool(server, "async", lambda: "quick", "quick")
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            blocked = [peer.post_call("block") for _ in range(200)]
-            assert await peer.text("quick") == "quick"
-            assert len(peer.seen) == 1
-            go.set()
-            for request_id in blocked:
-                assert "result" in await peer.answer(request_id)
-
-    run(main())
+    async with raw_client(server) as peer:
+        blocked = [peer.post_call("block") for _ in range(200)]
+        assert await peer.text("quick") == "quick"
+        assert len(peer.seen) == 1
+        go.set()
+        for request_id in blocked:
+            assert "result" in await peer.answer(request_id)
 
 
-def test_async_functions_run_concurrently() -> None:
+async def test_async_functions_run_concurrently() -> None:
     server = make_server()
     arrived: list[int] = []
     everyone = asyncio.Event()
@@ -128,13 +113,10 @@ def test_async_functions_run_concurrently() -> None:
         await everyone.wait()
         return arrived
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            ids = [peer.post_call("meet", {"number": number}) for number in range(5)]
-            for request_id in ids:
-                assert (await peer.answer(request_id))["result"]["structuredContent"] == [0, 1, 2, 3, 4]
-
-    run(main())
+    async with raw_client(server) as peer:
+        ids = [peer.post_call("meet", {"number": number}) for number in range(5)]
+        for request_id in ids:
+            assert (await peer.answer(request_id))["result"]["structuredContent"] == [0, 1, 2, 3, 4]
 
 
 # Errors
@@ -308,7 +290,7 @@ def test_a_question_that_nobody_could_ask_is_answered_all_the_same() -> None:
 
 
 @both_eras
-def test_what_the_client_sent_is_explained_to_it(revision: Revision, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_the_client_sent_is_explained_to_it(revision: Revision, caplog: pytest.LogCaptureFixture) -> None:
     server = make_server()
     add_tool(server, "async", lambda: "x")
 
@@ -316,18 +298,15 @@ def test_what_the_client_sent_is_explained_to_it(revision: Revision, caplog: pyt
     async def echo(params: dict[str, Any]) -> dict[str, Any]:
         return {"got": params.get("a")}
 
-    async def main() -> None:
-        async with raw_client(server, revision) as peer:
-            assert (await peer.result("example.com/echo", {"a": 1}))["got"] == 1
-            error = await peer.error("tools/call", {"name": 5})
+    async with raw_client(server, revision) as peer:
+        assert (await peer.result("example.com/echo", {"a": 1}))["got"] == 1
+        error = await peer.error("tools/call", {"name": 5})
+        assert error["code"] == -32602
+        assert error["message"].startswith("The params cannot be read")
+        if revision.is_modern:
+            error = await peer.error("tools/call", {"name": "tool", "requestState": "forged"})
             assert error["code"] == -32602
-            assert error["message"].startswith("The params cannot be read")
-            if revision.is_modern:
-                error = await peer.error("tools/call", {"name": "tool", "requestState": "forged"})
-                assert error["code"] == -32602
-                assert "was refused" in caplog.text
-
-    run(main())
+            assert "was refused" in caplog.text
 
 
 def test_a_function_whose_loop_is_gone_is_let_go() -> None:
@@ -398,28 +377,25 @@ async def _url(ctx: Context, message: str) -> str:
 
 
 @pytest.mark.req("MRT-1")
-def test_questions_of_a_task_group_are_asked_at_once() -> None:
-    async def main() -> None:
-        async with raw_client(asking_server(), capabilities=ABLE) as peer:
-            asked = await peer.call("ask_all")
-            assert asked["resultType"] == "input_required"
-            requests = asked["inputRequests"]
-            assert [requests[str(number + 1)]["params"]["message"] for number in range(12)] == [
-                f"Question {number}?" for number in range(12)
-            ]
-            actions = ["accept", "decline", "cancel"] * 4
-            result = await peer.result(
-                "tools/call",
-                {
-                    "name": "ask_all",
-                    "arguments": {},
-                    "requestState": asked["requestState"],
-                    "inputResponses": {str(number + 1): {"action": actions[number]} for number in range(12)},
-                },
-            )
-            assert result["structuredContent"] == actions
-
-    run(main())
+async def test_questions_of_a_task_group_are_asked_at_once() -> None:
+    async with raw_client(asking_server(), capabilities=ABLE) as peer:
+        asked = await peer.call("ask_all")
+        assert asked["resultType"] == "input_required"
+        requests = asked["inputRequests"]
+        assert [requests[str(number + 1)]["params"]["message"] for number in range(12)] == [
+            f"Question {number}?" for number in range(12)
+        ]
+        actions = ["accept", "decline", "cancel"] * 4
+        result = await peer.result(
+            "tools/call",
+            {
+                "name": "ask_all",
+                "arguments": {},
+                "requestState": asked["requestState"],
+                "inputResponses": {str(number + 1): {"action": actions[number]} for number in range(12)},
+            },
+        )
+        assert result["structuredContent"] == actions
 
 
 def test_a_fault_beside_a_question_is_a_fault(caplog: pytest.LogCaptureFixture) -> None:
@@ -432,7 +408,7 @@ def test_a_fault_beside_a_question_is_a_fault(caplog: pytest.LogCaptureFixture) 
     assert INTERNALS in caplog.text
 
 
-def test_groups_may_be_nested() -> None:
+async def test_groups_may_be_nested() -> None:
     server = make_server()
 
     @server.tool
@@ -446,21 +422,18 @@ def test_groups_may_be_nested() -> None:
             asked = [group.create_task(inner()), group.create_task(_url(ctx, "Outside?"))]
         return [task.result() for task in asked]
 
-    async def main() -> None:
-        async with raw_client(server, capabilities=ABLE) as peer:
-            params: Plain = {"name": "ask_both", "arguments": {}}
-            rounds = 0
-            while (result := await peer.result("tools/call", params))["resultType"] == "input_required":
-                rounds += 1
-                params["requestState"] = result["requestState"]
-                params["inputResponses"] = {key: {"action": "accept"} for key in result["inputRequests"]}
-            assert result["structuredContent"] == ["accept", "accept"]
-            assert rounds <= 3
-
-    run(main())
+    async with raw_client(server, capabilities=ABLE) as peer:
+        params: Plain = {"name": "ask_both", "arguments": {}}
+        rounds = 0
+        while (result := await peer.result("tools/call", params))["resultType"] == "input_required":
+            rounds += 1
+            params["requestState"] = result["requestState"]
+            params["inputResponses"] = {key: {"action": "accept"} for key in result["inputRequests"]}
+        assert result["structuredContent"] == ["accept", "accept"]
+        assert rounds <= 3
 
 
-def test_a_function_that_swallows_every_error_still_asks() -> None:
+async def test_a_function_that_swallows_every_error_still_asks() -> None:
     server = make_server()
 
     @server.tool
@@ -470,14 +443,11 @@ def test_a_function_that_swallows_every_error_still_asks() -> None:
         except Exception:  # noqa: BLE001 - as some authors do
             return "swallowed"
 
-    async def main() -> None:
-        async with raw_client(server, capabilities=ABLE) as peer:
-            assert (await peer.call("careful"))["resultType"] == "input_required"
-
-    run(main())
+    async with raw_client(server, capabilities=ABLE) as peer:
+        assert (await peer.call("careful"))["resultType"] == "input_required"
 
 
-def test_state_that_becomes_too_large_is_told_to_the_model() -> None:
+async def test_state_that_becomes_too_large_is_told_to_the_model() -> None:
     server = make_server()
 
     @server.tool
@@ -486,23 +456,20 @@ def test_state_that_becomes_too_large_is_told_to_the_model() -> None:
             await ctx.sample(f"Tell me a lot, {number}", max_tokens=10)
         return "done"
 
-    async def main() -> None:
-        async with raw_client(server, capabilities=ABLE) as peer:
-            asked = await peer.call("hoard")
-            much = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "x" * 100_000}}
-            result = await peer.result(
-                "tools/call",
-                {
-                    "name": "hoard",
-                    "arguments": {},
-                    "requestState": asked["requestState"],
-                    "inputResponses": {"1": much},
-                },
-            )
-            assert result["isError"] is True
-            assert "at most 65536 are allowed" in text_of(result)
-
-    run(main())
+    async with raw_client(server, capabilities=ABLE) as peer:
+        asked = await peer.call("hoard")
+        much = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "x" * 100_000}}
+        result = await peer.result(
+            "tools/call",
+            {
+                "name": "hoard",
+                "arguments": {},
+                "requestState": asked["requestState"],
+                "inputResponses": {"1": much},
+            },
+        )
+        assert result["isError"] is True
+        assert "at most 65536 are allowed" in text_of(result)
 
 
 # Functions that outlive what they work for
@@ -510,7 +477,7 @@ def test_state_that_becomes_too_large_is_told_to_the_model() -> None:
 
 @pytest.mark.req("CAN-2", "CAN-3")
 @pytest.mark.parametrize("then", ["raises", "returns", "fails"])
-def test_a_cancelled_async_function_is_stopped_and_says_no_more(then: str) -> None:
+async def test_a_cancelled_async_function_is_stopped_and_says_no_more(then: str) -> None:
     server = make_server()
     started, stopped = asyncio.Event(), asyncio.Event()
 
@@ -529,20 +496,17 @@ def test_a_cancelled_async_function_is_stopped_and_says_no_more(then: str) -> No
             raise ValueError(INTERNALS)
         return "too late"
 
-    async def main() -> None:
-        async with raw_client(server, capabilities=ABLE) as peer:
-            request_id = peer.post_call("wait", meta={"progressToken": 1, LOG_LEVEL: "debug"})
-            await started.wait()
-            peer.cancel(request_id)
-            await stopped.wait()
-            await peer.settled()
-            assert [each for each in peer.seen if "method" in each or each["id"] == request_id] == []
-
-    run(main())
+    async with raw_client(server, capabilities=ABLE) as peer:
+        request_id = peer.post_call("wait", meta={"progressToken": 1, LOG_LEVEL: "debug"})
+        await started.wait()
+        peer.cancel(request_id)
+        await stopped.wait()
+        await peer.settled()
+        assert [each for each in peer.seen if "method" in each or each["id"] == request_id] == []
 
 
 @pytest.mark.req("CAN-3")
-def test_a_plain_function_may_outlive_its_connection() -> None:
+async def test_a_plain_function_may_outlive_its_connection() -> None:
     server = make_server(threads=1)
     started, go, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -557,18 +521,15 @@ def test_a_plain_function_may_outlive_its_connection() -> None:
 
     add_tool(server, "plain", lambda: "quick", "quick")
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            peer.post_call("stubborn", meta={"progressToken": 1})
-            await happens(started)
-        # The next connection is not held up by it.
-        async with raw_client(server) as peer:
-            assert await peer.text("quick") == "quick"
-        go.set()
-        await happens(ended)
-        await turns()
-
-    run(main())
+    async with raw_client(server) as peer:
+        peer.post_call("stubborn", meta={"progressToken": 1})
+        await happens(started)
+    # The next connection is not held up by it.
+    async with raw_client(server) as peer:
+        assert await peer.text("quick") == "quick"
+    go.set()
+    await happens(ended)
+    await turns()
 
 
 def test_a_plain_function_may_outlive_the_event_loop() -> None:
@@ -602,7 +563,7 @@ def test_a_plain_function_may_outlive_the_event_loop() -> None:
 
 
 @both_kinds
-def test_a_request_begins_with_the_variables_of_whoever_serves(kind: str) -> None:
+async def test_a_request_begins_with_the_variables_of_whoever_serves(kind: str) -> None:
     server = make_server(limits=Limits(max_in_flight=1))
 
     def swap() -> str:
@@ -612,15 +573,12 @@ def test_a_request_begins_with_the_variables_of_whoever_serves(kind: str) -> Non
 
     add_tool(server, kind, swap, "swap")
 
-    async def main() -> None:
-        color.set("of the program")
-        async with raw_client(server) as peer:
-            # All but the first are held back, and begin when the one before has ended.
-            for request_id in [peer.post_call("swap") for _ in range(5)]:
-                assert text_of((await peer.answer(request_id))["result"]) == "of the program"
-        assert color.get() == "of the program"
-
-    run(main())
+    color.set("of the program")
+    async with raw_client(server) as peer:
+        # All but the first are held back, and begin when the one before has ended.
+        for request_id in [peer.post_call("swap") for _ in range(5)]:
+            assert text_of((await peer.answer(request_id))["result"]) == "of the program"
+    assert color.get() == "of the program"
 
 
 # Notifications
@@ -641,7 +599,7 @@ def hearing_server(kind: str, function: Callable[[dict[str, Any]], Any], **optio
 
 @both_eras
 @both_kinds
-def test_a_notification_is_heard(revision: Revision, kind: str) -> None:
+async def test_a_notification_is_heard(revision: Revision, kind: str) -> None:
     heard: list[dict[str, Any]] = []
     both = threading.Event()
 
@@ -650,17 +608,14 @@ def test_a_notification_is_heard(revision: Revision, kind: str) -> None:
         if len(heard) == 2:
             both.set()
 
-    async def main() -> None:
-        async with raw_client(hearing_server(kind, hear), revision) as peer:
-            peer.notify("example.com/hello", {"a": 1})
-            peer.notify("example.com/other", {"a": 2})
-            peer.notify("example.com/hello")
-            await happens(both)
-            await peer.settled()
-            assert sorted(heard, key=str) == [{"a": 1}, {}]
-            assert [each for each in peer.seen if "error" in each] == []
-
-    run(main())
+    async with raw_client(hearing_server(kind, hear), revision) as peer:
+        peer.notify("example.com/hello", {"a": 1})
+        peer.notify("example.com/other", {"a": 2})
+        peer.notify("example.com/hello")
+        await happens(both)
+        await peer.settled()
+        assert sorted(heard, key=str) == [{"a": 1}, {}]
+        assert [each for each in peer.seen if "error" in each] == []
 
 
 @both_kinds
@@ -690,16 +645,13 @@ def test_a_failure_to_hear_is_logged_and_harms_nobody(
     assert INTERNALS in caplog.text
 
 
-def test_a_handler_that_cancels_itself_harms_nobody() -> None:
+async def test_a_handler_that_cancels_itself_harms_nobody() -> None:
     def hear(_: dict[str, Any]) -> None:
         raise asyncio.CancelledError
 
-    async def main() -> None:
-        async with raw_client(hearing_server("async", hear)) as peer:
-            peer.notify("example.com/hello", {})
-            await peer.settled()
-
-    run(main())
+    async with raw_client(hearing_server("async", hear)) as peer:
+        peer.notify("example.com/hello", {})
+        await peer.settled()
 
 
 @pytest.mark.parametrize("params", ['{"number":"x"}', "{}"])
@@ -753,7 +705,7 @@ def test_a_plain_handler_may_outlive_its_connection(ends: str) -> None:
     assert not threads[0].is_alive()
 
 
-def test_a_notification_handler_that_waits_ends_with_the_connection() -> None:
+async def test_a_notification_handler_that_waits_ends_with_the_connection() -> None:
     ended: list[str] = []
     server = make_server()
 
@@ -764,11 +716,8 @@ def test_a_notification_handler_that_waits_ends_with_the_connection() -> None:
         finally:
             ended.append("hear")
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            peer.notify("example.com/hello", {})
-            await peer.settled()
-            assert ended == []
-        assert ended == ["hear"]
-
-    run(main())
+    async with raw_client(server) as peer:
+        peer.notify("example.com/hello", {})
+        await peer.settled()
+        assert ended == []
+    assert ended == ["hear"]

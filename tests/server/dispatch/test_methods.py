@@ -19,17 +19,10 @@ from mcplumb.types.meta import SERVER_INFO
 from mcplumb.types.prompts import CompleteResult, Completion
 from mcplumb.types.resources import ReadResourceResult, ResourceContents
 from mcplumb.types.tools import CallToolResult
-from tests.server.harness import (
-    ABLE,
-    ALL_REVISIONS,
-    ONE_OF_EACH_ERA,
-    Peer,
-    Plain,
-    make_server,
-    raw_client,
-    run,
-    text_of,
-)
+from tests.kit.loop import run
+from tests.kit.products import revisions
+from tests.kit.results import text_of
+from tests.server.harness import ABLE, ALL_REVISIONS, ONE_OF_EACH_ERA, Peer, Plain, make_server, raw_client
 
 every_revision = pytest.mark.parametrize("revision", ALL_REVISIONS, ids=str)
 both_eras = pytest.mark.parametrize("revision", ONE_OF_EACH_ERA, ids=str)
@@ -281,7 +274,7 @@ def tool_server() -> Server:
     return server
 
 
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 @pytest.mark.parametrize(
     ("params", "text"),
     [
@@ -425,7 +418,7 @@ def note_server(**options: Any) -> Server:
     return server
 
 
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 @pytest.mark.parametrize(
     ("uri", "contents"),
     [
@@ -446,7 +439,7 @@ def test_a_resource_is_read(revision: Revision, uri: str, contents: Plain) -> No
 
 
 @pytest.mark.req("LEG-6")
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 @pytest.mark.parametrize(
     "uri",
     [
@@ -519,7 +512,7 @@ def prompt_server() -> Server:
     return server
 
 
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 def test_a_prompt_is_filled_in(revision: Revision) -> None:
     async def body(peer: Peer) -> None:
         result = await peer.result("prompts/get", {"name": "sort_notes", "arguments": {"topic": "size", "limit": "3"}})
@@ -567,7 +560,7 @@ PROMPT: Plain = {"type": "ref/prompt", "name": "sort"}
 TEMPLATE: Plain = {"type": "ref/resource", "uri": "notes://{number}"}
 
 
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 @pytest.mark.parametrize(("ref", "name"), [(PROMPT, "topic"), (TEMPLATE, "number")])
 def test_values_are_proposed_while_one_types(revision: Revision, ref: Plain, name: str) -> None:
     async def propose(typed: str) -> list[str]:
@@ -687,7 +680,7 @@ def test_a_modern_client_listens() -> None:
     talk(make_server(), body)
 
 
-@pytest.mark.parametrize("revision", LEGACY, ids=str)
+@pytest.mark.parametrize("revision", revisions(LEGACY), ids=str)
 def test_a_legacy_client_cannot_listen(revision: Revision) -> None:
     async def body(peer: Peer) -> None:
         error = await peer.error("subscriptions/listen", {"notifications": {}})
@@ -710,7 +703,7 @@ class ResetData:
     count: int = 1
 
 
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 @pytest.mark.parametrize("kind", ["async", "plain"])
 def test_an_extension_s_method_takes_the_params_and_gives_the_result(revision: Revision, kind: str) -> None:
     server = make_server()

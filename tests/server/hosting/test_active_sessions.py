@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcplumb.server.hosting.active_sessions import Lifespans
-from tests.server.harness import run, turns
+from tests.kit.loop import run, turns
 
 
 class Resource:
@@ -47,193 +47,163 @@ def never() -> asyncio.Future[Any]:
     return asyncio.get_running_loop().create_future()
 
 
-def test_without_a_lifespan_there_is_no_value() -> None:
-    async def main() -> None:
-        async with Lifespans(None).running(never()) as value:
-            assert value is None
-
-    run(main())
+async def test_without_a_lifespan_there_is_no_value() -> None:
+    async with Lifespans(None).running(never()) as value:
+        assert value is None
 
 
-def test_it_is_open_while_someone_needs_it() -> None:
-    async def main() -> None:
-        resource = Resource()
-        lifespans = Lifespans(resource)
-        assert resource.events == []
+async def test_it_is_open_while_someone_needs_it() -> None:
+    resource = Resource()
+    lifespans = Lifespans(resource)
+    assert resource.events == []
+    async with lifespans.running(never()) as value:
+        assert value == "value"
+        assert resource.events == ["open"]
+    assert resource.events == ["open", "close"]
+    async with lifespans.running(never()):
+        assert resource.events == ["open", "close", "open"]
+    assert len(resource.events) == 4
+
+
+async def test_all_users_share_it_and_the_last_one_closes_it() -> None:
+    resource = Resource(held_at="open")
+    lifespans = Lifespans(resource)
+    leave = [asyncio.Event() for _ in range(3)]
+    entered: list[int] = []
+
+    async def use(number: int) -> None:
         async with lifespans.running(never()) as value:
             assert value == "value"
-            assert resource.events == ["open"]
-        assert resource.events == ["open", "close"]
+            entered.append(number)
+            await leave[number].wait()
+
+    users = [asyncio.create_task(use(number)) for number in range(3)]
+    await turns()
+    assert entered == []
+    resource.go.set()
+    await turns()
+    assert sorted(entered) == [0, 1, 2]
+    for number in (0, 1):  # the one that opened it, too
+        leave[number].set()
+        await users[number]
+    assert resource.events == ["held at open", "open"]
+    leave[2].set()
+    await users[2]
+    assert resource.events == ["held at open", "open", "close"]
+    # It was left by the task that entered it, which is nobody's but its own.
+    assert len(resource.tasks) == 1
+    assert resource.tasks.isdisjoint({*users, asyncio.current_task()})
+
+
+async def test_users_may_leave_from_another_task() -> None:
+    resource = Resource()
+    stack = AsyncExitStack()
+    await asyncio.create_task(stack.enter_async_context(Lifespans(resource).running(never())))
+    await asyncio.create_task(stack.aclose())
+    assert resource.events == ["open", "close"]
+
+
+async def test_all_users_get_what_it_raises_on_the_way_in() -> None:
+    resource = Resource(fails_at="open")
+    lifespans = Lifespans(resource)
+
+    async def use() -> None:
         async with lifespans.running(never()):
-            assert resource.events == ["open", "close", "open"]
-        assert len(resource.events) == 4
+            raise AssertionError("there is nothing to use")
 
-    run(main())
-
-
-def test_all_users_share_it_and_the_last_one_closes_it() -> None:
-    async def main() -> None:
-        resource = Resource(held_at="open")
-        lifespans = Lifespans(resource)
-        leave = [asyncio.Event() for _ in range(3)]
-        entered: list[int] = []
-
-        async def use(number: int) -> None:
-            async with lifespans.running(never()) as value:
-                assert value == "value"
-                entered.append(number)
-                await leave[number].wait()
-
-        users = [asyncio.create_task(use(number)) for number in range(3)]
-        await turns()
-        assert entered == []
-        resource.go.set()
-        await turns()
-        assert sorted(entered) == [0, 1, 2]
-        for number in (0, 1):  # the one that opened it, too
-            leave[number].set()
-            await users[number]
-        assert resource.events == ["held at open", "open"]
-        leave[2].set()
-        await users[2]
-        assert resource.events == ["held at open", "open", "close"]
-        # It was left by the task that entered it, which is nobody's but its own.
-        assert len(resource.tasks) == 1
-        assert resource.tasks.isdisjoint({*users, asyncio.current_task()})
-
-    run(main())
+    results = await asyncio.gather(use(), use(), return_exceptions=True)
+    assert [str(result) for result in results] == ["open", "open"]
+    assert all(isinstance(result, ConnectionError) for result in results)
+    # The next one tries again.
+    with pytest.raises(ConnectionError):
+        await use()
 
 
-def test_users_may_leave_from_another_task() -> None:
-    async def main() -> None:
-        resource = Resource()
-        stack = AsyncExitStack()
-        await asyncio.create_task(stack.enter_async_context(Lifespans(resource).running(never())))
-        await asyncio.create_task(stack.aclose())
-        assert resource.events == ["open", "close"]
+async def test_the_last_user_gets_what_it_raises_on_the_way_out() -> None:
+    lifespans = Lifespans(Resource(fails_at="close"))
+    stay = asyncio.Event()
 
-    run(main())
+    async def use() -> str:
+        async with lifespans.running(never()):
+            await stay.wait()
+        return "left"
 
-
-def test_all_users_get_what_it_raises_on_the_way_in() -> None:
-    async def main() -> None:
-        resource = Resource(fails_at="open")
-        lifespans = Lifespans(resource)
-
-        async def use() -> None:
-            async with lifespans.running(never()):
-                raise AssertionError("there is nothing to use")
-
-        results = await asyncio.gather(use(), use(), return_exceptions=True)
-        assert [str(result) for result in results] == ["open", "open"]
-        assert all(isinstance(result, ConnectionError) for result in results)
-        # The next one tries again.
-        with pytest.raises(ConnectionError):
-            await use()
-
-    run(main())
+    first, last = asyncio.create_task(use()), lifespans.running(never())
+    await turns()
+    await last.__aenter__()
+    stay.set()
+    assert await first == "left"
+    with pytest.raises(ConnectionError, match="close"):
+        await last.__aexit__(None, None, None)
 
 
-def test_the_last_user_gets_what_it_raises_on_the_way_out() -> None:
-    async def main() -> None:
-        lifespans = Lifespans(Resource(fails_at="close"))
-        stay = asyncio.Event()
-
-        async def use() -> str:
-            async with lifespans.running(never()):
-                await stay.wait()
-            return "left"
-
-        first, last = asyncio.create_task(use()), lifespans.running(never())
-        await turns()
-        await last.__aenter__()
-        stay.set()
-        assert await first == "left"
-        with pytest.raises(ConnectionError, match="close"):
-            await last.__aexit__(None, None, None)
-
-    run(main())
-
-
-def test_an_error_of_the_user_s_own_is_not_lost() -> None:
-    async def main() -> None:
-        resource = Resource()
-        with pytest.raises(KeyError):
-            async with Lifespans(resource).running(never()):
-                raise KeyError
-        assert resource.events == ["open", "close"]
-
-    run(main())
+async def test_an_error_of_the_user_s_own_is_not_lost() -> None:
+    resource = Resource()
+    with pytest.raises(KeyError):
+        async with Lifespans(resource).running(never()):
+            raise KeyError
+    assert resource.events == ["open", "close"]
 
 
 @pytest.mark.parametrize("how", ["cancelled", "given up"])
-def test_nobody_waits_for_what_is_not_wanted_any_more(how: str) -> None:
-    async def main() -> None:
-        resource = Resource(held_at="open")
-        given_up = never()
-        values: list[Any] = []
+async def test_nobody_waits_for_what_is_not_wanted_any_more(how: str) -> None:
+    resource = Resource(held_at="open")
+    given_up = never()
+    values: list[Any] = []
 
-        async def use() -> None:
-            async with Lifespans(resource).running(given_up) as value:
-                values.append(value)
+    async def use() -> None:
+        async with Lifespans(resource).running(given_up) as value:
+            values.append(value)
 
-        user = asyncio.create_task(use())
-        await turns()
-        if how == "cancelled":
-            user.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await user
-            assert values == []
-        else:
-            given_up.set_result(None)
-            await user
-            assert values == [None]
-        assert resource.events == ["held at open", "cancelled"]
-
-    run(main())
-
-
-def test_others_go_on_waiting_when_one_gives_up() -> None:
-    async def main() -> None:
-        resource = Resource(held_at="open")
-        lifespans = Lifespans(resource)
-        given_up = never()
-
-        async def use(gives_up: asyncio.Future[Any]) -> Any:
-            async with lifespans.running(gives_up) as value:
-                return value
-
-        users = [asyncio.create_task(use(each)) for each in (given_up, never(), never())]
-        await turns()
-        given_up.set_result(None)
-        assert await users[0] is None
-        users[1].cancel()
-        await turns()
-        resource.go.set()
-        assert await users[2] == "value"
-        assert resource.events == ["held at open", "open", "close"]
-
-    run(main())
-
-
-def test_a_user_that_is_cancelled_while_it_closes_leaves_it_to_itself() -> None:
-    async def main() -> None:
-        resource = Resource(held_at="close")
-
-        async def use() -> None:
-            async with Lifespans(resource).running(never()):
-                pass
-
-        user = asyncio.create_task(use())
-        await turns()
+    user = asyncio.create_task(use())
+    await turns()
+    if how == "cancelled":
         user.cancel()
         with pytest.raises(asyncio.CancelledError):
             await user
-        resource.go.set()
-        await turns()
-        assert resource.events == ["open", "held at close", "close"]
+        assert values == []
+    else:
+        given_up.set_result(None)
+        await user
+        assert values == [None]
+    assert resource.events == ["held at open", "cancelled"]
 
-    run(main())
+
+async def test_others_go_on_waiting_when_one_gives_up() -> None:
+    resource = Resource(held_at="open")
+    lifespans = Lifespans(resource)
+    given_up = never()
+
+    async def use(gives_up: asyncio.Future[Any]) -> Any:
+        async with lifespans.running(gives_up) as value:
+            return value
+
+    users = [asyncio.create_task(use(each)) for each in (given_up, never(), never())]
+    await turns()
+    given_up.set_result(None)
+    assert await users[0] is None
+    users[1].cancel()
+    await turns()
+    resource.go.set()
+    assert await users[2] == "value"
+    assert resource.events == ["held at open", "open", "close"]
+
+
+async def test_a_user_that_is_cancelled_while_it_closes_leaves_it_to_itself() -> None:
+    resource = Resource(held_at="close")
+
+    async def use() -> None:
+        async with Lifespans(resource).running(never()):
+            pass
+
+    user = asyncio.create_task(use())
+    await turns()
+    user.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await user
+    resource.go.set()
+    await turns()
+    assert resource.events == ["open", "held at close", "close"]
 
 
 def test_a_lifespan_that_does_not_want_to_be_cancelled_is_closed() -> None:
@@ -258,50 +228,44 @@ def test_a_lifespan_that_does_not_want_to_be_cancelled_is_closed() -> None:
     assert events == ["ignored", "close"]
 
 
-def test_the_next_one_begins_when_the_last_one_has_ended() -> None:
+async def test_the_next_one_begins_when_the_last_one_has_ended() -> None:
     """It may need what that one has not let go yet."""
 
-    async def main() -> None:
-        resource = Resource(held_at="close")
-        lifespans = Lifespans(resource)
+    resource = Resource(held_at="close")
+    lifespans = Lifespans(resource)
 
-        async def use() -> Any:
-            async with lifespans.running(never()) as value:
-                return value
+    async def use() -> Any:
+        async with lifespans.running(never()) as value:
+            return value
 
-        first = asyncio.create_task(use())
-        await turns()
-        others = [asyncio.create_task(use()) for _ in range(2)]
-        await turns()
-        assert resource.events == ["open", "held at close"]
-        resource.go.set()
-        assert await asyncio.gather(first, *others) == ["value"] * 3
-        assert resource.events == ["open", "held at close", "close", "open", "held at close", "close"]
-
-    run(main())
+    first = asyncio.create_task(use())
+    await turns()
+    others = [asyncio.create_task(use()) for _ in range(2)]
+    await turns()
+    assert resource.events == ["open", "held at close"]
+    resource.go.set()
+    assert await asyncio.gather(first, *others) == ["value"] * 3
+    assert resource.events == ["open", "held at close", "close", "open", "held at close", "close"]
 
 
-def test_who_gives_up_does_not_wait_for_the_last_one_either() -> None:
-    async def main() -> None:
-        resource = Resource(held_at="close")
-        lifespans = Lifespans(resource)
+async def test_who_gives_up_does_not_wait_for_the_last_one_either() -> None:
+    resource = Resource(held_at="close")
+    lifespans = Lifespans(resource)
 
-        async def use(given_up: asyncio.Future[Any]) -> Any:
-            async with lifespans.running(given_up) as value:
-                return value
+    async def use(given_up: asyncio.Future[Any]) -> Any:
+        async with lifespans.running(given_up) as value:
+            return value
 
-        first = asyncio.create_task(use(never()))
-        await turns()
-        given_up = never()
-        second = asyncio.create_task(use(given_up))
-        await turns()
-        given_up.set_result(None)
-        assert await second is None
-        assert resource.events == ["open", "held at close"]
-        resource.go.set()
-        assert await first == "value"
-
-    run(main())
+    first = asyncio.create_task(use(never()))
+    await turns()
+    given_up = never()
+    second = asyncio.create_task(use(given_up))
+    await turns()
+    given_up.set_result(None)
+    assert await second is None
+    assert resource.events == ["open", "held at close"]
+    resource.go.set()
+    assert await first == "value"
 
 
 @pytest.mark.parametrize("is_stubborn", [False, True])
@@ -350,16 +314,13 @@ def test_it_is_closed_when_the_event_loop_ends(when: str) -> None:
     assert resources[0].events == (["held at open", "cancelled"] if when == "opening" else ["open", "cancelled"])
 
 
-def test_a_lifespan_is_anything_that_makes_a_context_manager() -> None:
+async def test_a_lifespan_is_anything_that_makes_a_context_manager() -> None:
     class Manager:
         async def __aenter__(self) -> int:
             return 5
 
         async def __aexit__(self, *_: object) -> None: ...
 
-    async def main() -> None:
-        make: Callable[[], AbstractAsyncContextManager[int]] = Manager
-        async with Lifespans(make).running(never()) as value:
-            assert value == 5
-
-    run(main())
+    make: Callable[[], AbstractAsyncContextManager[int]] = Manager
+    async with Lifespans(make).running(never()) as value:
+        assert value == 5

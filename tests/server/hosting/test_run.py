@@ -24,7 +24,9 @@ from mcplumb.server.hosting import run
 from mcplumb.server.hosting.run import run_on_stdio
 from mcplumb.server.server import Server
 from mcplumb.transports.stdio import Stdio
-from tests.server.harness import PATIENCE, Plain, lines, make_server, standard_streams, text_of
+from tests.kit.loop import PATIENCE
+from tests.kit.results import text_of
+from tests.server.harness import Plain, lines, make_server, standard_streams
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,9 +17,10 @@ import pytest
 from mcplumb import Context, HttpOptions, Server, connect
 from mcplumb.errors import ConnectError, RemoteError, RequestLost, UsageError
 from mcplumb.server.hosting.serve import AddressHost
+from tests.kit.loop import PATIENCE, run
+from tests.kit.servers import serving
 from tests.server.harness import standard_streams
 
-PATIENCE = 30.0
 HTTP = "http://127.0.0.1:0/mcp"
 TCP = "tcp://127.0.0.1:0"
 
@@ -40,14 +41,6 @@ def make_server(**options: Any) -> Server:
     return server
 
 
-def run(main: Coroutine[Any, Any, object]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await main
-
-    asyncio.run(bounded())
-
-
 async def echo(address: str, text: str = "hello", **options: Any) -> str:
     async with connect(address, **options) as client:
         (content,) = (await client.call_tool("echo", {"text": text})).content
@@ -58,24 +51,8 @@ def visit(server: Server, addresses: list[str], body: Callable[[list[str]], Awai
     """Serve at the addresses while the body, which is told them, runs; then stop the server."""
 
     async def main() -> None:
-        ready: list[str] = []
-        all_ready = asyncio.Event()
-
-        def note(address: str) -> None:
-            ready.append(address)
-            if len(ready) == len(addresses):
-                all_ready.set()
-
-        serving = asyncio.create_task(server.serve(*addresses, on_ready=note, **options))
-        waiting = asyncio.create_task(all_ready.wait())
-        await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
-        try:
-            if not serving.done():
-                await body(ready)
-        finally:
-            waiting.cancel()
-            server.stop()
-            await serving
+        async with serving(server, *addresses, **options) as ready:
+            await body(ready)
         assert len(asyncio.all_tasks()) == 1
 
     run(main())
@@ -236,18 +213,15 @@ def test_a_lifespan_that_fails_is_told_and_nothing_is_served() -> None:
         run(make_server(lifespan=lifespan).serve(TCP))
 
 
-def test_stdio_beside_an_address_ends_with_its_input() -> None:
+async def test_stdio_beside_an_address_ends_with_its_input() -> None:
     server = make_server()
 
-    async def main() -> None:
-        ready: asyncio.Queue[str] = asyncio.Queue()
-        with standard_streams() as streams:
-            serving = asyncio.create_task(server.serve("stdio", TCP, on_ready=ready.put_nowait))
-            assert await echo(await ready.get()) == "hello"
-            streams.end()
-            await serving
-
-    run(main())
+    ready: asyncio.Queue[str] = asyncio.Queue()
+    with standard_streams() as streams:
+        serving = asyncio.create_task(server.serve("stdio", TCP, on_ready=ready.put_nowait))
+        assert await echo(await ready.get()) == "hello"
+        streams.end()
+        await serving
 
 
 def test_addresses_are_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,15 +6,9 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from mcplumb.wire.messages import Request
-from tests.server.harness import (
-    ABLE,
-    Id,
-    Peer,
-    make_server,
-    raw_client,
-    run,
-    turns,
-)
+from tests.kit.loop import run, turns
+from tests.kit.products import revisions
+from tests.server.harness import ABLE, Id, Peer, make_server, raw_client
 from tests.server.workshop import Workshop, both_eras, codes, every_legacy, every_revision, limited, numbered
 
 # How a connection is opened
@@ -22,136 +16,109 @@ from tests.server.workshop import Workshop, both_eras, codes, every_legacy, ever
 
 @pytest.mark.req("LEG-1", "LEG-2")
 @every_legacy
-def test_the_handshake(revision: Revision) -> None:
+async def test_the_handshake(revision: Revision) -> None:
     server = make_server(version="1.2", title="Test!", instructions="Be kind.")
     server.add_tool(lambda: None, name="t")
 
-    async def main() -> None:
-        async with raw_client(server, revision, opens=False) as peer:
-            opened = await peer.initialize()
-            assert opened["protocolVersion"] == str(revision)
-            assert opened["capabilities"]["tools"] == {"listChanged": True}
-            assert opened["instructions"] == "Be kind."
-            assert opened["serverInfo"]["name"] == "test"
-            assert opened["serverInfo"]["version"] == "1.2"
-            assert ("title" in opened["serverInfo"]) == revision.has_titles
-            assert "resultType" not in opened
-            assert "result" in await peer.request("tools/list")
-
-    run(main())
+    async with raw_client(server, revision, opens=False) as peer:
+        opened = await peer.initialize()
+        assert opened["protocolVersion"] == str(revision)
+        assert opened["capabilities"]["tools"] == {"listChanged": True}
+        assert opened["instructions"] == "Be kind."
+        assert opened["serverInfo"]["name"] == "test"
+        assert opened["serverInfo"]["version"] == "1.2"
+        assert ("title" in opened["serverInfo"]) == revision.has_titles
+        assert "resultType" not in opened
+        assert "result" in await peer.request("tools/list")
 
 
 @pytest.mark.req("LEG-2")
 @pytest.mark.parametrize("version", ["1999-01-01", "2099-01-01", "", str(LATEST)])
-def test_a_version_that_is_not_served_gets_the_newest_that_is(version: str) -> None:
-    async def main() -> None:
-        async with raw_client(make_server(), LATEST_LEGACY, opens=False) as peer:
-            assert (await peer.initialize(protocolVersion=version))["protocolVersion"] == str(LATEST_LEGACY)
-        served = make_server(revisions=[str(LEGACY[-1]), str(LEGACY[-2])])
-        async with raw_client(served, LATEST_LEGACY, opens=False) as peer:
-            assert (await peer.initialize(protocolVersion=version))["protocolVersion"] == str(LEGACY[-2])
-
-    run(main())
+async def test_a_version_that_is_not_served_gets_the_newest_that_is(version: str) -> None:
+    async with raw_client(make_server(), LATEST_LEGACY, opens=False) as peer:
+        assert (await peer.initialize(protocolVersion=version))["protocolVersion"] == str(LATEST_LEGACY)
+    served = make_server(revisions=[str(LEGACY[-1]), str(LEGACY[-2])])
+    async with raw_client(served, LATEST_LEGACY, opens=False) as peer:
+        assert (await peer.initialize(protocolVersion=version))["protocolVersion"] == str(LEGACY[-2])
 
 
 @pytest.mark.req("ERA-9", "HTP-5")
 @pytest.mark.parametrize("revisions", [None, [str(LATEST)]])
-def test_a_modern_client_has_no_handshake(revisions: list[str] | None) -> None:
-    async def main() -> None:
-        async with raw_client(make_server(revisions=revisions), LATEST) as peer:
-            opening = {"protocolVersion": str(LATEST), "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
-            assert (await peer.error("initialize", opening))["code"] == -32601
-            assert (await peer.error("tools/list", meta={PROTOCOL_VERSION: None}))["code"] == -32602
-
-    run(main())
+async def test_a_modern_client_has_no_handshake(revisions: list[str] | None) -> None:
+    async with raw_client(make_server(revisions=revisions), LATEST) as peer:
+        opening = {"protocolVersion": str(LATEST), "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        assert (await peer.error("initialize", opening))["code"] == -32601
+        assert (await peer.error("tools/list", meta={PROTOCOL_VERSION: None}))["code"] == -32602
 
 
 @pytest.mark.req("LEG-3")
-def test_requests_before_the_handshake_get_a_clear_error_and_the_rest_works() -> None:
-    async def main() -> None:
-        async with raw_client(make_server(), LATEST_LEGACY, opens=False) as peer:
-            assert (await peer.result("ping")) == {}
-            error = await peer.error("tools/list")
-            assert error["code"] == -32602
-            assert "open a session with initialize first" in error["message"]
-            await peer.initialize()
-            assert "result" in await peer.request("tools/list")
-
-    run(main())
+async def test_requests_before_the_handshake_get_a_clear_error_and_the_rest_works() -> None:
+    async with raw_client(make_server(), LATEST_LEGACY, opens=False) as peer:
+        assert (await peer.result("ping")) == {}
+        error = await peer.error("tools/list")
+        assert error["code"] == -32602
+        assert "open a session with initialize first" in error["message"]
+        await peer.initialize()
+        assert "result" in await peer.request("tools/list")
 
 
-def test_a_session_is_opened_once() -> None:
-    async def main() -> None:
-        async with raw_client(make_server(), LATEST_LEGACY) as peer:
-            error = await peer.error("initialize", {"protocolVersion": str(LATEST_LEGACY), "capabilities": {}})
-            assert error["code"] == -32600
-            assert "result" in await peer.request("tools/list")
-
-    run(main())
+async def test_a_session_is_opened_once() -> None:
+    async with raw_client(make_server(), LATEST_LEGACY) as peer:
+        error = await peer.error("initialize", {"protocolVersion": str(LATEST_LEGACY), "capabilities": {}})
+        assert error["code"] == -32600
+        assert "result" in await peer.request("tools/list")
 
 
 @pytest.mark.parametrize("is_held", [False, True])
-def test_a_handshake_whose_id_is_in_use_opens_nothing(is_held: bool) -> None:
+async def test_a_handshake_whose_id_is_in_use_opens_nothing(is_held: bool) -> None:
     shop = Workshop(limits=limited(2))
 
-    async def main() -> None:
-        async with raw_client(shop.server) as peer:
-            if is_held:
-                numbered(peer, "hold", 1, 2)
-            peer.post_call("hold", {"number": 3}, request_id="x")
-            await turns()
-            params = {"protocolVersion": str(LATEST_LEGACY), "capabilities": {}}
-            peer.connection.send(Request("x", "initialize", params))
-            assert codes(await peer.answer("x")) == [-32600]
-            shop.go.set()
-            assert "result" in await peer.answer("x")
-            peer.revision = LATEST_LEGACY
-            await peer.initialize()
-
-    run(main())
+    async with raw_client(shop.server) as peer:
+        if is_held:
+            numbered(peer, "hold", 1, 2)
+        peer.post_call("hold", {"number": 3}, request_id="x")
+        await turns()
+        params = {"protocolVersion": str(LATEST_LEGACY), "capabilities": {}}
+        peer.connection.send(Request("x", "initialize", params))
+        assert codes(await peer.answer("x")) == [-32600]
+        shop.go.set()
+        assert "result" in await peer.answer("x")
+        peer.revision = LATEST_LEGACY
+        await peer.initialize()
 
 
 @pytest.mark.req("ERA-11")
-def test_a_modern_server_answers_the_handshake_with_its_versions() -> None:
-    async def main() -> None:
-        async with raw_client(make_server(revisions=[str(LATEST)]), LATEST_LEGACY, opens=False) as peer:
-            error = await peer.error("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}})
-            assert error["code"] == -32022
-            assert error["data"] == {"supported": [str(LATEST)], "requested": "2025-06-18"}
-
-    run(main())
+async def test_a_modern_server_answers_the_handshake_with_its_versions() -> None:
+    async with raw_client(make_server(revisions=[str(LATEST)]), LATEST_LEGACY, opens=False) as peer:
+        error = await peer.error("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}})
+        assert error["code"] == -32022
+        assert error["data"] == {"supported": [str(LATEST)], "requested": "2025-06-18"}
 
 
-def test_a_legacy_server_does_not_know_modern_requests() -> None:
-    async def main() -> None:
-        async with raw_client(make_server(revisions=[str(LATEST_LEGACY)])) as peer:
-            for method in ("server/discover", "tools/list"):
-                assert "open a session with initialize first" in (await peer.error(method))["message"]
-            peer.revision = LATEST_LEGACY
-            await peer.initialize()
-            assert (await peer.error("server/discover"))["code"] == -32601
-
-    run(main())
+async def test_a_legacy_server_does_not_know_modern_requests() -> None:
+    async with raw_client(make_server(revisions=[str(LATEST_LEGACY)])) as peer:
+        for method in ("server/discover", "tools/list"):
+            assert "open a session with initialize first" in (await peer.error(method))["message"]
+        peer.revision = LATEST_LEGACY
+        await peer.initialize()
+        assert (await peer.error("server/discover"))["code"] == -32601
 
 
 @pytest.mark.req("META-2", "META-3", "META-7")
-def test_every_modern_request_has_to_say_its_version_and_capabilities() -> None:
-    async def main() -> None:
-        async with raw_client(make_server()) as peer:
-            assert "result" in await peer.request("tools/list")
-            for missing in (PROTOCOL_VERSION, CLIENT_CAPABILITIES):
-                meta = {key: value for key, value in peer.meta().items() if key != missing}
-                peer.connection.send(Request("x", "tools/list", {"_meta": meta}))
-                response = await peer.answer("x")
-                assert codes(response) == [-32602]
-                assert missing in response["error"]["message"]
-            error = await peer.error("tools/list", meta={PROTOCOL_VERSION: "2099-01-01"})
-            assert (error["code"], error["data"]["supported"]) == (-32022, [str(LATEST)])
-            for key, value in ((CLIENT_INFO, 5), (LOG_LEVEL, "loud"), (CLIENT_CAPABILITIES, [])):
-                assert (await peer.error("tools/list", meta={key: value}))["code"] == -32602
-            assert "result" in await peer.request("tools/list")
-
-    run(main())
+async def test_every_modern_request_has_to_say_its_version_and_capabilities() -> None:
+    async with raw_client(make_server()) as peer:
+        assert "result" in await peer.request("tools/list")
+        for missing in (PROTOCOL_VERSION, CLIENT_CAPABILITIES):
+            meta = {key: value for key, value in peer.meta().items() if key != missing}
+            peer.connection.send(Request("x", "tools/list", {"_meta": meta}))
+            response = await peer.answer("x")
+            assert codes(response) == [-32602]
+            assert missing in response["error"]["message"]
+        error = await peer.error("tools/list", meta={PROTOCOL_VERSION: "2099-01-01"})
+        assert (error["code"], error["data"]["supported"]) == (-32022, [str(LATEST)])
+        for key, value in ((CLIENT_INFO, 5), (LOG_LEVEL, "loud"), (CLIENT_CAPABILITIES, [])):
+            assert (await peer.error("tools/list", meta={key: value}))["code"] == -32602
+        assert "result" in await peer.request("tools/list")
 
 
 @pytest.mark.req("ERA-10")
@@ -191,17 +158,14 @@ def test_both_eras_may_use_one_connection(revision: Revision) -> None:
     run(main())
 
 
-@every_revision
+@pytest.mark.parametrize("revision", revisions(), ids=str)
 @pytest.mark.parametrize("method", ["nothing", "tools/nothing", "", "x" * 10_000, "sampling/createMessage"])
-def test_a_method_that_is_not_there(revision: Revision, method: str) -> None:
-    async def main() -> None:
-        async with raw_client(make_server(), revision) as peer:
-            error = await peer.error(method)
-            assert error["code"] == -32601
-            assert f"in protocol revision {revision}" in error["message"]
-            assert len(error["message"]) < 300
-
-    run(main())
+async def test_a_method_that_is_not_there(revision: Revision, method: str) -> None:
+    async with raw_client(make_server(), revision) as peer:
+        error = await peer.error(method)
+        assert error["code"] == -32601
+        assert f"in protocol revision {revision}" in error["message"]
+        assert len(error["message"]) < 300
 
 
 # Lines that are no messages
@@ -253,15 +217,12 @@ def test_a_bad_line_is_answered_where_it_may_be(
         b'{"jsonrpc":"2.0","error":{"code":-32700,"message":"m"}}',
     ],
 )
-def test_what_looks_like_a_response_is_never_answered(revision: Revision, line: bytes) -> None:
-    async def main() -> None:
-        async with raw_client(make_server(), revision) as peer:
-            peer.send_line(line)
-            await peer.settled()
-            if line != b'{"jsonrpc":"2.0","id":1}':
-                assert [each for each in peer.seen if "error" in each] == []
-
-    run(main())
+async def test_what_looks_like_a_response_is_never_answered(revision: Revision, line: bytes) -> None:
+    async with raw_client(make_server(), revision) as peer:
+        peer.send_line(line)
+        await peer.settled()
+        if line != b'{"jsonrpc":"2.0","id":1}':
+            assert [each for each in peer.seen if "error" in each] == []
 
 
 def test_a_flood_of_bad_lines_is_not_a_flood_of_logs(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,20 +11,9 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.types.meta import LOG_LEVEL
 from mcplumb.wire.messages import Request
-from tests.server.harness import (
-    ABLE,
-    WITH_BATCHES,
-    Id,
-    Peer,
-    happens,
-    make_server,
-    methods_in,
-    progress_in,
-    raw_client,
-    run,
-    text_of,
-    turns,
-)
+from tests.kit.loop import happens, run, turns
+from tests.kit.results import text_of
+from tests.server.harness import ABLE, WITH_BATCHES, Id, Peer, make_server, methods_in, progress_in, raw_client
 from tests.server.workshop import Workshop, both_eras, codes, limited, numbered, order_of_answers, small_limits
 
 # More requests than may be in flight
@@ -33,208 +22,178 @@ from tests.server.workshop import Workshop, both_eras, codes, limited, numbered,
 @both_eras
 @small_limits
 @pytest.mark.parametrize("tool", ["hold", "block"])
-def test_requests_beyond_the_limit_wait_in_order(revision: Revision, limit: int, tool: str) -> None:
+async def test_requests_beyond_the_limit_wait_in_order(revision: Revision, limit: int, tool: str) -> None:
     shop = Workshop(limits=limited(limit), threads=1 if tool == "block" else 32)
 
-    async def main() -> None:
-        async with raw_client(shop.server, revision) as peer:
-            ids = numbered(peer, tool, *range(20))
-            if tool == "block":
-                await happens(shop.thread_begun)
-            await turns()
-            assert shop.begun == list(range(1 if tool == "block" else limit))
-            shop.go.set()
-            shop.thread_go.set()
-            for number, request_id in enumerate(ids):
-                assert text_of((await peer.answer(request_id))["result"]) == str(number)
-            # Those that begin together may do so in any order.
-            assert sorted(shop.begun) == list(range(20))
-            assert shop.most <= limit
-
-    run(main())
+    async with raw_client(shop.server, revision) as peer:
+        ids = numbered(peer, tool, *range(20))
+        if tool == "block":
+            await happens(shop.thread_begun)
+        await turns()
+        assert shop.begun == list(range(1 if tool == "block" else limit))
+        shop.go.set()
+        shop.thread_go.set()
+        for number, request_id in enumerate(ids):
+            assert text_of((await peer.answer(request_id))["result"]) == str(number)
+        # Those that begin together may do so in any order.
+        assert sorted(shop.begun) == list(range(20))
+        assert shop.most <= limit
 
 
 @small_limits
 @pytest.mark.parametrize("tool", ["echo", "hold"])
-def test_thousands_may_wait(limit: int, tool: str) -> None:
+async def test_thousands_may_wait(limit: int, tool: str) -> None:
     """They end one within the other's end, and the stack does not grow with them."""
     shop = Workshop(limits=limited(limit))
 
-    async def main() -> None:
-        async with raw_client(shop.server) as peer:
-            first = numbered(peer, "hold", *range(limit))
-            ids = numbered(peer, tool, *range(limit, 5000))
-            await turns()
-            shop.go.set()
-            for request_id in [*first, *ids]:
-                assert "result" in await peer.answer(request_id)
-            assert sorted(shop.begun) == list(range(5000))
-            assert shop.most <= limit
-
-    run(main())
+    async with raw_client(shop.server) as peer:
+        first = numbered(peer, "hold", *range(limit))
+        ids = numbered(peer, tool, *range(limit, 5000))
+        await turns()
+        shop.go.set()
+        for request_id in [*first, *ids]:
+            assert "result" in await peer.answer(request_id)
+        assert sorted(shop.begun) == list(range(5000))
+        assert shop.most <= limit
 
 
-def test_many_wait_inside_the_server() -> None:
+async def test_many_wait_inside_the_server() -> None:
     shop = Workshop(limits=limited(5000))
 
-    async def main() -> None:
-        async with raw_client(shop.server) as peer:
-            first = numbered(peer, "hold", *range(5000))
-            ids = numbered(peer, "echo", *range(5000, 10_000))
-            await turns(500)
-            assert len(shop.begun) == 5000
-            shop.go.set()
-            await peer.until(lambda: len(peer.seen) == 10_000)
-            assert sorted(shop.begun) == list(range(10_000))
-            assert sorted(order_of_answers(peer), key=int) == [*first, *ids]
-
-    run(main())
+    async with raw_client(shop.server) as peer:
+        first = numbered(peer, "hold", *range(5000))
+        ids = numbered(peer, "echo", *range(5000, 10_000))
+        await turns(500)
+        assert len(shop.begun) == 5000
+        shop.go.set()
+        await peer.until(lambda: len(peer.seen) == 10_000)
+        assert sorted(shop.begun) == list(range(10_000))
+        assert sorted(order_of_answers(peer), key=int) == [*first, *ids]
 
 
 @small_limits
-def test_what_takes_no_work_does_not_wait(limit: int) -> None:
+async def test_what_takes_no_work_does_not_wait(limit: int) -> None:
     shop = Workshop(limits=limited(limit))
 
-    async def main() -> None:
-        async with raw_client(shop.server) as peer:
-            numbered(peer, "hold", *range(limit))
-            assert "result" in await peer.request("tools/list")
-            peer.post("subscriptions/listen", {"notifications": {}})
-            await peer.notification("notifications/subscriptions/acknowledged")
-
-    run(main())
+    async with raw_client(shop.server) as peer:
+        numbered(peer, "hold", *range(limit))
+        assert "result" in await peer.request("tools/list")
+        peer.post("subscriptions/listen", {"notifications": {}})
+        await peer.notification("notifications/subscriptions/acknowledged")
 
 
 @small_limits
-def test_a_subscription_takes_nobodys_place(limit: int) -> None:
+async def test_a_subscription_takes_nobodys_place(limit: int) -> None:
     shop = Workshop(limits=limited(limit))
 
-    async def main() -> None:
-        async with raw_client(shop.server) as peer:
-            open_ids = [peer.post("subscriptions/listen", {"notifications": {}}) for _ in range(limit)]
-            numbered(peer, "hold", *range(limit))
-            (held,) = numbered(peer, "echo", 77)
-            await turns()
-            assert shop.begun == [*range(limit)]
-            # Those that end leave no more room than they took.
-            for request_id in open_ids:
-                peer.cancel(request_id)
-            await turns()
-            assert 77 not in shop.begun
-            shop.go.set()
-            assert "result" in await peer.answer(held)
-
-    run(main())
+    async with raw_client(shop.server) as peer:
+        open_ids = [peer.post("subscriptions/listen", {"notifications": {}}) for _ in range(limit)]
+        numbered(peer, "hold", *range(limit))
+        (held,) = numbered(peer, "echo", 77)
+        await turns()
+        assert shop.begun == [*range(limit)]
+        # Those that end leave no more room than they took.
+        for request_id in open_ids:
+            peer.cancel(request_id)
+        await turns()
+        assert 77 not in shop.begun
+        shop.go.set()
+        assert "result" in await peer.answer(held)
 
 
 @pytest.mark.req("CAN-2")
 @pytest.mark.parametrize("limit", [2, 3])
-def test_a_request_that_is_held_back_may_be_cancelled(limit: int) -> None:
+async def test_a_request_that_is_held_back_may_be_cancelled(limit: int) -> None:
     shop = Workshop(limits=limited(limit))
 
-    async def main() -> None:
-        async with raw_client(shop.server) as peer:
-            running = numbered(peer, "hold", *range(limit))
-            (held,) = numbered(peer, "hold", 77)
-            await turns()
-            peer.cancel(held)
-            (other,) = numbered(peer, "echo", 88)
-            await turns()
-            # Its id is free again.
-            assert "result" in await peer.request("tools/list", request_id=held)
-            shop.go.set()
-            for request_id in (*running, other):
-                assert "result" in await peer.answer(request_id)
-            await peer.settled()
-            assert shop.begun == [*range(limit), 88]
-            assert order_of_answers(peer).count(held) == 1
-
-    run(main())
+    async with raw_client(shop.server) as peer:
+        running = numbered(peer, "hold", *range(limit))
+        (held,) = numbered(peer, "hold", 77)
+        await turns()
+        peer.cancel(held)
+        (other,) = numbered(peer, "echo", 88)
+        await turns()
+        # Its id is free again.
+        assert "result" in await peer.request("tools/list", request_id=held)
+        shop.go.set()
+        for request_id in (*running, other):
+            assert "result" in await peer.answer(request_id)
+        await peer.settled()
+        assert shop.begun == [*range(limit), 88]
+        assert order_of_answers(peer).count(held) == 1
 
 
 @pytest.mark.req("CAN-2")
 @small_limits
-def test_a_cancellation_makes_room_for_the_next(limit: int) -> None:
+async def test_a_cancellation_makes_room_for_the_next(limit: int) -> None:
     shop = Workshop(limits=limited(limit + 1))
 
-    async def main() -> None:
-        async with raw_client(shop.server) as peer:
-            running = numbered(peer, "hold", *range(limit + 1))
-            (held,) = numbered(peer, "echo", 77)
-            await turns()
-            assert 77 not in shop.begun
-            peer.cancel(running[0])
-            assert text_of((await peer.answer(held))["result"]) == "77"
-            shop.go.set()
-
-    run(main())
+    async with raw_client(shop.server) as peer:
+        running = numbered(peer, "hold", *range(limit + 1))
+        (held,) = numbered(peer, "echo", 77)
+        await turns()
+        assert 77 not in shop.begun
+        peer.cancel(running[0])
+        assert text_of((await peer.answer(held))["result"]) == "77"
+        shop.go.set()
 
 
-def test_many_may_end_as_soon_as_they_begin() -> None:
+async def test_many_may_end_as_soon_as_they_begin() -> None:
     shop = Workshop(limits=Limits(max_in_flight=1))
 
-    async def main() -> None:
-        async with raw_client(shop.server) as peer:
-            (running,) = numbered(peer, "hold", 0)
-            ids = numbered(peer, "echo", *range(1, 5000))
-            await turns()
-            peer.cancel(running)
-            for request_id in ids:
-                assert "result" in await peer.answer(request_id)
-            assert shop.begun == list(range(5000))
-
-    run(main())
+    async with raw_client(shop.server) as peer:
+        (running,) = numbered(peer, "hold", 0)
+        ids = numbered(peer, "echo", *range(1, 5000))
+        await turns()
+        peer.cancel(running)
+        for request_id in ids:
+            assert "result" in await peer.answer(request_id)
+        assert shop.begun == list(range(5000))
 
 
 @pytest.mark.req("FRM-8")
 @small_limits
-def test_an_id_that_is_held_back_is_in_flight(limit: int) -> None:
+async def test_an_id_that_is_held_back_is_in_flight(limit: int) -> None:
     shop = Workshop(limits=limited(limit + 1))
 
-    async def main() -> None:
-        async with raw_client(shop.server) as peer:
-            numbered(peer, "hold", *range(limit))
-            peer.post_call("hold", {"number": 8}, request_id="running")
-            peer.post_call("echo", {"number": 9}, request_id="held")
-            await turns()
-            for request_id in ("running", "held"):
-                again = await peer.request(
-                    "tools/call", {"name": "echo", "arguments": {"number": 1}}, request_id=request_id
-                )
-                assert codes(again) == [-32600]
-                assert codes(await peer.request("tools/list", request_id=request_id)) == [-32600]
-            shop.go.set()
-            assert text_of((await peer.answer("held"))["result"]) == "9"
-            assert text_of((await peer.answer("running"))["result"]) == "8"
-
-    run(main())
+    async with raw_client(shop.server) as peer:
+        numbered(peer, "hold", *range(limit))
+        peer.post_call("hold", {"number": 8}, request_id="running")
+        peer.post_call("echo", {"number": 9}, request_id="held")
+        await turns()
+        for request_id in ("running", "held"):
+            again = await peer.request(
+                "tools/call", {"name": "echo", "arguments": {"number": 1}}, request_id=request_id
+            )
+            assert codes(again) == [-32600]
+            assert codes(await peer.request("tools/list", request_id=request_id)) == [-32600]
+        shop.go.set()
+        assert text_of((await peer.answer("held"))["result"]) == "9"
+        assert text_of((await peer.answer("running"))["result"]) == "8"
 
 
 @small_limits
-def test_a_question_is_answered_also_when_everything_is_full(limit: int) -> None:
+async def test_a_question_is_answered_also_when_everything_is_full(limit: int) -> None:
     """A function that waits for the client must not wait behind requests that nobody reads."""
     shop = Workshop(limits=limited(limit))
 
-    async def main() -> None:
-        async with raw_client(shop.server, LATEST_LEGACY, capabilities=ABLE) as peer:
-            asking = numbered(peer, "ask", *range(limit))
-            questions = [await peer.question() for _ in asking]
-            # As many again wait; beyond that, nothing can be promised, but the answers are read.
-            held = numbered(peer, "echo", *range(100, 100 + limit))
-            refused = numbered(peer, "echo", 200, 201)
-            for request_id in refused:
-                response = await peer.answer(request_id)
-                assert response["error"]["code"] == -32603
-                assert "Too many requests wait already" in response["error"]["message"]
-            for question in questions:
-                peer.reply(question, {"action": "accept"})
-            for request_id in (*asking, *held):
-                assert "result" in await peer.answer(request_id)
-
-    run(main())
+    async with raw_client(shop.server, LATEST_LEGACY, capabilities=ABLE) as peer:
+        asking = numbered(peer, "ask", *range(limit))
+        questions = [await peer.question() for _ in asking]
+        # As many again wait; beyond that, nothing can be promised, but the answers are read.
+        held = numbered(peer, "echo", *range(100, 100 + limit))
+        refused = numbered(peer, "echo", 200, 201)
+        for request_id in refused:
+            response = await peer.answer(request_id)
+            assert response["error"]["code"] == -32603
+            assert "Too many requests wait already" in response["error"]["message"]
+        for question in questions:
+            peer.reply(question, {"action": "accept"})
+        for request_id in (*asking, *held):
+            assert "result" in await peer.answer(request_id)
 
 
-def test_a_question_asked_while_everything_is_full_is_answered() -> None:
+async def test_a_question_asked_while_everything_is_full_is_answered() -> None:
     server = make_server(limits=limited(1))
     go, done = asyncio.Event(), asyncio.Event()
 
@@ -249,23 +208,20 @@ def test_a_question_asked_while_everything_is_full_is_answered() -> None:
     async def echo(number: int) -> int:
         return number
 
-    async def main() -> None:
-        async with raw_client(server, LATEST_LEGACY, capabilities=ABLE) as peer:
-            asking = peer.post_call("ask_later")
-            held = numbered(peer, "echo", 1)
-            await turns()
-            go.set()
-            peer.reply(await peer.question(), {"action": "decline"})
-            await turns()
-            # It is full again, now without a question: the next ones wait, and are not refused.
-            held += numbered(peer, "echo", 2, 3, 4)
-            await turns()
-            done.set()
-            assert text_of((await peer.answer(asking))["result"]) == "decline"
-            for request_id in held:
-                assert "result" in await peer.answer(request_id)
-
-    run(main())
+    async with raw_client(server, LATEST_LEGACY, capabilities=ABLE) as peer:
+        asking = peer.post_call("ask_later")
+        held = numbered(peer, "echo", 1)
+        await turns()
+        go.set()
+        peer.reply(await peer.question(), {"action": "decline"})
+        await turns()
+        # It is full again, now without a question: the next ones wait, and are not refused.
+        held += numbered(peer, "echo", 2, 3, 4)
+        await turns()
+        done.set()
+        assert text_of((await peer.answer(asking))["result"]) == "decline"
+        for request_id in held:
+            assert "result" in await peer.answer(request_id)
 
 
 # Clients that do not read
@@ -273,52 +229,46 @@ def test_a_question_asked_while_everything_is_full_is_answered() -> None:
 
 @both_eras
 @pytest.mark.parametrize("tool", ["large", "error"])
-def test_answers_wait_for_a_client_that_does_not_read_and_none_is_lost(revision: Revision, tool: str) -> None:
+async def test_answers_wait_for_a_client_that_does_not_read_and_none_is_lost(revision: Revision, tool: str) -> None:
     shop = Workshop()
 
     @shop.server.tool
     async def error(size: int) -> str:
         raise ValueError("x" * size)
 
-    async def main() -> None:
-        async with raw_client(shop.server, revision) as peer:
-            peer.connection.pause()
-            ids = [peer.post_call("large", {"size": 200_000}) for _ in range(50)]
-            ids += [peer.post_call(tool, {"size": 1}) for _ in range(50)]
-            await turns(200)
-            peer.connection.resume()
-            for request_id in ids:
-                assert "result" in await peer.answer(request_id)
-            assert order_of_answers(peer) == ids
-
-    run(main())
+    async with raw_client(shop.server, revision) as peer:
+        peer.connection.pause()
+        ids = [peer.post_call("large", {"size": 200_000}) for _ in range(50)]
+        ids += [peer.post_call(tool, {"size": 1}) for _ in range(50)]
+        await turns(200)
+        peer.connection.resume()
+        for request_id in ids:
+            assert "result" in await peer.answer(request_id)
+        assert order_of_answers(peer) == ids
 
 
 @pytest.mark.parametrize("method", ["tools/list", "tools/call", "nothing"])
-def test_a_client_that_does_not_read_is_not_read_either(method: str) -> None:
+async def test_a_client_that_does_not_read_is_not_read_either(method: str) -> None:
     shop = Workshop()
 
-    async def main() -> None:
-        async with raw_client(shop.server) as peer:
-            peer.connection.pause()
-            count = 20_000
-            params = {"name": "large", "arguments": {"size": 500}, "padding": "x" * 100}
-            for number in range(count):
-                peer.post(method, params)
-                if number % 1000 == 0:
-                    await turns()
-            await turns(200)
-            # Most of it waits on the client's own side.
-            assert peer.connection.is_clogged
-            peer.connection.resume()
-            await peer.until(lambda: len(peer.seen) == count)
-            assert order_of_answers(peer) == list(range(1, count + 1))
-
-    run(main())
+    async with raw_client(shop.server) as peer:
+        peer.connection.pause()
+        count = 20_000
+        params = {"name": "large", "arguments": {"size": 500}, "padding": "x" * 100}
+        for number in range(count):
+            peer.post(method, params)
+            if number % 1000 == 0:
+                await turns()
+        await turns(200)
+        # Most of it waits on the client's own side.
+        assert peer.connection.is_clogged
+        peer.connection.resume()
+        await peer.until(lambda: len(peer.seen) == count)
+        assert order_of_answers(peer) == list(range(1, count + 1))
 
 
 @pytest.mark.req("CAN-2")
-def test_a_request_may_be_cancelled_while_its_answer_waits_for_the_client() -> None:
+async def test_a_request_may_be_cancelled_while_its_answer_waits_for_the_client() -> None:
     server = make_server()
     is_full = asyncio.Event()
 
@@ -333,20 +283,17 @@ def test_a_request_may_be_cancelled_while_its_answer_waits_for_the_client() -> N
     def answer() -> str:
         return "too late"
 
-    async def main() -> None:
-        async with raw_client(server, LATEST_LEGACY) as peer:
-            peer.connection.pause()
-            request_id = peer.post_call("answer")
-            peer.post_call("fill")
-            # Both are there before the thread has run, so reading goes on until its answer waits.
-            peer.cancel(request_id)
-            await is_full.wait()
-            await turns()
-            peer.connection.resume()
-            await peer.settled()
-            assert request_id not in order_of_answers(peer)
-
-    run(main())
+    async with raw_client(server, LATEST_LEGACY) as peer:
+        peer.connection.pause()
+        request_id = peer.post_call("answer")
+        peer.post_call("fill")
+        # Both are there before the thread has run, so reading goes on until its answer waits.
+        peer.cancel(request_id)
+        await is_full.wait()
+        await turns()
+        peer.connection.resume()
+        await peer.settled()
+        assert request_id not in order_of_answers(peer)
 
 
 def test_progress_and_answers_of_a_client_that_reads_now_and_then_stay_in_order() -> None:
@@ -466,22 +413,19 @@ class Walk:
 @pytest.mark.req("FRM-8", "CAN-2", "CAN-4")
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("revision", [LATEST, LATEST_LEGACY, WITH_BATCHES], ids=str)
-def test_each_request_is_answered_once_whatever_happens(revision: Revision, seed: int) -> None:
+async def test_each_request_is_answered_once_whatever_happens(revision: Revision, seed: int) -> None:
     shop = Workshop(limits=Limits(max_in_flight=3, max_waiting=3 if seed % 2 else 300), threads=2)
 
-    async def main() -> None:
-        async with raw_client(shop.server, revision, capabilities=ABLE) as peer:
-            walk = Walk(peer, shop, seed)
-            await walk.take(300)
-            await peer.settled()
-            answers = walk.answers()
-            wrong = {number: answers.get(number) for number in walk.posted if answers.get(number, 0) > 1}
-            assert wrong == {}
-            assert all(number in answers for number in walk.posted if number not in walk.cancelled)
-            # It is as good as new.
-            (request_id,) = numbered(peer, "echo", 1)
-            assert "result" in await peer.answer(request_id)
-            (session,) = shop.server.presence._sessions
-            assert not any((session._incoming, session._waiting, session._batches))
-
-    run(main())
+    async with raw_client(shop.server, revision, capabilities=ABLE) as peer:
+        walk = Walk(peer, shop, seed)
+        await walk.take(300)
+        await peer.settled()
+        answers = walk.answers()
+        wrong = {number: answers.get(number) for number in walk.posted if answers.get(number, 0) > 1}
+        assert wrong == {}
+        assert all(number in answers for number in walk.posted if number not in walk.cancelled)
+        # It is as good as new.
+        (request_id,) = numbered(peer, "echo", 1)
+        assert "result" in await peer.answer(request_id)
+        (session,) = shop.server.presence._sessions
+        assert not any((session._incoming, session._waiting, session._batches))

@@ -10,8 +10,9 @@ from mcplumb.protocol.subscriptions import Change
 from mcplumb.revisions import REVISIONS
 from mcplumb.sync.blocking_client import Changes, Client, connect
 from mcplumb.types.notifications import SubscriptionFilter
+from tests.kit.loop import PATIENCE
 from tests.sync.loop_thread.test_engine import interrupt
-from tests.sync.world import PATIENCE, World, in_threads, own_threads, wait_until
+from tests.sync.world import World, in_threads, own_threads, wait_until
 
 MAP = "world://map"
 

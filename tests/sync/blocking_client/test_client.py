@@ -14,8 +14,9 @@ from mcplumb.revisions import LATEST
 from mcplumb.sync.blocking_client import Changes, Client, connect
 from mcplumb.types.resources import ReadResourceResult
 from mcplumb.types.tools import CallToolResult, ListToolsResult, Tool
+from tests.kit.loop import PATIENCE
 from tests.sync.loop_thread.test_engine import interrupt
-from tests.sync.world import PATIENCE, World, in_threads, own_threads, text, wait_until
+from tests.sync.world import World, in_threads, own_threads, text, wait_until
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from mcplumb.sync import blocking_client
 from mcplumb.sync.blocking_client import Client, Connecting, connect
 from mcplumb.types.client_features import CreateMessageParams
 from mcplumb.types.notifications import LogMessageParams
-from tests.sync.world import PATIENCE, ROOT, World, command, in_threads, own_threads, text, wait_until
+from tests.kit.loop import PATIENCE
+from tests.sync.world import ROOT, World, command, in_threads, own_threads, text, wait_until
 
 OLDEST, LATEST = REVISIONS[-1].name, REVISIONS[0].name
 

@@ -9,8 +9,8 @@ import pytest
 
 from mcplumb.errors import UsageError
 from mcplumb.sync import callback_threads
-from mcplumb.sync.callback_threads import LineDispatcher, threaded_callback
-from tests.sync.world import PATIENCE
+from mcplumb.sync.callback_threads import LineCarrier, carried
+from tests.kit.loop import PATIENCE
 
 
 async def call_in_thread(function: Callable[..., Any], *arguments: Any) -> Any:

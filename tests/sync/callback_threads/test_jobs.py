@@ -10,8 +10,9 @@ import pytest
 
 from mcplumb.errors import UsageError
 from mcplumb.sync import callback_threads
-from mcplumb.sync.callback_threads import CallbackJob, CallbackThreads
-from tests.sync.world import PATIENCE, wait_until
+from mcplumb.sync.callback_threads import Job, Workers
+from tests.kit.loop import PATIENCE
+from tests.sync.world import wait_until
 
 variable: ContextVar[str] = ContextVar("variable", default="unset")
 
@@ -96,26 +97,23 @@ def test_a_job_that_nobody_waits_for_is_not_run() -> None:
 
 
 @pytest.mark.parametrize("function", [lambda: 1, lambda: 1 / 0])
-def test_a_job_may_end_after_it_was_given_up(function: Callable[[], Any]) -> None:
-    async def main() -> None:
-        began, go_on = threading.Event(), threading.Event()
+async def test_a_job_may_end_after_it_was_given_up(function: Callable[[], Any]) -> None:
+    began, go_on = threading.Event(), threading.Event()
 
-        def slow() -> Any:
-            began.set()
-            assert go_on.wait(PATIENCE)
-            return function()
+    def slow() -> Any:
+        began.set()
+        assert go_on.wait(PATIENCE)
+        return function()
 
-        job = CallbackJob(slow, ())
-        thread = threading.Thread(target=job.run, daemon=True)
-        thread.start()
-        assert await asyncio.to_thread(began.wait, PATIENCE)
-        job.future.cancel()
-        go_on.set()
-        await asyncio.to_thread(thread.join, PATIENCE)
-        await asyncio.sleep(0)
-        assert job.future.cancelled()
-
-    asyncio.run(main())
+    job = Job(slow, ())
+    thread = threading.Thread(target=job.run, daemon=True)
+    thread.start()
+    assert await asyncio.to_thread(began.wait, PATIENCE)
+    job.answer.cancel()
+    go_on.set()
+    await asyncio.to_thread(thread.join, PATIENCE)
+    await asyncio.sleep(0)
+    assert job.answer.cancelled()
 
 
 def test_a_job_that_is_dropped_is_cancelled() -> None:
@@ -136,72 +134,60 @@ def submitted(workers: CallbackThreads, function: Callable[..., Any], *arguments
     return job
 
 
-def test_workers_run_jobs_at_once_and_are_used_again() -> None:
-    async def main() -> None:
-        workers = CallbackThreads()
-        meeting = threading.Barrier(3, timeout=PATIENCE)
-        for _ in range(2):
-            together = [submitted(workers, meeting.wait) for _ in range(3)]
-            await asyncio.wait_for(asyncio.gather(*(job.future for job in together)), PATIENCE)
-            wait_until(lambda: not workers._jobs)
-        names = {await submitted(workers, threading.get_ident).future for _ in range(10)}
-        assert len(workers._threads) == 3
-        assert names <= {thread.ident for thread in workers._threads}
-        threads = set(workers._threads)
-        workers.close()
-        wait_until(lambda: not any(thread.is_alive() for thread in threads))
-
-    asyncio.run(main())
-
-
-def test_workers_are_bounded_and_what_is_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callback_threads, "_MAX_THREADS", 2)
-
-    async def main() -> None:
-        workers = CallbackThreads()
-        go_on = threading.Event()
-        busy = [submitted(workers, go_on.wait, PATIENCE) for _ in range(2)]
-        later = submitted(workers, len, workers._threads)
-        assert len(workers._threads) == 2
-        go_on.set()
-        assert await asyncio.wait_for(later.future, PATIENCE) == 2
-        await asyncio.gather(*(job.future for job in busy))
-        workers.close()
-
-    asyncio.run(main())
-
-
-def test_workers_that_have_something_to_do_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callback_threads, "_SHUTDOWN_TIMEOUT", PATIENCE)
-
-    async def main() -> None:
-        workers = CallbackThreads()
-        go_on = threading.Event()
-        meeting = threading.Barrier(2, timeout=PATIENCE)
-        await asyncio.gather(*(submitted(workers, meeting.wait).future for _ in range(2)))
+async def test_workers_run_jobs_at_once_and_are_used_again() -> None:
+    workers = Workers()
+    meeting = threading.Barrier(3, timeout=PATIENCE)
+    for _ in range(2):
+        together = [submitted(workers, meeting.wait) for _ in range(3)]
+        await asyncio.wait_for(asyncio.gather(*(job.answer for job in together)), PATIENCE)
         wait_until(lambda: not workers._jobs)
-        busy = submitted(workers, go_on.wait, PATIENCE)
-        workers.close()
-        (thread,) = workers._threads
-        go_on.set()
-        assert await busy.future
-        await asyncio.to_thread(thread.join, PATIENCE)
-        assert not workers._threads
-
-    asyncio.run(main())
+    names = {await submitted(workers, threading.get_ident).answer for _ in range(10)}
+    assert len(workers._threads) == 3
+    assert names <= {thread.ident for thread in workers._threads}
+    threads = set(workers._threads)
+    workers.close()
+    wait_until(lambda: not any(thread.is_alive() for thread in threads))
 
 
-def test_a_worker_outlives_what_its_job_raises() -> None:
-    async def main() -> None:
-        workers = CallbackThreads()
-        with pytest.raises(RuntimeError, match="SystemExit"):
-            await submitted(workers, exit).future
-        wait_until(lambda: not workers._jobs)
-        (thread,) = workers._threads
-        assert await submitted(workers, threading.get_ident).future == thread.ident
-        workers.close()
+async def test_workers_are_bounded_and_what_is_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callback_threads, "_MOST_THREADS", 2)
 
-    asyncio.run(main())
+    workers = Workers()
+    go_on = threading.Event()
+    busy = [submitted(workers, go_on.wait, PATIENCE) for _ in range(2)]
+    later = submitted(workers, len, workers._threads)
+    assert len(workers._threads) == 2
+    go_on.set()
+    assert await asyncio.wait_for(later.answer, PATIENCE) == 2
+    await asyncio.gather(*(job.answer for job in busy))
+    workers.close()
+
+
+async def test_workers_that_have_something_to_do_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callback_threads, "_PATIENCE", PATIENCE)
+
+    workers = Workers()
+    go_on = threading.Event()
+    meeting = threading.Barrier(2, timeout=PATIENCE)
+    await asyncio.gather(*(submitted(workers, meeting.wait).answer for _ in range(2)))
+    wait_until(lambda: not workers._jobs)
+    busy = submitted(workers, go_on.wait, PATIENCE)
+    workers.close()
+    (thread,) = workers._threads
+    go_on.set()
+    assert await busy.answer
+    await asyncio.to_thread(thread.join, PATIENCE)
+    assert not workers._threads
+
+
+async def test_a_worker_outlives_what_its_job_raises() -> None:
+    workers = Workers()
+    with pytest.raises(RuntimeError, match="SystemExit"):
+        await submitted(workers, exit).answer
+    wait_until(lambda: not workers._jobs)
+    (thread,) = workers._threads
+    assert await submitted(workers, threading.get_ident).answer == thread.ident
+    workers.close()
 
 
 def wait_in(busy: threading.Event, go_on: threading.Event) -> None:
@@ -213,21 +199,18 @@ def no_thread(self: threading.Thread) -> None:
     raise RuntimeError("can't create new thread at interpreter shutdown")
 
 
-def test_without_any_thread_a_job_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        workers = CallbackThreads()
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", no_thread)
-            assert not workers.submit(CallbackJob(print, ()))
-        busy, go_on = threading.Event(), threading.Event()
-        first = submitted(workers, wait_in, busy, go_on)
-        assert await asyncio.to_thread(busy.wait, PATIENCE)
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", no_thread)
-            second = submitted(workers, str, "waits for the one there is")
-        go_on.set()
-        assert await asyncio.wait_for(second.future, PATIENCE)
-        await first.future
-        workers.close()
-
-    asyncio.run(main())
+async def test_without_any_thread_a_job_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        assert not workers.submit(Job(print, ()))
+    busy, go_on = threading.Event(), threading.Event()
+    first = submitted(workers, wait_in, busy, go_on)
+    assert await asyncio.to_thread(busy.wait, PATIENCE)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        second = submitted(workers, str, "waits for the one there is")
+    go_on.set()
+    assert await asyncio.wait_for(second.answer, PATIENCE)
+    await first.answer
+    workers.close()

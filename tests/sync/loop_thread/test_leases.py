@@ -10,8 +10,10 @@ import pytest
 
 from mcplumb.errors import Closed, UsageError
 from mcplumb.sync import loop_thread
-from mcplumb.sync.loop_thread import LoopHandle, _LoopRegistry
-from tests.sync.world import PATIENCE, in_threads, own_threads, wait_until
+from mcplumb.sync import loop_thread as engines
+from mcplumb.sync.loop_thread import Lease, _Landlord
+from tests.kit.loop import PATIENCE
+from tests.sync.world import in_threads, own_threads, wait_until
 
 
 @pytest.fixture(autouse=True)

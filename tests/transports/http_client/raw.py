@@ -18,7 +18,8 @@ from mcplumb.transports.http_client.modern import ParamsOf
 from mcplumb.transports.http_client.session_pool import ClientPool
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.messages import Error, Notification, Request, RequestId, Result
-from tests.transports.ends import Recorder, nothing_left, run
+from tests.kit.loop import Watched
+from tests.transports.ends import Recorder
 
 LEGACY = "2025-11-25"
 MODERN = "2026-07-28"
@@ -102,10 +103,11 @@ class Reply:
 Script: TypeAlias = Callable[[Asked, Reply], Awaitable[None]]
 
 
-class RawServer:
+class RawServer(Watched):
     """Runs a script for each request."""
 
     def __init__(self, script: Script) -> None:
+        super().__init__()
         self._script = script
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -114,7 +116,6 @@ class RawServer:
         self.came = self.gone = 0
         self.port = 0
         self.scheme = "http"
-        self._changed = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -127,11 +128,6 @@ class RawServer:
     def order(self) -> list[str]:
         """What was asked: the methods of messages, and those of HTTP where there was none."""
         return [asked.rpc or asked.method for asked in self.asked]
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        while not condition():
-            self._changed.clear()
-            await self._changed.wait()
 
     async def open(self, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", port, ssl=tls)
@@ -295,12 +291,6 @@ async def world(
         await pool.close()
         await server.close()
         assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-def run_clean(main: Callable[[], Awaitable[None]]) -> None:
-    """Run a test in a loop, with a bound on its time; it must leave nothing open."""
-    with nothing_left():
-        run(main)
 
 
 async def session(asked: Asked, reply: Reply) -> None:

@@ -14,7 +14,8 @@ from mcplumb.transports.http_client.modern import ModernBinding
 from mcplumb.transports.http_client.post_queue import Post
 from mcplumb.transports.http_client.session_pool import ClientPool
 from mcplumb.wire.messages import Notification, Request, Result
-from tests.transports.ends import turns
+from tests.kit.leaks import leaves_nothing
+from tests.kit.loop import run, turns
 from tests.transports.http_client.raw import (
     LEGACY,
     Asked,
@@ -25,10 +26,11 @@ from tests.transports.http_client.raw import (
     crowded,
     event,
     note,
-    run_clean,
     session,
     world,
 )
+
+pytestmark = leaves_nothing
 
 
 async def pong(asked: Asked, reply: Reply) -> None:
@@ -43,115 +45,100 @@ async def hang(asked: Asked, reply: Reply) -> None:
 
 
 @pytest.mark.req("HTP-7")
-def test_the_questions_decide_how_things_are_said() -> None:
+async def test_the_questions_decide_how_things_are_said() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         if asked.rpc == "server/discover":
             await reply.send(400, b"no session", "text/plain")
         else:
             await session(asked, reply)
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1, "server/discover"))
-            assert isinstance(await w.heard.until_failure(1), HttpError)
-            await w.initialize()
-            w.connection.send(Request(2, "tools/list"))
-            await w.heard.until_result(2)
-            w.connection.send(ask(3, "server/discover"))
-            await w.heard.until_failure(3)
-            probe, opening, *_ = w.server.asked
-            assert probe.headers["mcp-method"] == "server/discover"
-            assert "mcp-method" not in opening.headers
-            assert w.server.of("tools/list")[0].headers["mcp-session-id"] == "s1"
-            assert "mcp-session-id" not in w.server.asked[-1].headers
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1, "server/discover"))
+        assert isinstance(await w.heard.until_failure(1), HttpError)
+        await w.initialize()
+        w.connection.send(Request(2, "tools/list"))
+        await w.heard.until_result(2)
+        w.connection.send(ask(3, "server/discover"))
+        await w.heard.until_failure(3)
+        probe, opening, *_ = w.server.asked
+        assert probe.headers["mcp-method"] == "server/discover"
+        assert "mcp-method" not in opening.headers
+        assert w.server.of("tools/list")[0].headers["mcp-session-id"] == "s1"
+        assert "mcp-session-id" not in w.server.asked[-1].headers
 
 
 @pytest.mark.req("HTP-7")
 @pytest.mark.parametrize("is_json", [True, False])
-def test_a_server_that_refuses_initialize_may_be_a_modern_one(is_json: bool) -> None:
+async def test_a_server_that_refuses_initialize_may_be_a_modern_one(is_json: bool) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         if asked.rpc == "initialize":
             await (reply.error(404, -32601) if is_json else reply.send(500))
         else:
             await reply.result()
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(Request(1, "initialize"))
-            await w.heard.until(lambda: w.heard.failures or w.heard.refusals)
-            await turns()
-            w.connection.send(ask(2, "tools/list"))
-            await w.heard.until_result(2)
-            assert w.server.asked[-1].headers["mcp-method"] == "tools/list"
-            assert w.server.order == ["initialize", "tools/list"]
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(Request(1, "initialize"))
+        await w.heard.until(lambda: w.heard.failures or w.heard.refusals)
+        await turns()
+        w.connection.send(ask(2, "tools/list"))
+        await w.heard.until_result(2)
+        assert w.server.asked[-1].headers["mcp-method"] == "tools/list"
+        assert w.server.order == ["initialize", "tools/list"]
 
 
 # --- What goes wrong ---
 
 
-def test_a_server_that_cannot_be_reached_breaks_the_connection() -> None:
-    async def main() -> None:
-        async with world(pong) as w:
-            await w.server.close()
-            for number in range(150):
-                w.connection.send(ask(number))
-            await w.heard.until_end()
-            assert w.heard.order == ["broke", *["failed"] * 150, "ended"]
-            assert all(isinstance(error, Closed) for error in w.heard.failures.values())
-            assert "cannot be reached" in str(w.heard.failures[149])
-            assert isinstance(w.connection.failure, ConnectError)
-            assert "cannot be reached" in str(w.heard.errors[0])
-            w.connection.send(ask(1000))
-            w.connection.send_batch([ask(1001)])
-            await w.connection.drained()
-            await w.connection.close()
-
-    run_clean(main)
+async def test_a_server_that_cannot_be_reached_breaks_the_connection() -> None:
+    async with world(pong) as w:
+        await w.server.close()
+        for number in range(150):
+            w.connection.send(ask(number))
+        await w.heard.until_end()
+        assert w.heard.order == ["broke", *["failed"] * 150, "ended"]
+        assert all(isinstance(error, Closed) for error in w.heard.failures.values())
+        assert "cannot be reached" in str(w.heard.failures[149])
+        assert isinstance(w.connection.failure, ConnectError)
+        assert "cannot be reached" in str(w.heard.errors[0])
+        w.connection.send(ask(1000))
+        w.connection.send_batch([ask(1001)])
+        await w.connection.drained()
+        await w.connection.close()
 
 
-def test_a_server_that_cannot_be_reached_in_time_breaks_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_cannot_be_reached_in_time_breaks_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_pool, "_CONNECT_WITHIN", 0.2)
 
-    async def main() -> None:
-        with crowded() as url:
-            way = ClientPool(url)
-            connection, heard = HttpConnection(way), Heard()
-            connection.start(heard)
-            connection.send(ask(1))
-            assert "no connection within 0.2 s" in str(await heard.until_failure(1))
-            await heard.until_end()
-            assert isinstance(connection.failure, ConnectTimeout)
-            await connection.close()
-            await way.close()
-
-    run_clean(main)
+    with crowded() as url:
+        way = ClientPool(url)
+        connection, heard = HttpConnection(way), Heard()
+        connection.start(heard)
+        connection.send(ask(1))
+        assert "no connection within 0.2 s" in str(await heard.until_failure(1))
+        await heard.until_end()
+        assert isinstance(connection.failure, ConnectTimeout)
+        await connection.close()
+        await way.close()
 
 
-def test_what_is_under_way_may_still_be_answered_then() -> None:
+async def test_what_is_under_way_may_still_be_answered_then() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await released.wait()
         await reply.result("late")
 
     released = asyncio.Event()
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            await w.server.until(lambda: w.server.asked)
-            assert w.server._server is not None
-            w.server._server.close()
-            w.connection.send(ask(2))
-            await w.heard.until_failure(2)
-            assert w.heard.ends == []
-            released.set()
-            assert await w.heard.until_result(1) == "late"
-            await w.heard.until_end()
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        await w.server.until(lambda: w.server.asked)
+        assert w.server._server is not None
+        w.server._server.close()
+        w.connection.send(ask(2))
+        await w.heard.until_failure(2)
+        assert w.heard.ends == []
+        released.set()
+        assert await w.heard.until_result(1) == "late"
+        await w.heard.until_end()
 
 
 def test_what_nobody_thought_of_fails_only_the_request(
@@ -169,7 +156,7 @@ def test_what_nobody_thought_of_fails_only_the_request(
             assert isinstance(error, RequestLost)
             assert "ZeroDivisionError: oh" in str(error)
 
-    run_clean(main)
+    run(main())
     assert "could not be posted" in caplog.text
 
 
@@ -185,7 +172,7 @@ def test_a_notification_that_is_not_taken_in_time_is_given_up(
             await w.server.until(lambda: len(w.server.asked) == 2)
             await w.connection.close()
 
-    run_clean(main)
+    run(main())
     assert "notifications/x did not reach the server. The server did not take it within 0.05 s." in caplog.text
     assert "An answer did not reach the server." in caplog.text
 
@@ -204,39 +191,33 @@ def test_a_stream_that_is_no_http_is_not_heard(caplog: pytest.LogCaptureFixture)
             w.connection.send(Request(1, "ping"))
             await w.heard.until_result(1)
 
-    run_clean(main)
+    run(main())
     assert "What the server says by itself is not heard." in caplog.text
 
 
-def test_what_cannot_be_written_is_not_queued() -> None:
-    async def main() -> None:
-        async with world(pong) as w:
-            with pytest.raises(EncodeError):
-                w.connection.send(Request(1, "x", {"y": object()}))
-            assert w.connection.stats.messages_out == 0
-
-    run_clean(main)
+async def test_what_cannot_be_written_is_not_queued() -> None:
+    async with world(pong) as w:
+        with pytest.raises(EncodeError):
+            w.connection.send(Request(1, "x", {"y": object()}))
+        assert w.connection.stats.messages_out == 0
 
 
 # --- Starting, closing, and the rest of it ---
 
 
-def test_what_is_sent_before_the_start_waits_for_it() -> None:
-    async def main() -> None:
-        async with world(pong) as w:
-            connection, heard = HttpConnection(w.pool), Heard()
-            connection.send(ask(1))
-            await turns()
-            assert w.server.asked == []
-            connection.start(heard)
-            await heard.until_result(1)
-            await connection.close()
-            connection.start(heard)
-
-    run_clean(main)
+async def test_what_is_sent_before_the_start_waits_for_it() -> None:
+    async with world(pong) as w:
+        connection, heard = HttpConnection(w.pool), Heard()
+        connection.send(ask(1))
+        await turns()
+        assert w.server.asked == []
+        connection.start(heard)
+        await heard.until_result(1)
+        await connection.close()
+        connection.start(heard)
 
 
-def test_a_trace_is_shown_what_goes_over_the_connection() -> None:
+async def test_a_trace_is_shown_what_goes_over_the_connection() -> None:
     seen: list[tuple[str, bytes]] = []
 
     async def script(asked: Asked, reply: Reply) -> None:
@@ -246,40 +227,34 @@ def test_a_trace_is_shown_what_goes_over_the_connection() -> None:
             await reply.stream(event(note("notifications/x")), event(answer(1)))
             await reply.end()
 
-    async def main() -> None:
-        async with world(script, trace=lambda way, line: seen.append((way, line))) as w:
-            w.connection.send(ask(1))
-            await w.heard.until_result(1)
-            w.connection.send(ask(2))
-            await w.heard.until(lambda: w.heard.refusals)
-            assert [way for way, _ in seen] == ["out", "in", "in", "out", "in"]
-            assert seen[0][1] == w.server.asked[0].body
-            assert seen[2][1] == answer(1)
-            assert w.connection.stats.bytes_in == sum(len(line) for way, line in seen if way == "in")
-
-    run_clean(main)
+    async with world(script, trace=lambda way, line: seen.append((way, line))) as w:
+        w.connection.send(ask(1))
+        await w.heard.until_result(1)
+        w.connection.send(ask(2))
+        await w.heard.until(lambda: w.heard.refusals)
+        assert [way for way, _ in seen] == ["out", "in", "in", "out", "in"]
+        assert seen[0][1] == w.server.asked[0].body
+        assert seen[2][1] == answer(1)
+        assert w.connection.stats.bytes_in == sum(len(line) for way, line in seen if way == "in")
 
 
-def test_closing_waits_for_what_needs_no_answer_and_for_nothing_else() -> None:
+async def test_closing_waits_for_what_needs_no_answer_and_for_nothing_else() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         if asked.rpc == "slow":
             await hang(asked, reply)
         await asyncio.sleep(0.01)
         await session(asked, reply)
 
-    async def main() -> None:
-        async with world(script) as w:
-            await w.initialize()
-            w.connection.send(Request(1, "slow"))
-            await w.server.until(lambda: w.server.of("slow"))
-            for _ in range(150):
-                w.connection.send(Notification("notifications/x"))
-            await w.connection.close()
-            assert len(w.server.of("notifications/x")) == 150
-            assert w.server.order[-1] == "DELETE"
-            assert w.heard.failures == {}
-
-    run_clean(main)
+    async with world(script) as w:
+        await w.initialize()
+        w.connection.send(Request(1, "slow"))
+        await w.server.until(lambda: w.server.of("slow"))
+        for _ in range(150):
+            w.connection.send(Notification("notifications/x"))
+        await w.connection.close()
+        assert len(w.server.of("notifications/x")) == 150
+        assert w.server.order[-1] == "DELETE"
+        assert w.heard.failures == {}
 
 
 def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -291,24 +266,21 @@ def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogC
             await w.connection.close()
 
     with caplog.at_level(logging.DEBUG, "mcplumb.client"):
-        run_clean(main)
+        run(main())
     assert "did not take the last messages in time" in caplog.text
 
 
-def test_a_close_that_is_cancelled_aborts() -> None:
-    async def main() -> None:
-        async with world(hang) as w:
-            w.connection.send(Notification("notifications/x"))
-            await w.server.until(lambda: w.server.asked)
-            closing = asyncio.create_task(w.connection.close())
-            other = asyncio.create_task(w.connection.close())
-            await turns()
-            closing.cancel()
-            await asyncio.wait((closing, other))
-            assert closing.cancelled()
-            assert other.exception() is None
-
-    run_clean(main)
+async def test_a_close_that_is_cancelled_aborts() -> None:
+    async with world(hang) as w:
+        w.connection.send(Notification("notifications/x"))
+        await w.server.until(lambda: w.server.asked)
+        closing = asyncio.create_task(w.connection.close())
+        other = asyncio.create_task(w.connection.close())
+        await turns()
+        closing.cancel()
+        await asyncio.wait((closing, other))
+        assert closing.cancelled()
+        assert other.exception() is None
 
 
 @pytest.mark.parametrize("count", range(0, 40, 3))
@@ -332,7 +304,7 @@ def test_an_abort_at_any_time_leaves_nothing(count: int) -> None:
             assert len(w.heard.items) == heard
             assert w.heard.order == []
 
-    run_clean(main)
+    run(main())
     gc.collect()
 
 
@@ -346,44 +318,38 @@ def test_an_abort_after_the_loop_has_closed_does_no_harm() -> None:
     way.kill()
 
 
-def test_many_requests_clog_the_connection_until_few_wait() -> None:
+async def test_many_requests_clog_the_connection_until_few_wait() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await released.wait()
         await reply.result()
 
     released = asyncio.Event()
 
-    async def main() -> None:
-        async with world(script) as w:
-            for number in range(1100):
-                assert not w.connection.is_clogged
-                w.connection.send(ask(number))
-            assert w.connection.is_clogged
-            waiting = [asyncio.create_task(w.connection.drained()) for _ in range(3)]
-            await w.server.until(lambda: len(w.server.asked) == 100)
-            waiting.pop().cancel()
-            assert w.connection.is_clogged
-            w.connection.send(Notification("notifications/x"))  # does not wait for them
-            await w.server.until(lambda: len(w.server.asked) == 101)
-            released.set()
-            await asyncio.wait(waiting)
+    async with world(script) as w:
+        for number in range(1100):
             assert not w.connection.is_clogged
-            await w.heard.until_count(1100)
-            assert w.server.came <= 101
+            w.connection.send(ask(number))
+        assert w.connection.is_clogged
+        waiting = [asyncio.create_task(w.connection.drained()) for _ in range(3)]
+        await w.server.until(lambda: len(w.server.asked) == 100)
+        waiting.pop().cancel()
+        assert w.connection.is_clogged
+        w.connection.send(Notification("notifications/x"))  # does not wait for them
+        await w.server.until(lambda: len(w.server.asked) == 101)
+        released.set()
+        await asyncio.wait(waiting)
+        assert not w.connection.is_clogged
+        await w.heard.until_count(1100)
+        assert w.server.came <= 101
 
-    run_clean(main)
 
-
-def test_large_messages_clog_it_too() -> None:
-    async def main() -> None:
-        async with world(pong) as w:
-            connection, heard = HttpConnection(w.pool), Heard()
-            connection.send(ask(1, text="x" * 2_000_000))
-            assert connection.is_clogged
-            connection.start(heard)
-            await connection.drained()
-            await heard.until_result(1)
-            assert len(w.server.asked[0].body) > 2_000_000
-            await connection.close()
-
-    run_clean(main)
+async def test_large_messages_clog_it_too() -> None:
+    async with world(pong) as w:
+        connection, heard = HttpConnection(w.pool), Heard()
+        connection.send(ask(1, text="x" * 2_000_000))
+        assert connection.is_clogged
+        connection.start(heard)
+        await connection.drained()
+        await heard.until_result(1)
+        assert len(w.server.asked[0].body) > 2_000_000
+        await connection.close()

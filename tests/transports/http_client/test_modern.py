@@ -9,20 +9,11 @@ from mcplumb.protocol.http_headers import ParamHeaders, param_headers
 from mcplumb.transports.http_client.http_connection import HttpConnection
 from mcplumb.transports.http_client.session_pool import ClientPool
 from mcplumb.wire.messages import Notification, Request
-from tests.transports.ends import turns
-from tests.transports.http_client.raw import (
-    MODERN,
-    Asked,
-    Heard,
-    Reply,
-    answer,
-    ask,
-    cancel,
-    event,
-    note,
-    run_clean,
-    world,
-)
+from tests.kit.leaks import leaves_nothing
+from tests.kit.loop import run, turns
+from tests.transports.http_client.raw import MODERN, Asked, Heard, Reply, answer, ask, cancel, event, note, world
+
+pytestmark = leaves_nothing
 
 
 @pytest.mark.req("HTP-1", "HTP-2")
@@ -47,11 +38,11 @@ def test_a_request_is_a_post_that_says_what_it_is() -> None:
             assert (stats.messages_out, stats.messages_in) == (1, 1)
             assert (stats.bytes_out, stats.bad_lines) == (len(asked.body), 0)
 
-    run_clean(main)
+    run(main())
 
 
 @pytest.mark.req("HTP-2")
-def test_names_and_arguments_are_told_in_headers() -> None:
+async def test_names_and_arguments_are_told_in_headers() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string", "x-mcp-header": "City"}}}
 
     def params_of(request: Request) -> ParamHeaders | None:
@@ -60,43 +51,37 @@ def test_names_and_arguments_are_told_in_headers() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.result()
 
-    async def main() -> None:
-        async with world(script, params_of=params_of) as w:
-            w.connection.send(ask(1, "tools/call", name="wetter", arguments={"city": "Zürich"}))
-            await w.heard.until_result(1)
-            w.connection.send(ask(2, "resources/read", uri="file:///a b"))
-            await w.heard.until_result(2)
-            call, read = w.server.asked
-            assert call.headers["mcp-name"] == "wetter"
-            assert call.headers["mcp-param-city"] == "=?base64?WsO8cmljaA==?="
-            assert read.headers["mcp-name"] == "file:///a b"
-            assert w.server.came == 1  # one after the other over the same connection
-
-    run_clean(main)
+    async with world(script, params_of=params_of) as w:
+        w.connection.send(ask(1, "tools/call", name="wetter", arguments={"city": "Zürich"}))
+        await w.heard.until_result(1)
+        w.connection.send(ask(2, "resources/read", uri="file:///a b"))
+        await w.heard.until_result(2)
+        call, read = w.server.asked
+        assert call.headers["mcp-name"] == "wetter"
+        assert call.headers["mcp-param-city"] == "=?base64?WsO8cmljaA==?="
+        assert read.headers["mcp-name"] == "file:///a b"
+        assert w.server.came == 1  # one after the other over the same connection
 
 
 @pytest.mark.req("HTP-1")
-def test_a_stream_brings_notifications_and_the_answer() -> None:
+async def test_a_stream_brings_notifications_and_the_answer() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.stream(b": hello\n\n", event(note("notifications/progress", progressToken=1, progress=1)))
         await reply.events(event(answer(1, "done")))
         await reply.end()
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            assert await w.heard.until_result(1) == "done"
-            assert w.heard.names == ["notifications/progress"]
-            await turns()
-            w.connection.send(ask(1))
-            await w.server.until(lambda: len(w.server.asked) == 2)
-            assert w.server.came == 1
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        assert await w.heard.until_result(1) == "done"
+        assert w.heard.names == ["notifications/progress"]
+        await turns()
+        w.connection.send(ask(1))
+        await w.server.until(lambda: len(w.server.asked) == 2)
+        assert w.server.came == 1
 
 
 @pytest.mark.req("HTP-3")
-def test_to_cancel_is_to_close_the_response_of_that_request_alone() -> None:
+async def test_to_cancel_is_to_close_the_response_of_that_request_alone() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.stream(event(note("notifications/progress", progressToken=asked.json["id"], progress=1)))
         if asked.json["id"] == 2:
@@ -108,26 +93,23 @@ def test_to_cancel_is_to_close_the_response_of_that_request_alone() -> None:
 
     released = asyncio.Event()
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            w.connection.send(ask(2))
-            await w.heard.until_count(2)
-            w.connection.send(cancel(1))
-            w.connection.send(cancel(1))
-            w.connection.send(cancel(3))
-            # The script for the first request does not read, so that it does not notice: the socket does.
-            await turns()
-            released.set()
-            assert await w.heard.until_result(2) == "yes"
-            assert w.heard.failures == {}
-            assert w.server.order == ["ping", "ping"]
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        w.connection.send(ask(2))
+        await w.heard.until_count(2)
+        w.connection.send(cancel(1))
+        w.connection.send(cancel(1))
+        w.connection.send(cancel(3))
+        # The script for the first request does not read, so that it does not notice: the socket does.
+        await turns()
+        released.set()
+        assert await w.heard.until_result(2) == "yes"
+        assert w.heard.failures == {}
+        assert w.server.order == ["ping", "ping"]
 
 
 @pytest.mark.req("HTP-3")
-def test_a_server_sees_that_a_request_is_cancelled() -> None:
+async def test_a_server_sees_that_a_request_is_cancelled() -> None:
     gone = asyncio.Event()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -139,65 +121,56 @@ def test_a_server_sees_that_a_request_is_cancelled() -> None:
 
     came = asyncio.Event()
 
-    async def main() -> None:
-        server = await asyncio.start_server(accept, "127.0.0.1", 0)
-        async with server:
-            pool = ClientPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
-            connection = HttpConnection(pool)
-            connection.start(Heard())
-            connection.send(ask(1))
-            await came.wait()
-            connection.send(cancel(1))
-            await gone.wait()
-            await connection.close()
-            await pool.close()
-
-    run_clean(main)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with server:
+        pool = ClientPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        connection = HttpConnection(pool)
+        connection.start(Heard())
+        connection.send(ask(1))
+        await came.wait()
+        connection.send(cancel(1))
+        await gone.wait()
+        await connection.close()
+        await pool.close()
 
 
-def test_what_was_not_sent_is_taken_back() -> None:
+async def test_what_was_not_sent_is_taken_back() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         if asked.json["id"] >= 100:
             await reply.result()
         else:
             await asyncio.Event().wait()
 
-    async def main() -> None:
-        async with world(script) as w:
-            for number in range(101):
-                w.connection.send(ask(number))
-            w.connection.send(cancel(100))
-            await w.server.until(lambda: len(w.server.asked) == 100)
-            w.connection.send(ask(101))
-            w.connection.send(cancel(0))
-            await w.heard.until_result(101)
-            assert [asked.json["id"] for asked in w.server.asked][100:] == [101]
-
-    run_clean(main)
+    async with world(script) as w:
+        for number in range(101):
+            w.connection.send(ask(number))
+        w.connection.send(cancel(100))
+        await w.server.until(lambda: len(w.server.asked) == 100)
+        w.connection.send(ask(101))
+        w.connection.send(cancel(0))
+        await w.heard.until_result(101)
+        assert [asked.json["id"] for asked in w.server.asked][100:] == [101]
 
 
-def test_a_notification_is_posted_and_accepted() -> None:
+async def test_a_notification_is_posted_and_accepted() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await (reply.result() if "id" in asked.json else reply.send(202))
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(Notification("notifications/a"))
-            await w.server.until(lambda: len(w.server.asked) == 1)
-            w.connection.send(ask(1))
-            await w.heard.until_result(1)
-            w.connection.send(Notification("notifications/b"))
-            await w.server.until(lambda: len(w.server.asked) == 3)
-            first, _, second = w.server.asked
-            assert first.headers["mcp-method"] == "notifications/a"
-            assert "mcp-protocol-version" not in first.headers
-            assert second.headers["mcp-protocol-version"] == MODERN
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(Notification("notifications/a"))
+        await w.server.until(lambda: len(w.server.asked) == 1)
+        w.connection.send(ask(1))
+        await w.heard.until_result(1)
+        w.connection.send(Notification("notifications/b"))
+        await w.server.until(lambda: len(w.server.asked) == 3)
+        first, _, second = w.server.asked
+        assert first.headers["mcp-method"] == "notifications/a"
+        assert "mcp-protocol-version" not in first.headers
+        assert second.headers["mcp-protocol-version"] == MODERN
 
 
 @pytest.mark.req("HTP-1")
-def test_a_listen_stream_takes_no_place_and_its_end_is_told() -> None:
+async def test_a_listen_stream_takes_no_place_and_its_end_is_told() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         if asked.rpc == "subscriptions/listen":
             await reply.stream(event(note("notifications/subscriptions/acknowledged")))
@@ -208,33 +181,27 @@ def test_a_listen_stream_takes_no_place_and_its_end_is_told() -> None:
 
     ending = asyncio.Event()
 
-    async def main() -> None:
-        async with world(script) as w:
-            for number in range(120, 231):
-                w.connection.send(ask(number, "subscriptions/listen"))
-            await w.heard.until_count(111)
-            w.connection.send(ask(300))
-            await w.heard.until_result(300)
-            ending.set()
-            assert isinstance(await w.heard.until_failure(200), RequestLost)
-            assert list(w.heard.failures) == [200]
-
-    run_clean(main)
+    async with world(script) as w:
+        for number in range(120, 231):
+            w.connection.send(ask(number, "subscriptions/listen"))
+        await w.heard.until_count(111)
+        w.connection.send(ask(300))
+        await w.heard.until_result(300)
+        ending.set()
+        assert isinstance(await w.heard.until_failure(200), RequestLost)
+        assert list(w.heard.failures) == [200]
 
 
 @pytest.mark.parametrize("request_id", [1, None, "server-error"])
-def test_an_error_with_any_status_is_the_answer(request_id: object) -> None:
+async def test_an_error_with_any_status_is_the_answer(request_id: object) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.error(400, -32020, request_id)
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            await w.heard.until_count(1)
-            assert w.heard.refusals == {1: -32020}
-            assert w.heard.failures == {}
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        await w.heard.until_count(1)
+        assert w.heard.refusals == {1: -32020}
+        assert w.heard.failures == {}
 
 
 @pytest.mark.parametrize(
@@ -251,64 +218,51 @@ def test_an_error_with_any_status_is_the_answer(request_id: object) -> None:
         (302, "text/html", "It points to '/else', where a message cannot be sent"),
     ],
 )
-def test_a_refusal_without_a_message_says_what_to_do(status: int, kind: str, sentence: str) -> None:
+async def test_a_refusal_without_a_message_says_what_to_do(status: int, kind: str, sentence: str) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.send(status, b"no", kind, WWW_Authenticate="Bearer realm=x", Location="/else")
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            error = await w.heard.until_failure(1)
-            assert isinstance(error, HttpError)
-            assert error.status == status
-            assert sentence in str(error)
-            assert error.www_authenticate == "Bearer realm=x"
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        error = await w.heard.until_failure(1)
+        assert isinstance(error, HttpError)
+        assert error.status == status
+        assert sentence in str(error)
+        assert error.www_authenticate == "Bearer realm=x"
 
 
-def test_a_request_that_is_only_accepted_gets_no_answer() -> None:
+async def test_a_request_that_is_only_accepted_gets_no_answer() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.send(202)
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            error = await w.heard.until_failure(1)
-            assert (
-                str(error)
-                == "The server answered with HTTP 202 Said, and nothing else, which is no answer to a message."
-            )
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        error = await w.heard.until_failure(1)
+        assert (
+            str(error) == "The server answered with HTTP 202 Said, and nothing else, which is no answer to a message."
+        )
 
 
-def test_who_is_not_let_in_learns_it_from_the_headers_whatever_the_body_says() -> None:
+async def test_who_is_not_let_in_learns_it_from_the_headers_whatever_the_body_says() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.error(401, -32001, WWW_Authenticate='Bearer scope="a"')
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            error = await w.heard.until_failure(1)
-            assert isinstance(error, HttpError)
-            assert error.www_authenticate == 'Bearer scope="a"'
-            assert w.heard.items == []
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        error = await w.heard.until_failure(1)
+        assert isinstance(error, HttpError)
+        assert error.www_authenticate == 'Bearer scope="a"'
+        assert w.heard.items == []
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
-def test_what_a_gateway_says_leaves_the_outcome_unknown(status: int) -> None:
+async def test_what_a_gateway_says_leaves_the_outcome_unknown(status: int) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.send(status, b"<html>", "text/html")
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            assert isinstance(await w.heard.until_failure(1), RequestLost)
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        assert isinstance(await w.heard.until_failure(1), RequestLost)
 
 
 @pytest.mark.parametrize(
@@ -321,15 +275,12 @@ def test_what_a_gateway_says_leaves_the_outcome_unknown(status: int) -> None:
         (b"[]", "The batch is empty"),
     ],
 )
-def test_json_that_is_no_answer_fails_the_request(body: bytes, sentence: str) -> None:
+async def test_json_that_is_no_answer_fails_the_request(body: bytes, sentence: str) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.send(200, body)
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            error = await w.heard.until_failure(1)
-            assert isinstance(error, ProtocolError)
-            assert sentence in str(error)
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        error = await w.heard.until_failure(1)
+        assert isinstance(error, ProtocolError)
+        assert sentence in str(error)

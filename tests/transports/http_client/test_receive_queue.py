@@ -7,62 +7,53 @@ from mcplumb.limits import Limits
 from mcplumb.transports.http_client.receive_queue import Inbox
 from mcplumb.wire.decode import BadMessage, Batch
 from mcplumb.wire.server_sent_events import EventTooLong
-from tests.transports.ends import run, turns
+from tests.kit.loop import turns
 from tests.transports.http_client.raw import Heard, answer
 
 
-def test_it_decodes_counts_shows_and_passes_on() -> None:
+async def test_it_decodes_counts_shows_and_passes_on() -> None:
     seen: list[bytes] = []
 
-    async def main() -> None:
-        inbox, heard = Inbox(Limits(max_batch=1), lambda _, line: seen.append(line)), Heard()
-        inbox.open(heard)
-        inbox.take(answer(1))
-        inbox.take(b"[%b]" % answer(2))
-        inbox.take(b"[%b,%b]" % (answer(3), answer(4)))
-        inbox.pass_over(EventTooLong(10, b'{"jsonrpc":"2.0","id":5,"result":'))
-        assert heard.items == []
-        await turns()
-        assert [type(item) for item in heard.items[1:]] == [Batch, BadMessage, BadMessage]
-        last = heard.items[-1]
-        assert isinstance(last, BadMessage)
-        assert (last.id, last.is_response) == (5, True)
-        assert (inbox.stats.messages_in, inbox.stats.bad_lines) == (2, 2)
-        assert len(seen) == 4
-
-    run(main)
+    inbox, heard = Inbox(Limits(max_batch=1), lambda _, line: seen.append(line)), Heard()
+    inbox.open(heard)
+    inbox.take(answer(1))
+    inbox.take(b"[%b]" % answer(2))
+    inbox.take(b"[%b,%b]" % (answer(3), answer(4)))
+    inbox.pass_over(EventTooLong(10, b'{"jsonrpc":"2.0","id":5,"result":'))
+    assert heard.items == []
+    await turns()
+    assert [type(item) for item in heard.items[1:]] == [Batch, BadMessage, BadMessage]
+    last = heard.items[-1]
+    assert isinstance(last, BadMessage)
+    assert (last.id, last.is_response) == (5, True)
+    assert (inbox.stats.messages_in, inbox.stats.bad_lines) == (2, 2)
+    assert len(seen) == 4
 
 
-def test_each_end_is_told_once_and_nothing_after_it_is_shut() -> None:
-    async def main() -> None:
-        inbox, heard = Inbox(Limits(), None), Heard()
-        inbox.open(heard)
-        inbox.break_off(OSError(1, "a"))
-        inbox.break_off(OSError(2, "b"))
-        inbox.end(clean=False)
-        inbox.end(clean=True)
-        await turns()
-        assert heard.order == ["broke", "ended"]
-        assert heard.ends == [False]
-        inbox.take(answer(1))
-        inbox.shut()
-        inbox.fail(1, Closed("x"))
-        await turns()
-        assert (heard.items, heard.failures) == ([], {})
-        assert heard.order == ["broke", "ended"]
-
-    run(main)
+async def test_each_end_is_told_once_and_nothing_after_it_is_shut() -> None:
+    inbox, heard = Inbox(Limits(), None), Heard()
+    inbox.open(heard)
+    inbox.break_off(OSError(1, "a"))
+    inbox.break_off(OSError(2, "b"))
+    inbox.end(clean=False)
+    inbox.end(clean=True)
+    await turns()
+    assert heard.order == ["broke", "ended"]
+    assert heard.ends == [False]
+    inbox.take(answer(1))
+    inbox.shut()
+    inbox.fail(1, Closed("x"))
+    await turns()
+    assert (heard.items, heard.failures) == ([], {})
+    assert heard.order == ["broke", "ended"]
 
 
-def test_those_who_wait_while_it_is_paused_go_on_when_it_is_shut() -> None:
-    async def main() -> None:
-        inbox = Inbox(Limits(), None)
-        await inbox.flow()
-        inbox.pause()
-        waiting = asyncio.create_task(inbox.flow())
-        await turns()
-        assert not waiting.done()
-        inbox.shut()
-        await waiting
-
-    run(main)
+async def test_those_who_wait_while_it_is_paused_go_on_when_it_is_shut() -> None:
+    inbox = Inbox(Limits(), None)
+    await inbox.flow()
+    inbox.pause()
+    waiting = asyncio.create_task(inbox.flow())
+    await turns()
+    assert not waiting.done()
+    inbox.shut()
+    await waiting

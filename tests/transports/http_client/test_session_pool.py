@@ -13,9 +13,12 @@ from mcplumb.errors import ConnectError, ConnectTimeout, HttpError, McplumbError
 from mcplumb.transports.http_client import session_pool as module
 from mcplumb.transports.http_client.post_queue import Body
 from mcplumb.transports.http_client.session_pool import ClientPool
-from tests.transports.ends import nothing_left, run, turns
-from tests.transports.http_client.raw import Asked, RawServer, Reply, Script, crowded, run_clean
+from tests.kit.leaks import leaves_nothing, nothing_left
+from tests.kit.loop import run, turns
+from tests.transports.http_client.raw import Asked, RawServer, Reply, Script, crowded
 from tests.transports.socket_ends import CERTIFICATES
+
+pytestmark = leaves_nothing
 
 
 async def fails(pool: ClientPool, method: str = "POST") -> McplumbError:
@@ -63,7 +66,7 @@ def test_a_redirect_within_the_origin_is_followed_with_everything(status: int) -
         await pool.close()
         await server.close()
 
-    run_clean(main)
+    run(main())
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,7 @@ def test_a_redirect_within_the_origin_is_followed_with_everything(status: int) -
         "//:pass@127.0.0.1:{own}/mcp",
     ],
 )
-def test_a_redirect_elsewhere_is_refused_and_nothing_is_sent_there(location: str) -> None:
+async def test_a_redirect_elsewhere_is_refused_and_nothing_is_sent_there(location: str) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.send(307, Location=location.format(other=other.port, own=server.port))
 
@@ -89,119 +92,94 @@ def test_a_redirect_elsewhere_is_refused_and_nothing_is_sent_there(location: str
     other: RawServer
     server: RawServer
 
-    async def main() -> None:
-        nonlocal other, server
-        other = await serve(script_elsewhere)
-        server = await serve(script)
-        error = await fails(ClientPool(server.url, headers={"Authorization": "Bearer secret"}))
-        assert isinstance(error, HttpError)
-        assert "nothing was sent there" in str(error)
-        assert "secret" not in str(error)
-        assert other.came == 0
-        assert len(server.asked) == 1
-        await server.close()
-        await other.close()
-
-    run_clean(main)
+    other = await serve(script_elsewhere)
+    server = await serve(script)
+    error = await fails(ClientPool(server.url, headers={"Authorization": "Bearer secret"}))
+    assert isinstance(error, HttpError)
+    assert "nothing was sent there" in str(error)
+    assert "secret" not in str(error)
+    assert other.came == 0
+    assert len(server.asked) == 1
+    await server.close()
+    await other.close()
 
 
-def test_redirects_do_not_go_on_for_ever() -> None:
+async def test_redirects_do_not_go_on_for_ever() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.send(307, Location="/again")
 
-    async def main() -> None:
-        server = await serve(script)
-        pool = ClientPool(server.url)
-        async with pool.request("GET", pool.url, {}) as response:
-            assert response.status == 307
-        assert len(server.asked) == 6
-        await pool.close()
-        await server.close()
-
-    run_clean(main)
+    server = await serve(script)
+    pool = ClientPool(server.url)
+    async with pool.request("GET", pool.url, {}) as response:
+        assert response.status == 307
+    assert len(server.asked) == 6
+    await pool.close()
+    await server.close()
 
 
 # --- What goes wrong ---
 
 
-def test_a_server_that_does_not_run() -> None:
-    async def main() -> None:
-        error = await fails(ClientPool(f"http://127.0.0.1:{free_port()}/mcp?secret=1"))
-        assert isinstance(error, ConnectError)
-        assert "cannot be reached: Connect call failed" in str(error)
-        assert "Does the server run" in str(error)
-        assert "secret" not in str(error)
-
-    run_clean(main)
+async def test_a_server_that_does_not_run() -> None:
+    error = await fails(ClientPool(f"http://127.0.0.1:{free_port()}/mcp?secret=1"))
+    assert isinstance(error, ConnectError)
+    assert "cannot be reached: Connect call failed" in str(error)
+    assert "Does the server run" in str(error)
+    assert "secret" not in str(error)
 
 
-def test_a_name_that_nobody_knows() -> None:
-    async def main() -> None:
-        error = await fails(ClientPool("http://nobody.invalid/mcp"))
-        assert isinstance(error, ConnectError)
-        assert "http://nobody.invalid cannot be reached: its name is not known" in str(error)
-
-    run_clean(main)
+async def test_a_name_that_nobody_knows() -> None:
+    error = await fails(ClientPool("http://nobody.invalid/mcp"))
+    assert isinstance(error, ConnectError)
+    assert "http://nobody.invalid cannot be reached: its name is not known" in str(error)
 
 
-def test_a_server_that_takes_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_takes_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CONNECT_WITHIN", 0.2)
 
-    async def main() -> None:
-        with crowded() as url:
-            error = await fails(ClientPool(url))
-        assert isinstance(error, ConnectTimeout)
-        assert "no connection within 0.2 s" in str(error)
-
-    run_clean(main)
+    with crowded() as url:
+        error = await fails(ClientPool(url))
+    assert isinstance(error, ConnectTimeout)
+    assert "no connection within 0.2 s" in str(error)
 
 
-def test_what_is_no_http() -> None:
+async def test_what_is_no_http() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.raw(b"SSH-2.0-OpenSSH\r\n\r\n")
         reply.cut()
 
-    async def main() -> None:
-        server = await serve(script)
-        error = await fails(ClientPool(server.url))
-        assert isinstance(error, ProtocolError)
-        assert "is no HTTP" in str(error)
-        await server.close()
-
-    run_clean(main)
+    server = await serve(script)
+    error = await fails(ClientPool(server.url))
+    assert isinstance(error, ProtocolError)
+    assert "is no HTTP" in str(error)
+    await server.close()
 
 
 @pytest.mark.parametrize("head", [b"X: " + b"x" * 20_000, b"\r\n".join(b"X-%d: 1" % number for number in range(1000))])
-def test_a_head_without_end_is_not_read(head: bytes) -> None:
+async def test_a_head_without_end_is_not_read(head: bytes) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.raw(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n")
         reply.cut()
 
-    async def main() -> None:
-        server = await serve(script)
-        error = await fails(ClientPool(server.url))
-        assert isinstance(error, ProtocolError)
-        await server.close()
-
-    run_clean(main)
+    server = await serve(script)
+    error = await fails(ClientPool(server.url))
+    assert isinstance(error, ProtocolError)
+    await server.close()
 
 
 @pytest.mark.parametrize("is_reset", [True, False])
-def test_a_connection_that_ends_before_the_response(is_reset: bool) -> None:
+async def test_a_connection_that_ends_before_the_response(is_reset: bool) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         if is_reset:
             reply.reset()
         else:
             reply.cut()
 
-    async def main() -> None:
-        server = await serve(script)
-        error = await fails(ClientPool(server.url))
-        assert isinstance(error, RequestLost)
-        assert len(server.asked) == 1  # and not twice
-        await server.close()
-
-    run_clean(main)
+    server = await serve(script)
+    error = await fails(ClientPool(server.url))
+    assert isinstance(error, RequestLost)
+    assert len(server.asked) == 1  # and not twice
+    await server.close()
 
 
 # --- TLS and proxies ---
@@ -217,69 +195,57 @@ async def pong(asked: Asked, reply: Reply) -> None:
     await reply.send(200, b"{}")
 
 
-def test_tls_is_checked_and_can_be_told_whom_to_trust() -> None:
-    async def main() -> None:
-        server = await serve(pong, server_tls())
-        error = await fails(ClientPool(server.url))
-        assert isinstance(error, ConnectError)
-        assert "cannot be trusted" in str(error)
-        assert "tls=ssl.create_default_context(cafile=…)" in str(error)
-        pool = ClientPool(server.url, tls=ssl.create_default_context(cafile=CERTIFICATES / "ca.pem"))
-        async with pool.request("POST", pool.url, {}, Body(b"{}")) as response:
-            assert response.status == 200
-        await pool.close()
-        await server.close()
-
-    run_clean(main)
+async def test_tls_is_checked_and_can_be_told_whom_to_trust() -> None:
+    server = await serve(pong, server_tls())
+    error = await fails(ClientPool(server.url))
+    assert isinstance(error, ConnectError)
+    assert "cannot be trusted" in str(error)
+    assert "tls=ssl.create_default_context(cafile=…)" in str(error)
+    pool = ClientPool(server.url, tls=ssl.create_default_context(cafile=CERTIFICATES / "ca.pem"))
+    async with pool.request("POST", pool.url, {}, Body(b"{}")) as response:
+        assert response.status == 200
+    await pool.close()
+    await server.close()
 
 
-def test_a_server_without_tls() -> None:
+async def test_a_server_without_tls() -> None:
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
-    async def main() -> None:
-        async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
-            error = await fails(ClientPool(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
-        assert isinstance(error, ConnectError)
-        assert "There is no TLS connection" in str(error)
-
-    run_clean(main)
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        error = await fails(ClientPool(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
+    assert isinstance(error, ConnectError)
+    assert "There is no TLS connection" in str(error)
 
 
-def test_a_proxy_is_gone_through() -> None:
-    async def main() -> None:
-        proxy = await serve(pong)
-        pool = ClientPool("http://nobody.invalid/mcp", proxy=f"http://me:word@127.0.0.1:{proxy.port}")
-        async with pool.request("POST", pool.url, {}, Body(b"{}")) as response:
-            assert response.status == 200
-        [asked] = proxy.asked
-        assert asked.target == "http://nobody.invalid/mcp"
-        assert asked.headers["proxy-authorization"] == "Basic bWU6d29yZA=="
-        await pool.close()
-        await proxy.close()
-
-    run_clean(main)
+async def test_a_proxy_is_gone_through() -> None:
+    proxy = await serve(pong)
+    pool = ClientPool("http://nobody.invalid/mcp", proxy=f"http://me:word@127.0.0.1:{proxy.port}")
+    async with pool.request("POST", pool.url, {}, Body(b"{}")) as response:
+        assert response.status == 200
+    [asked] = proxy.asked
+    assert asked.target == "http://nobody.invalid/mcp"
+    assert asked.headers["proxy-authorization"] == "Basic bWU6d29yZA=="
+    await pool.close()
+    await proxy.close()
 
 
-def test_a_proxy_that_cannot_be_used() -> None:
+async def test_a_proxy_that_cannot_be_used() -> None:
     async def refuse(asked: Asked, reply: Reply) -> None:
         await reply.send(407)
 
-    async def main() -> None:
-        url = f"http://me:word@127.0.0.1:{free_port()}"
-        error = await fails(ClientPool("http://nobody.invalid/mcp", proxy=url))
-        assert isinstance(error, ConnectError)
-        assert "The proxy http://127.0.0.1" in str(error)
-        assert "word" not in str(error)
-        proxy = await serve(refuse)
-        error = await fails(ClientPool("https://nobody.invalid/mcp", proxy=f"http://127.0.0.1:{proxy.port}"))
-        assert isinstance(error, ConnectError)
-        assert "does not let through to https://nobody.invalid: it answered with HTTP 407" in str(error)
-        await proxy.close()
-
-    run_clean(main)
+    url = f"http://me:word@127.0.0.1:{free_port()}"
+    error = await fails(ClientPool("http://nobody.invalid/mcp", proxy=url))
+    assert isinstance(error, ConnectError)
+    assert "The proxy http://127.0.0.1" in str(error)
+    assert "word" not in str(error)
+    proxy = await serve(refuse)
+    error = await fails(ClientPool("https://nobody.invalid/mcp", proxy=f"http://127.0.0.1:{proxy.port}"))
+    assert isinstance(error, ConnectError)
+    assert "does not let through to https://nobody.invalid: it answered with HTTP 407" in str(error)
+    await proxy.close()
 
 
 @pytest.mark.parametrize("proxy", ["127.0.0.1:8080", "socks5://me:word@host:1", "http://", "http://[", 5])
@@ -292,24 +258,23 @@ def test_what_is_no_proxy(proxy: str) -> None:
 # --- Closing ---
 
 
-def test_it_opens_again_after_it_was_closed() -> None:
-    async def main() -> None:
-        server = await serve(pong)
-        pool = ClientPool(server.url)
+async def test_it_opens_again_after_it_was_closed() -> None:
+    server = await serve(pong)
+    pool = ClientPool(server.url)
+    await pool.close()
+    pool.kill()
+    for _ in range(2):
+        async with pool.request("GET", pool.url, {}) as response:
+            assert response.status == 200
         await pool.close()
-        pool.kill()
-        for _ in range(2):
-            async with pool.request("GET", pool.url, {}) as response:
-                assert response.status == 200
-            await pool.close()
-        assert server.came == 2
-        await server.close()
-
-    run_clean(main)
+    assert server.came == 2
+    await server.close()
 
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
-def test_a_server_that_reads_nothing_holds_nothing_up(is_cancelled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_reads_nothing_holds_nothing_up(
+    is_cancelled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_CLOSE_WITHIN", 0.05)
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -319,29 +284,26 @@ def test_a_server_that_reads_nothing_holds_nothing_up(is_cancelled: bool, monkey
 
     came, leave = asyncio.Event(), asyncio.Event()
 
-    async def main() -> None:
-        server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1)
-        pool = ClientPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
-        body = Body(b"x" * 50_000_000)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1)
+    pool = ClientPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    body = Body(b"x" * 50_000_000)
 
-        async def send() -> None:
-            async with pool.request("POST", pool.url, {}, body):
-                raise AssertionError("nobody answers")
+    async def send() -> None:
+        async with pool.request("POST", pool.url, {}, body):
+            raise AssertionError("nobody answers")
 
-        task = asyncio.create_task(send())
-        await came.wait()
-        while body._transport is None or not body._transport.get_write_buffer_size():
-            await turns()
-        if is_cancelled:
-            task.cancel()
-            await asyncio.wait((task,))
-        await pool.close()
+    task = asyncio.create_task(send())
+    await came.wait()
+    while body._transport is None or not body._transport.get_write_buffer_size():
+        await turns()
+    if is_cancelled:
+        task.cancel()
         await asyncio.wait((task,))
-        assert task.cancelled() or isinstance(task.exception(), RequestLost)
-        leave.set()
-        server.close()
-
-    run_clean(main)
+    await pool.close()
+    await asyncio.wait((task,))
+    assert task.cancelled() or isinstance(task.exception(), RequestLost)
+    leave.set()
+    server.close()
 
 
 def test_it_can_be_killed_in_the_middle() -> None:
@@ -364,7 +326,7 @@ def test_it_can_be_killed_in_the_middle() -> None:
         assert isinstance(task.exception(), RequestLost)
         await server.close()
 
-    run_clean(main)
+    run(main())
     gc.collect()
 
 
@@ -383,7 +345,7 @@ def test_or_after_its_loop() -> None:
 
     pools: list[ClientPool] = []
     with nothing_left():
-        run(main)
+        run(main())
         left = pools[0]._make_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("", 0)))
         pools[0].kill()
         assert left.fileno() == -1

@@ -9,10 +9,6 @@ from typing import Any
 from mcplumb.transports.http_server.request import HttpRequest
 from mcplumb.wire.server_sent_events import Event, EventDecoder
 
-PATIENCE = 60.0
-# Enough for whatever could still happen to have happened.
-TURNS = 50
-
 
 class Staged:
     """One request, and what it was answered with. Made in a running event loop."""
@@ -65,9 +61,3 @@ class Staged:
         else:
             self.data += event["body"]
             self.is_complete = not event["more_body"]
-
-
-async def turns() -> None:
-    """Let happen whatever can."""
-    for _ in range(TURNS):
-        await asyncio.sleep(0)

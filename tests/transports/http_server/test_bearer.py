@@ -18,42 +18,33 @@ from tests.transports.http_server.workshop import Workshop
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 
 
-def test_everybody_is_let_in_if_there_are_no_tokens() -> None:
-    async def main() -> None:
-        tokens = Tokens(HttpOptions())
-        assert not tokens.are_needed
-        assert await tokens.principal(asking(Authorization="Bearer x").request) is None
-
-    asyncio.run(main())
+async def test_everybody_is_let_in_if_there_are_no_tokens() -> None:
+    tokens = Tokens(HttpOptions())
+    assert not tokens.are_needed
+    assert await tokens.principal(asking(Authorization="Bearer x").request) is None
 
 
-def test_only_those_with_a_token_are_let_in() -> None:
-    async def main() -> None:
-        async with serving(Workshop().server, tokens=("one", "two")) as site:
-            for token in ("one", "two"):
-                for scheme in ("Bearer", "bearer"):
-                    assert (await Caller(site, Authorization=f"{scheme} {token}").call("double", n=1)).status == 200
-            for field in (None, "one", "Basic one", "Bearer", "Bearer ", "Bearer x", "Bearer one two", "Bearer onE"):
-                answer = await Caller(site, Authorization=field).call("double", n=1)
-                assert answer.headers["www-authenticate"].startswith("Bearer")
-                assert await error_of(answer) == (401, -32600, None)
-            for method, path in (("GET", "/mcp"), ("DELETE", "/mcp"), ("GET", "/sse"), ("POST", "/messages")):
-                assert (await site.ask(method, path, {})).status == 401
-
-    asyncio.run(main())
+async def test_only_those_with_a_token_are_let_in() -> None:
+    async with serving(Workshop().server, tokens=("one", "two")) as site:
+        for token in ("one", "two"):
+            for scheme in ("Bearer", "bearer"):
+                assert (await Caller(site, Authorization=f"{scheme} {token}").call("double", n=1)).status == 200
+        for field in (None, "one", "Basic one", "Bearer", "Bearer ", "Bearer x", "Bearer one two", "Bearer onE"):
+            answer = await Caller(site, Authorization=field).call("double", n=1)
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+            assert await error_of(answer) == (401, -32600, None)
+        for method, path in (("GET", "/mcp"), ("DELETE", "/mcp"), ("GET", "/sse"), ("POST", "/messages")):
+            assert (await site.ask(method, path, {})).status == 401
 
 
-def test_a_bad_token_is_called_so_and_a_missing_one_is_not() -> None:
-    async def main() -> None:
-        async with serving(Workshop().server, tokens=("one",), scopes=("a", "b")) as site:
-            answer = await Caller(site, Authorization="Bearer x").call("double", n=1)
-            assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token", scope="a b"'
-            answer = await Caller(site).call("double", n=1)
-            assert answer.headers["www-authenticate"] == 'Bearer scope="a b"'
-        async with serving(Workshop().server, tokens=("one",)) as site:
-            assert (await Caller(site).call("double", n=1)).headers["www-authenticate"] == "Bearer"
-
-    asyncio.run(main())
+async def test_a_bad_token_is_called_so_and_a_missing_one_is_not() -> None:
+    async with serving(Workshop().server, tokens=("one",), scopes=("a", "b")) as site:
+        answer = await Caller(site, Authorization="Bearer x").call("double", n=1)
+        assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token", scope="a b"'
+        answer = await Caller(site).call("double", n=1)
+        assert answer.headers["www-authenticate"] == 'Bearer scope="a b"'
+    async with serving(Workshop().server, tokens=("one",)) as site:
+        assert (await Caller(site).call("double", n=1)).headers["www-authenticate"] == "Bearer"
 
 
 def test_a_verifier_says_who_it_is() -> None:
@@ -105,31 +96,28 @@ def test_a_verifier_that_fails_lets_nobody_in(caplog: pytest.LogCaptureFixture) 
     assert errors == [ZeroDivisionError, ZeroDivisionError, TypeError]
 
 
-def test_the_metadata_of_the_resource_is_published() -> None:
-    async def main() -> None:
-        servers = ("https://auth.example.com",)
-        options: dict[str, Any] = {"tokens": ("one",), "authorization_servers": servers, "scopes": ("a",)}
-        async with serving(Workshop().server, **options) as site:
-            origin = str(site.address).removesuffix("/mcp")
-            challenge = (await Caller(site).call("double", n=1)).headers["www-authenticate"]
-            assert f'resource_metadata="{origin}{RESOURCE_METADATA}/mcp"' in challenge
-            for path in (RESOURCE_METADATA, f"{RESOURCE_METADATA}/mcp"):
-                answer = await site.ask("GET", path, {"Origin": "https://elsewhere.example.com"})
-                assert answer.status == 200
-                assert answer.headers["access-control-allow-origin"] == "*"
-                assert await answer.json() == {
-                    "resource": f"{origin}/mcp",
-                    "authorization_servers": list(servers),
-                    "bearer_methods_supported": ["header"],
-                    "scopes_supported": ["a"],
-                }
-            assert (await site.ask("POST", RESOURCE_METADATA, {})).status == 405
-            assert (await site.ask("GET", f"{RESOURCE_METADATA}/other", {})).status == 404
-            assert (await site.ask("GET", RESOURCE_METADATA, {"Host": "evil.example.com"})).status == 403
-        async with serving(Workshop().server, tokens=("one",)) as site:
-            assert (await site.ask("GET", RESOURCE_METADATA, {})).status == 404
-
-    asyncio.run(main())
+async def test_the_metadata_of_the_resource_is_published() -> None:
+    servers = ("https://auth.example.com",)
+    options: dict[str, Any] = {"tokens": ("one",), "authorization_servers": servers, "scopes": ("a",)}
+    async with serving(Workshop().server, **options) as site:
+        origin = str(site.address).removesuffix("/mcp")
+        challenge = (await Caller(site).call("double", n=1)).headers["www-authenticate"]
+        assert f'resource_metadata="{origin}{RESOURCE_METADATA}/mcp"' in challenge
+        for path in (RESOURCE_METADATA, f"{RESOURCE_METADATA}/mcp"):
+            answer = await site.ask("GET", path, {"Origin": "https://elsewhere.example.com"})
+            assert answer.status == 200
+            assert answer.headers["access-control-allow-origin"] == "*"
+            assert await answer.json() == {
+                "resource": f"{origin}/mcp",
+                "authorization_servers": list(servers),
+                "bearer_methods_supported": ["header"],
+                "scopes_supported": ["a"],
+            }
+        assert (await site.ask("POST", RESOURCE_METADATA, {})).status == 405
+        assert (await site.ask("GET", f"{RESOURCE_METADATA}/other", {})).status == 404
+        assert (await site.ask("GET", RESOURCE_METADATA, {"Host": "evil.example.com"})).status == 403
+    async with serving(Workshop().server, tokens=("one",)) as site:
+        assert (await site.ask("GET", RESOURCE_METADATA, {})).status == 404
 
 
 @pytest.mark.parametrize(
@@ -142,15 +130,12 @@ def test_the_metadata_of_the_resource_is_published() -> None:
         ("https://a.example.com", "/mcp", "https://a.example.com/.well-known/oauth-protected-resource"),
     ],
 )
-def test_a_resource_may_be_known_by_another_address(resource: str, path: str, metadata: str) -> None:
-    async def main() -> None:
-        options: dict[str, Any] = {"resource": resource, "path": path, "authorization_servers": ("https://auth",)}
-        async with serving(Workshop().server, tokens=("one",), **options) as site:
-            answer = await Caller(site, path).call("double", n=1)
-            assert f'resource_metadata="{metadata}"' in answer.headers["www-authenticate"]
-            answer = await site.ask("GET", RESOURCE_METADATA, {})
-            document = await answer.json()
-            assert document["resource"] == resource
-            assert "scopes_supported" not in document
-
-    asyncio.run(main())
+async def test_a_resource_may_be_known_by_another_address(resource: str, path: str, metadata: str) -> None:
+    options: dict[str, Any] = {"resource": resource, "path": path, "authorization_servers": ("https://auth",)}
+    async with serving(Workshop().server, tokens=("one",), **options) as site:
+        answer = await Caller(site, path).call("double", n=1)
+        assert f'resource_metadata="{metadata}"' in answer.headers["www-authenticate"]
+        answer = await site.ask("GET", RESOURCE_METADATA, {})
+        document = await answer.json()
+        assert document["resource"] == resource
+        assert "scopes_supported" not in document

@@ -17,8 +17,10 @@ from starlette.routing import Mount, Route
 
 from mcplumb import HttpOptions, Server
 from mcplumb.transports.address import HttpAddress
+from tests.kit.loop import PATIENCE
+from tests.kit.results import text_of
 from tests.transports.http_server.callers import Caller
-from tests.transports.http_server.visits import PATIENCE, Site, Visitor, text_of
+from tests.transports.http_server.visits import Site, Visitor
 from tests.transports.http_server.workshop import Workshop
 
 
@@ -96,84 +98,69 @@ async def _try_out(site: Site, path: str) -> None:
 
 
 @pytest.mark.parametrize("lifespan", ["on", "off"])
-def test_it_runs_by_itself(lifespan: str) -> None:
-    async def main() -> None:
-        diary = _Diary()
-        app = diary.server.asgi()
-        async with _running(app, lifespan=lifespan) as site:
-            await _try_out(site, "/mcp")
-            assert diary.steps == ["begin"]
-        await app.close()
-        assert diary.steps == ["begin", "end"]
-
-    asyncio.run(main())
+async def test_it_runs_by_itself(lifespan: str) -> None:
+    diary = _Diary()
+    app = diary.server.asgi()
+    async with _running(app, lifespan=lifespan) as site:
+        await _try_out(site, "/mcp")
+        assert diary.steps == ["begin"]
+    await app.close()
+    assert diary.steps == ["begin", "end"]
 
 
-def test_it_is_mounted_in_starlette() -> None:
-    async def main() -> None:
-        diary = _Diary()
-        app = diary.server.asgi()
-        async with _running(Starlette(routes=[Mount("/tools", app=app)])) as site:
-            await _try_out(site, "/tools/mcp")
-            answer = await site.ask("GET", "/tools/other", {})
-            assert b"/tools/mcp" in await answer.body()
-        await app.close()
-        assert diary.steps == ["begin", "end"]
-
-    asyncio.run(main())
+async def test_it_is_mounted_in_starlette() -> None:
+    diary = _Diary()
+    app = diary.server.asgi()
+    async with _running(Starlette(routes=[Mount("/tools", app=app)])) as site:
+        await _try_out(site, "/tools/mcp")
+        answer = await site.ask("GET", "/tools/other", {})
+        assert b"/tools/mcp" in await answer.body()
+    await app.close()
+    assert diary.steps == ["begin", "end"]
 
 
-def test_it_is_a_route_of_starlette_behind_a_middleware() -> None:
-    async def main() -> None:
-        async def pass_on(request: Any, call_next: Any) -> Any:
-            return await call_next(request)
+async def test_it_is_a_route_of_starlette_behind_a_middleware() -> None:
+    async def pass_on(request: Any, call_next: Any) -> Any:
+        return await call_next(request)
 
-        diary = _Diary()
-        app = diary.server.asgi()
-        middleware = [Middleware(BaseHTTPMiddleware, dispatch=pass_on)]
-        async with _running(Starlette(routes=[Route("/mcp", endpoint=app)], middleware=middleware)) as site:
-            await _try_out(site, "/mcp")
-        await app.close()
-
-    asyncio.run(main())
+    diary = _Diary()
+    app = diary.server.asgi()
+    middleware = [Middleware(BaseHTTPMiddleware, dispatch=pass_on)]
+    async with _running(Starlette(routes=[Route("/mcp", endpoint=app)], middleware=middleware)) as site:
+        await _try_out(site, "/mcp")
+    await app.close()
 
 
 @pytest.mark.req("HTP-3")
-def test_it_is_mounted_in_fastapi_whose_lifespan_opens_it() -> None:
-    async def main() -> None:
-        shop = Workshop()
-        app = shop.server.asgi(HttpOptions(path="/"))
+async def test_it_is_mounted_in_fastapi_whose_lifespan_opens_it() -> None:
+    shop = Workshop()
+    app = shop.server.asgi(HttpOptions(path="/"))
 
-        @asynccontextmanager
-        async def lifespan(_: fastapi.FastAPI) -> AsyncIterator[None]:
-            await app.open()
-            yield
-            await app.close()
-
-        api = fastapi.FastAPI(lifespan=lifespan)
-
-        @api.get("/hello")
-        async def hello() -> str:
-            return "hello"
-
-        api.mount("/mcp", app)
-        async with _running(api) as site:
-            assert (await site.ask("GET", "/hello", {})).status == 200
-            await _try_out(site, "/mcp/")
-            leaving = await Caller(site, "/mcp/").begin_call("wait", gate="a")
-            await shop.at("a")
-            leaving.leave()
-            async with asyncio.timeout(PATIENCE):
-                await shop.cancelled["a"].wait()
-
-    asyncio.run(main())
-
-
-def test_a_root_path_is_no_part_of_the_path() -> None:
-    async def main() -> None:
-        app = Workshop().server.asgi()
-        async with _running(app, root_path="/api") as site:
-            await _try_out(site, "/mcp")
+    @asynccontextmanager
+    async def lifespan(_: fastapi.FastAPI) -> AsyncIterator[None]:
+        await app.open()
+        yield
         await app.close()
 
-    asyncio.run(main())
+    api = fastapi.FastAPI(lifespan=lifespan)
+
+    @api.get("/hello")
+    async def hello() -> str:
+        return "hello"
+
+    api.mount("/mcp", app)
+    async with _running(api) as site:
+        assert (await site.ask("GET", "/hello", {})).status == 200
+        await _try_out(site, "/mcp/")
+        leaving = await Caller(site, "/mcp/").begin_call("wait", gate="a")
+        await shop.at("a")
+        leaving.leave()
+        async with asyncio.timeout(PATIENCE):
+            await shop.cancelled["a"].wait()
+
+
+async def test_a_root_path_is_no_part_of_the_path() -> None:
+    app = Workshop().server.asgi()
+    async with _running(app, root_path="/api") as site:
+        await _try_out(site, "/mcp")
+    await app.close()

@@ -164,60 +164,51 @@ def test_a_server_that_only_knows_where_it_listens(everywhere: bytes, client: An
 
 
 @pytest.mark.req("HTP-4")
-def test_a_forbidden_request_gets_an_error_without_an_id() -> None:
-    async def main() -> None:
-        shop = Workshop()
-        async with serving(shop.server) as site:
-            for headers in ({"Origin": "http://evil.example.com"}, {"Host": "evil.example.com"}):
-                assert await error_of(await Caller(site, **headers).call("double", n=1)) == (403, -32600, None)
-            for method in ("GET", "DELETE", "OPTIONS"):
-                answer = await site.ask(method, "/mcp", {"Origin": "http://evil.example.com"})
-                assert answer.status == 403
-                assert "access-control-allow-origin" not in answer.headers
-            for path in ("/sse", "/messages"):
-                assert (await site.ask("GET", path, {"Host": "evil.example.com"})).status == 403
-            assert (await Caller(site, Origin=str(site.address).removesuffix("/mcp")).call("double", n=1)).status == 200
-
-    asyncio.run(main())
-
-
-def test_a_page_that_may_use_it_can_read_the_answers() -> None:
-    async def main() -> None:
-        origin = "https://app.example.com"
-        async with serving(Workshop().server, origins=(origin,)) as site:
-            for answer in (
-                await Caller(site, Origin=origin).call("double", n=1),
-                await Caller(site, Origin=origin).call("chat", meta={"progressToken": 1}),
-                await Caller(site, Origin=origin).call("double", n=1, headers={"Mcp-Method": "x"}),
-            ):
-                assert answer.headers["access-control-allow-origin"] == origin
-                assert "mcp-session-id" in answer.headers["access-control-expose-headers"]
-                assert answer.headers["vary"] == "origin"
-            answer = await Caller(site).call("double", n=1)
+async def test_a_forbidden_request_gets_an_error_without_an_id() -> None:
+    shop = Workshop()
+    async with serving(shop.server) as site:
+        for headers in ({"Origin": "http://evil.example.com"}, {"Host": "evil.example.com"}):
+            assert await error_of(await Caller(site, **headers).call("double", n=1)) == (403, -32600, None)
+        for method in ("GET", "DELETE", "OPTIONS"):
+            answer = await site.ask(method, "/mcp", {"Origin": "http://evil.example.com"})
+            assert answer.status == 403
             assert "access-control-allow-origin" not in answer.headers
+        for path in ("/sse", "/messages"):
+            assert (await site.ask("GET", path, {"Host": "evil.example.com"})).status == 403
+        assert (await Caller(site, Origin=str(site.address).removesuffix("/mcp")).call("double", n=1)).status == 200
 
-    asyncio.run(main())
 
-
-def test_a_browser_that_asks_first_is_told_what_may_be_sent() -> None:
-    async def main() -> None:
-        origin = "https://app.example.com"
-        async with serving(Workshop().server, origins=(origin,), tokens=("t",)) as site:
-            asked = {
-                "Origin": origin,
-                "Access-Control-Request-Method": "POST",
-                "Access-Control-Request-Headers": "authorization, mcp-method, mcp-param-x",
-            }
-            answer = await site.ask("OPTIONS", "/mcp", asked)
-            assert answer.status == 204
+async def test_a_page_that_may_use_it_can_read_the_answers() -> None:
+    origin = "https://app.example.com"
+    async with serving(Workshop().server, origins=(origin,)) as site:
+        for answer in (
+            await Caller(site, Origin=origin).call("double", n=1),
+            await Caller(site, Origin=origin).call("chat", meta={"progressToken": 1}),
+            await Caller(site, Origin=origin).call("double", n=1, headers={"Mcp-Method": "x"}),
+        ):
             assert answer.headers["access-control-allow-origin"] == origin
-            assert "POST" in answer.headers["access-control-allow-methods"]
-            assert answer.headers["access-control-allow-headers"] == asked["Access-Control-Request-Headers"]
-            answer = await site.ask("OPTIONS", "/sse", {})
-            assert answer.status == 204
-            assert answer.headers["allow"] == "GET, OPTIONS"
+            assert "mcp-session-id" in answer.headers["access-control-expose-headers"]
+            assert answer.headers["vary"] == "origin"
+        answer = await Caller(site).call("double", n=1)
+        assert "access-control-allow-origin" not in answer.headers
 
-    asyncio.run(main())
+
+async def test_a_browser_that_asks_first_is_told_what_may_be_sent() -> None:
+    origin = "https://app.example.com"
+    async with serving(Workshop().server, origins=(origin,), tokens=("t",)) as site:
+        asked = {
+            "Origin": origin,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization, mcp-method, mcp-param-x",
+        }
+        answer = await site.ask("OPTIONS", "/mcp", asked)
+        assert answer.status == 204
+        assert answer.headers["access-control-allow-origin"] == origin
+        assert "POST" in answer.headers["access-control-allow-methods"]
+        assert answer.headers["access-control-allow-headers"] == asked["Access-Control-Request-Headers"]
+        answer = await site.ask("OPTIONS", "/sse", {})
+        assert answer.status == 204
+        assert answer.headers["allow"] == "GET, OPTIONS"
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,11 @@ from mcplumb.transports.http_server.options import HttpOptions
 from mcplumb.transports.http_server.request import Refusal
 from mcplumb.transports.http_server.sse_session import SsePairs
 from mcplumb.wire.messages import Notification
+from tests.kit.loop import PATIENCE, turns
+from tests.kit.results import text_of
 from tests.transports.ends import Recorder
-from tests.transports.http_server.staged import PATIENCE, Staged, turns
-from tests.transports.http_server.visits import Answer, Site, serving, text_of
+from tests.transports.http_server.staged import Staged
+from tests.transports.http_server.visits import Answer, Site, serving
 from tests.transports.http_server.workshop import Workshop
 
 pytestmark = pytest.mark.req("SSE-1")
@@ -76,157 +78,127 @@ class Guest:
         await self.post({"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params})
 
 
-def test_a_conversation() -> None:
-    async def main() -> None:
-        workshop = Workshop()
-        async with serving(workshop.server) as site:
-            guest = await Guest(site).open()
-            assert guest.endpoint.startswith("/messages?session_id=")
-            assert len(bytes.fromhex(guest.endpoint.partition("=")[2])) * 8 >= 128
-            await guest.call("chat", 7)
-            event = await guest.stream.event()
-            assert event is not None
-            assert event.event == "message"
-            assert msgspec.json.decode(event.data)["params"]["data"] == "hello"
-            assert text_of(await guest.stream.message()) == "hello, done"
-            workshop.server.remove_tool("flood")
-            assert (await guest.stream.message())["method"] == "notifications/tools/list_changed"
-
-    asyncio.run(main())
+async def test_a_conversation() -> None:
+    workshop = Workshop()
+    async with serving(workshop.server) as site:
+        guest = await Guest(site).open()
+        assert guest.endpoint.startswith("/messages?session_id=")
+        assert len(bytes.fromhex(guest.endpoint.partition("=")[2])) * 8 >= 128
+        await guest.call("chat", 7)
+        event = await guest.stream.event()
+        assert event is not None
+        assert event.event == "message"
+        assert msgspec.json.decode(event.data)["params"]["data"] == "hello"
+        assert text_of(await guest.stream.message()) == "hello, done"
+        workshop.server.remove_tool("flood")
+        assert (await guest.stream.message())["method"] == "notifications/tools/list_changed"
 
 
-def test_questions_are_answered_by_posts() -> None:
-    async def main() -> None:
-        async with serving(Workshop().server) as site:
-            guest = await Guest(site).open("2025-06-18", elicitation={})
-            await guest.call("ask")
-            question = await guest.stream.message()
-            assert question["method"] == "elicitation/create"
-            content = {"action": "accept", "content": {"name": "Ada"}}
-            answer = await guest.ask({"jsonrpc": "2.0", "id": question["id"], "result": content})
-            assert text_of(answer) == "hello Ada"
-
-    asyncio.run(main())
+async def test_questions_are_answered_by_posts() -> None:
+    async with serving(Workshop().server) as site:
+        guest = await Guest(site).open("2025-06-18", elicitation={})
+        await guest.call("ask")
+        question = await guest.stream.message()
+        assert question["method"] == "elicitation/create"
+        content = {"action": "accept", "content": {"name": "Ada"}}
+        answer = await guest.ask({"jsonrpc": "2.0", "id": question["id"], "result": content})
+        assert text_of(answer) == "hello Ada"
 
 
 @pytest.mark.req("SSE-3")
-def test_each_post_reaches_its_own_session() -> None:
-    async def main() -> None:
-        async with serving(Workshop().server) as site:
-            guests = [await Guest(site).open() for _ in range(10)]
-            for n, guest in enumerate(guests):
-                await guest.call("chat", word=f"guest {n}")
-            for n, guest in enumerate(guests):
-                assert (await guest.stream.message())["params"]["data"] == f"guest {n}"
-                assert text_of(await guest.stream.message()) == f"guest {n}, done"
-
-    asyncio.run(main())
+async def test_each_post_reaches_its_own_session() -> None:
+    async with serving(Workshop().server) as site:
+        guests = [await Guest(site).open() for _ in range(10)]
+        for n, guest in enumerate(guests):
+            await guest.call("chat", word=f"guest {n}")
+        for n, guest in enumerate(guests):
+            assert (await guest.stream.message())["params"]["data"] == f"guest {n}"
+            assert text_of(await guest.stream.message()) == f"guest {n}, done"
 
 
 @pytest.mark.req("SSE-3")
-def test_posts_for_nobody_and_for_somebody_else() -> None:
-    async def main() -> None:
-        server = Server("principals", version="1")
+async def test_posts_for_nobody_and_for_somebody_else() -> None:
+    server = Server("principals", version="1")
 
-        @server.tool
-        async def who(ctx: Context) -> str:
-            return str(ctx.principal)
+    @server.tool
+    async def who(ctx: Context) -> str:
+        return str(ctx.principal)
 
-        async with serving(server, verify=lambda token: token or None) as site:
-            ada = await Guest(site, Authorization="Bearer ada").open()
-            bob = Guest(site, Authorization="Bearer bob")
-            for endpoint in ("/messages", "/messages?session_id=", "/messages?session_id=00", ada.endpoint):
-                bob.endpoint = endpoint
-                answer = await bob.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
-                assert answer.status == 404
-                assert "no such session" in (await answer.json())["error"]["message"]
-            await ada.call("who")
-            assert text_of(await ada.stream.message()) == "ada"
-
-    asyncio.run(main())
+    async with serving(server, verify=lambda token: token or None) as site:
+        ada = await Guest(site, Authorization="Bearer ada").open()
+        bob = Guest(site, Authorization="Bearer bob")
+        for endpoint in ("/messages", "/messages?session_id=", "/messages?session_id=00", ada.endpoint):
+            bob.endpoint = endpoint
+            answer = await bob.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+            assert answer.status == 404
+            assert "no such session" in (await answer.json())["error"]["message"]
+        await ada.call("who")
+        assert text_of(await ada.stream.message()) == "ada"
 
 
-def test_what_is_no_message() -> None:
-    async def main() -> None:
-        async with serving(Workshop().server) as site:
-            guest = await Guest(site).open("2025-06-18", elicitation={})
-            for body, code in ((b"{", -32700), (b"5", -32600), (b'{"jsonrpc":"2.0","id":5,"method":5}', -32600)):
-                answer = await guest.send(body)
-                assert answer.status == 400
-                assert (await answer.json())["error"]["code"] == code
-            await guest.call("ask")
-            question = await guest.stream.message()
-            broken = b'{"jsonrpc":"2.0","id":%d,"result":{},"error":5}' % question["id"]
-            assert (await guest.send(broken)).status == 400
-            assert (await guest.stream.message())["result"]["isError"]
-
-    asyncio.run(main())
+async def test_what_is_no_message() -> None:
+    async with serving(Workshop().server) as site:
+        guest = await Guest(site).open("2025-06-18", elicitation={})
+        for body, code in ((b"{", -32700), (b"5", -32600), (b'{"jsonrpc":"2.0","id":5,"method":5}', -32600)):
+            answer = await guest.send(body)
+            assert answer.status == 400
+            assert (await answer.json())["error"]["code"] == code
+        await guest.call("ask")
+        question = await guest.stream.message()
+        broken = b'{"jsonrpc":"2.0","id":%d,"result":{},"error":5}' % question["id"]
+        assert (await guest.send(broken)).status == 400
+        assert (await guest.stream.message())["result"]["isError"]
 
 
-def test_a_batch_is_answered_by_a_batch() -> None:
-    async def main() -> None:
-        async with serving(Workshop().server) as site:
-            guest = await Guest(site).open("2025-03-26")
-            pings = [{"jsonrpc": "2.0", "id": n, "method": "ping"} for n in (1, 2)]
-            answers = await guest.ask(pings)
-            assert [answer["id"] for answer in answers] == [1, 2]
-
-    asyncio.run(main())
+async def test_a_batch_is_answered_by_a_batch() -> None:
+    async with serving(Workshop().server) as site:
+        guest = await Guest(site).open("2025-03-26")
+        pings = [{"jsonrpc": "2.0", "id": n, "method": "ping"} for n in (1, 2)]
+        answers = await guest.ask(pings)
+        assert [answer["id"] for answer in answers] == [1, 2]
 
 
-def test_the_work_for_a_client_that_leaves_is_stopped() -> None:
-    async def main() -> None:
-        workshop = Workshop()
-        async with serving(workshop.server) as site:
-            guest = await Guest(site).open()
-            await guest.call("wait", gate="a")
-            await workshop.at("a")
-            guest.stream.leave()
-            async with asyncio.timeout(PATIENCE):
-                await workshop.cancelled["a"].wait()
-                while (await guest.send({"jsonrpc": "2.0", "method": "x"})).status != 404:
-                    pass
-
-    asyncio.run(main())
+async def test_the_work_for_a_client_that_leaves_is_stopped() -> None:
+    workshop = Workshop()
+    async with serving(workshop.server) as site:
+        guest = await Guest(site).open()
+        await guest.call("wait", gate="a")
+        await workshop.at("a")
+        guest.stream.leave()
+        async with asyncio.timeout(PATIENCE):
+            await workshop.cancelled["a"].wait()
+            while (await guest.send({"jsonrpc": "2.0", "method": "x"})).status != 404:
+                pass
 
 
-def test_there_are_only_so_many_clients() -> None:
-    async def main() -> None:
-        async with serving(Workshop().server, max_sessions=1) as site:
-            guest = await Guest(site).open()
-            refused = await site.ask("GET", "/sse", {"Accept": "text/event-stream"})
-            assert refused.status == 503
-            assert int(refused.headers["retry-after"]) > 0
-            guest.stream.leave()
-            async with asyncio.timeout(PATIENCE):
-                while (await site.ask("GET", "/sse", {"Accept": "text/event-stream"})).status != 200:
-                    pass
-
-    asyncio.run(main())
+async def test_there_are_only_so_many_clients() -> None:
+    async with serving(Workshop().server, max_sessions=1) as site:
+        guest = await Guest(site).open()
+        refused = await site.ask("GET", "/sse", {"Accept": "text/event-stream"})
+        assert refused.status == 503
+        assert int(refused.headers["retry-after"]) > 0
+        guest.stream.leave()
+        async with asyncio.timeout(PATIENCE):
+            while (await site.ask("GET", "/sse", {"Accept": "text/event-stream"})).status != 200:
+                pass
 
 
-def test_a_client_that_reads_no_streams() -> None:
-    async def main() -> None:
-        async with serving(Workshop().server) as site:
-            assert (await site.ask("GET", "/sse", {"Accept": "application/json"})).status == 406
-
-    asyncio.run(main())
+async def test_a_client_that_reads_no_streams() -> None:
+    async with serving(Workshop().server) as site:
+        assert (await site.ask("GET", "/sse", {"Accept": "application/json"})).status == 406
 
 
-def test_when_the_application_ends_what_was_accepted_is_answered() -> None:
-    async def main() -> None:
-        workshop = Workshop()
-        async with serving(workshop.server) as site:
-            guest = await Guest(site).open()
-            await guest.call("wait", gate="a")
-            await workshop.at("a")
-            closing = asyncio.create_task(site.app.close())
-            await turns()
-            workshop.gates["a"].set()
-            assert [text_of(each) for each in await guest.stream.messages()] == ["a is open"]
-            await closing
-
-    asyncio.run(main())
+async def test_when_the_application_ends_what_was_accepted_is_answered() -> None:
+    workshop = Workshop()
+    async with serving(workshop.server) as site:
+        guest = await Guest(site).open()
+        await guest.call("wait", gate="a")
+        await workshop.at("a")
+        closing = asyncio.create_task(site.app.close())
+        await turns()
+        workshop.gates["a"].set()
+        assert [text_of(each) for each in await guest.stream.messages()] == ["a is open"]
+        await closing
 
 
 # With an owner that only keeps what comes
@@ -266,116 +238,100 @@ class Stage:
         return staged
 
 
-def run(main: Any, **options: Any) -> None:
-    async def staged() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await main(Stage(**options))
-
-    asyncio.run(staged())
-
-
 NOTE = b'{"jsonrpc":"2.0","method":"n"}'
 
 
-def test_the_endpoint_is_where_the_application_is_mounted() -> None:
-    async def main(stage: Stage) -> None:
-        connection, endpoint, serving = await stage.arrive(Staged(method="GET", root_path="/döp er"))
-        assert endpoint.startswith("/d%C3%B6p%20er/messages?session_id=")
-        assert stage.peers == [Peer("legacy", None)]
-        assert (await stage.post(endpoint, NOTE)).status == 202
-        connection.send(Notification("m"))
-        assert stage.traced == ["in", "out"]
-        stats = connection.stats
-        assert (stats.messages_in, stats.messages_out) == (1, 1)
-        stage.ends.set()
-        await serving
-
-    run(main)
+async def test_the_endpoint_is_where_the_application_is_mounted() -> None:
+    stage = Stage()
+    connection, endpoint, serving = await stage.arrive(Staged(method="GET", root_path="/döp er"))
+    assert endpoint.startswith("/d%C3%B6p%20er/messages?session_id=")
+    assert stage.peers == [Peer("legacy", None)]
+    assert (await stage.post(endpoint, NOTE)).status == 202
+    connection.send(Notification("m"))
+    assert stage.traced == ["in", "out"]
+    stats = connection.stats
+    assert (stats.messages_in, stats.messages_out) == (1, 1)
+    stage.ends.set()
+    await serving
 
 
-def test_a_client_that_does_not_read_clogs_its_connection() -> None:
-    async def main(stage: Stage) -> None:
-        staged = Staged(method="GET")
-        connection, _, serving = await stage.arrive(staged)
-        staged.reads.clear()
-        connection.send(Notification("n", {"x": "x" * HIGH_WATER}))
-        assert connection.is_clogged
-        draining = asyncio.create_task(connection.drained())
-        await turns()
-        assert not draining.done()
-        closing = asyncio.create_task(connection.close())
-        await turns()
-        assert not closing.done()
-        connection.send(Notification("too late"))
-        connection.send_batch([Notification("too late")])
-        staged.reads.set()
-        await asyncio.gather(draining, closing, serving)
-        assert [event.event for event in staged.events] == ["endpoint", "message"]
-        assert staged.is_complete
-
-    run(main)
-
-
-def test_closing_that_is_cancelled_aborts() -> None:
-    async def main(stage: Stage) -> None:
-        staged = Staged(method="GET")
-        connection, _, serving = await stage.arrive(staged)
-        staged.reads.clear()
-        connection.send(Notification("n"))
-        closing = asyncio.create_task(connection.close())
-        await turns()
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-        await serving
-        assert not staged.is_complete
-
-    run(main)
+async def test_a_client_that_does_not_read_clogs_its_connection() -> None:
+    stage = Stage()
+    staged = Staged(method="GET")
+    connection, _, serving = await stage.arrive(staged)
+    staged.reads.clear()
+    connection.send(Notification("n", {"x": "x" * HIGH_WATER}))
+    assert connection.is_clogged
+    draining = asyncio.create_task(connection.drained())
+    await turns()
+    assert not draining.done()
+    closing = asyncio.create_task(connection.close())
+    await turns()
+    assert not closing.done()
+    connection.send(Notification("too late"))
+    connection.send_batch([Notification("too late")])
+    staged.reads.set()
+    await asyncio.gather(draining, closing, serving)
+    assert [event.event for event in staged.events] == ["endpoint", "message"]
+    assert staged.is_complete
+    stage.ends.set()
 
 
-def test_a_client_that_leaves_can_neither_send_nor_hear() -> None:
-    async def main(stage: Stage) -> None:
-        staged = Staged(method="GET")
-        _, endpoint, serving = await stage.arrive(staged)
-        staged.leave()
-        await serving
-        await turns()
-        assert stage.owner.ends == [True]
-        assert [error.strerror for error in stage.owner.errors] == ["the client has closed its stream"]
-        with pytest.raises(Refusal):
-            await stage.post(endpoint, NOTE)
-
-    run(main)
-
-
-def test_a_client_that_leaves_a_connection_which_is_closed() -> None:
-    async def main(stage: Stage) -> None:
-        staged = Staged(method="GET")
-        connection, _, serving = await stage.arrive(staged)
-        staged.leave()
-        await asyncio.sleep(0)
-        connection.abort()
-        await serving
-        await turns()
-        assert stage.owner.ends == []
-        assert stage.owner.errors == []
-
-    run(main)
+async def test_closing_that_is_cancelled_aborts() -> None:
+    stage = Stage()
+    staged = Staged(method="GET")
+    connection, _, serving = await stage.arrive(staged)
+    staged.reads.clear()
+    connection.send(Notification("n"))
+    closing = asyncio.create_task(connection.close())
+    await turns()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await serving
+    assert not staged.is_complete
+    stage.ends.set()
 
 
-def test_posts_wait_while_nothing_is_wanted() -> None:
-    async def main(stage: Stage) -> None:
-        connection, endpoint, _ = await stage.arrive(Staged(method="GET"))
-        connection.pause()
-        waiting = asyncio.create_task(stage.post(endpoint, NOTE))
-        await turns()
-        with pytest.raises(Refusal) as refused:
-            await stage.post(endpoint, NOTE)
-        assert refused.value.status == 503
-        assert not waiting.done()
-        connection.resume()
-        assert (await waiting).status == 202
-        assert len(stage.owner.items) == 1
-        stage.ends.set()
+async def test_a_client_that_leaves_can_neither_send_nor_hear() -> None:
+    stage = Stage()
+    staged = Staged(method="GET")
+    _, endpoint, serving = await stage.arrive(staged)
+    staged.leave()
+    await serving
+    await turns()
+    assert stage.owner.ends == [True]
+    assert [error.strerror for error in stage.owner.errors] == ["the client has closed its stream"]
+    with pytest.raises(Refusal):
+        await stage.post(endpoint, NOTE)
+    stage.ends.set()
 
-    run(main, max_streams=1)
+
+async def test_a_client_that_leaves_a_connection_which_is_closed() -> None:
+    stage = Stage()
+    staged = Staged(method="GET")
+    connection, _, serving = await stage.arrive(staged)
+    staged.leave()
+    await asyncio.sleep(0)
+    connection.abort()
+    await serving
+    await turns()
+    assert stage.owner.ends == []
+    assert stage.owner.errors == []
+    stage.ends.set()
+
+
+async def test_posts_wait_while_nothing_is_wanted() -> None:
+    stage = Stage(max_streams=1)
+    connection, endpoint, _ = await stage.arrive(Staged(method="GET"))
+    connection.pause()
+    waiting = asyncio.create_task(stage.post(endpoint, NOTE))
+    await turns()
+    with pytest.raises(Refusal) as refused:
+        await stage.post(endpoint, NOTE)
+    assert refused.value.status == 503
+    assert not waiting.done()
+    connection.resume()
+    assert (await waiting).status == 202
+    assert len(stage.owner.items) == 1
+    stage.ends.set()

@@ -15,9 +15,8 @@ from mcplumb.transports.connection import Serve
 from mcplumb.transports.http_server.app import HttpApp
 from mcplumb.transports.http_server.uvicorn_server import HttpListener
 from mcplumb.wire.server_sent_events import Event, EventDecoder
+from tests.kit.loop import PATIENCE
 
-# Long enough for the slowest machine, and only ever waited for if something is broken.
-PATIENCE = 60.0
 LATEST = "2025-11-25"
 
 
@@ -225,10 +224,3 @@ class Visitor:
     async def delete(self) -> Answer:
         """End the session."""
         return await self.site.ask("DELETE", "/mcp", self.headers)
-
-
-def text_of(message: Any) -> str:
-    """The text in the answer to a call."""
-    text = message["result"]["content"][0]["text"]
-    assert isinstance(text, str)
-    return text

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +18,7 @@ import pytest
 
 from mcplumb.transports.process import exit_watch
 from mcplumb.transports.process.exit_watch import Exit, has_exited, peek, reap, watch_exit
-from tests.transports.families import PATIENCE
+from tests.kit.loop import PATIENCE, run
 
 #: The system's own, for tests that take it away from the module.
 waitid = os.waitid
@@ -63,10 +62,6 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.delattr(os, "pidfd_open")
     if request.param == "no waitid either":
         monkeypatch.delattr(os, "waitid")
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(main, PATIENCE))
 
 
 def count_descriptors() -> int:
@@ -122,66 +117,57 @@ def test_a_child_is_reaped_only_when_asked(code: str, end: Exit) -> None:
 
 @pytest.mark.req("LIF-5")
 @pytest.mark.usefixtures("system")
-def test_an_exit_is_told_once_in_the_loop_and_nothing_is_reaped_or_left_open() -> None:
-    async def main() -> None:
-        before = count_descriptors()
-        told: list[threading.Thread] = []
-        exited = asyncio.Event()
+async def test_an_exit_is_told_once_in_the_loop_and_nothing_is_reaped_or_left_open() -> None:
+    before = count_descriptors()
+    told: list[threading.Thread] = []
+    exited = asyncio.Event()
 
-        def then() -> None:
-            told.append(threading.current_thread())
-            exited.set()
+    def then() -> None:
+        told.append(threading.current_thread())
+        exited.set()
 
-        with Child("os._exit(3)") as child:
-            stop = watch_exit(child.pid, then)
-            await asyncio.sleep(0)
-            assert told == []
-            child.let_end()
+    with Child("os._exit(3)") as child:
+        stop = watch_exit(child.pid, then)
+        await asyncio.sleep(0)
+        assert told == []
+        child.let_end()
+        await exited.wait()
+        await join_watchers()
+        assert told == [threading.main_thread()]
+        assert reap(child.pid) == Exit(code=3)
+        stop()
+        stop()
+    assert count_descriptors() == before
+
+
+@pytest.mark.usefixtures("system")
+async def test_who_stops_watching_is_not_told() -> None:
+    before = count_descriptors()
+    told: list[bool] = []
+    with Child() as child:
+        stop = watch_exit(child.pid, lambda: told.append(True))
+        stop()
+        stop()
+        child.end()
+        await join_watchers()
+        assert told == []
+    assert count_descriptors() == before
+
+
+@pytest.mark.usefixtures("system")
+async def test_what_has_exited_before_is_told_as_well() -> None:
+    with Child() as child:
+        child.end()
+        for _ in ("a zombie", "reaped"):
+            exited = asyncio.Event()
+            watch_exit(child.pid, exited.set)
+            assert not exited.is_set()
             await exited.wait()
-            await join_watchers()
-            assert told == [threading.main_thread()]
-            assert reap(child.pid) == Exit(code=3)
-            stop()
-            stop()
-        assert count_descriptors() == before
-
-    run(main())
-
-
-@pytest.mark.usefixtures("system")
-def test_who_stops_watching_is_not_told() -> None:
-    async def main() -> None:
-        before = count_descriptors()
+            reap(child.pid)
         told: list[bool] = []
-        with Child() as child:
-            stop = watch_exit(child.pid, lambda: told.append(True))
-            stop()
-            stop()
-            child.end()
-            await join_watchers()
-            assert told == []
-        assert count_descriptors() == before
-
-    run(main())
-
-
-@pytest.mark.usefixtures("system")
-def test_what_has_exited_before_is_told_as_well() -> None:
-    async def main() -> None:
-        with Child() as child:
-            child.end()
-            for _ in ("a zombie", "reaped"):
-                exited = asyncio.Event()
-                watch_exit(child.pid, exited.set)
-                assert not exited.is_set()
-                await exited.wait()
-                reap(child.pid)
-            told: list[bool] = []
-            watch_exit(child.pid, lambda: told.append(True))()
-            await join_watchers()
-            assert told == []
-
-    run(main())
+        watch_exit(child.pid, lambda: told.append(True))()
+        await join_watchers()
+        assert told == []
 
 
 @pytest.mark.usefixtures("system")
@@ -222,23 +208,20 @@ def test_children_that_the_system_reaps_by_itself() -> None:
         signal.signal(signal.SIGCHLD, before)
 
 
-def test_without_a_free_descriptor_an_exit_is_told_all_the_same() -> None:
-    async def main() -> None:
-        exited = asyncio.Event()
-        free = os.open(os.devnull, os.O_RDONLY)
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        with Child() as child:
-            os.close(free)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-            try:
-                watch_exit(child.pid, exited.set)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            child.let_end()
-            await exited.wait()
-        await join_watchers()
-
-    run(main())
+async def test_without_a_free_descriptor_an_exit_is_told_all_the_same() -> None:
+    exited = asyncio.Event()
+    free = os.open(os.devnull, os.O_RDONLY)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Child() as child:
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+        try:
+            watch_exit(child.pid, exited.set)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        child.let_end()
+        await exited.wait()
+    await join_watchers()
 
 
 def test_a_wait_goes_on_after_a_signal() -> None:

@@ -7,24 +7,21 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from mcplumb.errors import UsageError
 from mcplumb.transports.process.stderr import StderrDrain, StderrMode, check_stderr_mode
-from tests.transports.drains import Server, served, until
-from tests.transports.ends import nothing_left, run, turns
+from tests.kit.leaks import leaves_nothing
+from tests.kit.loop import run, turns, until
+from tests.transports.drains import Server, served
+
+pytestmark = leaves_nothing
+
 
 KILOBYTE = 1024
 MEGABYTE = 1024 * KILOBYTE
-
-
-@pytest.fixture(autouse=True)
-def _no_leak() -> Iterator[None]:
-    with nothing_left():
-        yield
 
 
 # --- Modes ---
@@ -57,66 +54,54 @@ def test_what_is_no_mode(mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", [coroutine, functools.partial(coroutine), AsyncCallable(), AsyncCallable().__call__])
-def test_no_async_functions(mode: Any) -> None:
+async def test_no_async_functions(mode: Any) -> None:
     with pytest.raises(UsageError, match=r"^The function for lines of stderr is async: give a plain one"):
         check_stderr_mode(mode)
 
-    async def main() -> None:
-        with pytest.raises(UsageError, match="is async"):
-            StderrDrain(None, mode)
-
-    run(main)
+    with pytest.raises(UsageError, match="is async"):
+        StderrDrain(None, mode)
 
 
 @pytest.mark.req("LIF-8")
-def test_nothing_to_read() -> None:
-    async def main() -> None:
-        drain = StderrDrain(None, "discard")
-        drain.finish()
-        assert (drain.tail(), drain.dropped) == ("", 0)
-        drain.close()
-        drain.close()
-
-    run(main)
+async def test_nothing_to_read() -> None:
+    drain = StderrDrain(None, "discard")
+    drain.finish()
+    assert (drain.tail(), drain.dropped) == ("", 0)
+    drain.close()
+    drain.close()
 
 
 # --- The tail ---
 
 
 @pytest.mark.req("LIF-8")
-def test_the_end_is_kept() -> None:
-    async def main() -> None:
-        with served("capture") as server:
-            assert server.drain.tail() == ""
-            server.say(b"one\ntwo")
-            await until(server.drain.tail)
-            assert server.drain.tail() == "one\ntwo"
-            server.say(b" and more\n\n")
-            server.drain.finish()
-            assert server.drain.tail() == "one\ntwo and more"
-            await server.flood(b"".join(b"line %d\n" % number for number in range(10_000)), 1)
-            server.drain.finish()
-            assert server.drain.tail().split("\n") == [f"line {number}" for number in range(9980, 10_000)]
-            assert server.drain.tail(max_lines=2) == "line 9998\nline 9999"
-        assert server.drain.tail(max_lines=1) == "line 9999"
-
-    run(main)
+async def test_the_end_is_kept() -> None:
+    with served("capture") as server:
+        assert server.drain.tail() == ""
+        server.say(b"one\ntwo")
+        await until(server.drain.tail)
+        assert server.drain.tail() == "one\ntwo"
+        server.say(b" and more\n\n")
+        server.drain.finish()
+        assert server.drain.tail() == "one\ntwo and more"
+        await server.flood(b"".join(b"line %d\n" % number for number in range(10_000)), 1)
+        server.drain.finish()
+        assert server.drain.tail().split("\n") == [f"line {number}" for number in range(9980, 10_000)]
+        assert server.drain.tail(max_lines=2) == "line 9998\nline 9999"
+    assert server.drain.tail(max_lines=1) == "line 9999"
 
 
 @pytest.mark.req("LIF-8")
-def test_the_tail_is_short() -> None:
-    async def main() -> None:
-        with served("capture") as server:
-            server.say("é".encode() * 3000)
-            server.drain.finish()
-            assert server.drain.tail() == "…" + "é" * 2048
-            server.say(b"x")
-            server.drain.finish()
-            # A half character at its beginning is not shown.
-            assert server.drain.tail() == "…" + "é" * 2047 + "x"
-            assert len(server.drain.tail(max_lines=1)) == 2049
-
-    run(main)
+async def test_the_tail_is_short() -> None:
+    with served("capture") as server:
+        server.say("é".encode() * 3000)
+        server.drain.finish()
+        assert server.drain.tail() == "…" + "é" * 2048
+        server.say(b"x")
+        server.drain.finish()
+        # A half character at its beginning is not shown.
+        assert server.drain.tail() == "…" + "é" * 2047 + "x"
+        assert len(server.drain.tail(max_lines=1)) == 2049
 
 
 @pytest.mark.req("LIF-8")
@@ -136,61 +121,49 @@ def test_the_tail_is_short() -> None:
         (b"  indented\n  as it was", "  indented\n  as it was"),
     ],
 )
-def test_the_tail_is_harmless(said: bytes, shown: str) -> None:
-    async def main() -> None:
-        with served("capture") as server:
-            server.say(said)
-            server.drain.finish()
-            assert server.drain.tail() == shown
-
-    run(main)
+async def test_the_tail_is_harmless(said: bytes, shown: str) -> None:
+    with served("capture") as server:
+        server.say(said)
+        server.drain.finish()
+        assert server.drain.tail() == shown
 
 
-def test_finish_waits_for_nobody() -> None:
-    async def main() -> None:
-        with served("capture") as server:
-            server.drain.finish()
-            server.say(b"the last words")
-            # The pipe stays open, as when a child of the server holds it.
-            server.drain.finish()
-            assert server.drain.tail() == "the last words"
-            server.say(b", or not")
-            await until(lambda: server.drain.tail().endswith("not"))
-
-    run(main)
+async def test_finish_waits_for_nobody() -> None:
+    with served("capture") as server:
+        server.drain.finish()
+        server.say(b"the last words")
+        # The pipe stays open, as when a child of the server holds it.
+        server.drain.finish()
+        assert server.drain.tail() == "the last words"
+        server.say(b", or not")
+        await until(lambda: server.drain.tail().endswith("not"))
 
 
-def test_finish_is_bounded() -> None:
-    async def main() -> None:
-        lines = 0
+async def test_finish_is_bounded() -> None:
+    lines = 0
 
-        def endless(_: str) -> None:
-            nonlocal lines
-            lines += 1
-            server.say(b"more\n")  # the pipe is never empty
+    def endless(_: str) -> None:
+        nonlocal lines
+        lines += 1
+        server.say(b"more\n")  # the pipe is never empty
 
-        with served(endless) as server:
-            server.say(b"more\n" * 1000)
-            server.drain.finish()
-        assert lines == 64 * 1000
-
-    run(main)
+    with served(endless) as server:
+        server.say(b"more\n" * 1000)
+        server.drain.finish()
+    assert lines == 64 * 1000
 
 
-def test_the_end_of_the_pipe() -> None:
-    async def main() -> None:
-        lines: list[str] = []
-        read_end, write_end = os.pipe()
-        drain = StderrDrain(read_end, lines.append)
-        os.write(write_end, b"a\nb")
-        os.close(write_end)
-        await until(lambda: len(lines) == 2)
-        drain.finish()
-        drain.close()
-        assert lines == ["a", "b"]
-        assert drain.tail() == "a\nb"
-
-    run(main)
+async def test_the_end_of_the_pipe() -> None:
+    lines: list[str] = []
+    read_end, write_end = os.pipe()
+    drain = StderrDrain(read_end, lines.append)
+    os.write(write_end, b"a\nb")
+    os.close(write_end)
+    await until(lambda: len(lines) == 2)
+    drain.finish()
+    drain.close()
+    assert lines == ["a", "b"]
+    assert drain.tail() == "a\nb"
 
 
 def test_it_can_be_closed_without_a_loop(capfd: pytest.CaptureFixture[str]) -> None:
@@ -212,37 +185,31 @@ def test_it_can_be_closed_without_a_loop(capfd: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.req("LIF-8")
-def test_lines_for_a_function() -> None:
-    async def main() -> None:
-        lines: list[str] = []
-        with served(lines.append) as server:
-            server.say(b"one\ntw")
-            await until(lambda: lines)
-            await turns()
-            assert lines == ["one"]
-            server.say(b"o\r\n\n\xff\nand")
-            await until(lambda: len(lines) == 4)
-            assert lines[1:] == ["two", "", "\ufffd"]
-            server.drain.finish()
-            assert lines[4:] == ["and"]
-            server.say(b" more")
-            await until(lambda: server.drain.tail().endswith("more"))
-        assert lines[5:] == [" more"]
-
-    run(main)
+async def test_lines_for_a_function() -> None:
+    lines: list[str] = []
+    with served(lines.append) as server:
+        server.say(b"one\ntw")
+        await until(lambda: lines)
+        await turns()
+        assert lines == ["one"]
+        server.say(b"o\r\n\n\xff\nand")
+        await until(lambda: len(lines) == 4)
+        assert lines[1:] == ["two", "", "\ufffd"]
+        server.drain.finish()
+        assert lines[4:] == ["and"]
+        server.say(b" more")
+        await until(lambda: server.drain.tail().endswith("more"))
+    assert lines[5:] == [" more"]
 
 
-def test_long_lines_come_in_pieces() -> None:
-    async def main() -> None:
-        lines: list[str] = []
-        with served(lines.append) as server:
-            await server.flood(b"x" * MEGABYTE, 1)
-            server.drain.finish()
-        assert "".join(lines) == "x" * MEGABYTE
-        assert max(map(len, lines)) <= 80 * KILOBYTE
-        assert len(lines) <= 20
-
-    run(main)
+async def test_long_lines_come_in_pieces() -> None:
+    lines: list[str] = []
+    with served(lines.append) as server:
+        await server.flood(b"x" * MEGABYTE, 1)
+        server.drain.finish()
+    assert "".join(lines) == "x" * MEGABYTE
+    assert max(map(len, lines)) <= 80 * KILOBYTE
+    assert len(lines) <= 20
 
 
 def test_a_function_that_fails(caplog: pytest.LogCaptureFixture) -> None:
@@ -259,25 +226,22 @@ def test_a_function_that_fails(caplog: pytest.LogCaptureFixture) -> None:
             server.say(b"c\n")
             await until(lambda: len(lines) == 3)
 
-    run(main)
+    run(main())
     assert lines == ["a", "b", "c"]
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert "told only once" in record.message
 
 
-def test_a_function_that_closes() -> None:
-    async def main() -> None:
-        lines: list[str] = []
+async def test_a_function_that_closes() -> None:
+    lines: list[str] = []
 
-        def close(line: str) -> None:
-            lines.append(line)
-            server.drain.close()
+    def close(line: str) -> None:
+        lines.append(line)
+        server.drain.close()
 
-        server = Server(close)
-        server.say(b"a\nb\nrest")
-        await until(lambda: len(lines) == 3)
-        os.close(server.fd)
-        assert lines == ["a", "rest", "b"]
-
-    run(main)
+    server = Server(close)
+    server.say(b"a\nb\nrest")
+    await until(lambda: len(lines) == 3)
+    os.close(server.fd)
+    assert lines == ["a", "rest", "b"]

@@ -16,7 +16,8 @@ import pytest
 from mcplumb.transports.process import tree
 from mcplumb.transports.process.exit_watch import Exit, has_exited, peek, reap
 from mcplumb.transports.process.tree import Tree, file_name, start_time
-from tests.transports.families import PATIENCE, Family, is_gone, members, signal_tree, wait_until
+from tests.kit.loop import PATIENCE
+from tests.transports.families import Family, is_gone, members, signal_tree, wait_until
 
 KINDS = ("plain", "own-group", "own-session", "own-session-of-two", "orphan", "headless")
 LONG = 10_000.0

@@ -22,16 +22,9 @@ from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.transports.process import watchdog
 from mcplumb.transports.process.exit_watch import has_exited
 from mcplumb.transports.process.watchdog import let_go, let_go_nowait, prepare, watch_over
+from tests.kit.loop import PATIENCE
 from tests.transports import families
-from tests.transports.families import (
-    PATIENCE,
-    Family,
-    is_running,
-    patient_guardians,
-    read_pids,
-    read_with_patience,
-    wait_until,
-)
+from tests.transports.families import Family, is_running, patient_guardians, read_pids, read_with_patience, wait_until
 
 LADDER = StopLadder(close_wait=0, term_wait=0, kill_wait=PATIENCE)
 
@@ -139,18 +132,15 @@ def test_a_server_can_be_let_go_without_a_loop() -> None:
         assert is_reaped(pid)
 
 
-def test_a_cancelled_let_go_has_let_go() -> None:
-    async def main() -> None:
-        prepare()
-        pid = guardian().pid
-        task = asyncio.ensure_future(let_go(0))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert is_reaped(pid)
-
-    asyncio.run(main())
+async def test_a_cancelled_let_go_has_let_go() -> None:
+    prepare()
+    pid = guardian().pid
+    task = asyncio.ensure_future(let_go(0))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert is_reaped(pid)
 
 
 def test_a_guardian_that_takes_its_time_is_reaped_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

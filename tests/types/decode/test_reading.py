@@ -5,12 +5,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcplumb import types as t
 from mcplumb.errors import DecodeError, ProtocolError
 from mcplumb.types import decode
+from tests.kit.products import examples
 from tests.types.strategies import json_values
 
 VIDEO = {"type": "video", "url": "a:b", "content": [{"type": "text"}]}
@@ -156,7 +157,7 @@ def test_a_result_is_an_object_and_its_type_a_text(result: bytes) -> None:
         t.read_result_type(result)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     st.sampled_from(
         [t.CallToolResult, t.CreateMessageParams, t.InputRequiredResult, t.ElicitParams, t.ListToolsResult]

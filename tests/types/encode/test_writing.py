@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcplumb import types as t
@@ -16,6 +16,7 @@ from mcplumb.revisions import LATEST, LEGACY, REVISIONS, Revision
 from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from mcplumb.types.methods import METHODS, Method
 from tests import spec
+from tests.kit.products import examples
 from tests.types.strategies import payloads
 
 _2026_07_28, _2025_11_25, _2025_06_18, _2025_03_26, _2024_11_05 = REVISIONS
@@ -75,7 +76,7 @@ def check(definition: str, value: Any, revision: Revision) -> None:
 
 @pytest.mark.req("LEG-5")
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
-@settings(max_examples=50)
+@examples(50)
 @given(data=st.data())
 def test_params_are_valid_in_every_revision(method: Method, data: st.DataObject) -> None:
     params = data.draw(payloads(method.params))
@@ -98,7 +99,7 @@ def test_params_are_valid_in_every_revision(method: Method, data: st.DataObject)
 @pytest.mark.parametrize(
     "method", [method for method in METHODS.values() if not method.is_notification], ids=lambda method: method.name
 )
-@settings(max_examples=50)
+@examples(50)
 @given(data=st.data())
 def test_results_are_valid_in_every_revision(method: Method, data: st.DataObject) -> None:
     assert method.result is not None
@@ -118,7 +119,7 @@ def test_results_are_valid_in_every_revision(method: Method, data: st.DataObject
 
 @pytest.mark.req("LEG-5")
 @pytest.mark.parametrize("kind", [t.ClientCapabilities, t.ServerCapabilities, t.Implementation])
-@settings(max_examples=50)
+@examples(50)
 @given(data=st.data())
 def test_what_is_sent_within_meta_is_valid_in_every_revision(kind: type[t.Payload], data: st.DataObject) -> None:
     part = data.draw(payloads(kind))
@@ -127,7 +128,7 @@ def test_what_is_sent_within_meta_is_valid_in_every_revision(kind: type[t.Payloa
 
 
 @pytest.mark.req("LEG-5")
-@settings(max_examples=60)
+@examples(60)
 @given(payloads(t.InputRequiredResult))
 def test_input_required_results_are_valid_in_the_revisions_that_have_them(result: t.InputRequiredResult) -> None:
     check("InputRequiredResult", written(result, LATEST), LATEST)
@@ -137,7 +138,7 @@ def test_input_required_results_are_valid_in_the_revisions_that_have_them(result
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
-@settings(max_examples=15)
+@examples(15)
 @given(data=st.data())
 def test_writing_twice_changes_nothing(method: Method, data: st.DataObject) -> None:
     kinds = [kind for kind in (method.params, method.result) if kind is not None]

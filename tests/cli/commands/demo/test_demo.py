@@ -15,8 +15,9 @@ from mcplumb.cli.help_text import COMMANDS
 from mcplumb.errors import RequestTimeout, UsageError
 from tests.cli.kit import here, mcplumb, on_terminal, serving
 from tests.cli.reading import path_with_mcplumb
+from tests.kit.results import text_of
 from tests.repo.source import ROOT
-from tests.server.harness import lines, standard_streams, text_of
+from tests.server.harness import lines, standard_streams
 from tools.record_demo import picture
 
 PICTURE = ROOT / "docs" / "demo.svg"

@@ -17,8 +17,9 @@ from mcplumb.revisions import LEGACY
 from mcplumb.server.server import Server
 from mcplumb.types.content import TextContent
 from mcplumb.types.tools import CallToolResult
-from tests.cli.kit import PATIENCE, PYTHON, SERVERS, mcplumb
+from tests.cli.kit import PYTHON, SERVERS, mcplumb
 from tests.cli.reading import Watched, path_with_mcplumb
+from tests.kit.loop import PATIENCE
 
 SHOWN = {
     "probe": ['"method":"server/discover"', "era       modern: it answered server/discover", "teahouse 1.0, process "],

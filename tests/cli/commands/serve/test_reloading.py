@@ -21,8 +21,9 @@ from mcplumb.cli.render.output import say
 from mcplumb.errors import ConnectError, RequestLost
 from mcplumb.server.server import Server
 from mcplumb.sync import Client, connect
-from tests.cli.kit import PATIENCE, PYTHON
+from tests.cli.kit import PYTHON
 from tests.cli.reading import Watched
+from tests.kit.loop import PATIENCE
 
 FILE = """
 import os

@@ -17,9 +17,11 @@ from mcplumb.cli.app import cli
 from mcplumb.cli.command_runner import GlobalOptions
 from mcplumb.cli.commands.serve import ServeSettings, serve
 from mcplumb.errors import UsageError
-from tests.cli.kit import PATIENCE, PYTHON, here, mcplumb, on_terminal
+from tests.cli.kit import PYTHON, here, mcplumb, on_terminal
 from tests.cli.reading import Watched
-from tests.server.harness import lines, standard_streams, text_of
+from tests.kit.loop import PATIENCE
+from tests.kit.results import text_of
+from tests.server.harness import lines, standard_streams
 
 FILE = """
 import os

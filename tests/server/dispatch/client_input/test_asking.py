@@ -12,7 +12,10 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.server.server import Server
 from mcplumb.types.tools import Tool
-from tests.server.harness import ABLE, ALL_REVISIONS, Peer, Plain, make_server, methods_in, raw_client, run, text_of
+from tests.kit.loop import run
+from tests.kit.products import revisions
+from tests.kit.results import text_of
+from tests.server.harness import ABLE, ALL_REVISIONS, Peer, Plain, make_server, methods_in, raw_client
 
 every_revision = pytest.mark.parametrize("revision", ALL_REVISIONS, ids=str)
 both_kinds = pytest.mark.parametrize("kind", ["async", "plain"])
@@ -153,7 +156,7 @@ def test_a_modern_client_is_told_which_capability_is_missing(
 
 
 @both_kinds
-@pytest.mark.parametrize("revision", LEGACY, ids=str)
+@pytest.mark.parametrize("revision", revisions(LEGACY), ids=str)
 @pytest.mark.parametrize(
     ("what", "declared", "words"),
     [

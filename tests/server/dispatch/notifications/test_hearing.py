@@ -6,10 +6,11 @@ import asyncio
 import json
 from typing import Any
 
-from tests.server.harness import make_server, raw_client, run, turns
+from tests.kit.loop import turns
+from tests.server.harness import make_server, raw_client
 
 
-def test_a_handler_hears_before_a_later_request_is_answered() -> None:
+async def test_a_handler_hears_before_a_later_request_is_answered() -> None:
     server = make_server()
     heard: list[int] = []
 
@@ -21,16 +22,13 @@ def test_a_handler_hears_before_a_later_request_is_answered() -> None:
     async def notes() -> list[int]:
         return heard
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            for number in range(5):
-                peer.notify("example.com/note", {"n": number})
-            assert json.loads(await peer.text("notes")) == list(range(5))
-
-    run(main())
+    async with raw_client(server) as peer:
+        for number in range(5):
+            peer.notify("example.com/note", {"n": number})
+        assert json.loads(await peer.text("notes")) == list(range(5))
 
 
-def test_handlers_that_do_not_keep_up_are_not_flooded() -> None:
+async def test_handlers_that_do_not_keep_up_are_not_flooded() -> None:
     server = make_server()
     heard: list[int] = []
     go = asyncio.Event()
@@ -40,14 +38,11 @@ def test_handlers_that_do_not_keep_up_are_not_flooded() -> None:
         heard.append(params["n"])
         await go.wait()
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            for number in range(5000):
-                peer.notify("example.com/note", {"n": number})
-            await turns(200)
-            assert 0 < len(heard) < 500
-            go.set()
-            await peer.settled()
-            assert heard == list(range(5000))
-
-    run(main())
+    async with raw_client(server) as peer:
+        for number in range(5000):
+            peer.notify("example.com/note", {"n": number})
+        await turns(200)
+        assert 0 < len(heard) < 500
+        go.set()
+        await peer.settled()
+        assert heard == list(range(5000))

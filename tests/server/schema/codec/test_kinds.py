@@ -18,10 +18,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from mcplumb.errors import EncodeError, UsageError
 from mcplumb.server.schema.codec import BadValue, reader_of, schema_of, write
+from tests.kit.products import examples
 from tests.server.types_in_use import (
     JSON,
     NATIVE,
@@ -71,7 +72,7 @@ def test_every_schema_is_one_and_complete_in_itself(name: str) -> None:
         assert msgspec.json.decode(msgspec.json.encode(schema)) == schema
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(value=JSON)
 def test_what_the_schema_accepts_is_read_and_nothing_else(value: Any) -> None:
     """The types in the tables are those of which this is true. The others, on purpose:
@@ -99,7 +100,7 @@ def test_whatever_comes_is_read_or_refused(value: Any) -> None:
             reader(name, strict=False)(value)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(value=JSON)
 def test_what_was_read_can_be_written_and_read_again(value: Any) -> None:
     for name in KINDS:

@@ -16,7 +16,9 @@ from mcplumb.server.schema.signature import BadArguments
 from mcplumb.server.server import Server
 from mcplumb.types.content import TextContent
 from mcplumb.types.tools import CallToolResult
-from tests.server.harness import ALL_REVISIONS, Plain, make_server, raw_client, run, text_of
+from tests.kit.loop import run
+from tests.kit.results import text_of
+from tests.server.harness import ALL_REVISIONS, Plain, make_server, raw_client
 
 #: With everything in it that a schema of ours would never have.
 SCHEMA: Plain = {
@@ -69,19 +71,16 @@ def served(server: Server, arguments: Plain) -> Plain:
 
 
 @pytest.mark.parametrize("revision", ALL_REVISIONS, ids=str)
-def test_the_schema_is_listed_as_it_is(revision: Any) -> None:
+async def test_the_schema_is_listed_as_it_is(revision: Any) -> None:
     server = make_server()
     server.add_tool(echo, input_schema=SCHEMA)
 
-    async def main() -> None:
-        async with raw_client(server, revision) as peer:
-            (listed,) = (await peer.result("tools/list"))["tools"]
-            expected = SCHEMA if revision.has_schema_dialects else {k: v for k, v in SCHEMA.items() if k != "$schema"}
-            assert listed["inputSchema"] == expected
-            assert list(listed["inputSchema"]) == list(expected)
-            assert listed["description"] == "Say it again."
-
-    run(main())
+    async with raw_client(server, revision) as peer:
+        (listed,) = (await peer.result("tools/list"))["tools"]
+        expected = SCHEMA if revision.has_schema_dialects else {k: v for k, v in SCHEMA.items() if k != "$schema"}
+        assert listed["inputSchema"] == expected
+        assert list(listed["inputSchema"]) == list(expected)
+        assert listed["description"] == "Say it again."
 
 
 def test_it_does_not_change_with_the_author_s_dict() -> None:
@@ -223,22 +222,19 @@ def test_without_the_validator_arguments_only_have_to_be_an_object() -> None:
 # Output
 
 
-def test_what_a_tool_with_an_output_schema_gives() -> None:
+async def test_what_a_tool_with_an_output_schema_gives() -> None:
     server = make_server()
 
     @server.tool(output_schema=NUMBERS)
     async def echo(numbers: list[float]) -> dict[str, Any]:
         return {"sums": [sum(numbers)]}
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            (listed,) = (await peer.result("tools/list"))["tools"]
-            assert listed["outputSchema"] == NUMBERS
-            result = await peer.call("echo", {"numbers": [1, 2.5]})
-            assert result["structuredContent"] == {"sums": [3.5]}
-            assert text_of(result) == '{"sums":[3.5]}'
-
-    run(main())
+    async with raw_client(server) as peer:
+        (listed,) = (await peer.result("tools/list"))["tools"]
+        assert listed["outputSchema"] == NUMBERS
+        result = await peer.call("echo", {"numbers": [1, 2.5]})
+        assert result["structuredContent"] == {"sums": [3.5]}
+        assert text_of(result) == '{"sums":[3.5]}'
 
 
 def test_a_result_that_does_not_fit_is_a_fault_of_the_server_s() -> None:

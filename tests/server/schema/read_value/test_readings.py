@@ -11,12 +11,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcplumb.server.schema.codec import reader_of
 from mcplumb.server.schema.from_annotation import Looked, look
 from mcplumb.server.schema.read_value import Reading, expected, read_custom
+from tests.kit.products import examples
 from tests.server.types_in_use import (
     JSON,
     NATIVE,
@@ -52,7 +53,7 @@ def has_whole_floats(value: Any) -> bool:
     return isinstance(value, float) and value.is_integer()
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(value=JSON, strict=st.booleans())
 def test_both_ways_of_reading_give_the_same(value: Any, strict: bool) -> None:
     for name in NATIVE:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, NamedTuple, TypedDict, TypeVar
 
@@ -190,7 +189,7 @@ def test_defaults_are_written_too(kind: Any, given: Any, whole: Any) -> None:
 
 
 @pytest.mark.parametrize(("kind", "given", "whole"), CASES)
-def test_a_tool_may_return_what_it_was_given(kind: Any, given: Any, whole: Any) -> None:
+async def test_a_tool_may_return_what_it_was_given(kind: Any, given: Any, whole: Any) -> None:
     def give_back(value: Any) -> Any:
         return [value]
 
@@ -198,12 +197,9 @@ def test_a_tool_may_return_what_it_was_given(kind: Any, given: Any, whole: Any) 
     server = Server("shop")
     server.tool(give_back)
 
-    async def main() -> None:
-        async with connect(server) as client:
-            result = await client.call_tool("give_back", {"value": given})
-            assert result.structured_content == [whole] or result.structured_content == {"result": [whole]}, result
-
-    asyncio.run(main())
+    async with connect(server) as client:
+        result = await client.call_tool("give_back", {"value": given})
+        assert result.structured_content == [whole] or result.structured_content == {"result": [whole]}, result
 
 
 def test_what_is_read_is_as_its_class_makes_it() -> None:

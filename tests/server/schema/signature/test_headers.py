@@ -16,7 +16,7 @@ from mcplumb.errors import UsageError
 from mcplumb.protocol.http_headers import ParamHeader, ParamHeaders
 from mcplumb.server.catalog import Described, ToolEntry
 from mcplumb.server.schema.signature import Header
-from tests.server.harness import make_server, raw_client, run
+from tests.server.harness import make_server, raw_client
 
 
 class Zone(Enum):
@@ -147,17 +147,14 @@ def test_tools_without_annotations_have_no_headers() -> None:
     assert entry.payload.input_schema == entry.signature.schema
 
 
-def test_other_transports_take_no_notice() -> None:
+async def test_other_transports_take_no_notice() -> None:
     server = make_server()
 
     @server.tool
     async def query(region: Annotated[str | None, Header("Region")] = None) -> str:
         return f"in {region}"
 
-    async def main() -> None:
-        async with raw_client(server) as peer:
-            assert await peer.text("query", {"region": "b"}) == "in b"
-            assert await peer.text("query", {"region": None}) == "in None"
-            assert await peer.text("query") == "in None"
-
-    run(main())
+    async with raw_client(server) as peer:
+        assert await peer.text("query", {"region": "b"}) == "in b"
+        assert await peer.text("query", {"region": None}) == "in None"
+        assert await peer.text("query") == "in None"

@@ -10,14 +10,17 @@ from mcplumb.errors import HttpError, ProtocolError, RequestLost
 from mcplumb.limits import Limits
 from mcplumb.transports.http_client import response
 from mcplumb.wire.messages import Error, ErrorDetail, Notification, encode_line
-from tests.transports.http_client.raw import Asked, Reply, answer, ask, event, note, run_clean, world
+from tests.kit.leaks import leaves_nothing
+from tests.transports.http_client.raw import Asked, Reply, answer, ask, event, note, world
+
+pytestmark = leaves_nothing
 
 
 def error(message: str) -> bytes:
     return encode_line(Error(UNSET, ErrorDetail(-32600, message)))
 
 
-def test_a_body_beyond_the_cap_is_not_read_to_its_end() -> None:
+async def test_a_body_beyond_the_cap_is_not_read_to_its_end() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         if asked.json["id"] == 1:
             await reply.raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000000000\r\n\r\n")
@@ -25,17 +28,14 @@ def test_a_body_beyond_the_cap_is_not_read_to_its_end() -> None:
                 await reply.raw(b" " * 100_000)
         await reply.send(200, answer(2, "x" * 900))
 
-    async def main() -> None:
-        async with world(script, limits=Limits(max_line=1000)) as w:
-            w.connection.send(ask(1))
-            error = await w.heard.until_failure(1)
-            assert isinstance(error, ProtocolError)
-            assert "longer than the cap of 1000 bytes" in str(error)
-            await w.server.until(lambda: w.server.gone == 1)
-            w.connection.send(ask(2))
-            await w.heard.until_result(2)
-
-    run_clean(main)
+    async with world(script, limits=Limits(max_line=1000)) as w:
+        w.connection.send(ask(1))
+        error = await w.heard.until_failure(1)
+        assert isinstance(error, ProtocolError)
+        assert "longer than the cap of 1000 bytes" in str(error)
+        await w.server.until(lambda: w.server.gone == 1)
+        w.connection.send(ask(2))
+        await w.heard.until_result(2)
 
 
 @pytest.mark.parametrize(
@@ -45,23 +45,20 @@ def test_a_body_beyond_the_cap_is_not_read_to_its_end() -> None:
         b"Transfer-Encoding: chunked",
     ],
 )
-def test_a_body_that_breaks_off_is_a_lost_request(head: bytes) -> None:
+async def test_a_body_that_breaks_off_is_a_lost_request(head: bytes) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n" + head + b"\r\n\r\n")
         await reply.raw(b'20\r\n{"jsonrpc":"2.0","id":1,')
         reply.cut()
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            error = await w.heard.until_failure(1)
-            assert isinstance(error, RequestLost)
-            assert "broke off" in str(error)
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        error = await w.heard.until_failure(1)
+        assert isinstance(error, RequestLost)
+        assert "broke off" in str(error)
 
 
-def test_garbage_in_the_middle_of_a_body_is_a_lost_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_garbage_in_the_middle_of_a_body_is_a_lost_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response, "_LOOK_EVERY", 0.01)
 
     async def script(asked: Asked, reply: Reply) -> None:
@@ -71,63 +68,51 @@ def test_garbage_in_the_middle_of_a_body_is_a_lost_request(monkeypatch: pytest.M
 
     came = asyncio.Event()
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            await w.heard.until_count(1)
-            await asyncio.sleep(0.05)  # A response that is only silent is waited for.
-            came.set()
-            assert isinstance(await w.heard.until_failure(1), RequestLost)
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        await w.heard.until_count(1)
+        await asyncio.sleep(0.05)  # A response that is only silent is waited for.
+        came.set()
+        assert isinstance(await w.heard.until_failure(1), RequestLost)
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-def test_a_bomb_is_not_unpacked(kind: str) -> None:
+async def test_a_bomb_is_not_unpacked(kind: str) -> None:
     bomb = gzip.compress(b" " * 50_000_000)
 
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.send(200, bomb, kind, Content_Encoding="gzip")
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            error = await w.heard.until_failure(1)
-            assert isinstance(error, ProtocolError)
-            assert "has compressed its response" in str(error)
-            assert w.connection.stats.bytes_in == 0
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        error = await w.heard.until_failure(1)
+        assert isinstance(error, ProtocolError)
+        assert "has compressed its response" in str(error)
+        assert w.connection.stats.bytes_in == 0
 
 
-def test_the_same_with_a_refusal() -> None:
+async def test_the_same_with_a_refusal() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.send(500, gzip.compress(answer(1)), Content_Encoding="gzip")
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            error = await w.heard.until_failure(1)
-            assert str(error) == "The server answered with HTTP 500 Said."
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        error = await w.heard.until_failure(1)
+        assert str(error) == "The server answered with HTTP 500 Said."
 
 
 @pytest.mark.parametrize(("size", "sentence"), [(100_000, "HTTP 500 OK."), (300, "HTTP 500 OK: 'xxx")])
-def test_what_a_refusal_says_is_quoted_if_it_is_short(size: int, sentence: str) -> None:
+async def test_what_a_refusal_says_is_quoted_if_it_is_short(size: int, sentence: str) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.raw(b"HTTP/1.1 500 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % size)
         await reply.raw(b"x" * size)
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            error = await w.heard.until_failure(1)
-            assert isinstance(error, HttpError)
-            assert sentence in str(error)
-            assert len(str(error)) < 300
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        error = await w.heard.until_failure(1)
+        assert isinstance(error, HttpError)
+        assert sentence in str(error)
+        assert len(str(error)) < 300
 
 
 @pytest.mark.parametrize(
@@ -145,79 +130,64 @@ def test_what_a_refusal_says_is_quoted_if_it_is_short(size: int, sentence: str) 
         (b" \n", "text/plain", ". Give"),
     ],
 )
-def test_a_refusal_is_told_in_its_own_words(body: bytes, kind: str, said: str) -> None:
+async def test_a_refusal_is_told_in_its_own_words(body: bytes, kind: str, said: str) -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.send(401, body, kind)
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            error = await w.heard.until_failure(1)
-            assert isinstance(error, HttpError)
-            assert str(error).startswith(f"The server answered with HTTP 401 Said{said} a token that it accepts")
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        error = await w.heard.until_failure(1)
+        assert isinstance(error, HttpError)
+        assert str(error).startswith(f"The server answered with HTTP 401 Said{said} a token that it accepts")
 
 
-def test_a_refusal_that_breaks_off_is_a_refusal() -> None:
+async def test_a_refusal_that_breaks_off_is_a_refusal() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.raw(b"HTTP/1.1 401\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{")
         reply.cut()
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            error = await w.heard.until_failure(1)
-            assert isinstance(error, HttpError)
-            assert str(error).startswith("The server answered with HTTP 401. Give a token")
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        error = await w.heard.until_failure(1)
+        assert isinstance(error, HttpError)
+        assert str(error).startswith("The server answered with HTTP 401. Give a token")
 
 
-def test_a_refusal_with_a_result_in_it_is_a_refusal() -> None:
+async def test_a_refusal_with_a_result_in_it_is_a_refusal() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.send(500, answer(1))
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            assert isinstance(await w.heard.until_failure(1), HttpError)
-            assert w.heard.items == []
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        assert isinstance(await w.heard.until_failure(1), HttpError)
+        assert w.heard.items == []
 
 
-def test_an_answer_that_cannot_be_read_but_says_whose_it_is_is_passed_on() -> None:
+async def test_an_answer_that_cannot_be_read_but_says_whose_it_is_is_passed_on() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.send(200, b'{"jsonrpc":"2.0","id":1,"result":{},"error":1}')
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            await w.heard.until_count(1)
-            await w.connection.close()
-            assert w.heard.failures == {}
-            assert w.connection.stats.bad_lines == 1
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        await w.heard.until_count(1)
+        await w.connection.close()
+        assert w.heard.failures == {}
+        assert w.connection.stats.bad_lines == 1
 
 
-def test_a_stream_that_does_not_end_after_its_answer_is_closed() -> None:
+async def test_a_stream_that_does_not_end_after_its_answer_is_closed() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         await reply.stream(event(answer(1)))
         while True:
             await reply.events(b": " + b"x" * 10_000 + b"\n")
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            await w.heard.until_result(1)
-            await w.server.until(lambda: w.server.gone == 1)
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        await w.heard.until_result(1)
+        await w.server.until(lambda: w.server.gone == 1)
 
 
-def test_nor_is_one_waited_for_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nor_is_one_waited_for_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response, "_END_WITHIN", 0.01)
 
     async def script(asked: Asked, reply: Reply) -> None:
@@ -226,13 +196,10 @@ def test_nor_is_one_waited_for_that_says_nothing(monkeypatch: pytest.MonkeyPatch
             await reply.events(event(answer(1)))
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        async with world(script) as w:
-            w.connection.send(ask(1))
-            w.connection.send(Notification("notifications/x"))
-            await w.heard.until_result(1)
-            await w.server.until(lambda: len(w.server.asked) == 2)
-            await w.connection.close()
-            assert w.heard.failures == {}
-
-    run_clean(main)
+    async with world(script) as w:
+        w.connection.send(ask(1))
+        w.connection.send(Notification("notifications/x"))
+        await w.heard.until_result(1)
+        await w.server.until(lambda: len(w.server.asked) == 2)
+        await w.connection.close()
+        assert w.heard.failures == {}

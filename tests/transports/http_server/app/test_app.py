@@ -31,260 +31,212 @@ def _body(method: str, params: Any, request_id: Any = 1) -> dict[str, Any]:
 # Where
 
 
-def test_other_paths_are_not_found_and_told_where_to_go() -> None:
-    async def main() -> None:
-        async with serving(Server("s")) as site:
-            answer = await site.ask("POST", "/", {})
-            assert answer.status == 404
-            assert answer.headers["content-type"].startswith("text/plain")
-            assert b"/mcp" in await answer.body()
-            assert (await site.ask("POST", "/mcpx", {})).status == 404
-            assert (await Caller(site, "/mcp/").call("x")).status != 404
-
-    asyncio.run(main())
+async def test_other_paths_are_not_found_and_told_where_to_go() -> None:
+    async with serving(Server("s")) as site:
+        answer = await site.ask("POST", "/", {})
+        assert answer.status == 404
+        assert answer.headers["content-type"].startswith("text/plain")
+        assert b"/mcp" in await answer.body()
+        assert (await site.ask("POST", "/mcpx", {})).status == 404
+        assert (await Caller(site, "/mcp/").call("x")).status != 404
 
 
-def test_the_path_can_be_chosen() -> None:
-    async def main() -> None:
-        for path in ("/", "/a/b"):
-            async with serving(Workshop().server, path=path) as site:
-                assert (await Caller(site, path).call("double", n=1)).status == 200
-                assert (await Caller(site, "/mcp").call("double", n=1)).status == 404
-
-    asyncio.run(main())
+async def test_the_path_can_be_chosen() -> None:
+    for path in ("/", "/a/b"):
+        async with serving(Workshop().server, path=path) as site:
+            assert (await Caller(site, path).call("double", n=1)).status == 200
+            assert (await Caller(site, "/mcp").call("double", n=1)).status == 404
 
 
-def test_http_sse_has_places_of_its_own_unless_it_is_switched_off() -> None:
-    async def main() -> None:
-        async with serving(Server("s")) as site:
-            assert (await site.ask("GET", "/sse", {"Accept": "text/event-stream"})).is_stream
-            assert (await site.ask("POST", "/sse", {})).status == 405
-            assert (await site.ask("POST", "/messages", {"Content-Type": "application/json"}, b"{}")).status in (
-                400,
-                404,
-            )
-        async with serving(Server("s"), sse=False) as site:
-            assert (await site.ask("GET", "/sse", {"Accept": "text/event-stream"})).status == 404
-        async with serving(Server("s", revisions=[LATEST.name])) as site:
-            assert (await site.ask("GET", "/sse", {"Accept": "text/event-stream"})).status == 404
-
-    asyncio.run(main())
+async def test_http_sse_has_places_of_its_own_unless_it_is_switched_off() -> None:
+    async with serving(Server("s")) as site:
+        assert (await site.ask("GET", "/sse", {"Accept": "text/event-stream"})).is_stream
+        assert (await site.ask("POST", "/sse", {})).status == 405
+        assert (await site.ask("POST", "/messages", {"Content-Type": "application/json"}, b"{}")).status in (
+            400,
+            404,
+        )
+    async with serving(Server("s"), sse=False) as site:
+        assert (await site.ask("GET", "/sse", {"Accept": "text/event-stream"})).status == 404
+    async with serving(Server("s", revisions=[LATEST.name])) as site:
+        assert (await site.ask("GET", "/sse", {"Accept": "text/event-stream"})).status == 404
 
 
 # How
 
 
 @pytest.mark.req("HTP-5")
-def test_a_modern_server_takes_nothing_but_posts() -> None:
-    async def main() -> None:
-        async with serving(Server("s", revisions=[LATEST.name])) as site:
-            for method in ("GET", "DELETE", "PUT", "HEAD"):
-                answer = await site.ask(method, "/mcp", {"Accept": "text/event-stream"})
-                assert answer.status == 405
-                assert answer.headers["allow"] == "POST, OPTIONS"
-        async with serving(Server("s")) as site:
-            answer = await site.ask("PUT", "/mcp", {})
+async def test_a_modern_server_takes_nothing_but_posts() -> None:
+    async with serving(Server("s", revisions=[LATEST.name])) as site:
+        for method in ("GET", "DELETE", "PUT", "HEAD"):
+            answer = await site.ask(method, "/mcp", {"Accept": "text/event-stream"})
             assert answer.status == 405
-            assert answer.headers["allow"] == "GET, POST, DELETE, OPTIONS"
+            assert answer.headers["allow"] == "POST, OPTIONS"
+    async with serving(Server("s")) as site:
+        answer = await site.ask("PUT", "/mcp", {})
+        assert answer.status == 405
+        assert answer.headers["allow"] == "GET, POST, DELETE, OPTIONS"
 
-    asyncio.run(main())
 
-
-def test_what_is_sent_and_what_is_read_must_be_json() -> None:
-    async def main() -> None:
-        async with serving(Workshop().server) as site:
-            for media_type, status in (
-                ("text/plain", 415),
-                ("application/x-www-form-urlencoded", 415),
-                ("application/json; charset=utf-8", 200),
-                ("Application/JSON", 200),
-                ("", 415),
-                (None, 415),
-            ):
-                answer = await Caller(site).call("double", n=1, headers={"Content-Type": media_type})
-                assert answer.status == status
-            for accept, status in (
-                ("text/html", 406),
-                ("text/event-stream", 406),
-                ("application/json", 200),
-                ("*/*", 200),
-                ("text/html, Application/*;q=0.8", 200),
-                (None, 200),
-            ):
-                assert (await Caller(site).call("double", n=1, headers={"Accept": accept})).status == status
-
-    asyncio.run(main())
+async def test_what_is_sent_and_what_is_read_must_be_json() -> None:
+    async with serving(Workshop().server) as site:
+        for media_type, status in (
+            ("text/plain", 415),
+            ("application/x-www-form-urlencoded", 415),
+            ("application/json; charset=utf-8", 200),
+            ("Application/JSON", 200),
+            ("", 415),
+            (None, 415),
+        ):
+            answer = await Caller(site).call("double", n=1, headers={"Content-Type": media_type})
+            assert answer.status == status
+        for accept, status in (
+            ("text/html", 406),
+            ("text/event-stream", 406),
+            ("application/json", 200),
+            ("*/*", 200),
+            ("text/html, Application/*;q=0.8", 200),
+            (None, 200),
+        ):
+            assert (await Caller(site).call("double", n=1, headers={"Accept": accept})).status == status
 
 
 @pytest.mark.req("HTP-4")
-def test_a_body_has_a_cap() -> None:
-    async def main() -> None:
-        async with serving(Server("s", limits=Limits(max_line=1000))) as site:
-            answer = await Caller(site).post(b'{"a": "' + b"x" * 1000 + b'"}')
-            assert await error_of(answer) == (413, -32600, None)
-
-    asyncio.run(main())
+async def test_a_body_has_a_cap() -> None:
+    async with serving(Server("s", limits=Limits(max_line=1000))) as site:
+        answer = await Caller(site).post(b'{"a": "' + b"x" * 1000 + b'"}')
+        assert await error_of(answer) == (413, -32600, None)
 
 
 # What
 
 
 @pytest.mark.req("HTP-5")
-def test_what_is_no_message_is_refused() -> None:
-    async def main() -> None:
-        async with serving(Server("s")) as site:
-            post = Caller(site).post
-            assert await error_of(await post(b"")) == (400, -32700, None)
-            assert await error_of(await post(b"{")) == (400, -32700, None)
-            assert await error_of(await post({"jsonrpc": "2.0", "id": 3})) == (400, -32600, 3)
-            assert await error_of(await post([_body("ping", {})])) == (400, -32600, None)
-            assert await error_of(await post({"jsonrpc": "2.0", "id": 3, "result": {}})) == (400, -32600, None)
-
-    asyncio.run(main())
+async def test_what_is_no_message_is_refused() -> None:
+    async with serving(Server("s")) as site:
+        post = Caller(site).post
+        assert await error_of(await post(b"")) == (400, -32700, None)
+        assert await error_of(await post(b"{")) == (400, -32700, None)
+        assert await error_of(await post({"jsonrpc": "2.0", "id": 3})) == (400, -32600, 3)
+        assert await error_of(await post([_body("ping", {})])) == (400, -32600, None)
+        assert await error_of(await post({"jsonrpc": "2.0", "id": 3, "result": {}})) == (400, -32600, None)
 
 
 @pytest.mark.req("HTP-5")
-def test_bad_metadata_is_refused_with_the_id_of_the_request() -> None:
-    async def main() -> None:
-        async with serving(Server("s")) as site:
-            post = Caller(site, Mcp_Method="server/discover").post
-            bad: list[Any] = [{}, {"_meta": {CAPABILITIES: {}}}, {"_meta": {VERSION: LATEST.name}}]
-            for params in bad:
-                assert await error_of(await post(_body("server/discover", params, "a"))) == (400, -32602, "a")
-            answer = await post(_body("server/discover", {"_meta": META}))
-            assert answer.status == 200
-
-    asyncio.run(main())
+async def test_bad_metadata_is_refused_with_the_id_of_the_request() -> None:
+    async with serving(Server("s")) as site:
+        post = Caller(site, Mcp_Method="server/discover").post
+        bad: list[Any] = [{}, {"_meta": {CAPABILITIES: {}}}, {"_meta": {VERSION: LATEST.name}}]
+        for params in bad:
+            assert await error_of(await post(_body("server/discover", params, "a"))) == (400, -32602, "a")
+        answer = await post(_body("server/discover", {"_meta": META}))
+        assert answer.status == 200
 
 
 @pytest.mark.req("HTP-5")
-def test_an_unknown_version_is_told_the_known_ones() -> None:
-    async def main() -> None:
-        async with serving(Server("s")) as site:
-            version = "v999.0.0"
-            answer = await Caller(site).request(
-                "server/discover", meta={VERSION: version}, headers={"MCP-Protocol-Version": version}
-            )
-            assert answer.status == 400
-            error = (await answer.json())["error"]
-            assert error["code"] == -32022
-            assert error["data"] == {"supported": [LATEST.name], "requested": version}
-
-    asyncio.run(main())
+async def test_an_unknown_version_is_told_the_known_ones() -> None:
+    async with serving(Server("s")) as site:
+        version = "v999.0.0"
+        answer = await Caller(site).request(
+            "server/discover", meta={VERSION: version}, headers={"MCP-Protocol-Version": version}
+        )
+        assert answer.status == 400
+        error = (await answer.json())["error"]
+        assert error["code"] == -32022
+        assert error["data"] == {"supported": [LATEST.name], "requested": version}
 
 
 @pytest.mark.req("HTP-2")
-def test_headers_must_say_what_the_body_says() -> None:
-    async def main() -> None:
-        async with serving(Workshop().server) as site:
-            caller = Caller(site)
-            for headers in (
-                {"Mcp-Method": "prompts/list"},
-                {"Mcp-Method": None},
-                {"Mcp-Method": "TOOLS/CALL"},
-                {"Mcp-Name": "other"},
-                {"Mcp-Name": None},
-                {"Mcp-Name": "=?base64?!?="},
-                {"MCP-Protocol-Version": None},
-                {"MCP-Protocol-Version": LATEST_LEGACY.name},
-                {"MCP-Protocol-Version": "v1"},
-            ):
-                assert await error_of(await caller.call("double", n=1, headers=headers)) == (400, -32020, 1)
-            answer = await caller.call("double", n=1, headers={"Mcp-Name": "=?base64?ZG91Ymxl?="})
-            assert answer.status == 200
-            answer = await caller.call("double", n=1, headers={"Mcp-Name": "  double \t"})
-            assert answer.status == 200
-            answer = await caller.call("double", n=1, meta={VERSION: "v999.0.0"})
-            assert await error_of(answer) == (400, -32020, 1)
-
-    asyncio.run(main())
+async def test_headers_must_say_what_the_body_says() -> None:
+    async with serving(Workshop().server) as site:
+        caller = Caller(site)
+        for headers in (
+            {"Mcp-Method": "prompts/list"},
+            {"Mcp-Method": None},
+            {"Mcp-Method": "TOOLS/CALL"},
+            {"Mcp-Name": "other"},
+            {"Mcp-Name": None},
+            {"Mcp-Name": "=?base64?!?="},
+            {"MCP-Protocol-Version": None},
+            {"MCP-Protocol-Version": LATEST_LEGACY.name},
+            {"MCP-Protocol-Version": "v1"},
+        ):
+            assert await error_of(await caller.call("double", n=1, headers=headers)) == (400, -32020, 1)
+        answer = await caller.call("double", n=1, headers={"Mcp-Name": "=?base64?ZG91Ymxl?="})
+        assert answer.status == 200
+        answer = await caller.call("double", n=1, headers={"Mcp-Name": "  double \t"})
+        assert answer.status == 200
+        answer = await caller.call("double", n=1, meta={VERSION: "v999.0.0"})
+        assert await error_of(answer) == (400, -32020, 1)
 
 
 @pytest.mark.req("HTP-5")
-def test_methods_of_sessions_do_not_exist_for_a_modern_client() -> None:
-    async def main() -> None:
-        for revisions in (None, [LATEST.name]):
-            async with serving(Server("s", revisions=revisions)) as site:
-                for method in ("initialize", "ping", "logging/setLevel", "resources/subscribe", "unknown/method"):
-                    answer = await Caller(site).request(method, INITIALIZE)
-                    assert await error_of(answer) == (404, -32601, 1), method
-
-    asyncio.run(main())
+async def test_methods_of_sessions_do_not_exist_for_a_modern_client() -> None:
+    for revisions in (None, [LATEST.name]):
+        async with serving(Server("s", revisions=revisions)) as site:
+            for method in ("initialize", "ping", "logging/setLevel", "resources/subscribe", "unknown/method"):
+                answer = await Caller(site).request(method, INITIALIZE)
+                assert await error_of(answer) == (404, -32601, 1), method
 
 
 # In which era
 
 
-def test_both_eras_are_at_the_same_place() -> None:
-    async def main() -> None:
-        async with serving(Workshop().server) as site:
-            assert (await Caller(site).call("double", n=1)).status == 200
-            visitor = Visitor(site)
-            assert (await visitor.open())["protocolVersion"] == LATEST_LEGACY.name
-            assert (await visitor.call("double", n=1)).status == 200
-            assert (await visitor.listen()).is_stream
-            assert (await visitor.delete()).status == 204
-
-    asyncio.run(main())
+async def test_both_eras_are_at_the_same_place() -> None:
+    async with serving(Workshop().server) as site:
+        assert (await Caller(site).call("double", n=1)).status == 200
+        visitor = Visitor(site)
+        assert (await visitor.open())["protocolVersion"] == LATEST_LEGACY.name
+        assert (await visitor.call("double", n=1)).status == 200
+        assert (await visitor.listen()).is_stream
+        assert (await visitor.delete()).status == 204
 
 
-def test_a_request_that_says_nothing_of_itself_is_an_old_one() -> None:
-    async def main() -> None:
-        async with serving(Server("s")) as site:
-            vague: list[Any] = [None, {}, {"_meta": {}}, {"_meta": {"progressToken": 1}}]
-            for params in vague:
-                answer = await Visitor(site).request("tools/list", params)
-                assert answer.status == 400
-                assert "Mcp-Session-Id" in (await answer.json())["error"]["message"]
-            assert (await Visitor(site).request("ping", {"_meta": {VERSION: 1}})).status == 400
-
-    asyncio.run(main())
-
-
-def test_a_modern_server_tells_an_old_client_what_it_speaks() -> None:
-    async def main() -> None:
-        async with serving(Server("s", revisions=[LATEST.name])) as site:
-            answer = await Visitor(site).initialize()
+async def test_a_request_that_says_nothing_of_itself_is_an_old_one() -> None:
+    async with serving(Server("s")) as site:
+        vague: list[Any] = [None, {}, {"_meta": {}}, {"_meta": {"progressToken": 1}}]
+        for params in vague:
+            answer = await Visitor(site).request("tools/list", params)
             assert answer.status == 400
-            message = await answer.json()
-            assert message["id"] == 1
-            assert message["error"]["code"] == -32022
-            assert message["error"]["data"]["supported"] == [LATEST.name]
-            assert LATEST.name in message["error"]["message"]
-            answer = await Visitor(site).request("tools/list")
-            assert await error_of(answer) == (400, -32020, 1)
-
-    asyncio.run(main())
+            assert "Mcp-Session-Id" in (await answer.json())["error"]["message"]
+        assert (await Visitor(site).request("ping", {"_meta": {VERSION: 1}})).status == 400
 
 
-def test_an_old_server_takes_nobody_for_modern() -> None:
-    async def main() -> None:
-        async with serving(Server("s", revisions=[each.name for each in LEGACY])) as site:
-            answer = await Caller(site).request("server/discover")
-            assert answer.status == 400
-            assert (await answer.json())["error"]["code"] not in (-32020, -32022)
-            assert (await Visitor(site).initialize()).status == 200
+async def test_a_modern_server_tells_an_old_client_what_it_speaks() -> None:
+    async with serving(Server("s", revisions=[LATEST.name])) as site:
+        answer = await Visitor(site).initialize()
+        assert answer.status == 400
+        message = await answer.json()
+        assert message["id"] == 1
+        assert message["error"]["code"] == -32022
+        assert message["error"]["data"]["supported"] == [LATEST.name]
+        assert LATEST.name in message["error"]["message"]
+        answer = await Visitor(site).request("tools/list")
+        assert await error_of(answer) == (400, -32020, 1)
 
-    asyncio.run(main())
+
+async def test_an_old_server_takes_nobody_for_modern() -> None:
+    async with serving(Server("s", revisions=[each.name for each in LEGACY])) as site:
+        answer = await Caller(site).request("server/discover")
+        assert answer.status == 400
+        assert (await answer.json())["error"]["code"] not in (-32020, -32022)
+        assert (await Visitor(site).initialize()).status == 200
 
 
 # The rest
 
 
-def test_what_comes_in_is_shown() -> None:
-    async def main() -> None:
-        server = Workshop().server
-        shown: list[tuple[str, bytes]] = []
-        app = server.asgi(trace=lambda way, line: shown.append((way, line)))
-        await app.open()
-        await app.open()
-        sent = await _ask(app, "/mcp", _written("server/discover"))
-        assert sent[0]["status"] == 200
-        assert [way for way, _ in shown] == ["in", "out"]
-        assert shown[0][1] == _written("server/discover")
-        await app.close()
-
-    asyncio.run(main())
+async def test_what_comes_in_is_shown() -> None:
+    server = Workshop().server
+    shown: list[tuple[str, bytes]] = []
+    app = server.asgi(trace=lambda way, line: shown.append((way, line)))
+    await app.open()
+    await app.open()
+    sent = await _ask(app, "/mcp", _written("server/discover"))
+    assert sent[0]["status"] == 200
+    assert [way for way, _ in shown] == ["in", "out"]
+    assert shown[0][1] == _written("server/discover")
+    await app.close()
 
 
 def test_who_fails_to_serve_is_an_error_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
@@ -318,24 +270,18 @@ def test_who_fails_to_serve_is_an_error_of_the_server(caplog: pytest.LogCaptureF
     assert [record.exc_info is not None for record in caplog.records] == [True, True]
 
 
-def test_a_client_that_leaves_in_the_middle_of_its_body_gets_nothing() -> None:
-    async def main() -> None:
-        app = Server("s").asgi()
-        assert await _ask(app, "/mcp", None) == []
-        await app.close()
-
-    asyncio.run(main())
+async def test_a_client_that_leaves_in_the_middle_of_its_body_gets_nothing() -> None:
+    app = Server("s").asgi()
+    assert await _ask(app, "/mcp", None) == []
+    await app.close()
 
 
-def test_nothing_but_http_is_served() -> None:
-    async def main() -> None:
-        async def nothing(*_: object) -> Any:
-            raise AssertionError
+async def test_nothing_but_http_is_served() -> None:
+    async def nothing(*_: object) -> Any:
+        raise AssertionError
 
-        with pytest.raises(UsageError, match="websocket"):
-            await Server("s").asgi()({"type": "websocket"}, nothing, nothing)
-
-    asyncio.run(main())
+    with pytest.raises(UsageError, match="websocket"):
+        await Server("s").asgi()({"type": "websocket"}, nothing, nothing)
 
 
 def test_the_hosts_lifespan_is_the_servers(caplog: pytest.LogCaptureFixture) -> None:
@@ -422,26 +368,24 @@ def test_without_a_lifespan_the_first_request_opens_what_is_held_until_the_end()
         steps.clear()
 
 
-def test_when_it_is_closed_requests_are_refused() -> None:
-    async def main() -> None:
-        app = Server("s").asgi()
-        await app.close()
-        assert (await _ask(app, "/mcp", _written("server/discover")))[0]["status"] == 200
-        shop = Workshop()
-        async with serving(shop.server) as site:
-            answer = await Caller(site).begin_call("wait", gate="a")
-            await shop.at("a")
-            closing = asyncio.create_task(site.app.close())
-            await asyncio.sleep(0)
-            refused = await Caller(site).call("double", n=1)
-            assert refused.status == 503
-            assert refused.headers["retry-after"] == "1"
-            shop.gates["a"].set()
-            assert (await answer.head()).status == 200
-            await closing
-            await site.app.close()
-
-    asyncio.run(main())
+async def test_when_it_is_closed_requests_are_refused() -> None:
+    app = Server("s").asgi()
+    await app.close()
+    assert (await _ask(app, "/mcp", _written("server/discover")))[0]["status"] == 200
+    await app.close()
+    shop = Workshop()
+    async with serving(shop.server) as site:
+        answer = await Caller(site).begin_call("wait", gate="a")
+        await shop.at("a")
+        closing = asyncio.create_task(site.app.close())
+        await asyncio.sleep(0)
+        refused = await Caller(site).call("double", n=1)
+        assert refused.status == 503
+        assert refused.headers["retry-after"] == "1"
+        shop.gates["a"].set()
+        assert (await answer.head()).status == 200
+        await closing
+        await site.app.close()
 
 
 def _written(method: str) -> bytes:
