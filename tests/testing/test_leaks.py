@@ -13,7 +13,7 @@ from mcplumb.testing.leaks import no_leaks
 
 
 async def test_what_ends_by_itself_is_no_leak() -> None:
-    async with nothing_left(60):
+    async with no_leaks(60):
         near, far = os.pipe()
         loop = asyncio.get_running_loop()
         loop.call_later(0.02, os.close, near)

@@ -9,7 +9,7 @@ import pytest
 
 from mcplumb.errors import UsageError
 from mcplumb.sync import callback_threads
-from mcplumb.sync.callback_threads import LineCarrier, carried
+from mcplumb.sync.callback_threads import LineDispatcher, threaded_callback
 from tests.kit.loop import PATIENCE
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mcplumb.errors import UsageError
 from mcplumb.sync import callback_threads
-from mcplumb.sync.callback_threads import Job, Workers
+from mcplumb.sync.callback_threads import CallbackJob, CallbackThreads
 from tests.kit.loop import PATIENCE
 from tests.sync.world import wait_until
 
@@ -105,15 +105,15 @@ async def test_a_job_may_end_after_it_was_given_up(function: Callable[[], Any]) 
         assert go_on.wait(PATIENCE)
         return function()
 
-    job = Job(slow, ())
+    job = CallbackJob(slow, ())
     thread = threading.Thread(target=job.run, daemon=True)
     thread.start()
     assert await asyncio.to_thread(began.wait, PATIENCE)
-    job.answer.cancel()
+    job.future.cancel()
     go_on.set()
     await asyncio.to_thread(thread.join, PATIENCE)
     await asyncio.sleep(0)
-    assert job.answer.cancelled()
+    assert job.future.cancelled()
 
 
 def test_a_job_that_is_dropped_is_cancelled() -> None:
@@ -135,13 +135,13 @@ def submitted(workers: CallbackThreads, function: Callable[..., Any], *arguments
 
 
 async def test_workers_run_jobs_at_once_and_are_used_again() -> None:
-    workers = Workers()
+    workers = CallbackThreads()
     meeting = threading.Barrier(3, timeout=PATIENCE)
     for _ in range(2):
         together = [submitted(workers, meeting.wait) for _ in range(3)]
-        await asyncio.wait_for(asyncio.gather(*(job.answer for job in together)), PATIENCE)
+        await asyncio.wait_for(asyncio.gather(*(job.future for job in together)), PATIENCE)
         wait_until(lambda: not workers._jobs)
-    names = {await submitted(workers, threading.get_ident).answer for _ in range(10)}
+    names = {await submitted(workers, threading.get_ident).future for _ in range(10)}
     assert len(workers._threads) == 3
     assert names <= {thread.ident for thread in workers._threads}
     threads = set(workers._threads)
@@ -150,43 +150,43 @@ async def test_workers_run_jobs_at_once_and_are_used_again() -> None:
 
 
 async def test_workers_are_bounded_and_what_is_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callback_threads, "_MOST_THREADS", 2)
+    monkeypatch.setattr(callback_threads, "_MAX_THREADS", 2)
 
-    workers = Workers()
+    workers = CallbackThreads()
     go_on = threading.Event()
     busy = [submitted(workers, go_on.wait, PATIENCE) for _ in range(2)]
     later = submitted(workers, len, workers._threads)
     assert len(workers._threads) == 2
     go_on.set()
-    assert await asyncio.wait_for(later.answer, PATIENCE) == 2
-    await asyncio.gather(*(job.answer for job in busy))
+    assert await asyncio.wait_for(later.future, PATIENCE) == 2
+    await asyncio.gather(*(job.future for job in busy))
     workers.close()
 
 
 async def test_workers_that_have_something_to_do_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callback_threads, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(callback_threads, "_SHUTDOWN_TIMEOUT", PATIENCE)
 
-    workers = Workers()
+    workers = CallbackThreads()
     go_on = threading.Event()
     meeting = threading.Barrier(2, timeout=PATIENCE)
-    await asyncio.gather(*(submitted(workers, meeting.wait).answer for _ in range(2)))
+    await asyncio.gather(*(submitted(workers, meeting.wait).future for _ in range(2)))
     wait_until(lambda: not workers._jobs)
     busy = submitted(workers, go_on.wait, PATIENCE)
     workers.close()
     (thread,) = workers._threads
     go_on.set()
-    assert await busy.answer
+    assert await busy.future
     await asyncio.to_thread(thread.join, PATIENCE)
     assert not workers._threads
 
 
 async def test_a_worker_outlives_what_its_job_raises() -> None:
-    workers = Workers()
+    workers = CallbackThreads()
     with pytest.raises(RuntimeError, match="SystemExit"):
-        await submitted(workers, exit).answer
+        await submitted(workers, exit).future
     wait_until(lambda: not workers._jobs)
     (thread,) = workers._threads
-    assert await submitted(workers, threading.get_ident).answer == thread.ident
+    assert await submitted(workers, threading.get_ident).future == thread.ident
     workers.close()
 
 
@@ -200,10 +200,10 @@ def no_thread(self: threading.Thread) -> None:
 
 
 async def test_without_any_thread_a_job_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    workers = Workers()
+    workers = CallbackThreads()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
-        assert not workers.submit(Job(print, ()))
+        assert not workers.submit(CallbackJob(print, ()))
     busy, go_on = threading.Event(), threading.Event()
     first = submitted(workers, wait_in, busy, go_on)
     assert await asyncio.to_thread(busy.wait, PATIENCE)
@@ -211,6 +211,6 @@ async def test_without_any_thread_a_job_is_refused(monkeypatch: pytest.MonkeyPat
         patch.setattr(threading.Thread, "start", no_thread)
         second = submitted(workers, str, "waits for the one there is")
     go_on.set()
-    assert await asyncio.wait_for(second.answer, PATIENCE)
-    await first.answer
+    assert await asyncio.wait_for(second.future, PATIENCE)
+    await first.future
     workers.close()

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from mcplumb.errors import Closed, UsageError
-from mcplumb.sync import loop_thread as engines
-from mcplumb.sync.loop_thread import DrivenEngine, Engine, ThreadEngine, start_engine
+from mcplumb.sync import loop_thread
+from mcplumb.sync.loop_thread import CallerDrivenLoop, SharedLoop, ThreadedLoop, start_loop
 from tests.kit.loop import PATIENCE
 from tests.sync.callback_threads.test_jobs import no_thread
 from tests.sync.world import in_threads, own_threads, wait_until

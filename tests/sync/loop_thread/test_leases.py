@@ -10,8 +10,7 @@ import pytest
 
 from mcplumb.errors import Closed, UsageError
 from mcplumb.sync import loop_thread
-from mcplumb.sync import loop_thread as engines
-from mcplumb.sync.loop_thread import Lease, _Landlord
+from mcplumb.sync.loop_thread import LoopHandle, _LoopRegistry
 from tests.kit.loop import PATIENCE
 from tests.sync.world import in_threads, own_threads, wait_until
 
