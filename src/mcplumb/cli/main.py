@@ -25,7 +25,7 @@ def _main() -> int:
         sys.stdout.write(OVERVIEW)
         return 0
     try:
-        from mcplumb.cli.app import cli
+        from mcplumb.cli.command_group import cli
         from mcplumb.cli.command_runner import run_cli
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in PACKAGES:

@@ -14,7 +14,7 @@ import pytest
 
 from mcplumb import Server
 from mcplumb.cli.commands.listen import listen
-from mcplumb.cli.target import Target
+from mcplumb.cli.server_target import Target
 from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, here, on_terminal
 from tests.kit.loop import PATIENCE
 from tests.repo.source import ROOT

@@ -11,7 +11,7 @@ from mcplumb.revisions import REVISIONS
 from mcplumb.sync.blocking_client import Changes, Client, connect
 from mcplumb.types.notifications import SubscriptionFilter
 from tests.kit.loop import PATIENCE
-from tests.sync.loop_thread.test_engine import interrupt
+from tests.sync.loop_thread.test_shared_loop import interrupt
 from tests.sync.world import World, in_threads, own_threads, wait_until
 
 MAP = "world://map"

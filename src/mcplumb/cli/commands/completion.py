@@ -124,7 +124,7 @@ _SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _
 
 
 def _completer(shell: str) -> ShellComplete:
-    from mcplumb.cli.app import cli
+    from mcplumb.cli.command_group import cli
 
     return _SHELLS[shell](cli, {}, "mcplumb", _VARIABLE)
 

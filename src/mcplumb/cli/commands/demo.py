@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mcplumb.cli.app import BaseCommand
+from mcplumb.cli.command_group import BaseCommand
 from mcplumb.cli.command_runner import DONE, error_text, exit_code_of, global_options, run
 from mcplumb.cli.commands.probe_report import Findings
 from mcplumb.cli.render.output import clean, clean_line, print_pairs, print_table, print_text, stdout

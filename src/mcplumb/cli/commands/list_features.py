@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from mcplumb.cli.render.output import clean_line, print_json, print_pairs, print_table, print_text, say, stdout
-from mcplumb.cli.target import Target, server_command
+from mcplumb.cli.server_target import Target, server_command
 from mcplumb.errors import ProtocolError, RemoteError, UsageError
 from mcplumb.wire.messages import METHOD_NOT_FOUND
 

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from mcplumb.cli.render.output import clean_line, json_text, say
-from mcplumb.cli.target import Target, server_command
+from mcplumb.cli.server_target import Target, server_command
 from mcplumb.errors import Closed, UsageError
 from mcplumb.protocol.subscriptions import Change, Missed
 from mcplumb.types.notifications import SubscriptionFilter

@@ -8,7 +8,7 @@ import time
 import click
 
 from mcplumb.cli.render.output import print_json, print_text
-from mcplumb.cli.target import Target, seconds, server_command
+from mcplumb.cli.server_target import Target, seconds, server_command
 
 __all__ = ["ping"]
 

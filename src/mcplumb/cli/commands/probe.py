@@ -14,7 +14,7 @@ from mcplumb.cli.command_runner import error_text, exit_code_of, global_options
 from mcplumb.cli.commands.list_features import entries
 from mcplumb.cli.commands.probe_report import Failure, Findings, Report, show_failure, show_report
 from mcplumb.cli.render.output import print_json
-from mcplumb.cli.target import Target, server_command
+from mcplumb.cli.server_target import Target, server_command
 from mcplumb.errors import (
     HttpError,
     McplumbError,

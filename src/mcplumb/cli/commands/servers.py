@@ -12,7 +12,7 @@ import click
 from mcplumb.cli.command_runner import global_options
 from mcplumb.cli.consent import prepare_entry
 from mcplumb.cli.render.output import print_json, print_pairs, print_table, say
-from mcplumb.cli.target import named_values
+from mcplumb.cli.server_target import named_values
 from mcplumb.config import Config, ConfigError, ServerEntry, UnknownServer, discover_config, load_config
 from mcplumb.config.edit import add_server, remove_server
 from mcplumb.config.entry import looks_secret, mask_arguments, mask_url, mask_values

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mcplumb.cli.render import output
-from mcplumb.cli.render.content import (
+from mcplumb.cli.render.print_content import (
     ContentSink,
     end_line,
     plain,
@@ -277,7 +277,7 @@ def test_what_cannot_be_written_is_said(folder: Path, monkeypatch: pytest.Monkey
     (folder / "there").rmdir()
     with pytest.raises(UsageError, match=r"there/tool-1.png cannot be written: No such file or directory\."):
         sink.put(b"", None, "tool-1.png")
-    monkeypatch.setattr("mcplumb.cli.render.content._MAX_TRIES", 3)
+    monkeypatch.setattr("mcplumb.cli.render.print_content._MAX_TRIES", 3)
     for _ in range(2):
         ContentSink(None, "tool").put(b"", "text/plain")
     with pytest.raises(UsageError, match="There are too many files of that name"):
@@ -352,7 +352,7 @@ def test_otherwise_pictures_are_saved(
     if how == "tmux":
         monkeypatch.setenv("TMUX", "1")
     if how == "too large":
-        monkeypatch.setattr("mcplumb.cli.render.content._MAX_SHOWN", 3)
+        monkeypatch.setattr("mcplumb.cli.render.print_content._MAX_SHOWN", 3)
     picture = image(b"GIF" if how == "not a PNG" else PNG)
     assert shown(terminal, picture, "." if how == "a place was given" else None) == ""
     assert names(folder) == ["tool-1.png"]

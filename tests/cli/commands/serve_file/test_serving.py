@@ -13,9 +13,9 @@ from typing import Any
 import click
 import pytest
 
-from mcplumb.cli.app import cli
+from mcplumb.cli.command_group import cli
 from mcplumb.cli.command_runner import GlobalOptions
-from mcplumb.cli.commands.serve import ServeSettings, serve
+from mcplumb.cli.commands.serve_file import ServeSettings, serve
 from mcplumb.errors import UsageError
 from tests.cli.kit import PYTHON, here, mcplumb, on_terminal
 from tests.cli.reading import Watched
@@ -246,7 +246,7 @@ def test_an_address_that_cannot_be_had(tmp_path: Path, file: str) -> None:
 
 def test_a_change_of_the_file_is_for_reloading(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[ServeSettings] = []
-    monkeypatch.setattr("mcplumb.cli.commands.serve.run_reloading", told.append)
+    monkeypatch.setattr("mcplumb.cli.commands.serve_file.run_reloading", told.append)
     assert here("serve", file, "--reload", "--tcp", ":0").code == 0
     assert [serving.addresses for serving in told] == [["tcp://:0"]]
 

@@ -12,10 +12,10 @@ from mcplumb.cli.command_runner import TOOL_FAILED, global_options
 from mcplumb.cli.commands.list_features import find_listed
 from mcplumb.cli.input_prompts import InputPrompter, input_options
 from mcplumb.cli.log_output import show_log
-from mcplumb.cli.render.content import ContentSink, plain, print_result, say_failure
 from mcplumb.cli.render.output import print_json
+from mcplumb.cli.render.print_content import ContentSink, plain, print_result, say_failure
 from mcplumb.cli.render.progress_bar import ProgressBar
-from mcplumb.cli.target import Target, server_command
+from mcplumb.cli.server_target import Target, server_command
 
 __all__ = ["call"]
 

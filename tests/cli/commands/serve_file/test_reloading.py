@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from mcplumb.cli.commands import serve
-from mcplumb.cli.commands.serve import ProcessImage, Reloader, ServeSettings, WatchedFiles, run_reloading
+from mcplumb.cli.commands import serve_file as serve
+from mcplumb.cli.commands.serve_file import ProcessImage, Reloader, ServeSettings, WatchedFiles, run_reloading
 from mcplumb.cli.render.output import say
 from mcplumb.errors import ConnectError, RequestLost
 from mcplumb.server.server import Server

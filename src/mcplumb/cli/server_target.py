@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcplumb.cli.app import BaseCommand, pop_values
+from mcplumb.cli.command_group import BaseCommand, pop_values
 from mcplumb.cli.command_runner import GlobalOptions
 from mcplumb.errors import UsageError
 from mcplumb.transports.address import read_address

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from mcplumb.cli.command_runner import GlobalOptions
-from mcplumb.cli.target import ServerCommand, Target, server_command
+from mcplumb.cli.server_target import ServerCommand, Target, server_command
 from mcplumb.errors import UsageError
 from tests.cli.kit import LEGACY, PYTHON, WEATHER, here, serving
 

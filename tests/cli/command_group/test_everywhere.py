@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from mcplumb.cli.app import BaseCommand
+from mcplumb.cli.command_group import BaseCommand
 from mcplumb.cli.command_runner import GlobalOptions, global_options
 
 

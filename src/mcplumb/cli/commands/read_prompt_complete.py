@@ -12,10 +12,10 @@ from mcplumb.cli.arguments import prompt_schema, read_arguments, read_object, re
 from mcplumb.cli.command_runner import global_options
 from mcplumb.cli.commands.list_features import find_listed
 from mcplumb.cli.input_prompts import InputPrompter, input_options
-from mcplumb.cli.render.content import ContentSink, plain, print_contents, print_messages
 from mcplumb.cli.render.output import print_json, print_text, say
+from mcplumb.cli.render.print_content import ContentSink, plain, print_contents, print_messages
 from mcplumb.cli.render.progress_bar import ProgressBar
-from mcplumb.cli.target import Target, server_command
+from mcplumb.cli.server_target import Target, server_command
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.read_value import as_text
 from mcplumb.types.prompts import PromptReference, ResourceTemplateReference

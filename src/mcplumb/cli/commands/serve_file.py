@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import click
 import msgspec
 
-from mcplumb.cli.app import BaseCommand
+from mcplumb.cli.command_group import BaseCommand
 from mcplumb.cli.command_runner import GlobalOptions, global_options
 from mcplumb.cli.render.output import say, say_error
 from mcplumb.errors import ConnectError, McplumbError, UsageError
