@@ -171,7 +171,7 @@ def test_a_fault_of_ours_is_admitted(capsys: pytest.CaptureFixture[str]) -> None
     assert _guarded(fail) == 70
     err = capsys.readouterr().err
     assert "KeyError: '\\x1b'" in err
-    assert err.endswith("This is a fault in mcplumb: please report it.\n")
+    assert err.endswith("This is a bug in mcplumb: please report it.\n")
 
 
 def test_a_package_that_is_missing_is_no_fault_of_ours(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def variables() -> str:
 
 server.run()
 '''
-ALLOW = "Allow that, now and from now on? [y/N]: "
+ALLOW = "Allow this, now and in the future? [y/N]: "
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,7 @@ def test_what_is_not_allowed_does_not_run(project: Path, home: Path, answer: str
     configure(project)
     done = at_terminal("tools", "-s", "it", typed=[(ALLOW, answer)])
     assert done.code == 2
-    assert "Error: The server 'it' was not used, as you did not allow it." in done.out
+    assert "Error: The server 'it' was not used, because you did not allow it." in done.out
     assert not (home / ".local").exists()
 
 
@@ -128,7 +128,7 @@ def test_everything_that_has_an_effect_is_shown(project: Path) -> None:
 
 def test_nothing_in_a_file_looks_like_a_line_of_ours(project: Path) -> None:
     # At a terminal of 80 columns, this would begin lines with what the project wants to be seen there.
-    fake = "  in /usr/share/good".ljust(80) + "  with A: b".ljust(80) + "Allow that, now and from now on? [y/N]: y"
+    fake = "  in /usr/share/good".ljust(80) + "  with A: b".ljust(80) + "Allow this, now and in the future? [y/N]: y"
     configure(project, args=["-c", " " * (77 - len(PYTHON)) + fake + " " * 80 * 100 + "\nx"])
     done = on_terminal("tools", "-s", "it", typed=[(ALLOW, ""), (ALLOW, "n\n")], columns=80)
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", done.out).splitlines()
@@ -137,7 +137,7 @@ def test_nothing_in_a_file_looks_like_a_line_of_ours(project: Path) -> None:
     assert str(project).startswith(where)  # a long path is folded
     assert not [line for line in lines if line.startswith("  with")]
     assert [line.startswith("Allow") for line in lines].count(True) == 1
-    assert any(line.startswith("  That was much, 1") and line.endswith("read all of it.") for line in lines)
+    assert any(line.startswith("  That was long, 1") and line.endswith("read all of it.") for line in lines)
 
 
 def test_letters_that_look_like_others_are_told(project: Path) -> None:
@@ -238,7 +238,7 @@ def test_an_entry_is_settled(project: Path, answers: list[Any]) -> None:
     configure(project, [{"id": "a"}], env={"A": "${input:a}"}, envFile=".env", inheritEnv=["V"])
     entry = discover_config()["it"]
     answers += [False]
-    with pytest.raises(UsageError, match="The server 'it' was not used, as you did not allow it"):
+    with pytest.raises(UsageError, match="The server 'it' was not used, because you did not allow it"):
         prepare_entry(entry)
     answers += [True, "1"]
     _, options = prepare_entry(entry).connect_arguments()
@@ -263,7 +263,7 @@ def test_what_is_long_is_to_be_read(project: Path, answers: list[Any], capsys: p
     configure(project, envFile=".env")
     answers += [True]
     prepare_entry(discover_config()["it"])
-    assert "  That was much, 43 lines: scroll up, and read all of it.\n" in capsys.readouterr().err
+    assert "  That was long, 43 lines: scroll up and read all of it.\n" in capsys.readouterr().err
 
 
 def test_what_is_asked_is_cleaned(project: Path, answers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_a_form_of_which_nothing_was_answered_is_not_accepted() -> None:
     schema = {"type": "object", "properties": {"sure": {"type": "boolean", "default": True}}}
     result, mistake = beforehand(form(schema), "other=1")
     assert result == ElicitResult("cancel")
-    assert "--answer has nothing for it." in str(mistake)
+    assert "No --answer matches it." in str(mistake)
 
 
 def test_a_page_that_nobody_can_open_is_cancelled() -> None:
@@ -176,12 +176,12 @@ def test_prompts_say_what_can_be_typed() -> None:
     assert person.prompts == [
         "  Your name (a text with at least 2 characters): ",
         "  size (1 to 2): ",
-        "  bread (1 to 2, may be left out): ",
-        "  extras (1 to 3, or several with commas, may be left out): ",
+        "  bread (1 to 2, optional): ",
+        "  extras (1 to 3, or several with commas, optional): ",
         "  pieces (an integer of at least 1 and of at most 9) [2]: ",
         "  hot (y/n) [y]: ",
-        "  mail (an email address, may be left out): ",
-        "  day (a date such as 1999-12-31, may be left out): ",
+        "  mail (an email address, optional): ",
+        "  day (a date such as 1999-12-31, optional): ",
         "Send it? [Y/d/c/e: yes, decline, cancel, edit]: ",
     ]
 
@@ -272,7 +272,7 @@ def test_one_question_at_a_time_and_nothing_is_drawn_meanwhile() -> None:
 def test_a_new_way_to_ask_is_declined(capsys: pytest.CaptureFixture[str]) -> None:
     new = Elicitation("Sing.", "song", None, None, ElicitParams("Sing.", mode="song"))
     assert typed(new) == ElicitResult("decline")
-    assert "kitchen asks in a way that is not known here: song." in capsys.readouterr().err
+    assert "kitchen asks in an unknown way (song), which was declined." in capsys.readouterr().err
 
 
 # --- Pages ---
@@ -335,7 +335,7 @@ def test_a_page_is_opened_when_the_user_says_so(
 )
 def test_only_web_pages_are_opened(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert typed(page(url)) == ElicitResult("decline")
-    assert "That is no address of a web page" in capsys.readouterr().err
+    assert "That is not the address of a web page" in capsys.readouterr().err
 
 
 def test_what_a_server_says_is_not_taken_for_ours(capsys: pytest.CaptureFixture[str]) -> None:
@@ -354,7 +354,7 @@ def test_a_server_that_asks_without_an_end_gets_no_answer_in_the_end() -> None:
 
     prompter = InputPrompter("kitchen", ["name=Ada", "size=large", "pieces=3"])
     assert asyncio.run(asks()) == ["accept"] * 100 + ["cancel"] * 2
-    assert str(prompter.mistake) == "kitchen has asked 100 times, and asks again."
+    assert str(prompter.mistake) == "kitchen has asked 100 times, which is the limit."
 
 
 # --- Lines ---

@@ -56,7 +56,7 @@ def test_what_is_wrong_is_told_on_use(project: Path) -> None:
     ("text", "said"),
     [
         ("{", "it is not valid JSON"),
-        ("[]", "there must be an object"),
+        ("[]", "it must be a JSON object"),
         ("{}", 'there is neither "mcpServers" nor "servers" in it.'),
         ('{"servers": 1}', "key 'servers': it must be an object"),
     ],
@@ -77,7 +77,7 @@ def test_nothing_is_found() -> None:
     config = discover_config()
     assert dict(config) == {}
     assert (config.files, config.faults, config.hidden) == ([], [], [])
-    with pytest.raises(UnknownServer, match="There is none at all: add one"):
+    with pytest.raises(UnknownServer, match="There are none: add one"):
         config["x"]
 
 

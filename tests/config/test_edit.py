@@ -70,7 +70,7 @@ def test_the_key_of_the_file_is_used() -> None:
     ("text", "said"),
     [
         ("{", "it is not valid JSON"),
-        ("[]", "there must be an object"),
+        ("[]", "it must be a JSON object"),
         ('{"mcpServers": []}', "it must be an object"),
         ('{"mcpServers": {}} // mine', "it has comments or trailing commas, which would be lost"),
     ],

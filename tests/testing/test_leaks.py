@@ -59,7 +59,7 @@ def test_errors_that_nobody_sees_are_found() -> None:
         async with no_leaks(1):
             asyncio.get_running_loop().call_exception_handler({"message": "Something is odd"})
 
-    with pytest.raises(AssertionError, match=r"The event loop was told of errors that nobody saw: Something is odd\."):
+    with pytest.raises(AssertionError, match=r"The event loop reported unhandled errors: Something is odd\."):
         asyncio.run(main())
 
 

@@ -52,7 +52,7 @@ def read_pair(word: str) -> Pair:
 
 def read_object(args: str) -> dict[str, Any]:
     """Parse a JSON object, given directly, as ``@FILE``, or as ``-`` for standard input; raise UsageError otherwise."""
-    what = "What --args has"
+    what = "The value of --args"
     text: str | bytes = args
     if args == "-" or args.startswith("@"):
         text = _read_file(args.removeprefix("@"), f"--args {args}")
@@ -165,7 +165,7 @@ def _put(arguments: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
         inner = inner.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise InvalidText(f"cannot be set, as {name} has a value that has no parts")
+            raise InvalidText(f"cannot be set, because {name} is not an object")
     inner[path[-1]] = value
 
 
@@ -216,13 +216,13 @@ def _decoded(text: str | bytes, what: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise UsageError(f"{what} is no JSON: {error}.") from None
+        raise UsageError(f"{what} is not valid JSON: {error}.") from None
 
 
 def _read_file(name: str, what: str) -> bytes:
     """Return the contents of a file, or of standard input for ``-``."""
     if name == "-" and sys.stdin.isatty():
-        say(f"Type what {what} is to be, and end it with Ctrl-D:", style="dim")
+        say(f"Type the value of {what}, and end it with Ctrl-D:", style="dim")
     try:
         return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:

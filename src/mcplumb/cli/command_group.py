@@ -135,7 +135,7 @@ def merge_global_options(
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("-v", "--verbose", count=True, help="Say more: once what happens, twice everything.")
+@click.option("-v", "--verbose", count=True, help="Log more: once for information, twice for debugging.")
 @click.option("--trace", is_flag=True, help="Show every message, in both directions, with secrets masked.")
 @click.option("--log-file", metavar="FILE", help="Write the log, and the trace, to this file.")
 @click.option("--config", metavar="FILE", help="Look up the names of servers in this file only.")

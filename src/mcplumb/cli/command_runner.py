@@ -67,14 +67,14 @@ EXIT_CODES = {
     DONE: "Done.",
     TOOL_FAILED: "The tool was called, and says that it failed.",
     WRONG_USAGE: "Wrong usage: an option, an argument or a file that cannot be used, or a question without an answer.",
-    UNREACHABLE: "The server could not be started or reached, no agreement was found, or it was lost.",
+    UNREACHABLE: "The server could not be started or reached, no common revision was found, or it was lost.",
     REFUSED: "The server answered with an error, or broke the protocol.",
     TIMED_OUT: "The server did not answer in time.",
-    FAULT: "A fault in mcplumb itself, shown with its traceback.",
+    FAULT: "A bug in mcplumb, shown with its traceback.",
     NOT_WRITTEN: "The output could not be written: the disk is full, or stdout is closed.",
     HUNG_UP: "The terminal was closed; what was under way is cancelled, and the server ended, as by Ctrl-C.",
     INTERRUPTED: "Ctrl-C; what was under way is cancelled on the server, too.",
-    BROKEN_PIPE: "Whoever read the output stopped reading.",
+    BROKEN_PIPE: "The reader of the output closed the pipe.",
     TERMINATED: "SIGTERM; what was under way is cancelled, and the server ended, as by Ctrl-C.",
 }
 
@@ -222,7 +222,7 @@ def _report_fault(error: Exception) -> int:
     from mcplumb.cli.render.output import clean
 
     shown = clean("".join(traceback.format_exception(error)))
-    sys.stderr.write(f"{shown}\nThis is a fault in mcplumb: please report it.\n")
+    sys.stderr.write(f"{shown}\nThis is a bug in mcplumb: please report it.\n")
     return FAULT
 
 

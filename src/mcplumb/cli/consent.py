@@ -43,8 +43,8 @@ def prepare_entry(entry: ServerEntry, *, yes: bool = False) -> ServerEntry:
 
             _show(entry, preview)
             discard_typed_input()
-            if not click.confirm("Allow that, now and from now on?", err=True):
-                raise UsageError(f"The server {entry.name!r} was not used, as you did not allow it.")
+            if not click.confirm("Allow this, now and in the future?", err=True):
+                raise UsageError(f"The server {entry.name!r} was not used, because you did not allow it.")
             remember(digest, name=entry.name, source=entry.source)
     questions = entry.unanswered_inputs() if is_terminal() else []
     return entry.with_answers({one.id: _ask(one) for one in questions})
@@ -61,7 +61,7 @@ def _show(entry: ServerEntry, preview: ResolvedEntry) -> None:
     say()
     lines = sum(_say_exactly(f"  {line}") for line in _actions(entry, preview))
     if lines > stderr().height - 6:
-        say(f"  That was much, {lines} lines: scroll up, and read all of it.", style="bold")
+        say(f"  That was long, {lines} lines: scroll up and read all of it.", style="bold")
     say()
 
 

@@ -51,7 +51,7 @@ Use it:
   read        Read a resource.
   prompt      Get the messages of a prompt.
   complete    Complete the value of an argument.
-  listen      Show what changes, as it changes.
+  listen      Show changes as they happen.
   shell       Use a server interactively.
 
 Run one, and remember some:
@@ -59,11 +59,11 @@ Run one, and remember some:
   serve       Run the server that is in a Python file.
   servers     List the servers of your config files.
   add         Remember a server by a name.
-  remove      Forget a server again.
+  remove      Forget a server.
   completion  Print a script that completes commands in your shell.
 
 Options:
-  -v, --verbose    Say more: once what happens, twice everything.
+  -v, --verbose    Log more: once for information, twice for debugging.
   --trace          Show every message, in both directions, with secrets masked.
   --log-file FILE  Write the log, and the trace, to this file.
   --config FILE    Look up the names of servers in this file only.

@@ -108,7 +108,7 @@ class InputPrompter:
                         case "url":
                             return await self._visit(question.message, question.url or "")
                         case mode:
-                            say(f"{self._server} asks in a way that is not known here: {mode}. That was declined.")
+                            say(f"{self._server} asks in an unknown way ({mode}), which was declined.")
                             return ElicitResult("decline")
                 except _NotAnswered as ended:
                     return ElicitResult(ended.action)
@@ -151,11 +151,11 @@ class InputPrompter:
             self._auto_answered += 1
             if self._auto_answered <= _MAX_AUTO_ANSWERS:
                 return {**defaults, **values}
-            self.mistake = UsageError(f"{self._server} has asked {_MAX_AUTO_ANSWERS} times, and asks again.")
+            self.mistake = UsageError(f"{self._server} has asked {_MAX_AUTO_ANSWERS} times, which is the limit.")
             raise _NotAnswered("cancel")
         if self._read is None:
             mistakes += [f"--answer has no {name}." for name in lacking]
-            mistakes = mistakes or ["--answer has nothing for it."]
+            mistakes = mistakes or ["No --answer matches it."]
             fields = signature("form", schema)
             self.mistake = UsageError("\n".join([f"{self._server} asks: {_quoted(message)}", *mistakes, "", fields]))
             raise _NotAnswered("cancel")
@@ -172,7 +172,7 @@ class InputPrompter:
         say(f"  {clean_line(url)}", style="bold")
         page = _web_page(url)
         if page is None:
-            say("That is no address of a web page, and was declined.")
+            say("That is not the address of a web page, and was declined.")
             raise _NotAnswered("decline")
         address, host = page
         say(f"  It is at {host}. Type o if you open it yourself.")
@@ -231,7 +231,7 @@ class _FormDialog:
         for number, (_, title) in enumerate(choices, 1):
             say(f"  {number:3}  {clean_line(title, 200)}")
         known = f" [{_shown(self._known[name])}]" if name in self._known else ""
-        needed = "" if name in self._form.needed or known else ", may be left out"
+        needed = "" if name in self._form.needed or known else ", optional"
         prompt = f"  {label} ({_hint(part, choices)}{needed}){known}: "
         while True:
             typed = await _typed(self._read, prompt)
@@ -240,7 +240,7 @@ class _FormDialog:
             try:
                 self._known[name] = _field_value(part, choices, typed)
             except InvalidText as mistake:
-                say(f"  It {mistake}." if typed else "  It is needed.")
+                say(f"  It {mistake}." if typed else "  It is required.")
             else:
                 return
 

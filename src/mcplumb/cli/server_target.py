@@ -77,18 +77,20 @@ def server_params() -> list[click.Parameter]:
         option(
             ["-s", "--server"], metavar="ADDRESS|NAME", help="Its address (http://…, tcp://…, unix:/…), or its name."
         ),
-        option(["-y", "--yes"], is_flag=True, help="Use a project's server without being asked."),
-        option(["-e", "--env"], metavar="NAME=VALUE", multiple=True, help="A variable for the command."),
-        option(["--inherit-env"], metavar="NAME", multiple=True, help="A variable of ours to pass on to the command."),
+        option(["-y", "--yes"], is_flag=True, help="Use a project's server without asking."),
+        option(["-e", "--env"], metavar="NAME=VALUE", multiple=True, help="An environment variable for the command."),
+        option(
+            ["--inherit-env"], metavar="NAME", multiple=True, help="An environment variable to pass on to the command."
+        ),
         option(["--cwd"], metavar="FOLDER", help="The folder to start the command in."),
         option(["--header"], metavar="NAME:VALUE", multiple=True, help="A header for each request over HTTP."),
-        option(["--token-file"], metavar="FILE", help="A file with the bearer token to show over HTTP."),
-        option(["--ca-file"], metavar="FILE", help="Whom to trust over TLS, if not whom the system trusts."),
+        option(["--token-file"], metavar="FILE", help="A file with the bearer token for HTTP."),
+        option(["--ca-file"], metavar="FILE", help="Certificates to trust for TLS, instead of the system's."),
         option(["--sse"], is_flag=True, help="Speak the old HTTP+SSE transport from the start."),
-        option(["--timeout"], type=seconds, metavar="SECONDS", help="What it has for its start, and for each answer."),
-        option(["--revision"], metavar="DATE", multiple=True, help="A protocol revision to allow, if not all."),
-        option(["--no-restart"], is_flag=True, help="Do not start it again, or reconnect, when it is lost."),
-        option(["-q", "--quiet"], is_flag=True, help="Do not show what it writes to its stderr."),
+        option(["--timeout"], type=seconds, metavar="SECONDS", help="Time limit for its start, and for each response."),
+        option(["--revision"], metavar="DATE", multiple=True, help="A protocol revision to allow; by default all."),
+        option(["--no-restart"], is_flag=True, help="Do not restart it, or reconnect, when it is lost."),
+        option(["-q", "--quiet"], is_flag=True, help="Do not show its stderr."),
     ]
 
 
@@ -101,7 +103,7 @@ def find_server(
     elif given["server"] is None:
         address, options = list(command), {}
     else:
-        raise UsageError("The server is named twice: give -s, or a command behind --.")
+        raise UsageError("The server is named twice: give -s, or a command after --.")
     _check_options(address, given)
     options |= _http_options(options, given) if isinstance(address, str) else _process_options(options, given)
     return address, options | _session_options(given)
@@ -145,7 +147,9 @@ def _look_up(server: str, config: str | None, *, yes: bool) -> tuple[Any, dict[s
         address, options = find_entry(server, config, yes=yes).connect_arguments()
     except UsageError:
         if corrected := _corrected_address(server):
-            raise UsageError(f"{server!r} is no name of a server. If it is an address, write {corrected}.") from None
+            raise UsageError(
+                f"{server!r} is not the name of a server. If it is an address, write {corrected}."
+            ) from None
         raise
     return address, dict(options)
 
@@ -165,7 +169,7 @@ def _check_options(address: str | list[str], given: Mapping[str, Any]) -> None:
     is_started = not isinstance(address, str)
     for name in () if is_started else _FOR_COMMANDS:
         if given[name]:
-            raise UsageError(f"{_option(name)} is for a server that is started, and this is the address of one.")
+            raise UsageError(f"{_option(name)} is only for a server that mcplumb starts, and this one has an address.")
     for name in () if isinstance(address, str) and address.lower().startswith("http") else _FOR_HTTP:
         if given[name]:
             raise UsageError(f"{_option(name)} is for a server with an http:// or https:// address.")
@@ -243,7 +247,7 @@ def named_values(texts: Sequence[str], name: str, form: str) -> dict[str, str]:
         key, between, value = text.partition(separator)
         if not between or not key.strip():
             # The message does not quote the text, which may contain a secret.
-            raise UsageError(f"{_option(name)} takes {form}, and one of them is not that.")
+            raise UsageError(f"{_option(name)} takes {form}; one of the values does not have that form.")
         found[key.strip()] = value.strip() if separator == ":" else value
     return found
 
@@ -322,7 +326,7 @@ class ServerCommand(BaseCommand):
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             if _COMMAND not in ctx.meta and error.message.startswith("Got unexpected extra argument"):
-                message = f"{error.message}. The command that starts a server stands behind --."
+                message = f"{error.message}. The command that starts a server goes after --."
                 raise click.UsageError(message, ctx) from None
             raise
 
@@ -365,7 +369,7 @@ class ServerCommand(BaseCommand):
     def _three_ways(self, ctx: click.Context) -> str:
         needed = [param for param in self.own_params if isinstance(param, click.Argument) and param.required]
         path = " ".join([ctx.command_path, *(param.make_metavar(ctx) for param in needed)])
-        begin = "There is no command behind the --." if _COMMAND in ctx.meta else "Which server?"
+        begin = "There is no command after the --." if _COMMAND in ctx.meta else "Which server?"
         ways = [
             (f"{path} -- python weather.py", "a command that starts it"),
             (f"{path} -s http://127.0.0.1:8000/mcp", "its address, also unix:/… or tcp://…"),

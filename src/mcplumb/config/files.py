@@ -75,7 +75,7 @@ class UnknownServer(UsageError, KeyError):
         elif names:
             there = f"There are: {', '.join(names)}."
         else:
-            there = "There is none at all: add one with 'mcplumb add NAME -- COMMAND'."
+            there = "There are none: add one with 'mcplumb add NAME -- COMMAND'."
         broken = "".join(f"\nIt may be in a file that was not read. {fault}" for fault in faults)
         super().__init__(f"There is no server {name!r} in {where}. {there}{broken}")
 
@@ -117,7 +117,7 @@ def _text(data: bytes, file: str) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError(f"it is not UTF-8 text (byte {error.start}).", file=file) from None
     if not text.strip():
-        raise ConfigError("the file is empty: the least that can be in it is {}.", file=file)
+        raise ConfigError("the file is empty: write at least {}.", file=file)
     return text
 
 
@@ -179,7 +179,7 @@ def read_file(file: str) -> bytes | None:
     except OSError as error:
         raise ConfigError(f"it cannot be read: {error.strerror}.", file=file) from None
     if len(data) > _MAX_SIZE:
-        raise ConfigError(f"it is larger than {_MAX_SIZE >> 20} MiB, which no config file is.", file=file)
+        raise ConfigError(f"it is larger than {_MAX_SIZE >> 20} MiB, the limit for config files.", file=file)
     return data
 
 

@@ -95,15 +95,13 @@ def project_folder(path: str) -> str:
 def server_tables(document: Any, file: str) -> tuple[dict[str, Any], list[Any]] | None:
     """Return the raw servers and the raw inputs of a file; None if the file has no servers key."""
     if not isinstance(document, dict):
-        raise ConfigError('there must be an object, in braces, and in it "mcpServers".', file=file)
+        raise ConfigError('it must be a JSON object with "mcpServers".', file=file)
     inner = document.get("mcp")  # in the settings of VS Code
     for table, key in ((document, "mcpServers"), (document, "servers"), (inner, "servers")):
         if isinstance(table, dict) and key in table:
             servers = table[key]
             if not isinstance(servers, dict):
-                raise ConfigError(
-                    "it must be an object: names of servers, and what is to be known of each.", file=file, key=key
-                )
+                raise ConfigError("it must be an object that maps names to servers.", file=file, key=key)
             inputs = table.get("inputs")
             return servers, inputs if isinstance(inputs, list) else []
     return None

@@ -48,13 +48,13 @@ def _consents(file: str) -> dict[str, Any]:
     status = os.stat(file)
     if status.st_uid != os.geteuid() or status.st_mode & _OTHERS_CAN_WRITE:
         raise ConfigError(
-            "others can write what you are said to have agreed to. Look at it, and allow only yourself: chmod 600.",
+            "other users can write to this file, which stores your consents. Check it, then run: chmod 600.",
             file=file,
         )
     document = decode_strict_json(data, file)
     consents = document.get("trusted") if isinstance(document, dict) else None
     if not isinstance(consents, dict):
-        raise ConfigError("it does not say what you have agreed to. Remove it: you will be asked again.", file=file)
+        raise ConfigError("it does not contain your consents. Remove it, and you will be asked again.", file=file)
     return consents
 
 

@@ -136,7 +136,7 @@ class Expander:
             return os.getcwd()
         if not name or _name_length(name, 0) != len(name):
             raise UnknownVariable(
-                f"mcplumb does not know what ${{{inside}}} means. To have it as it is, write $${{{inside}}}"
+                f"mcplumb does not know what ${{{inside}}} means. To keep it literally, write $${{{inside}}}"
             )
         if name not in self._environ and colon:
             return self.expand(default)
@@ -165,7 +165,7 @@ def _closing(text: str, start: int) -> int:
             if depth == 0:
                 return at
         at += 1
-    raise UnknownVariable("there is a ${ without its }. To have it as it is, write $${")
+    raise UnknownVariable("there is a ${ without its }. To keep it literally, write $${")
 
 
 def _name_length(text: str, start: int) -> int:

@@ -90,7 +90,7 @@ def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     if isawaitable(value):
         if iscoroutine(value):
             value.close()
-        raise UsageError("A function of a blocking client's gave something to await, which nobody does here.")
+        raise UsageError("A callback of a blocking client returned an awaitable: give it a plain function.")
     return value
 
 
@@ -166,7 +166,7 @@ def threaded_callback(
 ) -> Callable[..., Coroutine[Any, Any, Any]]:
     """Return an async function that calls the plain one in another thread; ``what`` names it in the `UsageError`."""
     if iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__):
-        raise UsageError(f"{what} is an async function, which a blocking client has no loop for: give it a plain one.")
+        raise UsageError(f"{what} is an async function, which a blocking client cannot call: give it a plain one.")
 
     async def call(*arguments: Any) -> Any:
         return await call_in_thread(function, *arguments)

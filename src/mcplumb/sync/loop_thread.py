@@ -216,7 +216,7 @@ class ThreadedLoop(SharedLoop):
         self.loop.call_soon_threadsafe(self._stop_loop)
         self._thread.join(_SHUTDOWN_TIMEOUT + 1)
         if self._thread.is_alive():
-            _logger.warning("Something blocks the event loop of the blocking clients, which is left behind.")
+            _logger.warning("Something blocks the event loop of the blocking clients; it is abandoned.")
 
     def _stop_loop(self) -> None:
         self._is_stopped = True
@@ -276,7 +276,7 @@ class CallerDrivenLoop(SharedLoop):
         self.loop.call_soon_threadsafe(self._stop_if_running)
         with self._changed:
             if not self._changed.wait_for(lambda: not self._is_running, _SHUTDOWN_TIMEOUT):
-                _logger.warning("Something blocks the event loop of the blocking clients, which is left behind.")
+                _logger.warning("Something blocks the event loop of the blocking clients; it is abandoned.")
                 return
             self._cancel_tasks_and_close()
             self._changed.notify_all()

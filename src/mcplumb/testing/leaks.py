@@ -35,7 +35,7 @@ async def no_leaks(patience: float) -> AsyncIterator[None]:
             yield
         except AssertionError as error:
             for loop_error in loop_errors:
-                error.add_note(f"The event loop was told of an error that nobody saw: {loop_error}.")
+                error.add_note(f"The event loop reported an unhandled error: {loop_error}.")
             raise
         left = asyncio.all_tasks() - tasks
         if left:
@@ -51,7 +51,7 @@ async def no_leaks(patience: float) -> AsyncIterator[None]:
         gc.collect()
     dropped = [str(warning.message) for warning in recorded if issubclass(warning.category, _DROPPED)]
     require(not dropped, f"Something was dropped instead of closed: {'; '.join(dropped)}.")
-    require(not loop_errors, f"The event loop was told of errors that nobody saw: {'; '.join(loop_errors)}.")
+    require(not loop_errors, f"The event loop reported unhandled errors: {'; '.join(loop_errors)}.")
 
 
 @contextmanager

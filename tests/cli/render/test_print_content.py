@@ -129,7 +129,7 @@ def test_a_failure_is_told_in_the_words_of_the_tool(capsys: pytest.CaptureFixtur
         "Error: It",
         f"burns.{CLEAN}",
         'Error: {"code":3}',
-        "Error: The tool cook says that it failed, and not why.",
+        "Error: The tool cook failed without a message.",
     ]
 
 
@@ -260,7 +260,7 @@ def test_the_user_can_say_where(folder: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("a.png", "that file is there already, and is not overwritten"),
+        ("a.png", "the file exists already, and is not overwritten"),
         ("gone/b.png", "there is no folder 'gone'"),
         ("gone/", "there is no folder 'gone'"),
     ],
@@ -285,7 +285,7 @@ def test_what_cannot_be_written_is_said(folder: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_is_not_in_base64_is_the_servers_mistake(folder: Path) -> None:
-    with pytest.raises(DecodeError, match="The server sent a picture that is not in base64"):
+    with pytest.raises(DecodeError, match="The server sent an image that is not valid base64"):
         print_result(result(ImageContent("§", "image/png")), ContentSink(None, "tool"))
 
 

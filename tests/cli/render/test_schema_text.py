@@ -107,5 +107,5 @@ def test_a_schema_within_itself_has_an_end() -> None:
 
 def test_a_field_has_words() -> None:
     assert Field("a", "string", True, "", "A city.").words == "string, required. A city."
-    assert Field("a", "string", False, '"x"', "").words == 'string, "x" if left out.'
+    assert Field("a", "string", False, '"x"', "").words == 'string, default "x".'
     assert Field("a", "string", False, "", "Any").words == "string. Any."

@@ -84,7 +84,7 @@ def test_gemini_has_names_without_braces(project: Path, monkeypatch: pytest.Monk
         ),
         (
             {"command": "x", "env": {"A": "${config:b}"}},
-            ", key 'env.A': mcplumb does not know what ${config:b} means. To have it as it is, write $${config:b}.",
+            ", key 'env.A': mcplumb does not know what ${config:b} means. To keep it literally, write $${config:b}.",
         ),
         (
             {"command": "x", "env": {"A": "${input:my-key}"}},

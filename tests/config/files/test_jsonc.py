@@ -46,8 +46,8 @@ def test_comments_and_commas_change_nothing(value: object) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "In f: the file is empty: the least that can be in it is {}."),
-        (b" \n", "In f: the file is empty: the least that can be in it is {}."),
+        (b"", "In f: the file is empty: write at least {}."),
+        (b" \n", "In f: the file is empty: write at least {}."),
         (b"\xff", "In f: it is not UTF-8 text (byte 0)."),
         (b'{"a": ', "In f: it is not valid JSON: expecting value in line 1, column 7."),
         (b'{"a": "', "In f: it is not valid JSON: unterminated string in line 1, column 7."),

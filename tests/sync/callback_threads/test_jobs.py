@@ -62,9 +62,9 @@ async def later() -> None: ...
 
 
 def test_a_function_that_gives_something_to_await_is_refused() -> None:
-    with pytest.raises(UsageError, match="gave something to await"):
+    with pytest.raises(UsageError, match="returned an awaitable"):
         answer_of(later)
-    with pytest.raises(UsageError, match="gave something to await"):
+    with pytest.raises(UsageError, match="returned an awaitable"):
         answer_of(Future)
 
 

@@ -24,9 +24,9 @@ __all__ = ["call"]
 @click.argument("tool")
 @click.argument("arguments", metavar="[KEY=VALUE]...", nargs=-1)
 @click.option("--args", metavar="JSON|@FILE|-", help="All arguments as a JSON object; - reads it from stdin.")
-@click.option("--no-check", is_flag=True, help="Send the arguments whatever the tool's schema says.")
+@click.option("--no-check", is_flag=True, help="Do not check the arguments against the tool's schema.")
 @input_options
-@click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Where to put pictures, sounds and other bytes.")
+@click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Where to save images, audio and other binary data.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as one JSON document.")
 def call(
     target: Target,
@@ -43,8 +43,8 @@ def call(
     """Call a tool.
 
     Values are typed by the tool's schema: days=3 is a number where the tool wants one. days:=3 is JSON, and text@FILE
-    is what a file has. A key that is repeated makes a list, and place.city=Oslo goes into an object. Arguments that the
-    tool does not have, or that it lacks, are explained before anything is sent.
+    is what a file has. A key that is repeated makes a list, and place.city=Oslo goes into an object. Unknown,
+    missing and invalid arguments are reported before anything is sent.
 
     What the tool asks is asked at the terminal, or answered with --answer. Text and data go to stdout, pictures and
     other bytes to new files. Ctrl-C cancels the call on the server, too. If the tool says that it failed, the exit code

@@ -53,7 +53,7 @@ def completion(shell: str) -> None:
     zsh:   echo 'eval "$(mcplumb completion zsh)"' >> ~/.zshrc
     fish:  echo 'mcplumb completion fish | source' >> ~/.config/fish/config.fish
 
-    In zsh, that line belongs behind the one with compinit. The scripts themselves:
+    In zsh, that line belongs after the one with compinit. The scripts themselves:
 
     \b
     mcplumb completion bash

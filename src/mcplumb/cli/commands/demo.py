@@ -84,7 +84,7 @@ class StepFailed(McplumbError):
 def check(is_right: bool, what: str) -> None:  # noqa: FBT001 - as in an assert
     """Raise `StepFailed` unless the condition holds."""
     if not is_right:
-        raise StepFailed(f"It should be that {what}, and is not.")
+        raise StepFailed(f"Expected that {what}.")
 
 
 class Tour:
@@ -395,8 +395,8 @@ NEXT = (
 
 
 @click.command(cls=BaseCommand)
-@click.option("--server", is_flag=True, help="Be the demo server, on standard input and output, and nothing else.")
-@click.option("--source", is_flag=True, help="Print the source of the demo server, and nothing else.")
+@click.option("--server", is_flag=True, help="Run the demo server on standard input and output instead.")
+@click.option("--source", is_flag=True, help="Print the source of the demo server instead.")
 def demo(*, server: bool, source: bool) -> int:
     """Take a tour, with the built-in demo server.
 

@@ -139,7 +139,7 @@ async def entries(client: Client, method: str, key: str) -> list[dict[str, Any]]
         if cursor is None:
             return found
         if not isinstance(cursor, str) or cursor in seen or len(seen) >= _MAX_PAGES:
-            raise ProtocolError(f"The pages of {method} have no end, or are more than {_MAX_PAGES}.")
+            raise ProtocolError(f"The server repeats pages of {method}, or has more than {_MAX_PAGES}.")
         seen.add(cursor)
 
 
@@ -155,7 +155,7 @@ def find(found: Sequence[dict[str, Any]], name: str, what: str) -> dict[str, Any
     if near:
         hint = f"Did you mean {' or '.join(near)}?"
     else:
-        hint = f"It has {', '.join(names[:20])}{' …' if len(names) > 20 else ''}." if names else "It has none at all."
+        hint = f"It has {', '.join(names[:20])}{' …' if len(names) > 20 else ''}." if names else "It has none."
     raise UsageError(f"The server has no {what} {name!r}. {hint}")
 
 

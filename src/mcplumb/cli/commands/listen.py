@@ -23,10 +23,10 @@ __all__ = ["all_lists", "listen", "print_change", "say_subscribed"]
 
 @server_command()
 @click.argument("uris", metavar="[URI]...", nargs=-1)
-@click.option("--tools", is_flag=True, help="Tell when the list of tools changes.")
-@click.option("--prompts", is_flag=True, help="Tell when the list of prompts changes.")
-@click.option("--resources", is_flag=True, help="Tell when the list of resources changes.")
-@click.option("-n", "--count", type=click.IntRange(1), help="End after so many changes.")
+@click.option("--tools", is_flag=True, help="Report changes of the list of tools.")
+@click.option("--prompts", is_flag=True, help="Report changes of the list of prompts.")
+@click.option("--resources", is_flag=True, help="Report changes of the list of resources.")
+@click.option("-n", "--count", type=click.IntRange(1), help="End after this many changes.")
 @click.option("--json", "as_json", is_flag=True, help="Print each change as a JSON document, on one line.")
 async def listen(
     target: Target,
@@ -38,11 +38,11 @@ async def listen(
     count: int | None,
     as_json: bool,
 ) -> None:
-    """Show what changes, as it changes.
+    """Show changes as they happen.
 
-    Prints a line when a resource with one of the URIs changes, or one of the lists. Without any of them, all lists that
-    the server can tell about are meant. When the server was lost and is back, or told more than could be taken, there
-    is a line for what may have been missed.
+    Prints a line when a resource with one of the URIs changes, or one of the lists; by default, any list whose changes
+    the server announces. When the server was lost and is back, or sent changes too fast, a line says that changes may
+    have been missed.
 
     Ctrl-C ends it, with exit code 0; with --count, when it ends too early, with 130. If the server ends it, the exit
     code is 3.
@@ -88,10 +88,10 @@ def say_subscribed(
     asked, agreed = _names(wanted), _names(honoured)
     missing = ", ".join(name for name in asked if name not in agreed)
     if not agreed:
-        raise UsageError(f"The server does not tell about changes of {missing}: there is nothing to listen to.")
+        raise UsageError(f"The server does not report changes of {missing}: there is nothing to listen to.")
     say(f"Listening for changes of {', '.join(agreed)}. {how_it_ends}", style="dim")
     if missing:
-        say(f"The server does not tell about changes of {missing}.")
+        say(f"The server does not report changes of {missing}.")
 
 
 def _names(topics: SubscriptionFilter) -> list[str]:
@@ -109,7 +109,7 @@ def print_change(change: Change | Missed, *, as_json: bool) -> None:
         data = {"topic": "missed"} if isinstance(change, Missed) else msgspec.structs.asdict(change)
         line = json_text({name: value for name, value in data.items() if value is not None})
     elif isinstance(change, Missed):
-        line = "There may have been changes that were missed."
+        line = "Changes may have been missed."
     elif change.uri is not None:
         line = f"The resource {clean_line(change.uri)} changed."
     else:

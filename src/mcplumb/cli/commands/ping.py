@@ -17,14 +17,14 @@ _MS_PER_SECOND = 1000.0
 
 @server_command()
 @click.option(
-    "-n", "--count", type=click.IntRange(1), metavar="NUMBER", default=1, help="How often; once if not given."
+    "-n", "--count", type=click.IntRange(1), metavar="NUMBER", default=1, help="Number of pings; 1 by default."
 )
-@click.option("--interval", type=seconds, default=1.0, metavar="SECONDS", help="Between two of them; 1 if not given.")
+@click.option("--interval", type=seconds, default=1.0, metavar="SECONDS", help="Time between two pings; 1 by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the times, in seconds, as one JSON document at the end.")
 async def ping(target: Target, *, count: int, interval: float, as_json: bool) -> None:
     """Find out whether a server answers, and how fast.
 
-    A legacy server is sent a ping; a modern one, which knows none, is asked who it is.
+    A legacy server is sent a ping; a modern server, which has no ping, is sent server/discover.
 
     \b
     mcplumb ping -- python weather.py
@@ -45,6 +45,6 @@ async def ping(target: Target, *, count: int, interval: float, as_json: bool) ->
     elif count > 1:
         low, middle, high = min(times), sorted(times)[count // 2], max(times)
         print_text(
-            f"{count} answers: {low * _MS_PER_SECOND:.1f} ms at best, {middle * _MS_PER_SECOND:.1f} ms in the middle, "
+            f"{count} answers: {low * _MS_PER_SECOND:.1f} ms at best, {middle * _MS_PER_SECOND:.1f} ms median, "
             f"{high * _MS_PER_SECOND:.1f} ms at worst"
         )

@@ -174,11 +174,11 @@ def _plain(line: bytes) -> dict[str, Any]:
 
 #: Programs that are often missing, and how to get them.
 _INSTALL_HINTS = {
-    "npx": "Install Node.js, which brings it.",
+    "npx": "Install Node.js, which includes it.",
     "node": "Install Node.js.",
     "uv": "Install uv.",
-    "uvx": "Install uv, which brings it.",
-    "bunx": "Install Bun, which brings it.",
+    "uvx": "Install uv, which includes it.",
+    "bunx": "Install Bun, which includes it.",
     "docker": "Install Docker.",
     "python": "Try python3.",
     "pip": "Try python3 -m pip.",
@@ -241,7 +241,7 @@ def _of_address(error: McplumbError, garbage: Sequence[str]) -> Iterator[str]:
             else "Start it, or correct the address."
         )
     elif status[1] in ("401", "403"):
-        yield "Show a token, with --token-file FILE, or another header, with --header NAME:VALUE."
+        yield "Send a token with --token-file FILE, or another header with --header NAME:VALUE."
     elif status[1] in ("404", "405"):
         yield "Correct the path: most servers answer at /mcp, and old ones at /sse."
 
@@ -395,7 +395,7 @@ def _counted(counts: dict[str, int | str]) -> str:
 
 
 def _garbage(count: int, first: str | None) -> str:
-    lines = "1 line that is no message" if count == 1 else f"{count} lines that are no messages, the first"
+    lines = "1 line that is not a message" if count == 1 else f"{count} lines that are not messages, the first"
     return f"{lines}: {(first or '')[:_CHARACTERS]}"
 
 

@@ -29,7 +29,7 @@ _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the whole
 @click.argument("uri")
 @click.argument("values", metavar="[KEY=VALUE]...", nargs=-1)
 @input_options
-@click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Where to put what is read, instead of stdout.")
+@click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Where to save the contents, instead of stdout.")
 @_AS_JSON
 async def read(
     target: Target,
@@ -43,8 +43,8 @@ async def read(
 ) -> None:
     """Read a resource.
 
-    A template is filled in with values for its variables. Text goes to stdout; a pipe or a file gets it to the byte.
-    Bytes go to stdout too, unless that is a terminal: then they go to a new file.
+    A template is filled in with values for its variables. Text goes to stdout, unchanged unless that is a terminal.
+    Binary data goes to stdout too or, if that is a terminal, to a new file.
 
     \b
     mcplumb read weather://Oslo/today -- python weather.py
@@ -70,7 +70,7 @@ async def read(
 @click.argument("arguments", metavar="[KEY=VALUE]...", nargs=-1)
 @click.option("--args", metavar="JSON|@FILE|-", help="All arguments as a JSON object; - reads it from stdin.")
 @input_options
-@click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Where to put pictures, sounds and other bytes.")
+@click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Where to save images, audio and other binary data.")
 @_AS_JSON
 def prompt(
     target: Target,
@@ -85,7 +85,7 @@ def prompt(
 ) -> Coroutine[Any, Any, None]:
     """Get the messages of a prompt.
 
-    At a terminal each stands under the name of who speaks; a pipe gets only what is said. --json has all of it.
+    At a terminal, each message is shown under its role; a pipe gets only the text. --json prints everything.
 
     \b
     mcplumb prompt plan city=Oslo -- python weather.py

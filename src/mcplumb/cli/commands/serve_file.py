@@ -237,7 +237,7 @@ class Reloader:
                 _logger.info("%s has changed: the server starts again.", file)
                 self._server.stop()
                 if not self._has_ended.wait(self._server.stop_within + _STOP_GRACE):
-                    _logger.warning("Something in the server does not stop, and is left behind.")
+                    _logger.warning("Something in the server does not stop, and is abandoned.")
                     self._start_again()
 
 
@@ -400,7 +400,7 @@ class ServeSettings(msgspec.Struct, kw_only=True):
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Over HTTP, serve only clients that have one of the bearer tokens in this file, one a line.",
+    help="Over HTTP, require one of the bearer tokens in this file, one per line.",
 )
 @click.option("--reload", is_flag=True, help="At addresses: start again when the server's files change.")
 @click.option(

@@ -34,7 +34,7 @@ def find_entry(name: str, config: str | None = None, *, yes: bool = False) -> Se
         entry = load_config(config)[name]
     except UnknownServer as error:
         if "/" in name or os.path.exists(name):  # noqa: PTH110 - it may be no path at all
-            raise UsageError(f"{error} A command that starts a server stands behind --, without -s.") from None
+            raise UsageError(f"{error} A command that starts a server goes after --, without -s.") from None
         raise
     return prepare_entry(entry, yes=yes)
 
@@ -81,8 +81,8 @@ def servers(name: str | None, config: str | None, *, as_json: bool) -> None:
 @click.command()
 @click.argument("name")
 @click.argument("words", metavar="ADDRESS | -- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("-e", "--env", metavar="NAME=VALUE", multiple=True, help="A variable for the command.")
-@click.option("--inherit-env", metavar="NAME", multiple=True, help="A variable of yours to pass on to the command.")
+@click.option("-e", "--env", metavar="NAME=VALUE", multiple=True, help="An environment variable for the command.")
+@click.option("--inherit-env", metavar="NAME", multiple=True, help="An environment variable to pass on to the command.")
 @click.option("--cwd", metavar="FOLDER", help="The folder to start the command in.")
 @click.option("--header", metavar="NAME:VALUE", multiple=True, help="A header for each request over HTTP.")
 @click.option("--sse", is_flag=True, help="The address speaks the old HTTP+SSE transport.")
@@ -112,7 +112,7 @@ def add(
     file = add_server(name, raw, replace=replace)
     say(f"Added to {with_tilde(file)}. Use it with: mcplumb tools -s {shlex.quote(name)}")
     if cwd is None and "cwd" in raw:
-        say(f"It will run in {raw['cwd']}, as its command names a file there.")
+        say(f"It will run in {raw['cwd']}, because its command names a file there.")
     for secret, value in {**raw.get("env", {}), **raw.get("headers", {})}.items():
         if looks_secret(secret) and "${" not in value:
             say(f"The value of {secret} is in the file now. To keep it out, write ${{NAME}} of a variable instead.")
@@ -121,7 +121,7 @@ def add(
 @click.command()
 @click.argument("name")
 def remove(name: str) -> None:
-    """Forget a server again.
+    """Forget a server.
 
     It is taken out of our own file, the one that 'mcplumb add' writes. Files of other programs are never changed.
 
@@ -137,7 +137,7 @@ def remove(name: str) -> None:
             raise
         raise UsageError(
             f"The server {name!r} is in {found[name].source}, a file of {found[name].dialect.label}, which "
-            "mcplumb does not change: take it out there."
+            "mcplumb does not change: remove it there."
         ) from None
     say(f"Removed from {with_tilde(file)}.")
 

@@ -95,7 +95,7 @@ class ContentSink:
         if not folder.is_dir():
             raise UsageError(f"--output {output}: there is no folder {str(folder)!r}.")
         if self._folder is None and os.path.lexists(path):
-            raise UsageError(f"--output {output}: that file is there already, and is not overwritten.")
+            raise UsageError(f"--output {output}: the file exists already, and is not overwritten.")
 
     def put(self, content: bytes, mime_type: str | None, name: str = "") -> None:
         """Write bytes to a new file; ``name`` is the name that the server suggests."""
@@ -173,7 +173,7 @@ def say_failure(result: CallToolResult, tool: str) -> None:
     message = "\n".join(texts).strip()
     if not message and result.structured_content is not None:
         message = msgspec.json.encode(result.structured_content).decode()
-    say_error(message or f"The tool {tool} says that it failed, and not why.")
+    say_error(message or f"The tool {tool} failed without a message.")
 
 
 def plain(value: Any) -> Any:
@@ -208,11 +208,11 @@ def _print_block(block: ContentBlock, sink: ContentSink) -> None:
         case TextContent(text=text):
             _print_text(text)
         case ImageContent(data=data, mime_type=mime_type):
-            image = _decoded(data, "a picture")
+            image = _decoded(data, "an image")
             if sink.output is not None or not _show(image):
                 sink.put(image, mime_type)
         case AudioContent(data=data, mime_type=mime_type):
-            sink.put(_decoded(data, "a sound"), mime_type)
+            sink.put(_decoded(data, "audio"), mime_type)
         case ResourceLink():
             named = " ".join(filter(None, [block.title or block.name, block.mime_type and f"({block.mime_type})"]))
             _print_text(f"{clean_line(block.uri)}  {clean_line(named)}".rstrip())
@@ -272,7 +272,7 @@ def _decoded(data: str, what: str) -> bytes:
     try:
         return b64decode(data, validate=True)
     except ValueError:
-        raise DecodeError(f"The server sent {what} that is not in base64.") from None
+        raise DecodeError(f"The server sent {what} that is not valid base64.") from None
 
 
 def _safe_name(name: str) -> str:

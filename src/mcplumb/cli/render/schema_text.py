@@ -34,7 +34,7 @@ class Field(msgspec.Struct, frozen=True):
     @property
     def words(self) -> str:
         """A description in one line, without the name."""
-        needed = ", required" if self.is_required else f", {self.default} if left out" if self.default else ""
+        needed = ", required" if self.is_required else f", default {self.default}" if self.default else ""
         return f"{self.kind}{needed}. {self.description}".rstrip(" .") + "."
 
 

@@ -190,10 +190,10 @@ class _ShellCommands:
         ]
 
     async def listen(self, *, uris: tuple[str, ...], count: int | None, as_json: bool, **lists: bool) -> None:
-        """Show what changes, as it changes, beside all else.
+        """Show changes as they happen, in the background.
 
-        Of resources with one of the URIs, or of the lists; without any of them, of all lists. With --count it waits
-        for so many changes; otherwise "unlisten" ends it.
+        Reports changes of the resources with these URIs, or of the lists; by default, of all lists. With --count it
+        waits for that many changes; otherwise "unlisten" ends it.
 
         \b
         listen --tools
@@ -203,7 +203,7 @@ class _ShellCommands:
             await _function(listen)(self._session, uris=uris, count=count, as_json=as_json, **lists)
             return
         if len(self._listening) >= _MAX_SUBSCRIPTIONS:
-            raise UsageError(f"You listen {_MAX_SUBSCRIPTIONS} times already: end one with 'unlisten NUMBER'.")
+            raise UsageError(f"There are {_MAX_SUBSCRIPTIONS} subscriptions already: end one with 'unlisten NUMBER'.")
         client = self._session.client
         wanted = {"tools": lists["tools"], "prompts": lists["prompts"], "resources_list": lists["resources"]}
         changes = client.listen(**(wanted if uris or any(wanted.values()) else all_lists(client)), resources=uris)
@@ -218,11 +218,11 @@ class _ShellCommands:
         task.add_done_callback(lambda _: self._listening.pop(number, None))
 
     async def unlisten(self, *, numbers: tuple[int, ...]) -> None:
-        """End what "listen" began: all of it, or that with these numbers."""
+        """End subscriptions of "listen": all, or those with these numbers."""
         for number in numbers or tuple(self._listening):
             task = self._listening.get(number)
             if task is None:
-                raise UsageError(f"Nothing with the number {number} listens.")
+                raise UsageError(f"There is no subscription {number}.")
             task.cancel()
             await asyncio.wait([task])
 
@@ -231,7 +231,7 @@ class _ShellCommands:
         await self._session.client.set_log_level(level)
 
     async def info(self) -> None:
-        """Show who the server is, and how it does."""
+        """Show the server's identity and state."""
         client = self._session.client
         pairs = [("server", self._session.title)]
         if (who := client.server_info) is not None:
@@ -249,7 +249,7 @@ class _ShellCommands:
         print_pairs(pairs)
 
     async def reconnect(self) -> None:
-        """Leave the server, and connect again; one of ours is started anew."""
+        """Disconnect and connect again; a server that is a command is restarted."""
         await self._session.close()
         await self._session.open()
 
@@ -273,7 +273,7 @@ class _ShellCommands:
         return None
 
     def exit(self) -> None:
-        """Leave."""
+        """Leave the shell."""
         self._session.leave()
 
     async def _explain(self, name: str) -> None:
@@ -464,7 +464,7 @@ class ShellSession:
     def _say_cancelled(self) -> None:
         # After SIGHUP the terminal may be gone.
         if not self._has_left:
-            say("\nCancelled. Once more leaves, as does Ctrl-D.", "dim")
+            say("\nCancelled. Ctrl-C again, or Ctrl-D, leaves.", "dim")
 
     def leave(self) -> None:
         """Stop reading lines."""
@@ -491,8 +491,8 @@ class ShellSession:
         try:
             words = [] if line.lstrip().startswith("#") else shlex.split(line)
         except ValueError as error:
-            hint = "What begins with ' or \" ends with the same."
-            raise UsageError(f"That cannot be read: {error}. {hint}") from None
+            hint = "Close each ' and \"."
+            raise UsageError(f"The line cannot be parsed: {error}. {hint}") from None
         if not words:
             return DONE
         end_line()

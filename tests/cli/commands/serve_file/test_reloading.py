@@ -124,7 +124,7 @@ def test_a_handler_that_blocks_everything_can_be_repaired(folder: Path) -> None:
             hanging.start()
             process.wait_for("hanging")
             write(folder, FILE.replace("time.sleep(600)", "pass"), "weather.py")
-            process.wait_for("Something in the server does not stop, and is left behind.")
+            process.wait_for("Something in the server does not stop, and is abandoned.")
             assert process.wait_for("Serving at ") == address
             assert forecast(address) == "sun in Oslo, 1"
             hanging.join(PATIENCE)

@@ -75,11 +75,11 @@ def test_no_server_no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
         ("tols", "There is no command 'tols'. Did you mean 'tools'?"),
         ("xyz", "There is no command 'xyz'. 'help' lists them."),
         ("forecast city=Oslo", "forecast is a tool: write 'call forecast'."),
-        ("call 'forecast", "That cannot be read: No closing quotation."),
+        ("call 'forecast", "The line cannot be parsed: No closing quotation."),
         ("help xyz", "There is no command, tool or prompt 'xyz'."),
         ("call", "Missing argument 'TOOL'."),
         ("log loud", "'loud' is not one of"),
-        ("unlisten 3", "Nothing with the number 3 listens."),
+        ("unlisten 3", "There is no subscription 3."),
         ("tools -s other", "No such option"),
     ],
 )
@@ -158,7 +158,7 @@ def test_listening_goes_on_beside_all_else(monkeypatch: pytest.MonkeyPatch) -> N
     )
     assert done.code == 2
     assert "Listening for changes of tools. 'unlisten 1' ends it.\n" in done.err
-    assert "Nothing with the number 1 listens." in done.err
+    assert "There is no subscription 1." in done.err
     assert done.out.count("The resource changing://now changed.\n") == 3
     assert "The list of tools changed.\n" in done.out
 
@@ -167,14 +167,14 @@ def test_nothing_is_listened_to_that_the_server_does_not_tell(monkeypatch: pytes
     server = ["--", PYTHON, str(SERVERS / "partial.py"), "nothing"]
     done = piped(monkeypatch, "listen --prompts", "unlisten 1", server=server)
     assert done.err == (
-        "Error: The server does not tell about changes of prompts: there is nothing to listen to.\n"
-        "Error: Nothing with the number 1 listens.\n"
+        "Error: The server does not report changes of prompts: there is nothing to listen to.\n"
+        "Error: There is no subscription 1.\n"
     )
 
 
 def test_listening_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     done = piped(monkeypatch, *["listen"] * 17, "unlisten", "listen", server=CHANGING)
-    assert done.err.count("Error: You listen 16 times already") == 1
+    assert done.err.count("Error: There are 16 subscriptions already") == 1
     assert done.err.count("'unlisten 1' ends it.") == 2
 
 
@@ -236,7 +236,7 @@ def typing(monkeypatch: pytest.MonkeyPatch, *script: str | type[BaseException], 
 def test_one_ctrl_c_stays_and_two_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     stay = typing(monkeypatch, KeyboardInterrupt, "ping", KeyboardInterrupt, "call nothing", EOFError)
     assert stay.code == 0
-    assert stay.err.count("Cancelled. Once more leaves, as does Ctrl-D.") == 2
+    assert stay.err.count("Cancelled. Ctrl-C again, or Ctrl-D, leaves.") == 2
     assert typing(monkeypatch, "ping", KeyboardInterrupt, KeyboardInterrupt).code == 130
 
 
