@@ -23,10 +23,10 @@ import msgspec
 import mcplumb.limits
 import mcplumb.protocol
 from mcplumb import Audio, Client, Context, File, Header, HttpOptions, Image, Server, connect, errors
-from mcplumb.cli.app import cli
+from mcplumb.cli.command_group import cli
 from mcplumb.cli.command_runner import EXIT_CODES
 from mcplumb.cli.help_text import COMMANDS, OVERVIEW
-from mcplumb.cli.target import ServerCommand
+from mcplumb.cli.server_target import ServerCommand
 from mcplumb.client import Change, Changes, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder
 from mcplumb.client.links.process_link import ProcessExit, ServerProcess
 from mcplumb.limits import DEFAULT_LIMITS, Limits

@@ -98,7 +98,7 @@ def test_questions_do_not_either() -> None:
     check(done.out)
     done = on_terminal("call", "page", "--", PYTHON, RUDE)
     check(done.out)
-    assert "That is no address of a web page, and was declined." in done.out
+    assert "That is not the address of a web page, and was declined." in done.out
 
 
 def test_the_shell_does_not_either() -> None:

@@ -133,7 +133,7 @@ def test_a_terminal_is_told_that_it_is_waited_for(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Typed(io.BytesIO(b"Oslo")))
     assert arguments("city@-") == {"city": "Oslo"}
-    assert capsys.readouterr().err == "Type what city@- is to be, and end it with Ctrl-D:\n"
+    assert capsys.readouterr().err == "Type the value of city@-, and end it with Ctrl-D:\n"
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_a_terminal_is_told_that_it_is_waited_for(
         (["city=x", "place.lat.a=1"], None, "There is no argument 'place.lat.a': place.lat has to be a number."),
         (["city=x", "ids=1,2"], None, _LIST),
         (["city=x", "free=3"], None, "free has to be an object, and not '3'."),
-        (["city=x", "free:=3", "free.a=3"], None, "free.a cannot be set, as free has a value that has no parts."),
+        (["city=x", "free:=3", "free.a=3"], None, "free.a cannot be set, because free is not an object."),
         ([], '{"city": "x", "zzz": 1}', None),
-        ([], "[1]", 'What --args has is [1]: write a JSON object, such as \'{"city": "Oslo"}\'.'),
-        ([], "{", "What --args has is no JSON: Input data was truncated."),
-        (["city:={"], None, "The value of city:= is no JSON: Input data was truncated."),
+        ([], "[1]", 'The value of --args is [1]: write a JSON object, such as \'{"city": "Oslo"}\'.'),
+        ([], "{", "The value of --args is not valid JSON: Input data was truncated."),
+        (["city:={"], None, "The value of city:= is not valid JSON: Input data was truncated."),
     ],
 )
 def test_mistakes_are_explained(words: list[str], args: str | None, said: str | None) -> None:
@@ -172,7 +172,7 @@ def test_the_signature_has_a_line_for_each_argument() -> None:
     lines = signature("forecast", SCHEMA).splitlines()
     assert lines[0].startswith("forecast(city, days=3, tags?, ")
     assert lines[1] == "  city         string, required. The name \\x1b[2J of a city."
-    assert lines[2] == "  days         integer (from 1), 3 if left out."
+    assert lines[2] == "  days         integer (from 1), default 3."
     assert [line.split()[0] for line in lines[5:10]] == ["place.lat", "place.lon", "either", "either.lat", "either.lon"]
     assert signature("none", {}) == "none()"
 

@@ -19,12 +19,12 @@ from mcplumb import errors
 from mcplumb.cli.command_runner import (
     EXIT_CODES,
     GlobalOptions,
+    error_text,
     exit_code_of,
     global_options,
-    guarded,
     run,
-    running_with,
-    sentence_of,
+    run_cli,
+    using_runner,
 )
 from mcplumb.cli.help_text import NEEDS_PACKAGES, OVERVIEW
 from mcplumb.errors import McplumbError, RemoteError, ServerExited
@@ -102,9 +102,9 @@ def test_stderr_is_shown_once() -> None:
 
 
 def test_a_sentence_is_in_the_words_of_the_command_line() -> None:
-    assert sentence_of(McplumbError("Wait (EraWaits.patience).")) == "Wait (--timeout)."
-    assert sentence_of(McplumbError("Give one: connect(…, token=…).")) == "Give one: --token-file FILE."
-    said = sentence_of(ServerExited("x", phase="spawn", exit_code=1, stderr_tail="secret"))
+    assert error_text(McplumbError("Wait (EraWaits.patience).")) == "Wait (--timeout)."
+    assert error_text(McplumbError("Give one: connect(…, token=…).")) == "Give one: --token-file FILE."
+    said = error_text(ServerExited("x", phase="spawn", exit_code=1, stderr_tail="secret"))
     assert said == "The server `x` exited with code 1 during the spawn phase."
 
 
@@ -171,7 +171,7 @@ def test_a_fault_of_ours_is_admitted(capsys: pytest.CaptureFixture[str]) -> None
     assert _guarded(fail) == 70
     err = capsys.readouterr().err
     assert "KeyError: '\\x1b'" in err
-    assert err.endswith("This is a fault in mcplumb: please report it.\n")
+    assert err.endswith("This is a bug in mcplumb: please report it.\n")
 
 
 def test_a_package_that_is_missing_is_no_fault_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +200,7 @@ def test_an_error_that_cannot_be_told_is_a_fault_too(monkeypatch: pytest.MonkeyP
     def broken(*_: object) -> None:
         raise OSError("stderr is gone")
 
-    monkeypatch.setattr("mcplumb.cli.render.output.complain", broken)
+    monkeypatch.setattr("mcplumb.cli.render.output.say_error", broken)
     assert _guarded(fail) == 70
 
 
@@ -210,7 +210,7 @@ def test_options_without_a_command_are_the_usual_ones() -> None:
 
 def _guarded(command: click.Command) -> int:
     with patch("sys.argv", ["mcplumb"]):
-        return guarded(command)
+        return run_cli(command)
 
 
 # --- As a process ---
@@ -311,7 +311,7 @@ def test_a_command_that_lasts_runs_the_others() -> None:
         ran.append(coroutine)
         return asyncio.run(coroutine)
 
-    with running_with(runner):
+    with using_runner(runner):
         assert run(work()) == 7
     assert len(ran) == 1
     assert run(work()) == 7

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from mcplumb.cli import consent, input_prompts
-from mcplumb.cli.consent import settle
+from mcplumb.cli.consent import prepare_entry
 from mcplumb.config import NotTrusted, discover_config
 from mcplumb.errors import UsageError
 from tests.cli.kit import PYTHON, Done, mcplumb, on_terminal
@@ -30,7 +30,7 @@ def variables() -> str:
 
 server.run()
 '''
-ALLOW = "Allow that, now and from now on? [y/N]: "
+ALLOW = "Allow this, now and in the future? [y/N]: "
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(consent, "is_terminal", lambda: True)
     monkeypatch.setattr(click, "confirm", lambda *_, **__: given.pop(0))
     monkeypatch.setattr(click, "prompt", lambda *_, **__: given.pop(0))
-    monkeypatch.setattr(input_prompts, "forget_typed", lambda: None)
+    monkeypatch.setattr(input_prompts, "discard_typed_input", lambda: None)
     return given
 
 
@@ -106,7 +106,7 @@ def test_what_is_not_allowed_does_not_run(project: Path, home: Path, answer: str
     configure(project)
     done = at_terminal("tools", "-s", "it", typed=[(ALLOW, answer)])
     assert done.code == 2
-    assert "Error: The server 'it' was not used, as you did not allow it." in done.out
+    assert "Error: The server 'it' was not used, because you did not allow it." in done.out
     assert not (home / ".local").exists()
 
 
@@ -128,7 +128,7 @@ def test_everything_that_has_an_effect_is_shown(project: Path) -> None:
 
 def test_nothing_in_a_file_looks_like_a_line_of_ours(project: Path) -> None:
     # At a terminal of 80 columns, this would begin lines with what the project wants to be seen there.
-    fake = "  in /usr/share/good".ljust(80) + "  with A: b".ljust(80) + "Allow that, now and from now on? [y/N]: y"
+    fake = "  in /usr/share/good".ljust(80) + "  with A: b".ljust(80) + "Allow this, now and in the future? [y/N]: y"
     configure(project, args=["-c", " " * (77 - len(PYTHON)) + fake + " " * 80 * 100 + "\nx"])
     done = on_terminal("tools", "-s", "it", typed=[(ALLOW, ""), (ALLOW, "n\n")], columns=80)
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", done.out).splitlines()
@@ -137,7 +137,7 @@ def test_nothing_in_a_file_looks_like_a_line_of_ours(project: Path) -> None:
     assert str(project).startswith(where)  # a long path is folded
     assert not [line for line in lines if line.startswith("  with")]
     assert [line.startswith("Allow") for line in lines].count(True) == 1
-    assert any(line.startswith("  That was much, 1") and line.endswith("read all of it.") for line in lines)
+    assert any(line.startswith("  That was long, 1") and line.endswith("read all of it.") for line in lines)
 
 
 def test_letters_that_look_like_others_are_told(project: Path) -> None:
@@ -174,9 +174,9 @@ def test_what_changes_while_somebody_reads_is_not_agreed_to(project: Path, monke
 
     monkeypatch.setattr(consent, "is_terminal", lambda: True)
     monkeypatch.setattr(click, "confirm", confirm)
-    monkeypatch.setattr(input_prompts, "forget_typed", lambda: None)
+    monkeypatch.setattr(input_prompts, "discard_typed_input", lambda: None)
     with pytest.raises(NotTrusted):
-        settle(entry).connect_arguments()
+        prepare_entry(entry).connect_arguments()
     (project / ".env").write_text("A=1")
     assert entry.connect_arguments()[1]["env"] == {"A": "1"}
 
@@ -238,13 +238,13 @@ def test_an_entry_is_settled(project: Path, answers: list[Any]) -> None:
     configure(project, [{"id": "a"}], env={"A": "${input:a}"}, envFile=".env", inheritEnv=["V"])
     entry = discover_config()["it"]
     answers += [False]
-    with pytest.raises(UsageError, match="The server 'it' was not used, as you did not allow it"):
-        settle(entry)
+    with pytest.raises(UsageError, match="The server 'it' was not used, because you did not allow it"):
+        prepare_entry(entry)
     answers += [True, "1"]
-    _, options = settle(entry).connect_arguments()
+    _, options = prepare_entry(entry).connect_arguments()
     assert options == {"env": {"A": "1"}, "cwd": str(project), "inherit_env": ("V",)}
     answers += ["2"]
-    assert settle(entry).usable().env == {"A": "2"}
+    assert prepare_entry(entry).resolve().env == {"A": "2"}
     assert answers == []
 
 
@@ -252,18 +252,18 @@ def test_addresses_and_whole_environments_are_settled(project: Path, answers: li
     for inherited in (True, False):
         configure(project, inheritEnv=inherited)
         answers += [True]
-        assert settle(discover_config()["it"]).is_allowed()
+        assert prepare_entry(discover_config()["it"]).is_allowed()
     configure(project, type="http", url="http://x", headers={"A": "b"})
     answers += [True]
-    assert settle(discover_config()["it"]).connect_arguments() == ("http://x", {"headers": {"A": "b"}})
+    assert prepare_entry(discover_config()["it"]).connect_arguments() == ("http://x", {"headers": {"A": "b"}})
 
 
 def test_what_is_long_is_to_be_read(project: Path, answers: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     (project / ".env").write_text("".join(f"A{number}=ü\n" for number in range(20)))
     configure(project, envFile=".env")
     answers += [True]
-    settle(discover_config()["it"])
-    assert "  That was much, 43 lines: scroll up, and read all of it.\n" in capsys.readouterr().err
+    prepare_entry(discover_config()["it"])
+    assert "  That was long, 43 lines: scroll up and read all of it.\n" in capsys.readouterr().err
 
 
 def test_what_is_asked_is_cleaned(project: Path, answers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +281,7 @@ def test_what_is_asked_is_cleaned(project: Path, answers: list[Any], monkeypatch
     ]
     configure(project, inputs, args=["${input:a}${input:b}${input:c}"])
     answers += [True]
-    settle(discover_config()["it"])
+    prepare_entry(discover_config()["it"])
     assert asked == ["a (" + "\\x1b, " * 30 + "…)", "b [\\x1b]", "c"]
 
 
@@ -289,14 +289,14 @@ def test_nobody_is_asked_without_a_terminal(project: Path, monkeypatch: pytest.M
     monkeypatch.setattr(consent, "is_terminal", lambda: False)
     configure(project, [{"id": "a", "options": ["x"]}], env={"A": "${input:a}"})
     entry = discover_config()["it"]
-    assert settle(entry) == entry
+    assert prepare_entry(entry) == entry
     with pytest.raises(NotTrusted):
-        settle(entry).connect_arguments()
-    assert settle(entry, yes=True) == entry.consented()
+        prepare_entry(entry).connect_arguments()
+    assert prepare_entry(entry, yes=True) == entry.with_consent()
 
 
 def test_the_users_own_are_not_asked_about(home: Path) -> None:
     (home / ".cursor").mkdir()
     (home / ".cursor" / "mcp.json").write_text('{"mcpServers": {"mine": {"command": "x"}}}')
     entry = discover_config()["mine"]
-    assert settle(entry) == entry
+    assert prepare_entry(entry) == entry

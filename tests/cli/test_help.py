@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import click
 import pytest
 
-from mcplumb.cli.app import cli
+from mcplumb.cli.command_group import cli
 from mcplumb.cli.help_text import COMMANDS, OVERVIEW
 from tests.cli.kit import here, mcplumb, serving
 from tests.kit.products import sampled

@@ -14,7 +14,7 @@ from typing import Any
 import click
 import pytest
 
-from mcplumb.cli.input_prompts import Asker, asking_options, read_line
+from mcplumb.cli.input_prompts import InputPrompter, input_options, read_line
 from mcplumb.client.input_handlers import Elicitation
 from mcplumb.errors import Closed, McplumbError, RemoteError, UsageError
 from mcplumb.types.client_features import ElicitParams, ElicitResult
@@ -50,7 +50,7 @@ class Person:
 
 def typed(question: Elicitation, *texts: str, answers: Sequence[str] = ()) -> ElicitResult:
     person = Person(*texts)
-    result = asyncio.run(Asker("kitchen", answers, read=person.read).answer(question))
+    result = asyncio.run(InputPrompter("kitchen", answers, read=person.read).answer(question))
     assert person.texts == []
     return result
 
@@ -67,8 +67,8 @@ def one_field(schema: dict[str, Any], *texts: str, needed: bool = True) -> Any:
 
 
 def beforehand(question: Elicitation, *answers: str) -> tuple[ElicitResult, UsageError | None]:
-    asker = Asker("kitchen", answers)
-    return asyncio.run(asker.answer(question)), asker.mistake
+    prompter = InputPrompter("kitchen", answers)
+    return asyncio.run(prompter.answer(question)), prompter.mistake
 
 
 def test_answers_are_typed_by_the_form() -> None:
@@ -96,7 +96,7 @@ def test_a_form_of_which_nothing_was_answered_is_not_accepted() -> None:
     schema = {"type": "object", "properties": {"sure": {"type": "boolean", "default": True}}}
     result, mistake = beforehand(form(schema), "other=1")
     assert result == ElicitResult("cancel")
-    assert "--answer has nothing for it." in str(mistake)
+    assert "No --answer matches it." in str(mistake)
 
 
 def test_a_page_that_nobody_can_open_is_cancelled() -> None:
@@ -105,33 +105,33 @@ def test_a_page_that_nobody_can_open_is_cancelled() -> None:
 
 def test_an_answer_is_a_pair() -> None:
     with pytest.raises(UsageError, match="'yes' is not an argument"):
-        Asker("kitchen", ["yes"])
+        InputPrompter("kitchen", ["yes"])
 
 
 def test_the_server_is_told_what_can_be_answered() -> None:
-    assert Asker("kitchen").options == {}
-    assert Asker("kitchen", roots=["a"]).options == {"roots": ["a"]}
-    options = Asker("kitchen", ["a=b"]).options
+    assert InputPrompter("kitchen").options == {}
+    assert InputPrompter("kitchen", roots=["a"]).options == {"roots": ["a"]}
+    options = InputPrompter("kitchen", ["a=b"]).options
     assert options["capabilities"].elicitation.has_form
     assert not options["capabilities"].elicitation.has_url
-    assert list(Asker("kitchen", read=Person().read).options) == ["on_elicit"]
+    assert list(InputPrompter("kitchen", read=Person().read).options) == ["on_elicit"]
 
 
 def test_a_call_that_fails_is_the_fault_of_the_answer_that_was_missing(capsys: pytest.CaptureFixture[str]) -> None:
     async def fail(code: int) -> None:
         raise RemoteError(code, "no")
 
-    async def call(asker: Asker, code: int) -> None:
+    async def call(prompter: InputPrompter, code: int) -> None:
         with pytest.raises(McplumbError) as said:
-            await asker.held_to(fail(code))
-        assert isinstance(said.value, UsageError if asker.mistake else RemoteError)
+            await prompter.wait_for(fail(code))
+        assert isinstance(said.value, UsageError if prompter.mistake else RemoteError)
 
-    asker = Asker("kitchen", ["a=b"])
-    asyncio.run(call(asker, MISSING_CAPABILITY))
-    asyncio.run(asker.answer(form()))
-    asyncio.run(call(asker, 1))
+    prompter = InputPrompter("kitchen", ["a=b"])
+    asyncio.run(call(prompter, MISSING_CAPABILITY))
+    asyncio.run(prompter.answer(form()))
+    asyncio.run(call(prompter, 1))
     assert capsys.readouterr().err == ""
-    asyncio.run(call(Asker("kitchen"), MISSING_CAPABILITY))
+    asyncio.run(call(InputPrompter("kitchen"), MISSING_CAPABILITY))
     assert "give --answer KEY=VALUE" in capsys.readouterr().err
 
 
@@ -140,7 +140,7 @@ def test_other_errors_go_through() -> None:
         raise Closed("gone")
 
     with pytest.raises(Closed, match="gone"):
-        asyncio.run(Asker("kitchen").held_to(call()))
+        asyncio.run(InputPrompter("kitchen").wait_for(call()))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_page_that_has_to_be_seen_first_is_shown(data: Any, capsys: pytest.Cap
         raise RemoteError(URL_ELICITATION_REQUIRED, "no", data)
 
     with pytest.raises(RemoteError):
-        asyncio.run(Asker("kitchen").held_to(call()))
+        asyncio.run(InputPrompter("kitchen").wait_for(call()))
     said = "kitchen wants you to see a web page first: Pay.\n  https://a.b\\x1b\n"
     assert capsys.readouterr().err == ("" if data is None else said)
 
@@ -172,16 +172,16 @@ def test_a_form_is_filled_in_field_by_field(capsys: pytest.CaptureFixture[str]) 
 
 def test_prompts_say_what_can_be_typed() -> None:
     person = Person(*["Ada", "1", *[""] * 6, "y"])
-    asyncio.run(Asker("kitchen", read=person.read).answer(form()))
+    asyncio.run(InputPrompter("kitchen", read=person.read).answer(form()))
     assert person.prompts == [
         "  Your name (a text with at least 2 characters): ",
         "  size (1 to 2): ",
-        "  bread (1 to 2, may be left out): ",
-        "  extras (1 to 3, or several with commas, may be left out): ",
+        "  bread (1 to 2, optional): ",
+        "  extras (1 to 3, or several with commas, optional): ",
         "  pieces (an integer of at least 1 and of at most 9) [2]: ",
         "  hot (y/n) [y]: ",
-        "  mail (an email address, may be left out): ",
-        "  day (a date such as 1999-12-31, may be left out): ",
+        "  mail (an email address, optional): ",
+        "  day (a date such as 1999-12-31, optional): ",
         "Send it? [Y/d/c/e: yes, decline, cancel, edit]: ",
     ]
 
@@ -259,8 +259,8 @@ def test_one_question_at_a_time_and_nothing_is_drawn_meanwhile() -> None:
         drawn.append("goes on")
 
     async def ask() -> None:
-        asker = Asker("kitchen", read=Person("!decline", "!cancel").read, paused=paused)
-        assert await asyncio.gather(asker.answer(form()), asker.answer(form())) == [
+        prompter = InputPrompter("kitchen", read=Person("!decline", "!cancel").read, paused=paused)
+        assert await asyncio.gather(prompter.answer(form()), prompter.answer(form())) == [
             ElicitResult("decline"),
             ElicitResult("cancel"),
         ]
@@ -272,7 +272,7 @@ def test_one_question_at_a_time_and_nothing_is_drawn_meanwhile() -> None:
 def test_a_new_way_to_ask_is_declined(capsys: pytest.CaptureFixture[str]) -> None:
     new = Elicitation("Sing.", "song", None, None, ElicitParams("Sing.", mode="song"))
     assert typed(new) == ElicitResult("decline")
-    assert "kitchen asks in a way that is not known here: song." in capsys.readouterr().err
+    assert "kitchen asks in an unknown way (song), which was declined." in capsys.readouterr().err
 
 
 # --- Pages ---
@@ -335,7 +335,7 @@ def test_a_page_is_opened_when_the_user_says_so(
 )
 def test_only_web_pages_are_opened(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert typed(page(url)) == ElicitResult("decline")
-    assert "That is no address of a web page" in capsys.readouterr().err
+    assert "That is not the address of a web page" in capsys.readouterr().err
 
 
 def test_what_a_server_says_is_not_taken_for_ours(capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,11 +350,11 @@ def test_what_a_server_says_is_not_taken_for_ours(capsys: pytest.CaptureFixture[
 
 def test_a_server_that_asks_without_an_end_gets_no_answer_in_the_end() -> None:
     async def asks() -> list[str]:
-        return [(await asker.answer(form())).action for _ in range(102)]
+        return [(await prompter.answer(form())).action for _ in range(102)]
 
-    asker = Asker("kitchen", ["name=Ada", "size=large", "pieces=3"])
+    prompter = InputPrompter("kitchen", ["name=Ada", "size=large", "pieces=3"])
     assert asyncio.run(asks()) == ["accept"] * 100 + ["cancel"] * 2
-    assert str(asker.mistake) == "kitchen has asked 100 times, and asks again."
+    assert str(prompter.mistake) == "kitchen has asked 100 times, which is the limit."
 
 
 # --- Lines ---
@@ -406,7 +406,7 @@ def test_what_was_typed_before_a_question_is_no_answer(
     """Who is impatient presses Enter, and would send a form that nobody has read."""
 
     async def answers() -> ElicitResult:
-        answer = asyncio.create_task(Asker("kitchen", read=read_line).answer(form({"type": "object"})))
+        answer = asyncio.create_task(InputPrompter("kitchen", read=read_line).answer(form({"type": "object"})))
         shown = ""
         async with asyncio.timeout(PATIENCE):
             while "Send it?" not in shown:
@@ -425,7 +425,7 @@ def test_what_was_typed_before_a_question_is_no_answer(
 
 def test_a_command_that_asks_has_two_options() -> None:
     @click.command()
-    @asking_options
+    @input_options
     def command(**options: Any) -> None:
         assert options == {"answers": ("a=b", "c=d"), "roots": (".",)}
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from mcplumb.cli import app
+from mcplumb.cli import command_group
 from mcplumb.cli.help_text import NEEDS_PACKAGES, OVERVIEW
 from mcplumb.errors import UsageError
 from mcplumb.version import __version__
@@ -68,7 +68,7 @@ def test_an_error_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(word: str) -> None:
         raise UsageError(f"{word} cannot work.")
 
-    monkeypatch.setattr(app, "cli", fail)
+    monkeypatch.setattr(command_group, "cli", fail)
     assert here("This") == (2, "", "Error: This cannot work.\n")
 
 
@@ -84,7 +84,7 @@ def test_a_library_that_is_missing_is_named_by_the_import(monkeypatch: pytest.Mo
     usual = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
-        if name == "mcplumb.cli.app":
+        if name == "mcplumb.cli.command_group":
             raise ModuleNotFoundError("No module named 'click'", name="click")
         return usual(name, *rest)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.cli.parse_value import BadText, View
+from mcplumb.cli.parse_value import InvalidText, SchemaView
 
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
 DEFINITIONS = {
@@ -80,7 +80,7 @@ DEFINITIONS = {
     ],
 )
 def test_a_text_becomes_what_the_schema_wants(schema: Any, text: str, value: Any) -> None:
-    found = View(schema).read(text)
+    found = SchemaView(schema).read(text)
     assert (found, type(found)) == (value, type(value))
 
 
@@ -116,37 +116,37 @@ def test_a_text_becomes_what_the_schema_wants(schema: Any, text: str, value: Any
     ],
 )
 def test_what_cannot_be_read_is_explained(schema: Any, text: str, words: str) -> None:
-    with pytest.raises(BadText) as said:
-        View(schema).read(text)
+    with pytest.raises(InvalidText) as said:
+        SchemaView(schema).read(text)
     shown = text if len(text) <= 80 else f"{text[:80]}…"
     assert str(said.value) == f"has to be {words}, and not {shown!r}"
 
 
 def test_any_value_has_words_too() -> None:
-    assert View({}).words == "any value"
+    assert SchemaView({}).words == "any value"
 
 
 def test_references_are_followed_within_the_schema_only() -> None:
-    whole = View(DEFINITIONS)
+    whole = SchemaView(DEFINITIONS)
     parts = [whole.part(name) for name in whole.names]
     assert [part.words for part in parts if part is not None] == ["an integer", *["any value"] * 3, "an object"]
 
 
 def test_members_are_those_that_are_allowed() -> None:
-    known = View({"properties": {"a": INTEGER}, "required": ["a", 3]})
+    known = SchemaView({"properties": {"a": INTEGER}, "required": ["a", 3]})
     assert (known.names, known.needed, known.part("b")) == (["a"], ["a"], None)
-    assert View({"properties": {}}).part("b") is None
-    assert View({"properties": {}, "additionalProperties": True}).part("b") is not None
-    assert View({"properties": {}, "patternProperties": {"^x": {}}}).part("b") is not None
-    assert View({"properties": 3, "required": "a"}).needed == []
-    more = View({"additionalProperties": INTEGER}).part("b")
+    assert SchemaView({"properties": {}}).part("b") is None
+    assert SchemaView({"properties": {}, "additionalProperties": True}).part("b") is not None
+    assert SchemaView({"properties": {}, "patternProperties": {"^x": {}}}).part("b") is not None
+    assert SchemaView({"properties": 3, "required": "a"}).needed == []
+    more = SchemaView({"additionalProperties": INTEGER}).part("b")
     assert more is not None
     assert more.read("3") == 3
-    assert View({"additionalProperties": False}).part("b") is None
+    assert SchemaView({"additionalProperties": False}).part("b") is None
 
 
 def test_parts_of_all_are_put_together() -> None:
-    both = View(
+    both = SchemaView(
         {"allOf": [{"properties": {"a": INTEGER}, "required": ["a"]}, {"properties": {"b": STRING}, "required": ["b"]}]}
     )
     assert (both.names, sorted(both.needed)) == (["b", "a"], ["a", "b"])
@@ -162,6 +162,6 @@ def test_parts_of_all_are_put_together() -> None:
     ],
 )
 def test_a_schema_without_an_end_has_one_here(schema: Any) -> None:
-    view = View(schema)
+    view = SchemaView(schema)
     assert view.words
     assert view.read("[3]") == [3]

@@ -49,7 +49,7 @@ def test_messages_that_nobody_can_read_change_nothing(how: str) -> None:
 def test_input_that_is_closed_is_empty() -> None:
     code, out, err = _run(["call", "nothing", "--args", "-", *LEGACY], "<&-")
     assert (code, out) == (2, "")
-    assert "is no JSON" in err
+    assert "is not valid JSON" in err
 
 
 def test_all_of_them_may_be_closed() -> None:

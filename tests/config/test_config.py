@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import mcplumb
 from mcplumb import connect
 from mcplumb.config import ConfigError, ServerEntry, UnknownServer, discover_config, load_config
-from mcplumb.config.locations import CLAUDE_DESKTOP, COMMON, GEMINI, VSCODE, Place
+from mcplumb.config.locations import CLAUDE_DESKTOP, COMMON, GEMINI, VSCODE, ConfigLocation
 from mcplumb.config.parse import read_entries
 from mcplumb.errors import UsageError
 from tests.config.writing import write
@@ -56,7 +56,7 @@ def test_what_is_wrong_is_told_on_use(project: Path) -> None:
     ("text", "said"),
     [
         ("{", "it is not valid JSON"),
-        ("[]", "there must be an object"),
+        ("[]", "it must be a JSON object"),
         ("{}", 'there is neither "mcpServers" nor "servers" in it.'),
         ('{"servers": 1}', "key 'servers': it must be an object"),
     ],
@@ -77,7 +77,7 @@ def test_nothing_is_found() -> None:
     config = discover_config()
     assert dict(config) == {}
     assert (config.files, config.faults, config.hidden) == ([], [], [])
-    with pytest.raises(UnknownServer, match="There is none at all: add one"):
+    with pytest.raises(UnknownServer, match="There are none: add one"):
         config["x"]
 
 
@@ -121,7 +121,7 @@ def test_all_dialects_are_found(home: Path, project: Path, monkeypatch: pytest.M
     # One of the user's own means the same, named or found; one of a project's is agreed to by who names it.
     assert load_config(home / ".cursor/mcp.json")["my-cursor"] == config["my-cursor"]
     assert load_config(home / ".claude.json")["claude"] == config["claude"]
-    assert load_config(".mcp.json")["code"] == config["code"].consented()
+    assert load_config(".mcp.json")["code"] == config["code"].with_consent()
 
 
 def test_the_first_has_the_name(home: Path, project: Path) -> None:
@@ -193,7 +193,7 @@ ENTRIES = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6) | VALUES
 @given(st.dictionaries(st.text(max_size=3), ENTRIES, max_size=3), VALUES)
 def test_whatever_is_in_a_file_is_used_or_told(servers: Any, inputs: Any) -> None:
     for dialect in (COMMON, GEMINI, CLAUDE_DESKTOP, VSCODE):
-        found = read_entries({"mcpServers": servers, "inputs": inputs}, Place("/f", dialect, "named", "/"))
+        found = read_entries({"mcpServers": servers, "inputs": inputs}, ConfigLocation("/f", dialect, "named", "/"))
         assert found is not None
         assert list(found) == list(servers)
         for one in found.values():

@@ -10,7 +10,7 @@ import pytest
 
 from mcplumb.config import ConfigError, UnknownServer, discover_config
 from mcplumb.config.edit import add_server, remove_server
-from mcplumb.config.locations import own_file
+from mcplumb.config.locations import user_config_file
 from mcplumb.errors import UsageError
 from tests.config.writing import write
 
@@ -26,14 +26,14 @@ ODD = """{
 
 
 def test_a_server_is_added_and_removed() -> None:
-    assert add_server("it", {"command": "x"}) == own_file()
-    file = Path(own_file())
+    assert add_server("it", {"command": "x"}) == user_config_file()
+    file = Path(user_config_file())
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     assert discover_config()["it"].raw == {"command": "x"}
     indented = ("{", '  "mcpServers": {', '    "it": {', '      "command": "x"', "    }", "  }", "}", "")
     assert file.read_text() == "\n".join(indented)
-    assert remove_server("it") == own_file()
+    assert remove_server("it") == user_config_file()
     assert file.read_text() == '{\n  "mcpServers": {}\n}\n'
     assert [path.name for path in file.parent.iterdir()] == ["servers.json"]
 
@@ -41,7 +41,7 @@ def test_a_server_is_added_and_removed() -> None:
 def test_a_name_that_is_taken_is_replaced_on_demand_only() -> None:
     add_server("it", X)
     add_server("other", X)
-    with pytest.raises(UsageError, match=f"There is a server 'it' in {own_file()} already"):
+    with pytest.raises(UsageError, match=f"There is a server 'it' in {user_config_file()} already"):
         add_server("it", {"url": "http://y"})
     assert discover_config()["it"].raw == X
     add_server("it", {"url": "http://y"}, replace=True)
@@ -50,7 +50,7 @@ def test_a_name_that_is_taken_is_replaced_on_demand_only() -> None:
 
 
 def test_what_mcplumb_does_not_know_stays_to_the_digit() -> None:
-    file = write(Path(own_file()), ODD)
+    file = write(Path(user_config_file()), ODD)
     add_server("new", X)
     remove_server("new")
     assert "".join(file.read_text().split()) == "".join(ODD.split())
@@ -61,7 +61,7 @@ def test_what_mcplumb_does_not_know_stays_to_the_digit() -> None:
 
 
 def test_the_key_of_the_file_is_used() -> None:
-    file = write(Path(own_file()), '\ufeff{"servers": {}}')
+    file = write(Path(user_config_file()), '\ufeff{"servers": {}}')
     add_server("it", {"command": "x"})
     assert "".join(file.read_text().split()) == '{"servers":{"it":{"command":"x"}}}'
 
@@ -70,13 +70,13 @@ def test_the_key_of_the_file_is_used() -> None:
     ("text", "said"),
     [
         ("{", "it is not valid JSON"),
-        ("[]", "there must be an object"),
+        ("[]", "it must be a JSON object"),
         ('{"mcpServers": []}', "it must be an object"),
         ('{"mcpServers": {}} // mine', "it has comments or trailing commas, which would be lost"),
     ],
 )
 def test_a_file_that_is_wrong_is_left_alone(text: str, said: str) -> None:
-    file = write(Path(own_file()), text)
+    file = write(Path(user_config_file()), text)
     with pytest.raises(ConfigError, match=said):
         add_server("it", X)
     with pytest.raises(ConfigError, match=said):
@@ -86,7 +86,7 @@ def test_a_file_that_is_wrong_is_left_alone(text: str, said: str) -> None:
 
 
 def test_an_empty_file_is_as_none() -> None:
-    write(Path(own_file()), "")
+    write(Path(user_config_file()), "")
     add_server("it", X)
     assert list(discover_config()) == ["it"]
 
@@ -95,7 +95,7 @@ def test_an_empty_file_is_as_none() -> None:
 def test_names_that_cannot_be(name: str) -> None:
     with pytest.raises(UsageError, match="use letters, digits, dots, dashes and underscores"):
         add_server(name, X)
-    assert not Path(own_file()).exists()
+    assert not Path(user_config_file()).exists()
 
 
 @pytest.mark.parametrize("name", ["stdio", "http://x", "unix:x"])
@@ -108,7 +108,7 @@ def test_names_that_are_addresses(name: str) -> None:
 def test_servers_that_are_wrong(raw: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="server 'it'"):
         add_server("it", raw)
-    assert not Path(own_file()).exists()
+    assert not Path(user_config_file()).exists()
 
 
 def test_a_server_that_is_not_there() -> None:
@@ -121,7 +121,7 @@ def test_a_server_that_is_not_there() -> None:
 
 def test_a_link_stays_one(home: Path) -> None:
     real = write(home / "dotfiles" / "servers.json", "{}")
-    file = Path(own_file())
+    file = Path(user_config_file())
     file.parent.mkdir(parents=True)
     file.symlink_to(real)
     add_server("it", X)

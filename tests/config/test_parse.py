@@ -8,10 +8,10 @@ import pytest
 
 from mcplumb.config.entry import Input, ServerEntry
 from mcplumb.config.files import ConfigError
-from mcplumb.config.locations import COMMON, Place
+from mcplumb.config.locations import COMMON, ConfigLocation
 from mcplumb.config.parse import read_entries
 
-PLACE = Place("/p/f.json", COMMON, "named", "/p")
+PLACE = ConfigLocation("/p/f.json", COMMON, "named", "/p")
 
 
 def read(raw: Any) -> ServerEntry:

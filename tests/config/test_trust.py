@@ -38,7 +38,7 @@ def test_the_oldest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_that_others_can_write_counts_for_nothing(mode: int) -> None:
     remember("a", name="it", source="f")
     Path(trust_file()).chmod(mode)
-    with pytest.raises(ConfigError, match="others can write"):
+    with pytest.raises(ConfigError, match="other users can write"):
         is_trusted("a")
 
 

@@ -34,7 +34,7 @@ OTHERS = {
         "mcplumb.transports.stdio", "mcplumb.transports.http",
         "mcplumb.transports.socket_connection", "mcplumb.transports.tls",
     ),
-    "mcplumb --help": ("mcplumb.client", "mcplumb.server", "mcplumb.transports", "mcplumb.cli.app"),
+    "mcplumb --help": ("mcplumb.client", "mcplumb.server", "mcplumb.transports", "mcplumb.cli.command_group"),
 }  # fmt: skip
 
 

@@ -280,7 +280,7 @@ async def test_a_banner_on_stdout_is_passed_over(stage: Stage) -> None:
 
 async def test_a_program_that_is_no_server_is_known_by_what_it_says() -> None:
     command = ["sh", "-c", "echo Hello; echo World; cat > /dev/null"]
-    said = "The server wrote 2 lines that are no messages, the first of them: 'Hello'. The line is not JSON"
+    said = "The server wrote 2 lines that are not messages, the first of them: 'Hello'. The line is not JSON"
     with pytest.raises(ConnectTimeout, match=said):
         async with connect(command, waits=EraWaits(quiet=0.1, patience=0.5)):
             pass

@@ -15,7 +15,7 @@ from mcplumb.errors import ConnectError, ServerExited
 from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.sync.blocking_client import connect
 from tests.kit.loop import PATIENCE
-from tests.sync.loop_thread.test_engine import interrupt
+from tests.sync.loop_thread.test_shared_loop import interrupt
 from tests.sync.world import ROOT, command, in_threads, is_gone, own_threads, text, wait_until
 
 

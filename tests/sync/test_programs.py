@@ -221,7 +221,7 @@ threading.Thread(target=client.call_tool, args=("block",), daemon=True).start()
 stuck.wait()
 """
     target = Target("memory", tmp_path)
-    warning = "Something blocks the event loop of the blocking clients, which is left behind.\n"
+    warning = "Something blocks the event loop of the blocking clients; it is abandoned.\n"
     assert target.finish(target.start(program), stderr=warning) == []
 
 

@@ -9,11 +9,11 @@ import warnings
 import pytest
 
 from mcplumb.testing import leaks
-from mcplumb.testing.leaks import nothing_left
+from mcplumb.testing.leaks import no_leaks
 
 
 async def test_what_ends_by_itself_is_no_leak() -> None:
-    async with nothing_left(60):
+    async with no_leaks(60):
         near, far = os.pipe()
         loop = asyncio.get_running_loop()
         loop.call_later(0.02, os.close, near)
@@ -25,7 +25,7 @@ async def test_what_ends_by_itself_is_no_leak() -> None:
 @pytest.mark.parametrize(("kind", "said"), [("pipe", "a pipe"), ("file", "a device"), ("folder", "something else")])
 def test_descriptors_are_named(kind: str, said: str) -> None:
     async def main() -> None:
-        async with nothing_left(0.05):
+        async with no_leaks(0.05):
             opened.extend(os.pipe() if kind == "pipe" else [os.open("/" if kind == "folder" else os.devnull, 0)])
 
     opened: list[int] = []
@@ -37,7 +37,7 @@ def test_descriptors_are_named(kind: str, said: str) -> None:
 
 def test_tasks_are_named() -> None:
     async def main() -> None:
-        async with nothing_left(0.05):
+        async with no_leaks(0.05):
             tasks.append(asyncio.create_task(asyncio.Event().wait()))
 
     tasks: list[asyncio.Task[object]] = []
@@ -47,7 +47,7 @@ def test_tasks_are_named() -> None:
 
 def test_a_coroutine_that_nobody_awaits_is_found() -> None:
     async def main() -> None:
-        async with nothing_left(1):
+        async with no_leaks(1):
             asyncio.sleep(1)  # type: ignore[unused-coroutine] # that is the fault
 
     with pytest.raises(AssertionError, match=r"dropped instead of closed: coroutine 'sleep' was never awaited"):
@@ -56,16 +56,16 @@ def test_a_coroutine_that_nobody_awaits_is_found() -> None:
 
 def test_errors_that_nobody_sees_are_found() -> None:
     async def main() -> None:
-        async with nothing_left(1):
+        async with no_leaks(1):
             asyncio.get_running_loop().call_exception_handler({"message": "Something is odd"})
 
-    with pytest.raises(AssertionError, match=r"The event loop was told of errors that nobody saw: Something is odd\."):
+    with pytest.raises(AssertionError, match=r"The event loop reported unhandled errors: Something is odd\."):
         asyncio.run(main())
 
 
 def test_a_failure_is_told_with_the_errors_that_nobody_saw() -> None:
     async def main() -> None:
-        async with nothing_left(1):
+        async with no_leaks(1):
             asyncio.get_running_loop().call_soon(int, "x")
             await asyncio.sleep(0)
             raise AssertionError("No.")
@@ -81,7 +81,7 @@ def test_everything_is_as_before_afterwards() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda *_: None)
         handler = loop.get_exception_handler()
-        async with nothing_left(1):
+        async with no_leaks(1):
             assert loop.get_exception_handler() is not handler
             warnings.warn("Something else.", UserWarning, stacklevel=1)
         assert loop.get_exception_handler() is handler
@@ -96,7 +96,7 @@ def test_a_system_that_does_not_tell_has_no_descriptors(monkeypatch: pytest.Monk
     monkeypatch.setattr(leaks, "_FOLDER", "/no/such/folder")
 
     async def main() -> None:
-        async with nothing_left(1):
+        async with no_leaks(1):
             opened.extend(os.pipe())
 
     opened: list[int] = []

@@ -1,1 +1,1 @@
-"""The command line."""
+"""The ``mcplumb`` command line."""

@@ -1,4 +1,4 @@
-"""Arguments on the command line: ``city=Oslo days=3``, typed by the schema of whoever takes them."""
+"""Arguments on the command line, such as ``city=Oslo days=3``, converted to the types of a schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from mcplumb.cli.parse_value import BadText, View
+from mcplumb.cli.parse_value import InvalidText, SchemaView
 from mcplumb.cli.render.output import clean_line, say
 from mcplumb.cli.render.schema_text import fields_of, signature_of
 from mcplumb.errors import UsageError
@@ -17,17 +17,17 @@ from mcplumb.server.schema.read_value import closest, listed
 
 __all__ = ["PAIRS", "Pair", "fill", "prompt_schema", "read_arguments", "read_object", "read_pair", "signature"]
 
-#: What a pair can be, for messages.
+#: The forms of a pair, for messages.
 PAIRS = "key=value, key:=JSON or key@FILE"
 
 _MARKS: tuple[Literal["=", ":=", "@"], ...] = (":=", "=", "@")
-#: Names in which a similar one is looked for, and characters of a line about an argument.
+#: Names that are searched for a similar one, and characters of a line about an argument.
 _MAX_NAMES = 1000
 _MAX_LINE = 300
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """One argument as it was given: its key, how its value is meant, and that: a text, any JSON, or a file's bytes."""
+    """One argument as given: its key, its mark, and its value: a string, JSON data, or a file's bytes."""
 
     key: str
     mark: Literal["=", ":=", "@"]
@@ -35,12 +35,12 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def read_pair(word: str) -> Pair:
-    """``key=value``, ``key:=JSON`` or ``key@FILE``; UsageError if it is none of them, or cannot be read.
+    """Parse ``key=value``, ``key:=JSON`` or ``key@FILE``; raise UsageError if it is malformed or cannot be read.
 
-    ``key@-`` is standard input, which is waited for here.
+    ``key@-`` reads standard input, and blocks.
     """
     places = [(word.find(mark), mark) for mark in _MARKS if mark in word]
-    # What stands first counts: the rest belongs to the value. Where both begin with a colon, `:=` is meant.
+    # The first mark counts; the rest belongs to the value. At the same position, `:=` wins.
     at, mark = min(places, key=lambda place: place[0], default=(0, "="))
     if at < 1:
         raise UsageError(f"{word!r} is not an argument: write {PAIRS}.")
@@ -51,8 +51,8 @@ def read_pair(word: str) -> Pair:
 
 
 def read_object(args: str) -> dict[str, Any]:
-    """A JSON object, or one from where it is: ``@FILE``, or ``-`` for standard input. UsageError if there is none."""
-    what = "What --args has"
+    """Parse a JSON object, given directly, as ``@FILE``, or as ``-`` for standard input; raise UsageError otherwise."""
+    what = "The value of --args"
     text: str | bytes = args
     if args == "-" or args.startswith("@"):
         text = _read_file(args.removeprefix("@"), f"--args {args}")
@@ -65,18 +65,17 @@ def read_object(args: str) -> dict[str, Any]:
 def read_arguments(
     pairs: Iterable[Pair], args: dict[str, Any], schema: Any, *, name: str, checked: bool = True
 ) -> dict[str, Any]:
-    """The arguments for the tool or prompt called ``name``: the pairs, on top of ``args``.
+    """Return the arguments for the tool or prompt ``name``: ``args``, updated with the pairs.
 
-    A key may lead into an object: ``place.city=Oslo``; one that is repeated makes a list. UsageError if something is
-    wrong: it names all mistakes, and shows the signature. Unless that is ``checked``, every argument is taken, and
-    nothing is missed.
+    A key may be a path into an object: ``place.city=Oslo``; a repeated key makes a list. Mistakes raise one UsageError
+    that lists them all and shows the signature. Without ``checked``, the schema is ignored.
     """
     arguments = dict(args)
-    whole = View(schema if checked else {})
+    whole = SchemaView(schema if checked else {})
     mistakes = fill(arguments, pairs, whole)
     if checked:
         mistakes += [str(_unknown(name, whole)) for name in arguments if whole.part(name) is None]
-        wrong = {said.partition(" ")[0] for said in mistakes}
+        wrong = {mistake.partition(" ")[0] for mistake in mistakes}
         lacking = [name for name in _lacking(arguments, whole) if name not in wrong]
         mistakes += [f"It needs {', '.join(lacking)}."] if lacking else []
     if mistakes:
@@ -84,10 +83,10 @@ def read_arguments(
     return arguments
 
 
-def fill(arguments: dict[str, Any], pairs: Iterable[Pair], whole: View) -> list[str]:
-    """Put the pairs where they belong, as what they have to be. What cannot be, is said in sentences."""
+def fill(arguments: dict[str, Any], pairs: Iterable[Pair], whole: SchemaView) -> list[str]:
+    """Convert the pairs and put them into ``arguments``; return the mistakes as sentences."""
     mistakes = []
-    given: dict[tuple[str, ...], tuple[View, list[Pair]]] = {}
+    given: dict[tuple[str, ...], tuple[SchemaView, list[Pair]]] = {}
     for pair in pairs:
         try:
             path, view = _locate(pair.key, whole)
@@ -98,13 +97,13 @@ def fill(arguments: dict[str, Any], pairs: Iterable[Pair], whole: View) -> list[
     for path, (view, group) in given.items():
         try:
             _put(arguments, path, _value(group, view))
-        except BadText as mistake:
+        except InvalidText as mistake:
             mistakes.append(f"{'.'.join(path)} {mistake}.")
     return mistakes
 
 
 def signature(name: str, schema: Any) -> str:
-    """What a tool, a prompt or a form takes, in several lines: how to call it, and each of its arguments."""
+    """Describe a tool, a prompt or a form in several lines: its signature, and each of its arguments."""
     fields = fields_of(schema)
     width = min(max((len(field.name) for field in fields), default=0), 30)
     lines = [f"  {clean_line(field.name, 80):{width}}  {clean_line(field.words, _MAX_LINE)}" for field in fields]
@@ -112,7 +111,7 @@ def signature(name: str, schema: Any) -> str:
 
 
 def prompt_schema(arguments: Sequence[Any] | None) -> dict[str, Any]:
-    """The arguments of a prompt as a schema: all of them are texts."""
+    """Return the arguments of a prompt as a schema; all of them are strings."""
     known = arguments or []
     return {
         "type": "object",
@@ -122,16 +121,16 @@ def prompt_schema(arguments: Sequence[Any] | None) -> dict[str, Any]:
     }
 
 
-# --- Where an argument belongs ---
+# --- Paths of arguments ---
 
 
-def _unknown(name: str, view: View) -> UsageError:
-    said = f"There is no argument {name!r}{closest(name.rpartition('.')[2], view.names[:_MAX_NAMES])}"
-    return UsageError(said if said.endswith("?") else f"{said}.")
+def _unknown(name: str, view: SchemaView) -> UsageError:
+    text = f"There is no argument {name!r}{closest(name.rpartition('.')[2], view.names[:_MAX_NAMES])}"
+    return UsageError(text if text.endswith("?") else f"{text}.")
 
 
-def _locate(key: str, whole: View) -> tuple[tuple[str, ...], View]:
-    """The way into the arguments that a key means, and what the value there has to be; UsageError if there is none."""
+def _locate(key: str, whole: SchemaView) -> tuple[tuple[str, ...], SchemaView]:
+    """Return the path that a key refers to, and the schema of its value; raise UsageError if there is none."""
     path: list[str] = []
     view, rest = whole, key
     while True:
@@ -149,8 +148,8 @@ def _locate(key: str, whole: View) -> tuple[tuple[str, ...], View]:
         view = inner
 
 
-def _longest_name(key: str, view: View) -> str:
-    """The part of the key that is a member of this object: dots may belong to its name."""
+def _longest_name(key: str, view: SchemaView) -> str:
+    """Return the longest beginning of the key that names a member of this object: names may contain dots."""
     steps = key.split(".")
     known = set(view.names)
     for count in range(len(steps), 0, -1):
@@ -166,12 +165,12 @@ def _put(arguments: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
         inner = inner.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise BadText(f"cannot be set, as {name} has a value that has no parts")
+            raise InvalidText(f"cannot be set, because {name} is not an object")
     inner[path[-1]] = value
 
 
-def _lacking(value: dict[str, Any], view: View, place: str = "") -> Iterator[str]:
-    """The names of what has to be there and is not, also in the objects that are."""
+def _lacking(value: dict[str, Any], view: SchemaView, place: str = "") -> Iterator[str]:
+    """Yield the paths of required members that are missing, also within nested objects."""
     yield from (f"{place}{name}" for name in view.needed if name not in value)
     for name, inner in value.items():
         part = view.part(name)
@@ -182,21 +181,21 @@ def _lacking(value: dict[str, Any], view: View, place: str = "") -> Iterator[str
 # --- Values ---
 
 
-def _value(group: list[Pair], view: View) -> Any:
+def _value(group: list[Pair], view: SchemaView) -> Any:
     items = next((option.items for option in view.options if option.type == "array"), None)
     if len(group) == 1:
         try:
             return _single(group[0], view)
-        except BadText as mistake:
+        except InvalidText as mistake:
             if items is None:
                 raise
-            raise BadText(f"{mistake}: give it once for each item, or as JSON") from None
+            raise InvalidText(f"{mistake}: give it once for each item, or as JSON") from None
     if items is None and not any(option.type == "any" for option in view.options):
-        raise BadText(f"is given {len(group)} times, and takes one value: {view.words}")
-    return [_single(pair, items or View({})) for pair in group]
+        raise InvalidText(f"is given {len(group)} times, and takes one value: {view.words}")
+    return [_single(pair, items or SchemaView({})) for pair in group]
 
 
-def _single(pair: Pair, view: View) -> Any:
+def _single(pair: Pair, view: SchemaView) -> Any:
     if pair.mark == "=":
         return view.read(pair.value)
     if pair.mark == ":=":
@@ -209,7 +208,7 @@ def _single(pair: Pair, view: View) -> Any:
     try:
         text = pair.value.decode()
     except UnicodeDecodeError:
-        raise BadText("has to be a text in UTF-8, and not other bytes") from None
+        raise InvalidText("has to be a text in UTF-8, and not other bytes") from None
     return text if texts else view.read(text.strip())
 
 
@@ -217,13 +216,13 @@ def _decoded(text: str | bytes, what: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise UsageError(f"{what} is no JSON: {error}.") from None
+        raise UsageError(f"{what} is not valid JSON: {error}.") from None
 
 
 def _read_file(name: str, what: str) -> bytes:
-    """The contents of a file, or of standard input if it is called ``-``."""
+    """Return the contents of a file, or of standard input for ``-``."""
     if name == "-" and sys.stdin.isatty():
-        say(f"Type what {what} is to be, and end it with Ctrl-D:", style="dim")
+        say(f"Type the value of {what}, and end it with Ctrl-D:", style="dim")
     try:
         return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Running a command: its event loop, its logs, Ctrl-C, and how its end becomes an exit code.
+"""Run a command: its event loop, its logs, signals, and its exit code.
 
-Commands raise; `guarded`, around all of them, turns what they raise into one message on stderr and one exit code.
+Commands raise exceptions; `run_cli` turns them into one message on stderr and one exit code.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ __all__ = [
     "UNREACHABLE",
     "WRONG_USAGE",
     "GlobalOptions",
+    "error_text",
     "exit_code_of",
     "global_options",
-    "guarded",
     "run",
-    "running_with",
-    "sentence_of",
+    "run_cli",
+    "using_runner",
 ]
 
 DONE = 0
@@ -62,64 +62,64 @@ HUNG_UP = 128 + signal.SIGHUP
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 
-#: Every exit code, and what it means. They do not change.
+#: Every exit code and its meaning. They are part of the public interface.
 EXIT_CODES = {
     DONE: "Done.",
     TOOL_FAILED: "The tool was called, and says that it failed.",
     WRONG_USAGE: "Wrong usage: an option, an argument or a file that cannot be used, or a question without an answer.",
-    UNREACHABLE: "The server could not be started or reached, no agreement was found, or it was lost.",
+    UNREACHABLE: "The server could not be started or reached, no common revision was found, or it was lost.",
     REFUSED: "The server answered with an error, or broke the protocol.",
     TIMED_OUT: "The server did not answer in time.",
-    FAULT: "A fault in mcplumb itself, shown with its traceback.",
+    FAULT: "A bug in mcplumb, shown with its traceback.",
     NOT_WRITTEN: "The output could not be written: the disk is full, or stdout is closed.",
     HUNG_UP: "The terminal was closed; what was under way is cancelled, and the server ended, as by Ctrl-C.",
     INTERRUPTED: "Ctrl-C; what was under way is cancelled on the server, too.",
-    BROKEN_PIPE: "Whoever read the output stopped reading.",
+    BROKEN_PIPE: "The reader of the output closed the pipe.",
     TERMINATED: "SIGTERM; what was under way is cancelled, and the server ended, as by Ctrl-C.",
 }
 
-#: What errors say before the end of a server's stderr.
-_TAIL = "; the end of its stderr:\n"
-#: Words of the package that mean nothing on a command line, and what to say instead.
-_WORDS = {
+#: The text between an error and the tail of the server's stderr.
+_STDERR_MARK = "; the end of its stderr:\n"
+#: Phrases of the Python API in error messages, and their equivalents on the command line.
+_PHRASES = {
     "(EraWaits.patience)": "(--timeout)",
     "connect(…, token=…)": "--token-file FILE",
     "give it a longer timeout": "allow more with --timeout SECONDS",
     "The peer answered": "The server answered",
 }
-#: Characters of the data of an error.
-_MOST_DATA = 500
+#: The maximum length of an error's data in a message.
+_MAX_DATA = 500
 
 
 class GlobalOptions(msgspec.Struct, kw_only=True):
-    """What was said before, or after, the name of the command, and holds for all commands."""
+    """The options that all commands share, and the state of the running command."""
 
-    #: 0 for warnings, 1 for what happens, 2 for everything.
+    #: 0 for warnings, 1 for information, 2 for debugging.
     verbose: int = 0
     trace: bool = False
     log_file: str | None = None
-    #: The file to look up names of servers in; None for those that are found.
+    #: The config file to look up servers in; None to discover the files.
     config: str | None = None
-    #: What to try if the command fails because of its server.
+    #: What to try if the server cannot be reached.
     hint: str = ""
-    #: Whether the user has seen what the server wrote to its stderr.
+    #: Whether the server's stderr was shown to the user.
     shows_stderr: bool = False
-    #: Is shown every message; None unless that was asked for. Made by `run`.
+    #: The callback for each message; None without ``--trace``. Set by `run`.
     tracer: Trace | None = None
 
 
 def global_options() -> GlobalOptions:
-    """Those of the command that runs."""
+    """Return the options of the running command."""
     context = click.get_current_context(silent=True)
     return GlobalOptions() if context is None else context.ensure_object(GlobalOptions)
 
 
 def run(main: Coroutine[Any, Any, int | None]) -> int:
-    """Run a command's coroutine in an event loop of its own; it returns an exit code, or None for 0.
+    """Run a command's coroutine in a new event loop and return its exit code; the coroutine may return None for 0.
 
-    Logs and the trace are set up for that long. Ctrl-C cancels the coroutine, and with it what it waits for on the
-    server, before it becomes a `KeyboardInterrupt`; a second one does not wait for that. SIGTERM and SIGHUP do the
-    same, and become exit codes, so that no server is left behind.
+    Logs and the trace are set up meanwhile. Ctrl-C cancels the coroutine, and with it its requests on the server,
+    before `KeyboardInterrupt` is raised; a second Ctrl-C does not wait. SIGTERM and SIGHUP also cancel it, and become
+    exit codes, so that no server process is left running.
     """
     if _Runner.current is not None:
         return _Runner.current(main) or DONE
@@ -127,46 +127,46 @@ def run(main: Coroutine[Any, Any, int | None]) -> int:
 
     from mcplumb.cli.log_output import logs
 
-    told: list[int] = []
+    received: list[int] = []
     code = DONE
     try:
         with logs(global_options()):
-            code = asyncio.run(_heeding(main, told)) or DONE
+            code = asyncio.run(_cancel_on_signal(main, received)) or DONE
     except asyncio.CancelledError:
-        if not told:
+        if not received:
             raise
     finally:
-        main.close()  # if it was not even begun
-    return 128 + told[0] if told else code
+        main.close()  # in case it was never started
+    return 128 + received[0] if received else code
 
 
-async def _heeding(main: Coroutine[Any, Any, int | None], told: list[int]) -> int | None:
-    """Run a coroutine. A signal that would end the process cancels it, and is added to ``told``."""
+async def _cancel_on_signal(main: Coroutine[Any, Any, int | None], received: list[int]) -> int | None:
+    """Run a coroutine; SIGTERM and SIGHUP cancel it and are appended to ``received``."""
     import asyncio
 
     loop = asyncio.get_running_loop()
     task = loop.create_task(main)
 
-    def heed(number: int) -> None:
-        told.append(number)
-        loop.remove_signal_handler(number)  # a second one does not wait
+    def on_signal(number: int) -> None:
+        received.append(number)
+        loop.remove_signal_handler(number)  # a second one ends the process at once
         task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # and not ignored, as with nohup
-            loop.add_signal_handler(number, heed, number)
+        if signal.getsignal(number) is signal.SIG_DFL:  # not if it is ignored, as with nohup
+            loop.add_signal_handler(number, on_signal, number)
     return await task
 
 
 class _Runner:
-    """Who runs coroutines, if a command that lasts has an event loop for those that it runs."""
+    """The function that replaces `run` while a command such as the shell has its own event loop."""
 
     current: Callable[[Coroutine[Any, Any, int | None]], int | None] | None = None
 
 
 @contextmanager
-def running_with(runner: Callable[[Coroutine[Any, Any, int | None]], int | None]) -> Iterator[None]:
-    """Within the block, `run` leaves its coroutines to this function."""
+def using_runner(runner: Callable[[Coroutine[Any, Any, int | None]], int | None]) -> Iterator[None]:
+    """Let `run` pass its coroutines to this function within the block."""
     _Runner.current = runner
     try:
         yield
@@ -175,7 +175,7 @@ def running_with(runner: Callable[[Coroutine[Any, Any, int | None]], int | None]
 
 
 def exit_code_of(error: McplumbError) -> int:
-    """The exit code of a command that fails like this."""
+    """Return the exit code for an error."""
     if isinstance(error, UsageError):
         return WRONG_USAGE
     if isinstance(error, ToolError):
@@ -187,23 +187,23 @@ def exit_code_of(error: McplumbError) -> int:
     return REFUSED
 
 
-def guarded(program: click.Command) -> int:
-    """Run the command line; returns its exit code, and raises nothing but `OutputLost`."""
+def run_cli(program: click.Command) -> int:
+    """Run the command line and return its exit code; raise nothing but `OutputLost`."""
     try:
-        return _run(program)
+        return _run_program(program)
     except OutputLost:
         raise
     except Exception as error:  # noqa: BLE001 - shown in full
-        return _admit(error)
+        return _report_fault(error)
 
 
-def _run(program: click.Command) -> int:
+def _run_program(program: click.Command) -> int:
     options = GlobalOptions()
     try:
         code = program.main(prog_name="mcplumb", standalone_mode=False, obj=options)
     except McplumbError as error:
         code = exit_code_of(error)
-        _complain(error, code, options)
+        _report_error(error, code, options)
     except click.ClickException as error:
         error.show()
         code = error.exit_code
@@ -212,8 +212,8 @@ def _run(program: click.Command) -> int:
     return code if isinstance(code, int) else DONE
 
 
-def _admit(error: Exception) -> int:
-    """Something was raised that nobody had foreseen, unless it is a package that is not there."""
+def _report_fault(error: Exception) -> int:
+    """Report a missing package, or an unexpected exception with its traceback; return the exit code."""
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in PACKAGES:
         sys.stderr.write(NEEDS_PACKAGES)
         return WRONG_USAGE
@@ -222,25 +222,25 @@ def _admit(error: Exception) -> int:
     from mcplumb.cli.render.output import clean
 
     shown = clean("".join(traceback.format_exception(error)))
-    sys.stderr.write(f"{shown}\nThis is a fault in mcplumb: please report it.\n")
+    sys.stderr.write(f"{shown}\nThis is a bug in mcplumb: please report it.\n")
     return FAULT
 
 
-def sentence_of(error: McplumbError) -> str:
-    """What an error says, in the words of the command line, and without the stderr that may be quoted in it."""
-    said, tail, _ = str(error).partition(_TAIL)
-    for ours, theirs in _WORDS.items():
-        said = said.replace(ours, theirs)
-    return said + ("." if tail else "")
+def error_text(error: McplumbError) -> str:
+    """Return an error's message in terms of the command line, without the quoted tail of the server's stderr."""
+    text, mark, _ = str(error).partition(_STDERR_MARK)
+    for api_phrase, cli_phrase in _PHRASES.items():
+        text = text.replace(api_phrase, cli_phrase)
+    return text + ("." if mark else "")
 
 
-def _complain(error: McplumbError, code: int, options: GlobalOptions) -> None:
-    from mcplumb.cli.render.output import clean_line, complain, json_text
+def _report_error(error: McplumbError, code: int, options: GlobalOptions) -> None:
+    from mcplumb.cli.render.output import clean_line, json_text, say_error
 
-    _, _, tail = str(error).partition(_TAIL)
-    text = sentence_of(error)
+    _, _, tail = str(error).partition(_STDERR_MARK)
+    text = error_text(error)
     if tail:
         text += " Its stderr is above." if options.shows_stderr else f" The end of its stderr:\n{tail}"
     if isinstance(error, RemoteError) and error.data is not None:
-        text += f"\nIts data: {clean_line(json_text(error.data), _MOST_DATA)}"
-    complain(text, options.hint if code in (UNREACHABLE, TIMED_OUT) else "")
+        text += f"\nIts data: {clean_line(json_text(error.data), _MAX_DATA)}"
+    say_error(text, options.hint if code in (UNREACHABLE, TIMED_OUT) else "")

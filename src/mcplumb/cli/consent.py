@@ -1,7 +1,7 @@
-"""What a person has to agree to, or to tell, before a server of a config file is used.
+"""Ask for consent to a project's server, and for the inputs of a config entry, before it is used.
 
-A project's file may have been written by anybody: what is shown is all that it does, and exactly that. Whatever stands
-in the file, it cannot look like a line of ours: what does not fit into one line goes on behind a mark.
+A project's file may come from anyone, so the user is shown everything that it would do, exactly as written. Text of the
+file cannot pose as text of mcplumb: lines that do not fit are continued after a mark.
 """
 
 from __future__ import annotations
@@ -11,105 +11,106 @@ import shlex
 import click
 
 from mcplumb.cli.render.output import clean, clean_line, is_terminal, say, stderr
-from mcplumb.config.entry import MASK, Input, ServerEntry, Usable, looks_secret, shown_url
-from mcplumb.config.locations import shortened
+from mcplumb.config.entry import MASK, Input, ResolvedEntry, ServerEntry, looks_secret, mask_url
+from mcplumb.config.locations import with_tilde
 from mcplumb.config.trust import is_trusted, remember
 from mcplumb.errors import UsageError
 
-__all__ = ["settle"]
+__all__ = ["prepare_entry"]
 
-#: What stands before all but the first line of something long.
-_FOLDED = "  | "
-#: Characters of a question, and how many of its choices are shown.
+#: The mark of continued lines.
+_CONTINUED = "  | "
+#: Characters of a prompt, and its number of choices, that are shown.
 _MAX_QUESTION = 200
 _MAX_CHOICES = 30
 
 
-def settle(entry: ServerEntry, *, yes: bool = False) -> ServerEntry:
-    """The entry, ready to be used: agreed to if it is a project's, and with answers for what it asks for.
+def prepare_entry(entry: ServerEntry, *, yes: bool = False) -> ServerEntry:
+    """Return the entry ready for use: with the user's consent if it is a project's, and with values for its inputs.
 
-    Without a terminal nobody is asked, and the entry says on use what it lacks. ``yes`` agrees for this once.
+    Without a terminal there are no prompts, and the entry reports what it lacks when it is used. ``yes`` consents once.
     """
     if yes:
-        entry = entry.consented()
+        entry = entry.with_consent()
     elif entry.scope == "project":
-        # Once: a file with variables may be another one while somebody reads, and that is not what is agreed to.
-        meant = entry.meant()
-        digest = entry.digest(meant)
+        # Resolved once: the env file may change while the user reads, and the consent must not cover the change.
+        preview = entry.preview()
+        digest = entry.digest(preview)
         if not is_trusted(digest):
             if not is_terminal():
                 return entry
-            from mcplumb.cli.input_prompts import forget_typed
+            from mcplumb.cli.input_prompts import discard_typed_input
 
-            _show(entry, meant)
-            forget_typed()
-            if not click.confirm("Allow that, now and from now on?", err=True):
-                raise UsageError(f"The server {entry.name!r} was not used, as you did not allow it.")
+            _show(entry, preview)
+            discard_typed_input()
+            if not click.confirm("Allow this, now and in the future?", err=True):
+                raise UsageError(f"The server {entry.name!r} was not used, because you did not allow it.")
             remember(digest, name=entry.name, source=entry.source)
-    questions = entry.questions() if is_terminal() else []
-    return entry.answered({one.id: _ask(one) for one in questions})
+    questions = entry.unanswered_inputs() if is_terminal() else []
+    return entry.with_answers({one.id: _ask(one) for one in questions})
 
 
-# --- What a project wants ---
+# --- Consent ---
 
 
-def _show(entry: ServerEntry, meant: Usable) -> None:
-    """Tell what a project wants, as it is written: values that come from the user's own environment are not shown."""
+def _show(entry: ServerEntry, preview: ResolvedEntry) -> None:
+    """Show what the entry would do, as written: values from the user's own environment are not shown."""
     what = "reach" if entry.url is not None else "run"
-    _tell(f"{shortened(entry.source)}, a file of this project, names the server {entry.name!r} and wants to {what}:")
+    source = with_tilde(entry.source)
+    _say_exactly(f"{source}, a file of this project, names the server {entry.name!r} and wants to {what}:")
     say()
-    lines = sum(_tell(f"  {line}") for line in _wishes(entry, meant))
+    lines = sum(_say_exactly(f"  {line}") for line in _actions(entry, preview))
     if lines > stderr().height - 6:
-        say(f"  That was much, {lines} lines: scroll up, and read all of it.", style="bold")
+        say(f"  That was long, {lines} lines: scroll up and read all of it.", style="bold")
     say()
 
 
-def _wishes(entry: ServerEntry, meant: Usable) -> list[str]:
-    wishes = []
+def _actions(entry: ServerEntry, preview: ResolvedEntry) -> list[str]:
+    actions = []
     if entry.url is not None:
-        wishes.append(entry.url)
+        actions.append(entry.url)
     else:
-        wishes.append(shlex.join([entry.command or "", *entry.args]))
-        wishes.append(f"in {entry.cwd or shortened(entry.folder)}")
+        actions.append(shlex.join([entry.command or "", *entry.args]))
+        actions.append(f"in {entry.cwd or with_tilde(entry.folder)}")
         if entry.env_file is not None:
-            wishes.append(f"with the variables in {entry.env_file}")
-            wishes += [f"  {_shown(name, value)}" for name, value in meant.env_file.items()]
+            actions.append(f"with the variables in {entry.env_file}")
+            actions += [f"  {_shown(name, value)}" for name, value in preview.env_file.items()]
         if isinstance(entry.inherit_env, tuple):
-            wishes.append(f"with {', '.join(entry.inherit_env)} of your environment")
+            actions.append(f"with {', '.join(entry.inherit_env)} of your environment")
         elif entry.inherit_env:
-            wishes.append("with all variables of your environment")
-    return wishes + [f"with {_shown(name, value)}" for name, value in {**entry.env, **entry.headers}.items()]
+            actions.append("with all variables of your environment")
+    return actions + [f"with {_shown(name, value)}" for name, value in {**entry.env, **entry.headers}.items()]
 
 
 def _shown(name: str, value: str) -> str:
     is_hidden = looks_secret(name) and "$" not in value
-    return f"{name}: {MASK if is_hidden else shown_url(value) if '://' in value and '@' in value else value}"
+    return f"{name}: {MASK if is_hidden else mask_url(value) if '://' in value and '@' in value else value}"
 
 
-def _tell(text: str) -> int:
-    """Show something as what it is, and below that, if letters could be mistaken for others, which they are.
+def _say_exactly(text: str) -> int:
+    """Show the text and, if it has letters that could be mistaken for others, its ASCII form below.
 
-    Returns how many lines that took.
+    Returns the number of lines.
     """
     line = clean(text).replace("\n", "\\n").replace("\t", "\\t")
-    lines = _folded(line)
+    lines = _wrap(line)
     if not line.isascii():
-        lines += _folded(f"  (in ASCII: {line.strip().encode('ascii', 'backslashreplace').decode()})")
+        lines += _wrap(f"  (in ASCII: {line.strip().encode('ascii', 'backslashreplace').decode()})")
     for each in lines:
         say(each)
     return len(lines)
 
 
-def _folded(line: str) -> list[str]:
-    """The line in lines that are not wider than the terminal."""
+def _wrap(line: str) -> list[str]:
+    """Wrap the line to the width of the terminal, with marks before the continued lines."""
     from rich.cells import chop_cells
 
     width = max(stderr().width - 1, 20)
     first, *rest = chop_cells(line, width)
-    return [first, *(f"{_FOLDED}{part}" for part in chop_cells("".join(rest), width - len(_FOLDED)))]
+    return [first, *(f"{_CONTINUED}{part}" for part in chop_cells("".join(rest), width - len(_CONTINUED)))]
 
 
-# --- What a server needs to know ---
+# --- Inputs ---
 
 
 def _ask(wanted: Input) -> str:
@@ -123,7 +124,7 @@ def _ask(wanted: Input) -> str:
         text,
         default=wanted.default,
         hide_input=wanted.is_secret,
-        # Both are in the text, and there they drive no terminal.
+        # Both are in the text already, with control characters escaped.
         show_default=False,
         show_choices=False,
         type=click.Choice(wanted.options) if wanted.options else None,

@@ -1,25 +1,25 @@
-"""What ``mcplumb --help`` says, and where each command is.
+"""The text of ``mcplumb --help``, and the table of commands.
 
-This is read by everyone who asks for help, so it imports nothing. A test compares it with the commands themselves.
+This module imports nothing, so that the help appears at once. A test compares it with the commands themselves.
 """
 
 __all__ = ["COMMANDS", "NEEDS_PACKAGES", "OVERVIEW", "PACKAGES"]
 
-#: The commands, in the order in which they are shown, and where each of them is.
+#: The commands in the order of the help, and the module and name of each.
 COMMANDS = {
     "probe": "mcplumb.cli.commands.probe:probe",
     "tools": "mcplumb.cli.commands.list_features:tools",
     "resources": "mcplumb.cli.commands.list_features:resources",
     "prompts": "mcplumb.cli.commands.list_features:prompts",
     "ping": "mcplumb.cli.commands.ping:ping",
-    "call": "mcplumb.cli.commands.call:call",
-    "read": "mcplumb.cli.commands.read:read",
-    "prompt": "mcplumb.cli.commands.read:prompt",
-    "complete": "mcplumb.cli.commands.read:complete",
+    "call": "mcplumb.cli.commands.call_tool:call",
+    "read": "mcplumb.cli.commands.read_prompt_complete:read",
+    "prompt": "mcplumb.cli.commands.read_prompt_complete:prompt",
+    "complete": "mcplumb.cli.commands.read_prompt_complete:complete",
     "listen": "mcplumb.cli.commands.listen:listen",
     "shell": "mcplumb.cli.shell.shell:shell",
     "demo": "mcplumb.cli.commands.demo:demo",
-    "serve": "mcplumb.cli.commands.serve:serve",
+    "serve": "mcplumb.cli.commands.serve_file:serve",
     "servers": "mcplumb.cli.commands.servers:servers",
     "add": "mcplumb.cli.commands.servers:add",
     "remove": "mcplumb.cli.commands.servers:remove",
@@ -51,7 +51,7 @@ Use it:
   read        Read a resource.
   prompt      Get the messages of a prompt.
   complete    Complete the value of an argument.
-  listen      Show what changes, as it changes.
+  listen      Show changes as they happen.
   shell       Use a server interactively.
 
 Run one, and remember some:
@@ -59,11 +59,11 @@ Run one, and remember some:
   serve       Run the server that is in a Python file.
   servers     List the servers of your config files.
   add         Remember a server by a name.
-  remove      Forget a server again.
+  remove      Forget a server.
   completion  Print a script that completes commands in your shell.
 
 Options:
-  -v, --verbose    Say more: once what happens, twice everything.
+  -v, --verbose    Log more: once for information, twice for debugging.
   --trace          Show every message, in both directions, with secrets masked.
   --log-file FILE  Write the log, and the trace, to this file.
   --config FILE    Look up the names of servers in this file only.
@@ -77,6 +77,6 @@ Exit codes:
   2 wrong usage      5 timeout                               130 Ctrl-C
 """
 
-#: What the commands are made with, and what to say where that is missing.
+#: The packages that the commands need, and the message if one is missing.
 PACKAGES = ("click", "rich", "msgspec")
 NEEDS_PACKAGES = "Error: The command line needs more packages. Install them with: pip install 'mcplumb[cli]'\n"

@@ -1,6 +1,6 @@
-"""What a server asks its user while it works: answered beforehand, or by whoever sits at the terminal.
+"""Answer the elicitations of a server, from ``--answer`` options or by prompting at the terminal.
 
-A server is told that it can ask only if somebody, or something, can answer. It is never offered a model.
+The elicitation capability is declared only if there are answers or a terminal. Sampling is never offered.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import click
 
 from mcplumb.cli.arguments import fill, read_pair, signature
-from mcplumb.cli.parse_value import BadText, View
+from mcplumb.cli.parse_value import InvalidText, SchemaView
 from mcplumb.cli.render.output import clean, clean_line, is_terminal, say, stderr
 from mcplumb.client.input_handlers import Elicitation
 from mcplumb.errors import DecodeError, McplumbError, RemoteError, UsageError
@@ -26,24 +26,24 @@ from mcplumb.types.meta import UrlElicitationRequiredData
 from mcplumb.types.payload_decoder import read
 from mcplumb.wire.messages import MISSING_CAPABILITY, URL_ELICITATION_REQUIRED
 
-__all__ = ["Asker", "ReadLine", "asking_options", "forget_typed", "read_line"]
+__all__ = ["InputPrompter", "ReadLine", "discard_typed_input", "input_options", "read_line"]
 
 _T = TypeVar("_T")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-#: Shows a prompt and gives the line that is typed then; EOFError if there is none.
+#: Shows a prompt and returns the line that is typed; raises EOFError at the end of the input.
 ReadLine: TypeAlias = Callable[[str], Awaitable[str]]
 
 _DECLINE, _CANCEL = "!decline", "!cancel"
-#: Choices that are shown, and characters of what a server asks.
+#: Choices of a field, and characters of a message, that are shown.
 _MAX_CHOICES = 100
 _MAX_MESSAGE = 4000
-#: Questions that are answered beforehand. A server that has more has no end.
-_MAX_ALONE = 100
+#: Forms that are answered from the options without a prompt; a server with more is in a loop.
+_MAX_AUTO_ANSWERS = 100
 
 
-def asking_options(command: _Command) -> _Command:
-    """The options of a command during which a server may ask: ``answers`` and ``roots``."""
+def input_options(command: _Command) -> _Command:
+    """Add the options of a command during which a server may ask for input: ``answers`` and ``roots``."""
     folder = click.Path(exists=True, file_okay=False)
     root = click.option(
         "--root", "roots", metavar="FOLDER", type=folder, multiple=True, help="A folder that the server may work in."
@@ -54,15 +54,15 @@ def asking_options(command: _Command) -> _Command:
     return answer(root(command))
 
 
-class Asker:
-    """Answers the questions of one server, one at a time.
+class InputPrompter:
+    """Answers the elicitations of one server, one at a time.
 
-    ``answers`` (``key=value``) are for fields of forms, whichever form has them. Where they are enough for a form,
-    nobody is asked; where they are not, the rest is asked at the terminal. Without one, the server gets no answer (it
-    is told that the user cancelled), and ``mistake`` says what was missing.
+    ``answers`` (``key=value``) fill the fields of any form that has them. If they complete a form, there is no prompt;
+    otherwise the user is prompted for the rest. Without a terminal the elicitation is cancelled, and ``mistake`` says
+    what was missing.
 
-    ``paused`` is entered while somebody is asked, so that nothing else is drawn. ``read`` can be replaced by something
-    better than a terminal's own line editing.
+    ``paused`` is entered during a prompt, so that nothing else is drawn. ``read`` replaces the terminal's own line
+    editing.
     """
 
     def __init__(
@@ -74,19 +74,19 @@ class Asker:
         paused: Callable[[], AbstractContextManager[Any]] = nullcontext,
         read: ReadLine | None = None,
     ) -> None:
-        #: The answer that could not be given.
+        #: Why an elicitation could not be answered.
         self.mistake: UsageError | None = None
         self._server = server
         self._answers = [read_pair(answer) for answer in answers]
         self._roots = list(roots)
         self._paused = paused
         self._read = read or (read_line if is_terminal() else None)
-        self._one = asyncio.Lock()
-        self._answered_alone = 0
+        self._lock = asyncio.Lock()
+        self._auto_answered = 0
 
     @property
     def options(self) -> dict[str, Any]:
-        """What `connect` has to be told, so that a server asks what can be answered and nothing else."""
+        """The options for `connect` that declare what can be answered, and nothing else."""
         options: dict[str, Any] = {"roots": self._roots} if self._roots else {}
         if self._read is not None:
             options["on_elicit"] = self.answer
@@ -96,11 +96,11 @@ class Asker:
         return options
 
     async def answer(self, question: Elicitation) -> ElicitResult:
-        """The answer to one question. Cancelled while it waits for a person, it leaves nothing behind."""
-        async with self._one:
+        """Return the answer to one elicitation. Cancelling it during a prompt leaves the terminal clean."""
+        async with self._lock:
             with self._paused():
                 if self._read is read_line:
-                    forget_typed()
+                    discard_typed_input()
                 try:
                     match question.mode:
                         case "form":
@@ -108,28 +108,28 @@ class Asker:
                         case "url":
                             return await self._visit(question.message, question.url or "")
                         case mode:
-                            say(f"{self._server} asks in a way that is not known here: {mode}. That was declined.")
+                            say(f"{self._server} asks in an unknown way ({mode}), which was declined.")
                             return ElicitResult("decline")
-                except _Ended as ended:
+                except _NotAnswered as ended:
                     return ElicitResult(ended.action)
 
-    async def held_to(self, call: Awaitable[_T]) -> _T:
-        """Wait for a call. If it fails after an answer could not be given, then that is the reason."""
+    async def wait_for(self, call: Awaitable[_T]) -> _T:
+        """Await a call; if it fails after an elicitation could not be answered, raise ``mistake`` instead."""
         try:
             return await call
         except McplumbError as error:
-            self.confess()
+            self.raise_mistake()
             if isinstance(error, RemoteError):
-                self._advise(error)
+                self._say_hint(error)
             raise
 
-    def confess(self) -> None:
+    def raise_mistake(self) -> None:
         """Raise the mistake, if there is one."""
         if self.mistake is not None:
             raise self.mistake
 
-    def _advise(self, error: RemoteError) -> None:
-        """Say what can be done about an error that comes from a question."""
+    def _say_hint(self, error: RemoteError) -> None:
+        """Say what to do about an error that an elicitation caused."""
         if error.code == MISSING_CAPABILITY and not self.options:
             say("The server wants to ask you: run this at a terminal, or give --answer KEY=VALUE (or --root).")
         if error.code == URL_ELICITATION_REQUIRED:
@@ -141,25 +141,25 @@ class Asker:
     # --- Forms ---
 
     async def _fill_in(self, message: str, schema: Any) -> dict[str, Any]:
-        form = View(schema)
+        form = SchemaView(schema)
         defaults = {name: part.schema["default"] for name, part in _fields(form) if "default" in part.schema}
         given = [pair for pair in self._answers if pair.key in form.names]
         values: dict[str, Any] = {}
         mistakes = fill(values, given, form)
         lacking = [name for name in form.needed if name not in {**defaults, **values}]
         if given and not mistakes and not lacking:
-            self._answered_alone += 1
-            if self._answered_alone <= _MAX_ALONE:
+            self._auto_answered += 1
+            if self._auto_answered <= _MAX_AUTO_ANSWERS:
                 return {**defaults, **values}
-            self.mistake = UsageError(f"{self._server} has asked {_MAX_ALONE} times, and asks again.")
-            raise _Ended("cancel")
+            self.mistake = UsageError(f"{self._server} has asked {_MAX_AUTO_ANSWERS} times, which is the limit.")
+            raise _NotAnswered("cancel")
         if self._read is None:
             mistakes += [f"--answer has no {name}." for name in lacking]
-            mistakes = mistakes or ["--answer has nothing for it."]
+            mistakes = mistakes or ["No --answer matches it."]
             fields = signature("form", schema)
             self.mistake = UsageError("\n".join([f"{self._server} asks: {_quoted(message)}", *mistakes, "", fields]))
-            raise _Ended("cancel")
-        return await _Questions(self._read, form, defaults, values).go(
+            raise _NotAnswered("cancel")
+        return await _FormDialog(self._read, form, defaults, values).run(
             f"{self._server} asks: {_quoted(message)}", mistakes
         )
 
@@ -167,13 +167,13 @@ class Asker:
 
     async def _visit(self, message: str, url: str) -> ElicitResult:
         if self._read is None:
-            raise _Ended("cancel")
+            raise _NotAnswered("cancel")
         say(f"{self._server} asks you to open a web page: {_quoted(message)}")
         say(f"  {clean_line(url)}", style="bold")
         page = _web_page(url)
         if page is None:
-            say("That is no address of a web page, and was declined.")
-            raise _Ended("decline")
+            say("That is not the address of a web page, and was declined.")
+            raise _NotAnswered("decline")
         address, host = page
         say(f"  It is at {host}. Type o if you open it yourself.")
         while True:
@@ -184,29 +184,29 @@ class Asker:
                 case "o":
                     return ElicitResult("accept")
                 case "" | "n" | "no":
-                    raise _Ended("decline")
+                    raise _NotAnswered("decline")
                 case "c":
-                    raise _Ended("cancel")
+                    raise _NotAnswered("cancel")
 
 
-class _Ended(Exception):
-    """The user does not answer."""
+class _NotAnswered(Exception):
+    """The user declines or cancels."""
 
     def __init__(self, action: Literal["decline", "cancel"]) -> None:
         super().__init__(action)
         self.action = action
 
 
-class _Questions:
-    """One form at the terminal: each of its fields, and whether to send what was filled in."""
+class _FormDialog:
+    """Prompts for the fields of one form, and for the confirmation to send them."""
 
-    def __init__(self, read: ReadLine, form: View, defaults: dict[str, Any], values: dict[str, Any]) -> None:
+    def __init__(self, read: ReadLine, form: SchemaView, defaults: dict[str, Any], values: dict[str, Any]) -> None:
         self._read = read
         self._form = form
         self._known = {**defaults, **values}
         self._fields = [(name, part) for name, part in _fields(form) if name not in values]
 
-    async def go(self, message: str, mistakes: Sequence[str]) -> dict[str, Any]:
+    async def run(self, message: str, mistakes: Sequence[str]) -> dict[str, Any]:
         say(message, style="bold")
         for mistake in mistakes:
             say(f"  {mistake}")
@@ -218,11 +218,11 @@ class _Questions:
                 case "" | "y" | "yes":
                     return self._known
                 case "d" | "n" | "no":
-                    raise _Ended("decline")
+                    raise _NotAnswered("decline")
                 case "c":
-                    raise _Ended("cancel")
+                    raise _NotAnswered("cancel")
 
-    async def _ask(self, name: str, part: View) -> None:
+    async def _ask(self, name: str, part: SchemaView) -> None:
         label = clean_line(_title(part) or name, 80)
         about = part.schema.get("description")
         choices = _choices(part)
@@ -231,7 +231,7 @@ class _Questions:
         for number, (_, title) in enumerate(choices, 1):
             say(f"  {number:3}  {clean_line(title, 200)}")
         known = f" [{_shown(self._known[name])}]" if name in self._known else ""
-        needed = "" if name in self._form.needed or known else ", may be left out"
+        needed = "" if name in self._form.needed or known else ", optional"
         prompt = f"  {label} ({_hint(part, choices)}{needed}){known}: "
         while True:
             typed = await _typed(self._read, prompt)
@@ -239,17 +239,17 @@ class _Questions:
                 return
             try:
                 self._known[name] = _field_value(part, choices, typed)
-            except BadText as mistake:
-                say(f"  It {mistake}." if typed else "  It is needed.")
+            except InvalidText as mistake:
+                say(f"  It {mistake}." if typed else "  It is required.")
             else:
                 return
 
 
-def _fields(form: View) -> list[tuple[str, View]]:
-    return [(name, form.part(name) or View({})) for name in form.names]
+def _fields(form: SchemaView) -> list[tuple[str, SchemaView]]:
+    return [(name, form.part(name) or SchemaView({})) for name in form.names]
 
 
-def _title(part: View) -> str:
+def _title(part: SchemaView) -> str:
     title = part.schema.get("title")
     return title if isinstance(title, str) else ""
 
@@ -260,15 +260,15 @@ def _shown(value: Any) -> str:
     return "y" if value is True else "n" if value is False else clean_line(as_text(value), 80)
 
 
-def _hint(part: View, choices: list[tuple[Any, str]]) -> str:
+def _hint(part: SchemaView, choices: list[tuple[Any, str]]) -> str:
     if choices:
         several = ", or several with commas" if part.type == "array" else ""
         return f"1 to {len(choices)}{several}"
     return "y/n" if part.type == "boolean" else clean_line(part.words, 200)
 
 
-def _choices(part: View) -> list[tuple[Any, str]]:
-    """The values that can be chosen, each with a title; none if it is no choice."""
+def _choices(part: SchemaView) -> list[tuple[Any, str]]:
+    """Return the values of a choice with their titles; empty if the field is not a choice."""
     if part.type == "array":
         return _choices(part.items)
     found = []
@@ -285,15 +285,15 @@ def _choices(part: View) -> list[tuple[Any, str]]:
     return found[:_MAX_CHOICES]
 
 
-def _field_value(part: View, choices: list[tuple[Any, str]], typed: str) -> Any:
-    """What was typed, as the field's value: of a choice the value, its title or its number."""
+def _field_value(part: SchemaView, choices: list[tuple[Any, str]], typed: str) -> Any:
+    """Convert the typed text to the field's value; a choice is typed as its value, title or number."""
     if choices and part.type == "array":
         return [_chosen(choices, one.strip()) for one in typed.split(",") if one.strip()]
     if choices:
         return _chosen(choices, typed)
     value = part.read(typed)
-    if isinstance(value, str) and (mistake := _misses_format(value, part.schema.get("format"))):
-        raise BadText(f"has to be {mistake}")
+    if isinstance(value, str) and (mistake := _format_mistake(value, part.schema.get("format"))):
+        raise InvalidText(f"has to be {mistake}")
     return value
 
 
@@ -303,11 +303,11 @@ def _chosen(choices: list[tuple[Any, str]], typed: str) -> Any:
             return value
     if typed.isdecimal() and 1 <= int(typed) <= len(choices):
         return choices[int(typed) - 1][0]
-    raise BadText(f"has to be a number from 1 to {len(choices)}, and not {typed!r}")
+    raise InvalidText(f"has to be a number from 1 to {len(choices)}, and not {typed!r}")
 
 
-def _misses_format(text: str, name: Any) -> str | None:
-    """What the text has to be, if it is not of that format."""
+def _format_mistake(text: str, name: Any) -> str | None:
+    """Return what the text has to be, if it does not have the format."""
     from datetime import date, datetime
 
     try:
@@ -332,10 +332,10 @@ def _misses_format(text: str, name: Any) -> str | None:
 
 
 def _web_page(url: str) -> tuple[str, str] | None:
-    """A web address, and the host that it leads to, as that is written on the wire; None if it is none.
+    """Return a web address and its host in ASCII (punycode); None if the text is not a safe web address.
 
-    What browsers and Python may understand differently is no address: ``https://a.example\\@b.example`` leads to the
-    first for the ones, and to the second for the other.
+    Text that browsers and Python parse differently is refused: ``https://a.example\\@b.example`` has the host
+    ``a.example`` for browsers and ``b.example`` for Python.
     """
     from urllib.parse import urlsplit
 
@@ -345,7 +345,7 @@ def _web_page(url: str) -> tuple[str, str] | None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             return None
-        # Letters of other scripts can look like those of a host that one trusts.
+        # Letters of other scripts can look like those of a trusted host.
         host = parts.hostname.encode("idna").decode()
         if host == parts.hostname:
             return url, host
@@ -367,13 +367,13 @@ def _open(url: str) -> None:
 
 
 def _quoted(message: str) -> str:
-    """What a server says, such that its lines are not taken for ours, and that there is an end to it."""
+    """Return a server's message with its further lines marked as quoted, cut to a maximum length."""
     text = clean(message[:_MAX_MESSAGE]) + ("…" if len(message) > _MAX_MESSAGE else "")
     return text.strip().replace("\n", "\n  | ")
 
 
-def forget_typed() -> None:
-    """What was typed at the terminal before a question was shown is no answer to it."""
+def discard_typed_input() -> None:
+    """Discard what was typed before a prompt appeared, so that it is not taken for the answer."""
     import termios
 
     with suppress(termios.error):
@@ -381,22 +381,22 @@ def forget_typed() -> None:
 
 
 async def _typed(read: ReadLine, prompt: str) -> str:
-    """What the user types, unless that is the end of it."""
+    """Prompt for a line; raise `_NotAnswered` if the user declines or cancels."""
     try:
         typed = (await read(prompt)).strip()
     except EOFError:
-        raise _Ended("cancel") from None
+        raise _NotAnswered("cancel") from None
     if typed == _DECLINE:
-        raise _Ended("decline")
+        raise _NotAnswered("decline")
     if typed == _CANCEL:
-        raise _Ended("cancel")
+        raise _NotAnswered("cancel")
     return typed
 
 
 async def read_line(prompt: str) -> str:
-    """Show a prompt on stderr, and read one line from the terminal; EOFError at its end.
+    """Show a prompt on stderr and read one line from the terminal; raise EOFError at the end of the input.
 
-    The event loop goes on. Cancelled, it takes nothing from what is typed next.
+    The event loop keeps running. Cancelling it consumes no input.
     """
     loop = asyncio.get_running_loop()
     descriptor = sys.stdin.fileno()
@@ -408,7 +408,7 @@ async def read_line(prompt: str) -> str:
         await is_readable.wait()
     finally:
         loop.remove_reader(descriptor)
-    # A terminal gives whole lines, one at a time.
+    # A terminal delivers whole lines, one per read.
     line = os.read(descriptor, 1 << 16)
     if not line:
         say()

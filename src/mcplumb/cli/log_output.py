@@ -1,4 +1,7 @@
-"""Where the logs and the trace of a command go."""
+"""Logs and the message trace of a command: to stderr as far as wanted, and completely to a file.
+
+Trace lines are masked: values with secret names, and bearer tokens, are replaced.
+"""
 
 from __future__ import annotations
 
@@ -22,53 +25,52 @@ if TYPE_CHECKING:
 __all__ = ["MASK", "Tracer", "logs", "masked", "show_log"]
 
 
-# Every message as it goes by, with a time and without its secrets.
+# --- The trace ---
 
-
-#: What stands in the place of a secret.
+#: The replacement of a secret.
 MASK = "***"
-#: How much of a message is shown.
-_LONGEST = 4000
-#: How deep a message is looked through; what lies deeper is not shown at all.
-_DEEPEST = 50
+#: The maximum number of characters of a message.
+_MAX_LENGTH = 4000
+#: The maximum depth that is searched for secrets; deeper values are not shown.
+_MAX_DEPTH = 50
 
-# Names of values that are nobody's business. A progress or page token is a number, not a key to anything.
+# Names of secret values. Progress and page tokens are no secrets.
 _SECRET = re.compile(
     r"(?i)pass(word|wd|phrase)|secret|credential|api[_-]?key|access[_-]?key|private[_-]?key|authorization|cookie|"
     r"(^|[_-]|access|refresh|bearer|auth|id|session)token$"
 )
 _HARMLESS = frozenset(("progresstoken", "pagetoken", "nexttoken"))
-# A secret that says itself what it is, wherever it stands.
+# Credentials that are recognisable in any text.
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}")
 
 
 class Tracer:
-    """Shows each line of the protocol to ``write``: when, in which direction, and what, in one line."""
+    """Passes each message to ``write`` as one line with its time and direction."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
         self._began = time.monotonic()
 
     def __call__(self, direction: Literal["in", "out"], line: bytes) -> None:
-        """Show one line; it may be anything."""
+        """Write one message, which may be malformed."""
         since = time.monotonic() - self._began
         arrow = "<--" if direction == "in" else "-->"
         self._write(f"{since:9.3f} {arrow} {masked(line)}")
 
 
 def masked(line: bytes) -> str:
-    """A line of the protocol as it may be shown: its secrets replaced, nothing in it obeyed, and not too long."""
+    """Return a message as printable text: secrets masked, control characters escaped, and cut to a maximum length."""
     try:
         shown = msgspec.json.encode(_without_secrets(msgspec.json.decode(line), 0)).decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         shown = line.decode("utf-8", "backslashreplace")
     shown = _BEARER.sub(rf"\1 {MASK}", shown)
-    more = f" … ({len(line)} bytes)" if len(shown) > _LONGEST else ""
-    return clean(shown[:_LONGEST]).replace("\n", "\\n").replace("\t", "\\t") + more
+    more = f" … ({len(line)} bytes)" if len(shown) > _MAX_LENGTH else ""
+    return clean(shown[:_MAX_LENGTH]).replace("\n", "\\n").replace("\t", "\\t") + more
 
 
 def _without_secrets(value: Any, depth: int) -> Any:
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return "…"
     if isinstance(value, dict):
         return {
@@ -86,15 +88,14 @@ def _is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None and name.lower().replace("_", "").replace("-", "") not in _HARMLESS
 
 
-# Where the logs and the trace of a command go: to stderr, as far as they are wanted, and all of it to a file.
-
+# --- Logs ---
 
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
 @contextmanager
 def logs(options: GlobalOptions) -> Iterator[None]:
-    """Within the block, what the options want to see is shown, and ``options.tracer`` is made if one is wanted."""
+    """Set up logging as the options say, and ``options.tracer`` with ``--trace``, for the block."""
     logger = logging.getLogger("mcplumb")
     before = list(logger.handlers), logger.level, logger.propagate
     show: Callable[[str], object] = partial(say, style="dim")
@@ -117,7 +118,7 @@ def logs(options: GlobalOptions) -> Iterator[None]:
 
 
 def show_log(message: LogMessageParams) -> None:
-    """Show a log message of a server: for ``on_log``."""
+    """Show a log message of a server; an ``on_log`` callback."""
     from mcplumb.server.schema.read_value import as_text
 
     logger = f" {message.logger}" if message.logger else ""
@@ -125,7 +126,7 @@ def show_log(message: LogMessageParams) -> None:
 
 
 class _Handler(logging.Handler):
-    """Passes records on as lines that no terminal obeys."""
+    """Passes formatted records to a function."""
 
     def __init__(self, show: Callable[[str], object], level: int, *, with_time: bool = False) -> None:
         super().__init__(level)
@@ -133,10 +134,10 @@ class _Handler(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s" if with_time else "%(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show one record."""
+        """Format and pass on one record."""
         try:
             self._show(self.format(record))
-        except Exception:  # noqa: BLE001 - a log that cannot be written is no reason to fail
+        except Exception:  # noqa: BLE001 - a failed log write must not fail the command
             self.handleError(record)
 
 

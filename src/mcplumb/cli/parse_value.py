@@ -1,7 +1,7 @@
-"""A text as the value that a schema wants.
+"""Convert text to the value that a JSON Schema asks for.
 
-The schema is a server's, so it may be anything. What it does not say clearly is taken to allow everything: the server
-has the last word.
+The schema comes from a server and may be anything. Whatever it does not say clearly is allowed: the server validates
+the arguments again.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import msgspec
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.read_value import as_text, counted
 
-__all__ = ["BadText", "View"]
+__all__ = ["InvalidText", "SchemaView"]
 
-#: References that are followed, alternatives that are looked at, and parts that are put together. Nobody needs as many;
-#: a cycle needs more.
+#: References that are followed, alternatives that are considered, and parts of ``allOf`` that are merged. The limits
+#: end cycles.
 _MAX_HOPS = 16
 _MAX_OPTIONS = 64
 _MAX_PARTS = 16
-#: Constants and characters that are repeated in words.
+#: Constants, and characters of each, that a description lists.
 _MAX_NAMED = 12
 _MAX_QUOTED = 80
 
@@ -36,7 +36,7 @@ _TYPES = {
     "object": "an object",
     "string": "a text",
 }
-#: What is tried in turn. Any text can be a text, so that comes last.
+#: The order in which types are tried. Any text is a valid string, so that comes last.
 _ORDER = ["constant", "null", "integer", "number", "boolean", "array", "object", "any", "string"]
 _FORMATS = {
     "date": "a date such as 1999-12-31",
@@ -71,25 +71,25 @@ _LENGTHS: dict[str, tuple[str, Callable[[_Number, _Number], bool]]] = {
 _NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
-class BadText(UsageError):
-    """A text is not what the schema wants. The sentence lacks its beginning: ``has to be an integer, and not 'x'``."""
+class InvalidText(UsageError):
+    """A text does not fit the schema. The message lacks its subject: ``has to be an integer, and not 'x'``."""
 
 
-class View:
-    """A schema, as far as it says which values there are: its references followed, its parts put together."""
+class SchemaView:
+    """A schema with its references resolved and its ``allOf`` merged."""
 
     def __init__(self, schema: Any, root: Any = None) -> None:
         self._root = schema if root is None else root
-        self.schema = _put_together(schema, self._root, _MAX_HOPS)
+        self.schema = _resolve(schema, self._root, _MAX_HOPS)
 
     @property
-    def options(self) -> list[View]:
-        """The views that this one is a choice of; only itself if it is none."""
+    def options(self) -> list[SchemaView]:
+        """The alternatives of this schema; only itself if it has none."""
         return list(islice(self._options(_MAX_HOPS), _MAX_OPTIONS))
 
     @property
     def type(self) -> str:
-        """What one option is: a type of JSON, ``constant`` for one of a few values, or ``any``."""
+        """The type of one option: a JSON type, ``constant`` for an enumeration, or ``any``."""
         if self.constants is not None:
             return "constant"
         name = self.schema.get("type")
@@ -99,7 +99,7 @@ class View:
 
     @property
     def constants(self) -> list[Any] | None:
-        """The few values that there are; None if these are not counted one by one."""
+        """The values of an enumeration or constant; None for other schemas."""
         if "const" in self.schema:
             return [self.schema["const"]]
         constants = self.schema.get("enum")
@@ -109,86 +109,85 @@ class View:
 
     @property
     def names(self) -> list[str]:
-        """The names of the members that are known."""
+        """The names of the known members."""
         return list(_dict(self.schema.get("properties")))
 
     @property
-    def members(self) -> list[tuple[str, View]]:
-        """The members that are known, by their names."""
-        return [(name, View(part, self._root)) for name, part in _dict(self.schema.get("properties")).items()]
+    def members(self) -> list[tuple[str, SchemaView]]:
+        """The known members with their names."""
+        return [(name, SchemaView(part, self._root)) for name, part in _dict(self.schema.get("properties")).items()]
 
     @property
     def needed(self) -> list[str]:
-        """The names of the members that must be there."""
+        """The names of the required members."""
         needed = self.schema.get("required")
         return [name for name in needed if isinstance(name, str)] if isinstance(needed, list) else []
 
-    def part(self, name: str) -> View | None:
-        """A member of an object by its name; None if it is not allowed.
+    def part(self, name: str) -> SchemaView | None:
+        """Return a member of an object by name; None if it is not allowed.
 
-        Where the schema does not say whether there may be others than those that it names, there may not: it is rather
-        a mistake in the name.
+        If the schema does not say whether other members are allowed, they are not: a typing mistake is more likely.
         """
         members = _dict(self.schema.get("properties"))
         if name in members:
-            return View(members[name], self._root)
+            return SchemaView(members[name], self._root)
         more = self.schema.get("additionalProperties")
         if more is None:
             more = "properties" not in self.schema or "patternProperties" in self.schema
-        return None if more is False else View(more, self._root)
+        return None if more is False else SchemaView(more, self._root)
 
     @property
-    def items(self) -> View:
-        """What the items of a list are."""
-        return View(self.schema.get("items"), self._root)
+    def items(self) -> SchemaView:
+        """The schema of a list's items."""
+        return SchemaView(self.schema.get("items"), self._root)
 
     # --- Texts ---
 
     def read(self, text: str) -> Any:
-        """The value that the text stands for; BadText if it stands for none.
+        """Convert the text to a value; raise InvalidText if no option fits.
 
-        If several are possible, a text is what remains when it is nothing else. A list can be JSON, or a single item.
+        If several types are possible, string is tried last. A list can be given as JSON or as a single item.
         """
         lists = [option.items for option in self.options if option.type == "array"]
         for view, wrap in ((self, False), *((items, True) for items in lists)):
             try:
                 value = view._first(text)
-            except BadText:
+            except InvalidText:
                 continue
             return [value] if wrap else value
         shown = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
-        raise BadText(f"has to be {self.words}, and not {shown!r}")
+        raise InvalidText(f"has to be {self.words}, and not {shown!r}")
 
     @property
     def words(self) -> str:
-        """What values there are: ``an integer of at least 1 or null``."""
+        """A description of the values: ``an integer of at least 1 or null``."""
         return " or ".join(dict.fromkeys(option._words for option in self.options))
 
     def _first(self, text: str) -> Any:
         options = sorted(self.options, key=lambda option: _ORDER.index(option.type))
         for option in options:
             if option.type == "boolean" and options[-1].type in ("any", "string") and text not in ("true", "false"):
-                continue  # where any text is possible, "no" may be the name of a country
+                continue  # if any text is allowed, "no" may be a country code
             try:
                 return option._read(text)
-            except BadText:
+            except InvalidText:
                 continue
-        raise BadText
+        raise InvalidText
 
     # --- One option ---
 
-    def _options(self, hops: int) -> Iterator[View]:
+    def _options(self, hops: int) -> Iterator[SchemaView]:
         for key in ("anyOf", "oneOf"):
             parts = self.schema.get(key)
             if isinstance(parts, list) and parts and hops:
                 rest = {name: part for name, part in self.schema.items() if name != key}
                 for part in parts:
-                    chosen = _put_together(part, self._root, hops)
-                    yield from View(_joined(rest, chosen), self._root)._options(hops // 2)
+                    chosen = _resolve(part, self._root, hops)
+                    yield from SchemaView(_merge(rest, chosen), self._root)._options(hops // 2)
                 return
         types = self.schema.get("type")
         if isinstance(types, list) and self.constants is None:
-            yield from (View({**self.schema, "type": name}, self._root) for name in types)
+            yield from (SchemaView({**self.schema, "type": name}, self._root) for name in types)
         else:
             yield self
 
@@ -218,7 +217,7 @@ class View:
         for key, (_, holds) in limits.items():
             limit = self._limit(key)
             if limit is not None and not holds(value, limit):
-                raise BadText
+                raise InvalidText
         return value
 
     def _limit(self, key: str) -> _Number | None:
@@ -244,23 +243,23 @@ class View:
 # --- Schemas ---
 
 
-def _put_together(schema: Any, root: Any, hops: int) -> dict[str, Any]:
-    """The schema without references, and with all that must hold at once in one place."""
+def _resolve(schema: Any, root: Any, hops: int) -> dict[str, Any]:
+    """Resolve the references of a schema, and merge its ``allOf``."""
     found = _dict(schema)
     while hops and isinstance(found.get("$ref"), str):
         hops -= 1
         rest = {key: part for key, part in found.items() if key != "$ref"}
-        found = _joined(_dict(_referred(found["$ref"], root)), rest)
+        found = _merge(_dict(_referred(found["$ref"], root)), rest)
     parts = found.get("allOf")
     if isinstance(parts, list) and hops:
         found = {key: part for key, part in found.items() if key != "allOf"}
         for part in parts[:_MAX_PARTS]:
-            found = _joined(_put_together(part, root, hops // 4), found)
+            found = _merge(_resolve(part, root, hops // 4), found)
     return found
 
 
-def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Both schemas in one; where they differ, the second is right."""
+def _merge(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Merge two schemas; the second takes precedence."""
     joined = {**first, **second}
     if "properties" in first and "properties" in second:
         joined["properties"] = {**_dict(first["properties"]), **_dict(second["properties"])}
@@ -270,7 +269,7 @@ def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 
 
 def _referred(reference: str, root: Any) -> Any:
-    """What a reference within the schema leads to. One that leads elsewhere is not followed: it says nothing."""
+    """Return the target of a reference within the schema; None for a reference to another document."""
     if not reference.startswith("#"):
         return None
     found = root
@@ -299,20 +298,20 @@ def _constant(text: str, constants: list[Any]) -> Any:
     for constant in constants:
         if as_text(constant) == text:
             return constant
-    raise BadText
+    raise InvalidText
 
 
 def _boolean(text: str) -> bool:
     try:
         return _BOOLEANS[text.strip().lower()]
     except KeyError:
-        raise BadText from None
+        raise InvalidText from None
 
 
 def _integer(text: str) -> int:
     number = _number(text)
     if number != int(number):
-        raise BadText
+        raise InvalidText
     return int(number)
 
 
@@ -325,22 +324,22 @@ def _number(text: str) -> _Number:
         if "_" in text or (isinstance(number, float) and not math.isfinite(number)):
             break
         return number
-    raise BadText
+    raise InvalidText
 
 
 def _json(text: str, kind: type) -> Any:
     try:
         value = msgspec.json.decode(text.encode())
     except _NOT_JSON:
-        raise BadText from None
+        raise InvalidText from None
     if not isinstance(value, kind):
-        raise BadText
+        raise InvalidText
     return value
 
 
 def _anything(text: str) -> Any:
-    """JSON if it is that, and otherwise the text itself."""
+    """Return the decoded JSON, or the text itself if it is not JSON."""
     try:
         return _json(text, object)
-    except BadText:
+    except InvalidText:
         return text

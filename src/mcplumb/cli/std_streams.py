@@ -1,7 +1,7 @@
-"""Standard input, output and error of the command line: there, whatever it was started with.
+"""Standard streams that exist and write completely, however the process was started.
 
-Results go to stdout: that they cannot be written is told, and is no fault of ours. Everything else goes to stderr: if
-that cannot be written, nobody wants to know.
+Results go to stdout: a failed write is reported with its own exit code. Everything else goes to stderr: a failed write
+there is ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["BROKEN_PIPE", "NOT_WRITTEN", "OutputLost", "prepare_streams", "written_out"]
+__all__ = ["BROKEN_PIPE", "NOT_WRITTEN", "OutputLost", "prepare_streams", "run_and_flush"]
 
 #: Exit codes, see `mcplumb.cli.command_runner.EXIT_CODES`.
 NOT_WRITTEN = 74
@@ -26,9 +26,9 @@ _INPUT, _OUTPUT, _ERROR = 0, 1, 2
 
 
 class OutputLost(Exception):
-    """Something could not be written to stdout; the cause says why.
+    """A write to stdout failed; the cause says why.
 
-    It is no `OSError`, as there are libraries that make something else of those.
+    It is not an `OSError`, because some libraries catch and convert those.
     """
 
     def __init__(self, cause: OSError) -> None:
@@ -37,31 +37,31 @@ class OutputLost(Exception):
 
 
 def prepare_streams() -> None:
-    """Make sure that there are all three, unless the program that calls has put others in their places."""
-    # In this order: each gets the lowest descriptor that is free.
+    """Replace missing streams, and those of the interpreter, by ours. Streams that the caller replaced are kept."""
+    # The order matters: each open gets the lowest free descriptor.
     if sys.stdin is None:
         os.open(os.devnull, os.O_RDONLY)
         sys.stdin = TextIOWrapper(FileIO(_INPUT))
     if sys.stdout is None:
-        os.open(os.devnull, os.O_RDONLY)  # to which nothing can be written, as to one that is closed
+        os.open(os.devnull, os.O_RDONLY)  # read-only, so that writes fail as on a closed descriptor
     if sys.stderr is None:
         os.open(os.devnull, os.O_WRONLY)
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _wrapped(_Output(_OUTPUT, "w", closefd=False), sys.stdout)
+        sys.stdout = _wrapped(_Stdout(_OUTPUT, "w", closefd=False), sys.stdout)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _wrapped(_Messages(_ERROR, "w", closefd=False), sys.stderr)
+        sys.stderr = _wrapped(_Stderr(_ERROR, "w", closefd=False), sys.stderr)
 
 
-def written_out(work: Callable[[], int]) -> int:
-    """Run something, and write all that it prints; returns its exit code, or that of an output that cannot be written.
+def run_and_flush(work: Callable[[], int]) -> int:
+    """Run a function, flush stdout, and return the function's exit code, or that of a failed write.
 
-    If nobody reads the output any more, it ends without a word, as every program does.
+    A closed pipe ends the program without a message, as usual.
     """
     try:
         code = work()
         sys.stdout.flush()
     except OutputLost as error:
-        # What is still buffered goes nowhere, and the interpreter does not complain about it when it ends.
+        # Discard what is still buffered, so that the interpreter does not fail to flush it at exit.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, _OUTPUT)
         os.close(nowhere)
@@ -72,8 +72,8 @@ def written_out(work: Callable[[], int]) -> int:
     return code
 
 
-class _Output(FileIO):
-    """Writes all of it, or raises `OutputLost`."""
+class _Stdout(FileIO):
+    """Writes everything, or raises `OutputLost`."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         rest = memoryview(data).cast("B")
@@ -81,7 +81,7 @@ class _Output(FileIO):
         try:
             while rest:
                 written = super().write(rest)
-                if written is None:  # whoever shares it does not want to be blocked; we do
+                if written is None:  # another process made the shared stream non-blocking
                     from select import select
 
                     select((), (self,), ())
@@ -91,8 +91,8 @@ class _Output(FileIO):
         return size
 
 
-class _Messages(_Output):
-    """Writes what can be written."""
+class _Stderr(_Stdout):
+    """Writes what it can, and ignores failures."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -102,7 +102,7 @@ class _Messages(_Output):
 
 
 def _wrapped(raw: FileIO, like: object) -> TextIOWrapper:
-    """A stream for text, with the same settings as another one."""
+    """Return a text stream with the settings of another one."""
     if not isinstance(like, TextIOWrapper):
         return TextIOWrapper(BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True)
     return TextIOWrapper(

@@ -1,4 +1,4 @@
-"""Config files: which servers there are, in the dialects of the programs that people have."""
+"""Config files: the servers that mcplumb's own file, a project, and other MCP clients configure."""
 
 from mcplumb.config.config import Config, discover_config, load_config
 from mcplumb.config.entry import Input, ServerEntry

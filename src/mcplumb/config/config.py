@@ -1,6 +1,6 @@
-"""What is configured: the servers of one file, or of all that count here."""
+"""Load the configured servers of one file, or of all files that apply to a folder."""
 
-# Without pathlib, as this is all that it would be used for:
+# pathlib is avoided: importing it would slow down the start of every command.
 # ruff: noqa: PTH100, PTH109, PTH111, PTH113
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from mcplumb.config.entry import ServerEntry
 from mcplumb.config.files import ConfigError, UnknownServer, decode_json, read_file
-from mcplumb.config.locations import Place, find_dialect, places, project_folder
+from mcplumb.config.locations import ConfigLocation, config_locations, find_dialect, project_folder
 from mcplumb.config.parse import read_entries
 from mcplumb.errors import UsageError
 
@@ -19,18 +19,18 @@ __all__ = ["Config", "discover_config", "load_config"]
 
 
 class Config(Mapping[str, ServerEntry]):
-    """Servers by their names, in the order in which they were found.
+    """Servers by name, in the order in which they were found.
 
-    A name that is not there raises `UnknownServer`, which is a `KeyError`; one whose entry is wrong, `ConfigError`.
+    Looking up a missing name raises `UnknownServer`, which is a `KeyError`; looking up a broken entry, `ConfigError`.
     """
 
     def __init__(self) -> None:
         self._found: dict[str, ServerEntry | ConfigError] = {}
         #: The files that were read.
         self.files: list[str] = []
-        #: What is wrong: with files, which were passed over, and with entries, which cannot be used.
+        #: Errors of files, which were ignored, and of entries, which cannot be used.
         self.faults: list[ConfigError] = []
-        #: Entries whose name is taken by one of a file that comes first.
+        #: Entries whose name is taken by an entry of an earlier file.
         self.hidden: list[ServerEntry] = []
 
     def __getitem__(self, name: str) -> ServerEntry:
@@ -53,14 +53,14 @@ class Config(Mapping[str, ServerEntry]):
     def __repr__(self) -> str:
         return f"<Config with {', '.join(self) or 'no servers'}>"
 
-    def _add(self, place: Place, document: Any, *, is_named: bool = False) -> None:
-        entries = read_entries(document, place)
+    def _add(self, location: ConfigLocation, document: Any, *, is_named: bool = False) -> None:
+        entries = read_entries(document, location)
         if entries is None:
             if is_named:
-                raise ConfigError('there is neither "mcpServers" nor "servers" in it.', file=place.path)
+                raise ConfigError('there is neither "mcpServers" nor "servers" in it.', file=location.path)
             return
-        if place.path not in self.files:
-            self.files.append(place.path)
+        if location.path not in self.files:
+            self.files.append(location.path)
         for name, found in entries.items():
             if isinstance(found, ConfigError):
                 self.faults.append(found)
@@ -71,9 +71,10 @@ class Config(Mapping[str, ServerEntry]):
 
 
 def load_config(path: str | os.PathLike[str] | None = None) -> Config:
-    """The servers that a config file names, of whatever program it is; without a path, `discover_config`.
+    """Return the servers of a config file in any supported dialect; without a path, call `discover_config`.
 
-    `ConfigError` if it cannot be read. One entry that is wrong does no harm to the others: it is told on use.
+    Raises `ConfigError` if the file cannot be read. A broken entry does not affect the others; it is reported when it
+    is used.
     """
     if path is None:
         return discover_config()
@@ -83,35 +84,39 @@ def load_config(path: str | os.PathLike[str] | None = None) -> Config:
         raise ConfigError("there is no such file.", file=file)
     document = decode_json(data, file)
     dialect = find_dialect(file, document if isinstance(document, dict) else {})
-    named = Place(file, dialect, "named", project_folder(file))
-    # One of the user's own files means the same, named or found.
-    mine = (place for place in places(_here()) if place.path == file and place.scope == "user" and not place.inside)
+    named = ConfigLocation(file, dialect, "named", project_folder(file))
+    # A file of the user's own is read with the same scope whether it is named or discovered.
+    mine = (
+        location
+        for location in config_locations(_here())
+        if location.path == file and location.scope == "user" and not location.inside
+    )
     config = Config()
     config._add(next(mine, named), document, is_named=True)
     return config
 
 
 def discover_config(folder: str | os.PathLike[str] | None = None) -> Config:
-    """The servers of all config files that count for who works in a folder, which is the current one by default.
+    """Return the servers of all config files that apply to a folder, by default the current one.
 
-    That is our own file, those of the project, and those of programs that people have. Where several name a server the
-    same, that is also the order of precedence. Files that cannot be read are passed over, and listed in ``faults``.
+    These are mcplumb's own file, the files of the project, and those of other MCP clients. If several files use the
+    same name, the first file in this order wins. Files that cannot be read are ignored, and listed in ``faults``.
     """
     config = Config()
     documents: dict[str, Any] = {}
-    for place in places(_here() if folder is None else os.path.abspath(folder)):
+    for location in config_locations(_here() if folder is None else os.path.abspath(folder)):
         try:
-            if place.path not in documents:
-                # A pipe in a project would keep us waiting.
-                data = read_file(place.path) if os.path.isfile(place.path) else None
-                documents[place.path] = None if data is None else decode_json(data, place.path)
-            document = documents[place.path]
-            for key in place.inside:
+            if location.path not in documents:
+                # Only regular files: reading a pipe in a project would block.
+                data = read_file(location.path) if os.path.isfile(location.path) else None
+                documents[location.path] = None if data is None else decode_json(data, location.path)
+            document = documents[location.path]
+            for key in location.inside:
                 document = document.get(key) if isinstance(document, dict) else None
             if document is not None:
-                config._add(place, document)
+                config._add(location, document)
         except ConfigError as error:
-            documents[place.path] = None
+            documents[location.path] = None
             config.faults.append(error)
     return config
 

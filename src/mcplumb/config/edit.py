@@ -1,6 +1,7 @@
-"""Changing our own file: as a whole or not at all, and nothing in it but the one server that is meant.
+"""Add servers to mcplumb's own config file, and remove them.
 
-What mcplumb does not know stays, in its order and to the digit. A file that is not what it should be is left alone.
+A change touches only the one server and replaces the file atomically. Unknown keys keep their order and their exact
+text. A file that is not valid is not changed.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from mcplumb.config.files import ConfigError, UnknownServer, decode_strictly, locked, read_file, replace_file
-from mcplumb.config.locations import MCPLUMB, Place, home, own_file, server_tables, shortened
+from mcplumb.config.files import ConfigError, UnknownServer, decode_strict_json, locked, read_file, replace_file
+from mcplumb.config.locations import MCPLUMB, ConfigLocation, home, server_tables, user_config_file, with_tilde
 from mcplumb.config.parse import read_entries
 from mcplumb.errors import UsageError
 from mcplumb.transports.address import read_address
@@ -20,18 +21,18 @@ __all__ = ["add_server", "remove_server"]
 
 
 def add_server(name: str, raw: dict[str, Any], *, replace: bool = False) -> str:
-    """Write a server into our own file, as a config file says it, and return the path of that.
+    """Write a server to mcplumb's own file and return the file's path; ``raw`` is the entry as JSON data.
 
-    `UsageError` if the name cannot be one or, unless it is to be replaced, is taken; `ConfigError` if the file, or what
-    is to be written, is wrong. Nothing is changed then.
+    Raises `UsageError` if the name is not valid or, without ``replace``, is taken; `ConfigError` if the file or the
+    entry is not valid. The file is not changed then.
     """
     _check_name(name)
-    file = own_file()
-    entries = read_entries({"mcpServers": {name: raw}}, Place(file, MCPLUMB, "user", home())) or {}
+    file = user_config_file()
+    entries = read_entries({"mcpServers": {name: raw}}, ConfigLocation(file, MCPLUMB, "user", home())) or {}
     for found in entries.values():
         if isinstance(found, ConfigError):
             raise found
-        found.missing()  # which says what is wrong with its variables
+        found.missing()  # raises if a variable reference is malformed
 
     def change(servers: dict[str, msgspec.Raw]) -> None:
         if name in servers and not replace:
@@ -43,12 +44,12 @@ def add_server(name: str, raw: dict[str, Any], *, replace: bool = False) -> str:
 
 
 def remove_server(name: str) -> str:
-    """Take a server out of our own file, and return the path of that; `UnknownServer` if it is not in there."""
-    file = own_file()
+    """Remove a server from mcplumb's own file and return the file's path; raise `UnknownServer` if it is not there."""
+    file = user_config_file()
 
     def change(servers: dict[str, msgspec.Raw]) -> None:
         if name not in servers:
-            raise UnknownServer(name, servers, where=shortened(file))
+            raise UnknownServer(name, servers, where=with_tilde(file))
         del servers[name]
 
     _change(file, change)
@@ -58,9 +59,9 @@ def remove_server(name: str) -> str:
 def _change(file: str, change: Callable[[dict[str, msgspec.Raw]], None]) -> None:
     with locked(file):
         data = read_file(file) or b"{}"
-        document = decode_strictly(data, file)
+        document = decode_strict_json(data, file)
         server_tables(document, file)
-        # Only the outline is understood: what is inside is copied as it is.
+        # Only the outline is decoded; the values are copied as raw JSON.
         outline = msgspec.json.decode(data.decode("utf-8-sig"), type=dict[str, msgspec.Raw])
         key = "servers" if "servers" in outline and "mcpServers" not in outline else "mcpServers"
         servers = msgspec.json.decode(outline.get(key, msgspec.Raw(b"{}")), type=dict[str, msgspec.Raw])

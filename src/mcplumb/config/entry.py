@@ -1,7 +1,11 @@
-"""One server of a config file: its settings, and what may be shown of them."""
-# Without pathlib, as this is all that it would be used for:
+"""One server of a config file: its settings, how they resolve, and how they are shown without secrets.
+
+A `ServerEntry` holds the values as they are written, with their variables. ``resolve`` replaces the variables and makes
+paths absolute; ``connect_arguments`` turns the result into arguments of `connect`, and refuses a project's server that
+the user has not agreed to.
+"""
+# pathlib is avoided, and some imports are local: both would slow down the start of every command.
 # ruff: noqa: PTH111, PTH113, PTH118
-# And what only a project's server needs is loaded for that:
 # ruff: noqa: PLC0415
 
 from __future__ import annotations
@@ -16,50 +20,49 @@ import msgspec
 from mcplumb.config.files import ConfigError, NotTrusted, read_file
 from mcplumb.config.locations import Dialect, Scope, home
 from mcplumb.config.trust import is_trusted
-from mcplumb.config.variables import Expander, UnknownVariable, read_variables
+from mcplumb.config.variables import Expander, UnknownVariable, parse_env_file
 from mcplumb.errors import UsageError
 from mcplumb.transports.address import HttpAddress, UnixAddress, read_address
 
 __all__ = [
     "MASK",
     "Input",
+    "ResolvedEntry",
     "ServerEntry",
     "Transport",
-    "Usable",
     "looks_secret",
-    "shown_arguments",
-    "shown_url",
-    "shown_values",
+    "mask_arguments",
+    "mask_url",
+    "mask_values",
 ]
 
 
-# What may be shown of an entry: everything but secrets, which many people write into config files.
+# --- Masking secrets ---
 
-
-#: What stands in the place of a secret.
+#: The replacement of a secret.
 MASK = "***"
 
-#: Parts of names of what is nobody's business.
+#: Parts of the names of secret values.
 _SECRET_NAMES = ("key", "token", "secret", "passw", "pwd", "credential", "auth", "cookie", "session")
-#: How keys of well-known services begin.
+#: Prefixes of the API keys of well-known services.
 _SECRET_STARTS = ("sk-", "pk-", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xox", "AKIA", "AIza", "eyJ")
-#: From this length on, letters and digits in a mixture are a key, not a word.
-_OPAQUE = 20
+#: From this length on, a mixture of letters and digits is taken for a key, not a word.
+_MIN_KEY_LENGTH = 20
 
 
 def looks_secret(name: str) -> bool:
-    """Whether something of this name should not be shown."""
+    """Whether a value of this name should not be shown."""
     name = name.lower()
     return any(part in name for part in _SECRET_NAMES)
 
 
-def shown_values(values: Mapping[str, str]) -> dict[str, str]:
-    """Variables or headers without their values, except for those that only name a variable: ``Bearer ${TOKEN}``."""
+def mask_values(values: Mapping[str, str]) -> dict[str, str]:
+    """Mask the values of variables or headers, except those that only refer to a variable: ``Bearer ${TOKEN}``."""
     return {name: value if _is_reference(value) else MASK for name, value in values.items()}
 
 
-def shown_arguments(arguments: Iterable[str]) -> list[str]:
-    """Arguments without the values of options that are secret by name, and without what looks like a key."""
+def mask_arguments(arguments: Iterable[str]) -> list[str]:
+    """Mask the values of options whose names look secret, and arguments that look like keys."""
     shown: list[str] = []
     is_next_secret = False
     for argument in arguments:
@@ -71,41 +74,41 @@ def shown_arguments(arguments: Iterable[str]) -> list[str]:
         elif equals and not _is_reference(value) and (looks_secret(name) or _looks_like_key(value)):
             shown.append(f"{name}={MASK}")
         elif "://" in argument:
-            shown.append(shown_url(argument))
+            shown.append(mask_url(argument))
         else:
             shown.append(MASK if _looks_like_key(argument) else argument)
         is_next_secret = argument.startswith("-") and not equals and looks_secret(name)
     return shown
 
 
-def shown_url(url: str) -> str:
-    """An address without a password, the values of its query, and parts of its path that look like keys."""
+def mask_url(url: str) -> str:
+    """Mask a URL's user and password, the values of its query, and the parts of its path that look like keys."""
     before, has_query, query = url.partition("?")
     scheme, slashes, rest = before.partition("://")
-    place, slash, path = rest.partition("/")
-    place = f"{MASK}@{place.rpartition('@')[2]}" if "@" in place else place
+    host, slash, path = rest.partition("/")
+    host = f"{MASK}@{host.rpartition('@')[2]}" if "@" in host else host
     parts = [MASK if _looks_like_key(part) else part for part in path.split("/")]
-    pairs = [_shown_pair(pair) for pair in query.split("&")]
-    return f"{scheme}{slashes}{place}{slash}{'/'.join(parts)}{has_query}{'&'.join(pairs)}"
+    pairs = [_mask_pair(pair) for pair in query.split("&")]
+    return f"{scheme}{slashes}{host}{slash}{'/'.join(parts)}{has_query}{'&'.join(pairs)}"
 
 
-def _shown_pair(pair: str) -> str:
+def _mask_pair(pair: str) -> str:
     name, equals, value = pair.partition("=")
     return f"{name}={value if _is_reference(value) else MASK}" if equals else MASK if pair else ""
 
 
 def _is_reference(value: str) -> bool:
-    """Whether it is nothing but a variable, without a default."""
+    """Whether the value is only a reference to a variable, without a default."""
     for scheme in ("Bearer ", "Basic ", "Token "):
         value = value.removeprefix(scheme)
     return value.startswith("${") and value.endswith("}") and value.count("$") == 1 and ":-" not in value
 
 
 def _looks_like_key(text: str) -> bool:
-    if text.startswith(_SECRET_STARTS) and len(text) >= _OPAQUE:
+    if text.startswith(_SECRET_STARTS) and len(text) >= _MIN_KEY_LENGTH:
         return True
     return (
-        len(text) >= _OPAQUE
+        len(text) >= _MIN_KEY_LENGTH
         and text.isascii()
         and all(character.isalnum() or character in "-_" for character in text)
         and any(character.isdigit() for character in text)
@@ -114,38 +117,37 @@ def _looks_like_key(text: str) -> bool:
     )
 
 
-# One server of a config file: as it is written there, and as it is used.
-
+# --- Entries ---
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
 
 class Input(msgspec.Struct, frozen=True):
-    """Something that VS Code asks its user for, when a server needs it."""
+    """A value that the user is asked for when a server needs it, as VS Code defines inputs."""
 
     id: str
     description: str = ""
     default: str | None = None
     is_secret: bool = False
-    #: What can be chosen from; anything if empty.
+    #: The choices; empty if any text is allowed.
     options: tuple[str, ...] = ()
 
     @property
     def variable(self) -> str:
-        """The variable of the environment that can have the answer."""
+        """The environment variable that can provide the value."""
         return "MCPLUMB_INPUT_" + "".join(c.upper() if c.isascii() and c.isalnum() else "_" for c in self.id)
 
 
-class Usable(msgspec.Struct, frozen=True, kw_only=True):
-    """What an entry means here and now: with all variables replaced, and all paths absolute."""
+class ResolvedEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry with all variables replaced and all paths absolute."""
 
-    #: The program and its arguments; empty for a server that runs already.
+    #: The program and its arguments; empty for a server with a URL.
     argv: tuple[str, ...] = ()
     env: dict[str, str] = {}
     cwd: str | None = None
     url: str | None = None
     headers: dict[str, str] = {}
-    #: The variables that come from a file, which are in ``env``, too; and what identifies that file's contents.
+    #: The variables of the env file, which are also in ``env``, and a digest of that file.
     env_file: dict[str, str] = {}
     env_file_digest: str = ""
 
@@ -154,14 +156,14 @@ class Usable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that a config file names: give it to `connect`. Values are as written, with their variables."""
+    """A server of a config file, which `connect` accepts. Values are as written, with their variables."""
 
     name: str
-    #: The file.
+    #: The path of the config file.
     source: str
     dialect: Dialect
     scope: Scope
-    #: What relative paths and ``${workspaceFolder}`` mean.
+    #: The folder that relative paths and ``${workspaceFolder}`` refer to.
     folder: str
     transport: Transport
     command: str | None = None
@@ -172,108 +174,108 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     url: str | None = None
     headers: dict[str, str] = {}
-    #: The program that the file belongs to does not start it. Who names it here can.
+    #: Whether the file disables it for its own program; mcplumb can use it all the same.
     disabled: bool = False
-    #: What can be asked for, and what was answered, by ids.
+    #: The inputs that the file defines, and the values given for them, by id.
     inputs: tuple[Input, ...] = ()
     answers: dict[str, str] = {}
-    #: Everything that the file says of it.
+    #: The entry as it is in the file.
     raw: dict[str, Any] = {}
 
     def __repr__(self) -> str:
-        # Without values that may be secrets.
+        # Values may be secrets, so they are left out.
         return f"<ServerEntry {self.name!r} of {self.source}>"
 
     def connect_arguments(self) -> tuple[str | list[str], dict[str, Any]]:
-        """What to call `connect` with: the target, and options. `ConfigError` if that cannot be.
+        """Return the target and the options for `connect`; raise `ConfigError` if the entry cannot be used.
 
-        A project's server that the user has not agreed to is refused with `NotTrusted`.
+        A project's server that the user has not agreed to raises `NotTrusted`.
         """
-        meant = self.meant() if self.scope == "project" else None
-        if meant is not None and not is_trusted(self.digest(meant)):
+        preview = self.preview() if self.scope == "project" else None
+        if preview is not None and not is_trusted(self.digest(preview)):
             raise self._not_trusted()
-        usable = self.usable()
-        # What is used has to be what was looked at, and files can change in between.
-        if meant is not None and meant.env_file_digest != usable.env_file_digest:
+        resolved = self.resolve()
+        # The env file may have changed since the check: only the checked contents may be used.
+        if preview is not None and preview.env_file_digest != resolved.env_file_digest:
             raise self._not_trusted()
         options: dict[str, Any] = {}
-        if usable.url is None:
-            if usable.env:
-                options["env"] = usable.env
-            if usable.cwd is not None:
-                options["cwd"] = usable.cwd
+        if resolved.url is None:
+            if resolved.env:
+                options["env"] = resolved.env
+            if resolved.cwd is not None:
+                options["cwd"] = resolved.cwd
             if self.inherit_env:
                 options["inherit_env"] = self.inherit_env
-            return list(usable.argv), options
-        if usable.headers:
-            options["headers"] = usable.headers
+            return list(resolved.argv), options
+        if resolved.headers:
+            options["headers"] = resolved.headers
         if self.transport == "sse":
             options["http_sse"] = True
-        return usable.url, options
+        return resolved.url, options
 
-    def meant(self) -> Usable:
-        """What it means here and now, before anything was asked: that is what a user can agree to."""
+    def preview(self) -> ResolvedEntry:
+        """Resolve the entry with its inputs left as ``${input:…}``: this is what a user agrees to."""
         return self._expanded(self._expander(lambda name: f"${{input:{name}}}"))
 
-    def digest(self, meant: Usable | None = None) -> str:
-        """Identifies all that the file says of the server, and the command or address that it means here.
+    def digest(self, preview: ResolvedEntry | None = None) -> str:
+        """Return a digest of the entry as written, and of the command or URL that it resolves to.
 
-        Values that the user's environment gives to variables and headers, like tokens, and answers are not in it: those
-        may change.
+        Values that come from the user's environment, such as tokens, and values of inputs are not included: they may
+        change without a new consent.
         """
         import json
 
-        usable = meant or self.meant()
-        parts = (self.source, self.name, self.raw, usable.argv, usable.cwd, usable.url, usable.env_file_digest)
+        resolved = preview or self.preview()
+        parts = (self.source, self.name, self.raw, resolved.argv, resolved.cwd, resolved.url, resolved.env_file_digest)
         try:
-            # It writes everything in ASCII, also paths that are no text.
+            # json writes ASCII only, so that paths that are not valid UTF-8 can be encoded.
             return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         except RecursionError:
             raise self._error("its values are nested too deeply.") from None
 
     def is_allowed(self) -> bool:
-        """Whether it may be used: all may, but for those of projects that the user has not agreed to."""
+        """Whether the server may be used: a project's server needs the user's consent, all others do not."""
         return self.scope != "project" or is_trusted(self.digest())
 
-    def questions(self) -> list[Input]:
-        """The inputs that nobody has answered yet, neither with `answered` nor with variables of the environment."""
+    def unanswered_inputs(self) -> list[Input]:
+        """Return the inputs without a value from `with_answers` or from the environment."""
         expander = self._expander()
         self._expanded(expander)
         known = {one.id: one for one in self.inputs}
         return [known.get(name) or Input(name) for name in expander.unanswered]
 
-    def answered(self, answers: Mapping[str, str]) -> ServerEntry:
-        """The same with answers for inputs, by their ids."""
+    def with_answers(self, answers: Mapping[str, str]) -> ServerEntry:
+        """Return a copy with values for inputs, by id."""
         return msgspec.structs.replace(self, answers={**self.answers, **answers})
 
-    def consented(self) -> ServerEntry:
-        """The same for who has agreed to it this once."""
+    def with_consent(self) -> ServerEntry:
+        """Return a copy that needs no stored consent."""
         return msgspec.structs.replace(self, scope="named")
 
     def missing(self) -> list[str]:
-        """The variables of the environment that it needs and that are not set."""
+        """Return the names of the environment variables that the entry needs and that are not set."""
         expander = self._expander()
         self._expanded(expander)
         return expander.missing
 
-    def usable(self) -> Usable:
-        """What it means here and now; `ConfigError` if a variable is not set, an input not given, a file not there."""
+    def resolve(self) -> ResolvedEntry:
+        """Resolve the entry; raise `ConfigError` if a variable is not set, or an input or a file is missing."""
         expander = self._expander()
-        usable = self._expanded(expander)
+        resolved = self._expanded(expander)
         if expander.missing:
             names = ", ".join(expander.missing)
             s, are = ("s", "are") if len(expander.missing) > 1 else ("", "is")
             raise self._error(f"it needs the variable{s} {names}, which {are} not set in the environment.")
         if expander.unanswered:
-            wanted = self.questions()[0]
+            wanted = self.unanswered_inputs()[0]
             what = f" ({wanted.description})" if wanted.description else ""
             raise self._error(
                 f"it needs the input {wanted.id!r}{what}. Use it in a terminal, where you are asked, or set "
                 f"{wanted.variable}."
             )
-        if usable.url is not None:
-            self._check_address(usable.url, usable.headers)
-        return usable
+        if resolved.url is not None:
+            self._check_address(resolved.url, resolved.headers)
+        return resolved
 
     def _expander(self, answer: Callable[[str], str | None] | None = None) -> Expander:
         return Expander(
@@ -287,7 +289,7 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
     def _answer(self, name: str) -> str | None:
         return self.answers.get(name, os.environ.get(Input(name).variable))
 
-    def _expanded(self, expander: Expander) -> Usable:
+    def _expanded(self, expander: Expander) -> ResolvedEntry:
         def value(text: str, key: str) -> str:
             if not self.dialect.expands:
                 return text
@@ -301,31 +303,31 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
 
         if self.url is not None:
             headers = {name: value(text, f"headers.{name}") for name, text in self.headers.items()}
-            return Usable(url=value(self.url, "url"), headers=headers)
+            return ResolvedEntry(url=value(self.url, "url"), headers=headers)
         from_file: dict[str, str] = {}
         digest = ""
         if self.env_file is not None:
             file = path(self.env_file, "envFile")
             if expander.missing or expander.unanswered:
-                data: bytes | None = b""  # such a path leads nowhere, and what is missing is to be told first
+                data: bytes | None = b""  # the path is incomplete; the caller reports what is missing
             else:
                 data = read_file(file) if os.path.isfile(file) else None
             if data is None:
                 raise self._error(f"there is no file {file}.", "envFile")
-            from_file = read_variables(data, file)
+            from_file = parse_env_file(data, file)
             digest = hashlib.sha256(data).hexdigest()
         env = from_file | {name: value(text, f"env.{name}") for name, text in self.env.items()}
         program = os.path.expanduser(value(self.command or "", "command"))
         argv = (program, *(value(text, "args") for text in self.args))
-        # A project's server starts in the project, as it does elsewhere. Others start where the user is.
+        # A project's server starts in the project, as in other programs. The user's own start in the current folder.
         cwd = path(self.cwd, "cwd") if self.cwd is not None else self.folder if self.scope != "user" else None
-        return Usable(argv=argv, env=env, cwd=cwd, env_file=from_file, env_file_digest=digest)
+        return ResolvedEntry(argv=argv, env=env, cwd=cwd, env_file=from_file, env_file_digest=digest)
 
     def _check_address(self, url: str, headers: Mapping[str, str]) -> None:
         try:
             address = read_address(url)
         except UsageError as error:
-            raise self._error(str(error).replace(repr(url), repr(shown_url(url))), "url") from None
+            raise self._error(str(error).replace(repr(url), repr(mask_url(url))), "url") from None
         if address is None:
             raise self._error("it is no address: it must begin with http:// or https://.", "url")
         if isinstance(address, UnixAddress) and self.dialect.has_unix_http:

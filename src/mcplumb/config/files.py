@@ -1,8 +1,7 @@
 """Read and write config files: size limits, JSON with comments, atomic replacement, errors with positions."""
-# What only a wrong name needs is loaded for that:
+# Modules that only an error or a comment needs are imported there.
 # ruff: noqa: PLC0415
-# What only a mistake or a comment needs is loaded for that:
-# Without pathlib: descriptors are what this is about.
+# pathlib is avoided: it would slow down the start of every command.
 # ruff: noqa: PTH103, PTH105, PTH108, PTH120, PTH123
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ __all__ = [
     "NotTrusted",
     "UnknownServer",
     "decode_json",
-    "decode_strictly",
+    "decode_strict_json",
     "locked",
     "read_file",
     "replace_file",
 ]
 
 
-# What can be wrong with config files, as sentences that name the file, the server and the key.
+# --- Errors ---
 
 
 class ConfigError(UsageError):
@@ -39,7 +38,7 @@ class ConfigError(UsageError):
 
     def __init__(self, what: str, *, file: str, entry: str | None = None, key: str | None = None) -> None:
         self.file = file
-        #: The name of the server, or None if it is about the whole file.
+        #: The name of the server, or None if the error concerns the whole file.
         self.entry = entry
         self.key = key
         where = f"In {file}"
@@ -51,13 +50,13 @@ class ConfigError(UsageError):
 
 
 class NotTrusted(ConfigError):
-    """A server that a project's file names, and that nobody has agreed to."""
+    """The user has not agreed to a server of a project's file."""
 
 
 class UnknownServer(UsageError, KeyError):
     """No config file has a server of this name."""
 
-    # That of KeyError would show the sentence in quotes.
+    # KeyError.__str__ would put the message in quotes.
     __str__ = Exception.__str__
 
     def __init__(
@@ -76,34 +75,34 @@ class UnknownServer(UsageError, KeyError):
         elif names:
             there = f"There are: {', '.join(names)}."
         else:
-            there = "There is none at all: add one with 'mcplumb add NAME -- COMMAND'."
+            there = "There are none: add one with 'mcplumb add NAME -- COMMAND'."
         broken = "".join(f"\nIt may be in a file that was not read. {fault}" for fault in faults)
         super().__init__(f"There is no server {name!r} in {where}. {there}{broken}")
 
 
-# JSON as people write it: with comments and trailing commas, which editors allow in their own files.
+# --- JSON with comments and trailing commas ---
 
 
 def decode_json(data: bytes, file: str) -> Any:
-    """What a file says, comments and trailing commas left out; `ConfigError` with the place of a mistake."""
+    """Decode JSON with comments and trailing commas; raise `ConfigError` with the position of a mistake."""
     text = _text(data, file)
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
-        # Most files have no comments, and some are large: those never come here.
-        return _decode(_without_extras(text), file)
+        # The slow path. Most files have no comments, and some are large.
+        return _decode(_blank_comments(text), file)
     except RecursionError:
         raise _too_deep(file) from None
 
 
-def decode_strictly(data: bytes, file: str) -> Any:
-    """The same for a file that is going to be written again: comments would be lost, so that they are a mistake."""
+def decode_strict_json(data: bytes, file: str) -> Any:
+    """Decode plain JSON of a file that will be rewritten: comments, which would be lost, raise `ConfigError`."""
     text = _text(data, file)
     try:
         return _decode(text, file)
     except ConfigError as error:
         try:
-            _decode(_without_extras(text), file)
+            _decode(_blank_comments(text), file)
         except ConfigError:
             raise error from None
         raise ConfigError(
@@ -118,7 +117,7 @@ def _text(data: bytes, file: str) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError(f"it is not UTF-8 text (byte {error.start}).", file=file) from None
     if not text.strip():
-        raise ConfigError("the file is empty: the least that can be in it is {}.", file=file)
+        raise ConfigError("the file is empty: write at least {}.", file=file)
     return text
 
 
@@ -126,13 +125,13 @@ def _decode(text: str, file: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"it is not valid JSON: {_explained(str(error), text)}.", file=file) from None
+        raise ConfigError(f"it is not valid JSON: {_explain(str(error), text)}.", file=file) from None
     except RecursionError:
         raise _too_deep(file) from None
 
 
-def _explained(said: str, text: str) -> str:
-    """What is wrong, and where: the standard library says it in lines and columns, and to the character."""
+def _explain(message: str, text: str) -> str:
+    """Say what is wrong and where: unlike msgspec, the standard library reports line and column."""
     import json
 
     try:
@@ -140,18 +139,18 @@ def _explained(said: str, text: str) -> str:
     except json.JSONDecodeError as error:
         what = error.msg.removesuffix(" starting at").removesuffix(" at")
         return f"{what[0].lower()}{what[1:]} in line {error.lineno}, column {error.colno}"
-    except (ValueError, RecursionError):  # it has other limits, for digits and for depth
+    except (ValueError, RecursionError):  # json has its own limits of digits and depth
         pass
-    said = said.removeprefix("JSON is malformed: ")
-    return f"{said[0].lower()}{said[1:]}"
+    message = message.removeprefix("JSON is malformed: ")
+    return f"{message[0].lower()}{message[1:]}"
 
 
-def _without_extras(text: str) -> str:
-    """The text with spaces where comments and trailing commas were, so that everything else stays in its place."""
+def _blank_comments(text: str) -> str:
+    """Replace comments and trailing commas by spaces, so that positions in error messages stay right."""
     import re
 
-    # Strings come first in both patterns, so that nothing in one is taken for a comment or a comma. One that is not
-    # closed ends with its line: to begin again within it, character by character, would take forever.
+    # Both patterns match strings first, so that nothing inside a string is taken for a comment or a comma. An unclosed
+    # string ends with its line: restarting the search at each of its characters would take quadratic time.
     comments = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
     text = comments.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
     commas = re.compile(r'"(?:[^"\\\n]|\\.)*"?|,(?=\s*[}\]])', re.DOTALL)
@@ -162,17 +161,16 @@ def _too_deep(file: str) -> ConfigError:
     return ConfigError("its values are nested too deeply.", file=file)
 
 
-# Files of the user's: read with a limit, and replaced as a whole or not at all.
+# --- Reading, locking and replacing files ---
 
-
-#: Bytes of a config file. Claude Code keeps histories in the same file, which grow to megabytes.
+#: The largest config file in bytes. Claude Code keeps histories in the same file, which grow to megabytes.
 _MAX_SIZE = 64 << 20
-#: Seconds to wait for another process that changes the same file, which takes it milliseconds.
-_PATIENCE = 10.0
+#: Seconds to wait for the lock; another process holds it for milliseconds.
+_LOCK_TIMEOUT = 10.0
 
 
 def read_file(file: str) -> bytes | None:
-    """All of it, or None if there is no such file; `ConfigError` if it cannot be read."""
+    """Return the contents, or None if there is no such file; raise `ConfigError` if it cannot be read."""
     try:
         with open(file, "rb") as opened:
             data = opened.read(_MAX_SIZE + 1)
@@ -181,15 +179,15 @@ def read_file(file: str) -> bytes | None:
     except OSError as error:
         raise ConfigError(f"it cannot be read: {error.strerror}.", file=file) from None
     if len(data) > _MAX_SIZE:
-        raise ConfigError(f"it is larger than {_MAX_SIZE >> 20} MiB, which no config file is.", file=file)
+        raise ConfigError(f"it is larger than {_MAX_SIZE >> 20} MiB, the limit for config files.", file=file)
     return data
 
 
 @contextlib.contextmanager
 def locked(file: str) -> Iterator[None]:
-    """Nobody else who asks for the same changes the file meanwhile. Makes its folder, if there is none.
+    """Hold the lock that all mcplumb processes take before they change the file. Creates its folder if necessary.
 
-    The lock is on the folder: one on the file would be lost with the file that is replaced.
+    The lock is on the folder: a lock on the file would be lost when the file is replaced.
     """
     folder = os.path.dirname(os.path.realpath(file))
     try:
@@ -198,7 +196,7 @@ def locked(file: str) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"its folder cannot be used: {error.strerror}.", file=file) from None
     try:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -209,13 +207,13 @@ def locked(file: str) -> Iterator[None]:
                 time.sleep(0.02)
         yield
     finally:
-        os.close(descriptor)  # and with it the lock
+        os.close(descriptor)  # releases the lock
 
 
 def replace_file(file: str, data: bytes) -> None:
-    """Put new contents into a file that only its owner can read, which at every moment is the old or the new one.
+    """Replace a file atomically; the new one is readable by its owner only.
 
-    A link stays one: what it leads to is replaced.
+    A symbolic link stays: the file that it points to is replaced.
     """
     real = os.path.realpath(file)
     folder, name = os.path.split(real)

@@ -1,8 +1,10 @@
-"""Where config files are, and which dialect each program writes."""
-# Without pathlib, which nothing here needs more of than this:
-# ruff: noqa: PTH119, PTH120
-# Without pathlib, as this is all that it would be used for:
-# ruff: noqa: PTH111, PTH117, PTH118, PTH120
+"""Where config files are, and which dialect each program writes.
+
+mcplumb's own files follow the XDG rules; those of other programs and of projects are where these keep them. The
+programs agree on the outline of their files but not on the details, which `Dialect` records.
+"""
+# pathlib is avoided: importing it would slow down the start of every command.
+# ruff: noqa: PTH111, PTH117, PTH118, PTH119, PTH120
 
 from __future__ import annotations
 
@@ -24,33 +26,33 @@ __all__ = [
     "MCPLUMB",
     "VSCODE",
     "WINDSURF",
+    "ConfigLocation",
     "Dialect",
-    "Place",
     "Scope",
+    "config_locations",
     "find_dialect",
     "home",
-    "own_file",
-    "places",
     "project_folder",
     "server_tables",
-    "shortened",
     "trust_file",
+    "user_config_file",
+    "with_tilde",
 ]
 
 
-# Whose file it is: programs that start servers agree on the outline of their config files, but not on the details.
+# --- Dialects ---
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """How one program writes down servers."""
+    """The config format of one program."""
 
-    #: What a person calls the program.
+    #: The program's display name.
     label: str
-    #: Whether ``${…}`` in values means something.
+    #: Whether ``${…}`` in values is expanded.
     expands: bool = True
-    #: Whether ``$NAME`` without braces does.
+    #: Whether ``$NAME`` without braces is expanded.
     has_bare_names: bool = False
-    #: Whether ``unix:`` addresses mean HTTP over a socket, and not lines.
+    #: Whether ``unix:`` addresses mean HTTP over a socket instead of newline-delimited messages.
     has_unix_http: bool = False
 
 
@@ -62,7 +64,7 @@ VSCODE = Dialect("VS Code", has_unix_http=True)
 WINDSURF = Dialect("Windsurf")
 GEMINI = Dialect("Gemini CLI", has_bare_names=True)
 COPILOT = Dialect("Copilot CLI")
-#: A file that is nobody's, with ``mcpServers`` as most have it.
+#: A file of no known program, with the common ``mcpServers`` key.
 COMMON = Dialect("mcpServers")
 
 _BY_NAME = {
@@ -76,7 +78,7 @@ _BY_FOLDER = {".cursor": CURSOR, ".vscode": VSCODE, ".gemini": GEMINI}
 
 
 def find_dialect(path: str, document: dict[str, Any]) -> Dialect:
-    """Whose file this is, by its name, the folder that it is in, and what is in it."""
+    """Return the dialect of a file, judged by its folder, its name and its contents."""
     folder = os.path.basename(os.path.dirname(path))
     found = _BY_FOLDER.get(folder) or _BY_NAME.get(os.path.basename(path))
     if found is not None:
@@ -85,32 +87,29 @@ def find_dialect(path: str, document: dict[str, Any]) -> Dialect:
 
 
 def project_folder(path: str) -> str:
-    """The folder of the project that a file belongs to: the one it is in, or above a folder like ``.vscode``."""
+    """Return the folder of the project that a file belongs to: its own, or the parent of one like ``.vscode``."""
     folder = os.path.dirname(path)
     return os.path.dirname(folder) if os.path.basename(folder) in _BY_FOLDER else folder
 
 
 def server_tables(document: Any, file: str) -> tuple[dict[str, Any], list[Any]] | None:
-    """The servers of a file, still raw, and the inputs that they can ask for; None if it speaks of no servers."""
+    """Return the raw servers and the raw inputs of a file; None if the file has no servers key."""
     if not isinstance(document, dict):
-        raise ConfigError('there must be an object, in braces, and in it "mcpServers".', file=file)
-    inner = document.get("mcp")  # where VS Code's settings have them
-    for place, key in ((document, "mcpServers"), (document, "servers"), (inner, "servers")):
-        if isinstance(place, dict) and key in place:
-            servers = place[key]
+        raise ConfigError('it must be a JSON object with "mcpServers".', file=file)
+    inner = document.get("mcp")  # in the settings of VS Code
+    for table, key in ((document, "mcpServers"), (document, "servers"), (inner, "servers")):
+        if isinstance(table, dict) and key in table:
+            servers = table[key]
             if not isinstance(servers, dict):
-                raise ConfigError(
-                    "it must be an object: names of servers, and what is to be known of each.", file=file, key=key
-                )
-            inputs = place.get("inputs")
+                raise ConfigError("it must be an object that maps names to servers.", file=file, key=key)
+            inputs = table.get("inputs")
             return servers, inputs if isinstance(inputs, list) else []
     return None
 
 
-# Where config files are: ours by the XDG rules, those of other programs where they keep them, and a project's own.
+# --- Locations ---
 
-
-#: Whose word it is: the user's own, that of a project somebody works in, or that of whoever named the file.
+#: The origin of a file: the user's own, the current project's, or named explicitly (which counts as consent).
 Scope: TypeAlias = Literal["user", "project", "named"]
 
 _PROJECT_FILES = (
@@ -121,67 +120,71 @@ _PROJECT_FILES = (
 )
 
 
-class Place(msgspec.Struct, frozen=True):
-    """A file that may be there, and how it is to be read."""
+class ConfigLocation(msgspec.Struct, frozen=True):
+    """The path of a config file that may exist, and how it is read."""
 
     path: str
     dialect: Dialect
     scope: Scope
-    #: What relative paths and ``${workspaceFolder}`` in it mean.
+    #: The folder that relative paths and ``${workspaceFolder}`` in it refer to.
     folder: str
-    #: The keys that lead to the part of the file that counts.
+    #: The keys that lead to the part of the file that applies.
     inside: tuple[str, ...] = ()
 
 
-def own_file() -> str:
-    """The file that ``mcplumb add`` and ``mcplumb remove`` edit."""
-    return os.path.join(_base("XDG_CONFIG_HOME", ".config"), "mcplumb", "servers.json")
+def user_config_file() -> str:
+    """Return the path of mcplumb's own file, which ``mcplumb add`` and ``mcplumb remove`` edit."""
+    return os.path.join(_xdg_folder("XDG_CONFIG_HOME", ".config"), "mcplumb", "servers.json")
 
 
 def trust_file() -> str:
-    """The file that remembers which servers of projects the user has agreed to."""
-    return os.path.join(_base("XDG_STATE_HOME", ".local/state"), "mcplumb", "trusted.json")
+    """Return the path of the file that stores the user's consents to servers of projects."""
+    return os.path.join(_xdg_folder("XDG_STATE_HOME", ".local/state"), "mcplumb", "trusted.json")
 
 
 def home() -> str:
-    """The user's folder."""
+    """Return the user's home folder."""
     return os.path.expanduser("~")
 
 
-def shortened(path: str) -> str:
-    """A path as people write it: with ``~`` for their own folder."""
-    mine = home()
-    return f"~{path[len(mine) :]}" if path.startswith(f"{mine}{os.sep}") else path
+def with_tilde(path: str) -> str:
+    """Return the path with ``~`` for the home folder."""
+    base = home()
+    return f"~{path[len(base) :]}" if path.startswith(f"{base}{os.sep}") else path
 
 
-def places(folder: str) -> list[Place]:
-    """All files that count for who works in that folder, in the order in which they are asked.
+def config_locations(folder: str) -> list[ConfigLocation]:
+    """Return all files that apply to a folder, in order of precedence.
 
-    Ours comes first: no project can take the place of a server that the user has added. A project is the nearest
-    folder, from there up, that has one of the files, but not above the top of a repository.
+    mcplumb's own file comes first, so that no project can replace a server that the user has added. The project is the
+    nearest folder upwards that has a project file or is the root of a Git repository.
     """
     top = _project(folder)
-    mine = home()
-    claude = os.path.join(_chosen("CLAUDE_CONFIG_DIR", mine), ".claude.json")
-    apps = f"{mine}/Library/Application Support" if sys.platform == "darwin" else _base("XDG_CONFIG_HOME", ".config")
-    copilot = _chosen("COPILOT_HOME", f"{mine}/.copilot")
+    home_folder = home()
+    claude = os.path.join(_folder_from_env("CLAUDE_CONFIG_DIR", home_folder), ".claude.json")
+    apps = (
+        f"{home_folder}/Library/Application Support"
+        if sys.platform == "darwin"
+        else _xdg_folder("XDG_CONFIG_HOME", ".config")
+    )
+    copilot = _folder_from_env("COPILOT_HOME", f"{home_folder}/.copilot")
     others = [
-        Place(claude, CLAUDE_CODE, "user", folder),
-        Place(f"{apps}/Claude/claude_desktop_config.json", CLAUDE_DESKTOP, "user", folder),
-        Place(f"{mine}/.cursor/mcp.json", CURSOR, "user", folder),
-        Place(f"{apps}/Code/User/mcp.json", VSCODE, "user", folder),
-        Place(f"{mine}/.codeium/windsurf/mcp_config.json", WINDSURF, "user", folder),
-        Place(f"{mine}/.gemini/settings.json", GEMINI, "user", folder),
-        Place(f"{copilot}/mcp-config.json", COPILOT, "user", folder),
+        ConfigLocation(claude, CLAUDE_CODE, "user", folder),
+        ConfigLocation(f"{apps}/Claude/claude_desktop_config.json", CLAUDE_DESKTOP, "user", folder),
+        ConfigLocation(f"{home_folder}/.cursor/mcp.json", CURSOR, "user", folder),
+        ConfigLocation(f"{apps}/Code/User/mcp.json", VSCODE, "user", folder),
+        ConfigLocation(f"{home_folder}/.codeium/windsurf/mcp_config.json", WINDSURF, "user", folder),
+        ConfigLocation(f"{home_folder}/.gemini/settings.json", GEMINI, "user", folder),
+        ConfigLocation(f"{copilot}/mcp-config.json", COPILOT, "user", folder),
     ]
-    known = {place.path for place in others}
+    known = {location.path for location in others}
     return [
-        Place(own_file(), MCPLUMB, "user", folder),
-        Place(claude, CLAUDE_CODE, "user", top, ("projects", top)),
+        ConfigLocation(user_config_file(), MCPLUMB, "user", folder),
+        ConfigLocation(claude, CLAUDE_CODE, "user", top, ("projects", top)),
         *(
-            Place(path, dialect, "project", top)
+            ConfigLocation(path, dialect, "project", top)
             for name, dialect in _PROJECT_FILES
-            # In the home folder, some have the names of the user's own.
+            # If the project is the home folder, some project files are the user's own files.
             if (path := os.path.join(top, name)) not in known
         ),
         *others,
@@ -190,22 +193,22 @@ def places(folder: str) -> list[Place]:
 
 def _project(folder: str) -> str:
     names = (*(name for name, _ in _PROJECT_FILES), ".git")
-    at = folder
-    # What is in the home folder is the user's own, and no project around everything below.
-    while at != home():
-        if any(os.path.lexists(os.path.join(at, name)) for name in names):
-            return at
-        if (above := os.path.dirname(at)) == at:
+    current = folder
+    # Files in the home folder are the user's own; they do not make a project of everything below it.
+    while current != home():
+        if any(os.path.lexists(os.path.join(current, name)) for name in names):
+            return current
+        if (parent := os.path.dirname(current)) == current:
             break
-        at = above
+        current = parent
     return folder
 
 
-def _base(variable: str, usual: str) -> str:
-    return _chosen(variable, os.path.join(home(), usual))
+def _xdg_folder(variable: str, default: str) -> str:
+    return _folder_from_env(variable, os.path.join(home(), default))
 
 
-def _chosen(variable: str, usual: str) -> str:
-    """The folder that a variable names. A relative one is ignored, as XDG says: a project could have it, too."""
+def _folder_from_env(variable: str, default: str) -> str:
+    """Return the folder that a variable names. As XDG demands, a relative path is ignored: it could be a project's."""
     chosen = os.environ.get(variable, "")
-    return chosen if os.path.isabs(chosen) else usual
+    return chosen if os.path.isabs(chosen) else default

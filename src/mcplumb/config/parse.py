@@ -1,4 +1,7 @@
-"""From what a file says of a server to an entry: forgiving where programs differ, clear where something is wrong."""
+"""Parse the servers of a config file into entries, in any dialect.
+
+Differences between programs are accepted; mistakes are reported with the server and the key.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from typing import Any
 
 from mcplumb.config.entry import Input, ServerEntry, Transport
 from mcplumb.config.files import ConfigError
-from mcplumb.config.locations import Place, server_tables
+from mcplumb.config.locations import ConfigLocation, server_tables
 
 __all__ = ["read_entries"]
 
-#: Where the address of a server is: most have the first, Windsurf the second, Gemini CLI the third.
+#: Keys of a server's address: most programs use the first, Windsurf the second, Gemini CLI the third.
 _ADDRESSES = ("url", "serverUrl", "httpUrl")
 _TYPES: dict[str, Transport] = {
     "stdio": "stdio",
@@ -23,27 +26,27 @@ _TYPES: dict[str, Transport] = {
 }
 
 
-def read_entries(document: Any, place: Place) -> dict[str, ServerEntry | ConfigError] | None:
-    """All servers of a file, and what is wrong with those that cannot be used; None if it speaks of no servers."""
-    tables = server_tables(document, place.path)
+def read_entries(document: Any, location: ConfigLocation) -> dict[str, ServerEntry | ConfigError] | None:
+    """Return each server of a file as an entry, or as the error that makes it unusable; None if it has no servers."""
+    tables = server_tables(document, location.path)
     if tables is None:
         return None
     servers, inputs = tables
-    known = tuple(_input(one) for one in inputs if isinstance(one, dict) and isinstance(one.get("id"), str))
+    known = tuple(_read_input(one) for one in inputs if isinstance(one, dict) and isinstance(one.get("id"), str))
     found: dict[str, ServerEntry | ConfigError] = {}
     for name, raw in servers.items():
         try:
-            found[name] = _Reader(place, name).entry(raw, known)
+            found[name] = _EntryParser(location, name).entry(raw, known)
         except ConfigError as error:
             found[name] = error
     return found
 
 
-class _Reader:
-    """Reads one server."""
+class _EntryParser:
+    """Parses one server; its errors name the file and the server."""
 
-    def __init__(self, place: Place, name: str) -> None:
-        self._place = place
+    def __init__(self, location: ConfigLocation, name: str) -> None:
+        self._place = location
         self._name = name
 
     def entry(self, raw: Any, inputs: tuple[Input, ...]) -> ServerEntry:
@@ -51,14 +54,14 @@ class _Reader:
             raise self._error(f"it must be an object with a command or a url, and not {_kind(raw)}.")
         transport = self._transport(raw)
         disabled = raw.get("disabled") is True or raw.get("enabled") is False
-        place = self._place
+        location = self._place
         if transport != "stdio":
             return ServerEntry(
                 name=self._name,
-                source=place.path,
-                dialect=place.dialect,
-                scope=place.scope,
-                folder=place.folder,
+                source=location.path,
+                dialect=location.dialect,
+                scope=location.scope,
+                folder=location.folder,
                 transport=transport,
                 url=self._address(raw),
                 headers=self._texts(raw, "headers"),
@@ -69,10 +72,10 @@ class _Reader:
         command, args = self._command(raw)
         return ServerEntry(
             name=self._name,
-            source=place.path,
-            dialect=place.dialect,
-            scope=place.scope,
-            folder=place.folder,
+            source=location.path,
+            dialect=location.dialect,
+            scope=location.scope,
+            folder=location.folder,
             transport=transport,
             command=command,
             args=args,
@@ -134,7 +137,7 @@ class _Reader:
         found = {}
         for name, value in values.items():
             if value is None:
-                continue  # which is how VS Code takes a variable away; none but safe ones are there to begin with
+                continue  # VS Code removes an inherited variable this way; here only safe ones are inherited
             text = _scalar(value)
             if text is None:
                 raise self._error(f"it must be a string, and not {_kind(value)}.", f"{key}.{name}")
@@ -164,7 +167,7 @@ class _Reader:
         return ConfigError(what, file=self._place.path, entry=self._name, key=key)
 
 
-def _input(raw: dict[str, Any]) -> Input:
+def _read_input(raw: dict[str, Any]) -> Input:
     options = raw.get("options")
     default = raw.get("default")
     description = raw.get("description")
@@ -178,12 +181,15 @@ def _input(raw: dict[str, Any]) -> Input:
 
 
 def _choice(raw: Any) -> str:
-    """An option is a text, or an object with one."""
+    """Return the text of an option, which is a string or an object with a value."""
     return str(raw.get("value", "")) if isinstance(raw, dict) else str(raw)
 
 
 def _scalar(value: Any) -> str | None:
-    """A string, or a number or a truth value as JavaScript would write it, as people forget quotes."""
+    """Return a string, number or boolean as a string, as JavaScript writes it; None for anything else.
+
+    Unquoted numbers and booleans are a common mistake in config files.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():

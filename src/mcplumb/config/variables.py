@@ -1,14 +1,14 @@
-"""Variables in config files: expansion, and the files that define them.
+"""Variables in config files: their expansion, and the env files that define some.
 
-One grammar for all programs, as they use the same signs for the same things:
+All dialects share one grammar:
 
-* ``${NAME}`` and ``${env:NAME}``: the variable of the environment. One that is not set is missing, not empty.
-* ``${NAME:-text}``: the text if the variable is not set. There may be variables in the text.
+* ``${NAME}`` and ``${env:NAME}``: the environment variable. An unset variable is missing, not empty.
+* ``${NAME:-text}``: the text if the variable is not set. The text may contain variables.
 * ``${workspaceFolder}``, ``${workspaceFolderBasename}``, ``${userHome}``, ``${cwd}``, ``${pathSeparator}``, ``${/}``.
-* ``${input:id}``: what the user is asked for.
-* ``$${`` is ``${``.
+* ``${input:id}``: a value that the user is asked for.
+* ``$${`` is a literal ``${``.
 """
-# Without pathlib, which nothing here needs more of than this:
+# pathlib is avoided: importing it would slow down the start of every command.
 # ruff: noqa: PTH109, PTH119
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from collections.abc import Callable, Mapping
 
 from mcplumb.config.files import ConfigError
 
-__all__ = ["Expander", "UnknownVariable", "read_variables"]
+__all__ = ["Expander", "UnknownVariable", "parse_env_file"]
 
 
-# Files with variables, one ``NAME=value`` a line, as ``envFile`` names them.
-
+# --- Env files ---
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
 
 
-def read_variables(data: bytes, file: str) -> dict[str, str]:
-    """The variables of a file; `ConfigError` names the line that is none.
+def parse_env_file(data: bytes, file: str) -> dict[str, str]:
+    """Parse an env file of ``NAME=value`` lines; raise `ConfigError` with the number of a bad line.
 
-    A value may stand in quotes: in single ones as it is, in double ones with ``\\n`` and the like. Outside of them,
-    what follows a space and ``#`` is a comment. ``export`` before a name is overlooked. Nothing is expanded.
+    A value may be quoted: single quotes keep it as is, double quotes allow escapes such as ``\\n``. Outside quotes, a
+    space and ``#`` begin a comment. ``export`` before a name is ignored. Variables are not expanded.
     """
     try:
         lines = data.decode("utf-8-sig").splitlines()
@@ -68,19 +67,18 @@ def _value(text: str, file: str, number: int) -> str:
     raise ConfigError(f"line {number} has a quote that is not closed.", file=file)
 
 
-# Variables in the values of config files: ``${NAME}``, ``${NAME:-default}``, ``${env:NAME}``, ``${workspaceFolder}``.
+# --- Expansion ---
 
-
-#: Defaults within defaults.
-_DEEPEST = 10
+#: The maximum nesting of defaults within defaults.
+_MAX_DEPTH = 10
 
 
 class UnknownVariable(ValueError):
-    """A ``${…}`` that means nothing here; the message says what to do, as the end of a sentence."""
+    """A ``${…}`` is not valid; the message says what to do, without a full stop."""
 
 
 class Expander:
-    """Replaces variables, and remembers those that had no value."""
+    """Replaces variables, and collects those that have no value."""
 
     def __init__(
         self,
@@ -103,13 +101,13 @@ class Expander:
             # Claude Code sets it for its servers.
             **({} if "CLAUDE_PROJECT_DIR" in environ else {"CLAUDE_PROJECT_DIR": folder}),
         }
-        #: Variables that are not set, in the order of their appearance.
+        #: Variables that are not set, in order of appearance.
         self.missing: list[str] = []
-        #: The ids of inputs that nobody has given.
+        #: The ids of inputs without a value.
         self.unanswered: list[str] = []
 
     def expand(self, text: str) -> str:
-        """The text with values for variables. What has none is left out, and remembered."""
+        """Return the text with variables replaced. A variable without a value becomes empty and is collected."""
         parts: list[str] = []
         at = 0
         while (start := text.find("$", at)) >= 0:
@@ -130,7 +128,7 @@ class Expander:
     def _value(self, inside: str) -> str:
         if inside.startswith("input:"):
             name = inside[6:]
-            return self._noted(self._answer(name), name, self.unanswered)
+            return self._or_missing(self._answer(name), name, self.unanswered)
         name, colon, default = inside.removeprefix("env:").partition(":-")
         if name in self._known and not inside.startswith("env:"):
             return self._known[name]
@@ -138,28 +136,28 @@ class Expander:
             return os.getcwd()
         if not name or _name_length(name, 0) != len(name):
             raise UnknownVariable(
-                f"mcplumb does not know what ${{{inside}}} means. To have it as it is, write $${{{inside}}}"
+                f"mcplumb does not know what ${{{inside}}} means. To keep it literally, write $${{{inside}}}"
             )
         if name not in self._environ and colon:
             return self.expand(default)
-        return self._noted(self._environ.get(name), name, self.missing)
+        return self._or_missing(self._environ.get(name), name, self.missing)
 
     @staticmethod
-    def _noted(value: str | None, name: str, missing: list[str]) -> str:
+    def _or_missing(value: str | None, name: str, missing: list[str]) -> str:
         if value is None and name not in missing:
             missing.append(name)
         return value or ""
 
 
 def _closing(text: str, start: int) -> int:
-    """Where the brace is that ends the variable, whose default may have variables, too."""
+    """Return the index of the brace that closes the variable, whose default may contain variables."""
     depth = 0
     at = start
     while at < len(text):
         if text.startswith("${", at):
             depth += 1
-            if depth > _DEEPEST:
-                raise UnknownVariable(f"there are more than {_DEEPEST} variables within each other")
+            if depth > _MAX_DEPTH:
+                raise UnknownVariable(f"there are more than {_MAX_DEPTH} variables within each other")
             at += 2
             continue
         if text[at] == "}":
@@ -167,11 +165,11 @@ def _closing(text: str, start: int) -> int:
             if depth == 0:
                 return at
         at += 1
-    raise UnknownVariable("there is a ${ without its }. To have it as it is, write $${")
+    raise UnknownVariable("there is a ${ without its }. To keep it literally, write $${")
 
 
 def _name_length(text: str, start: int) -> int:
-    """How many characters from there on are a variable's name."""
+    """Return the length of the variable name that begins at ``start``."""
     at = start
     while (
         at < len(text)

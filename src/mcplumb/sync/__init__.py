@@ -1,6 +1,7 @@
-"""The client without ``await``: for scripts, threads and notebooks.
+"""The blocking client, for scripts, threads and notebooks.
 
-``with connect(["python", "weather.py"]) as client``, and then the same calls as those of ``mcplumb.connect``, blocking.
+``with connect(["python", "weather.py"]) as client`` gives a client with the methods of ``mcplumb.Client``, without
+``await``.
 """
 
 from mcplumb.client import Change, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder

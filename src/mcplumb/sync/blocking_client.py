@@ -1,4 +1,7 @@
-"""The blocking client: ``connect``, its requests and its subscriptions."""
+"""The blocking client: ``connect``, its requests and its subscriptions.
+
+It wraps the async client, which runs in the shared event loop of ``loop_thread``; each method waits for its coroutine.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from mcplumb.errors import Closed, McplumbError
 from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.protocol.subscription_state import Change, Missed
 from mcplumb.revisions import Revision
-from mcplumb.sync.callback_threads import LineCarrier, carried
-from mcplumb.sync.loop_thread import Lease
+from mcplumb.sync.callback_threads import LineDispatcher, threaded_callback
+from mcplumb.sync.loop_thread import LoopHandle
 from mcplumb.types.base import Implementation
 from mcplumb.types.lifecycle import ServerCapabilities
 from mcplumb.types.notification_params import SubscriptionFilter
@@ -28,54 +31,65 @@ if TYPE_CHECKING:
 
 __all__ = ["Changes", "Client", "Connecting", "connect"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+_Async = async_client.Client
 
-# What a blocking client hears of when it listens.
+#: Options of ``connect`` that may be callbacks.
+_CALLBACKS = ("on_elicit", "on_sample", "on_log", "roots")
+#: Seconds beyond the stop ladder's total that closing may take when the process exits.
+_EXIT_GRACE = 2.0
+#: Seconds that the stderr callback has for the last lines.
+_LAST_LINES_TIMEOUT = 1.0
+
+
+# --- Subscriptions ---
 
 
 class Changes:
-    """A context manager, and within it an iterator over `Change` and `Missed`, which waits for each of them.
+    """A subscription: a context manager, and within it a blocking iterator over `Change` and `Missed`.
 
-    It ends when the server ends the subscription, or when any thread calls ``close``, and raises when the server is
-    gone for good. Several threads may iterate: each change goes to one of them.
+    The iteration ends when the server ends the subscription or any thread calls ``close``, and raises when the server
+    is gone for good. Several threads may iterate: each change goes to one of them.
     """
 
-    def __init__(self, changes: async_changes.Changes, lease: Lease) -> None:
+    def __init__(self, changes: async_changes.Changes, handle: LoopHandle) -> None:
         self._changes = changes
-        self._lease = lease
+        self._handle = handle
         self._is_closed = False
 
     @property
     def wanted(self) -> SubscriptionFilter:
-        """What was asked for."""
+        """The changes that were asked for."""
         return self._changes.wanted
 
     @property
     def timeout(self) -> float | None:
-        """Seconds that the server has for each of its answers."""
+        """Seconds that the server has for each response."""
         return self._changes.timeout
 
     @property
     def honoured(self) -> SubscriptionFilter | None:
-        """What the server agreed to tell, which may be less than what is wanted; None until it has."""
+        """The changes that the server agreed to report, maybe fewer than ``wanted``; None until it has agreed."""
         return self._changes.honoured
 
     @property
     def dropped(self) -> int:
-        """How many changes the consumer was too slow for."""
+        """The number of changes that were dropped because the consumer was too slow."""
         return self._changes.dropped
 
     @property
     def error(self) -> McplumbError | None:
-        """Why nothing comes any more, if something went wrong."""
+        """The error that ended the subscription, if one did."""
         return self._changes.error
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether the subscription has ended."""
         return self._changes.has_ended
 
     def __enter__(self) -> Self:
-        self._lease.errand().run(self._changes.__aenter__())
+        self._handle.new_call().run(self._changes.__aenter__())
         return self
 
     def __exit__(
@@ -88,7 +102,7 @@ class Changes:
 
     def __next__(self) -> Change | Missed:
         try:
-            return self._lease.errand().run(self._changes.__anext__())
+            return self._handle.new_call().run(self._changes.__anext__())
         except StopAsyncIteration:
             raise StopIteration from None
         except Closed:
@@ -97,35 +111,30 @@ class Changes:
             raise
 
     def close(self) -> None:
-        """Hear no more: whoever iterates comes to the end. From any thread, as often as you like."""
+        """End the subscription and any iteration over it. Idempotent, and may be called from any thread."""
         self._is_closed = True
-        if not self._lease.is_over:
-            with suppress(Closed):  # with the client
-                self._lease.errand().run(self._changes.__aexit__(None, None, None))
+        if not self._handle.is_inactive:
+            with suppress(Closed):  # the client was closed meanwhile
+                self._handle.new_call().run(self._changes.__aexit__(None, None, None))
 
 
-# The blocking client.
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-_Async = async_client.Client
+# --- The client ---
 
 
 def _blocking(
     method: Callable[Concatenate[_Async, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Client, P], R]:
-    """The method without ``await``, with the same parameters."""
+    """Return a blocking version of an async method, with the same parameters."""
 
     @wraps(method)
-    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        errand = self._lease.errand()
+    def blocking_method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        call = self._handle.new_call()
         on_progress: Any = kwargs.get("on_progress")
         if on_progress is not None:
-            kwargs["on_progress"] = carried(on_progress, "on_progress", errand.have_done)
-        return errand.run(method(self._client, *args, **kwargs))
+            kwargs["on_progress"] = threaded_callback(on_progress, "on_progress", call.call_in_thread)
+        return call.run(method(self._client, *args, **kwargs))
 
-    return call
+    return blocking_method
 
 
 def _listening(
@@ -133,29 +142,29 @@ def _listening(
 ) -> Callable[Concatenate[Client, P], Changes]:
     @wraps(method)
     def listen(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Changes:
-        return Changes(method(self._client, *args, **kwargs), self._lease)
+        return Changes(method(self._client, *args, **kwargs), self._handle)
 
-    listen.__doc__ = """Hear of changes: of the three lists, and of the resources with these addresses.
+    listen.__doc__ = """Subscribe to changes of the three lists, and of the resources with these URIs.
 
         ``with client.listen(tools=True) as changes``, and then ``for change in changes``. The block is entered when
-        the server has agreed; ``changes.honoured`` says to how much. The timeout is for that.
+        the server has agreed, within ``timeout``; ``changes.honoured`` says to what.
         """
     return listen
 
 
 class Client:
-    """A connected server, for code without ``await``. Any thread may use it, and several at once.
+    """A connected server, for code without ``await``. Several threads may use it at the same time.
 
-    The methods and errors are those of ``mcplumb.Client``. A thread that is interrupted while it waits for an answer,
-    for instance by Ctrl-C, cancels the request on the server, too.
+    The methods and errors are those of ``mcplumb.Client``. Interrupting a thread that waits for a response, for
+    instance by Ctrl-C, cancels the request on the server, too.
 
-    ``on_progress`` is called in the thread that waits for the answer. The other functions, those given to ``connect``,
-    are called in threads of their own. All of them may block, and may use this client.
+    ``on_progress`` is called in the thread that waits for the response. The callbacks given to ``connect`` are called
+    in threads of their own. All of them may block, and may use this client.
     """
 
-    def __init__(self, client: _Async, lease: Lease) -> None:
+    def __init__(self, client: _Async, handle: LoopHandle) -> None:
         self._client = client
-        self._lease = lease
+        self._handle = handle
 
     def __repr__(self) -> str:
         return repr(self._client)
@@ -183,7 +192,7 @@ class Client:
     @property
     def stats(self) -> ClientStats:
         """What this client has seen so far."""
-        return self._lease.look(lambda: self._client.stats)
+        return self._handle.read_in_loop(lambda: self._client.stats)
 
     @property
     def process(self) -> ServerProcess | None:
@@ -191,8 +200,8 @@ class Client:
         return self._client.process
 
     def close(self) -> None:
-        """Give up what is open, and leave. From any thread, at any time, as often as you like."""
-        self._lease.close()
+        """Cancel open requests and disconnect. Idempotent, and may be called from any thread at any time."""
+        self._handle.close()
 
     list_tools = _blocking(_Async.list_tools)
     tools_page = _blocking(_Async.tools_page)
@@ -214,19 +223,11 @@ class Client:
     listen = _listening(_Async.listen)
 
 
-# ``connect`` for code without ``await``.
-
-
-#: What may be a function of the user's that is called with something and asked for something.
-_ASKED = ("on_elicit", "on_sample", "on_log", "roots")
-#: Seconds beyond the stop ladder's that closing may take when the process exits.
-_GRACE = 2.0
-#: Seconds in which a function for the lines of stderr has to take the last of them.
-_LAST_LINES = 1.0
+# --- Connecting ---
 
 
 def _parameters_of(model: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """Gives a function the parameters of another, for type checkers and editors as well as in the program."""
+    """Give a function the signature of another, for type checkers and editors as well as at runtime."""
 
     def decorate(function: Callable[..., R]) -> Callable[P, R]:
         own, others = signature(function), signature(model)
@@ -240,39 +241,39 @@ def _parameters_of(model: Callable[P, object]) -> Callable[[Callable[..., R]], C
 def connect(target: Any, **options: Any) -> Connecting:
     """Connect to a server: ``with connect(["python", "weather.py"]) as client``.
 
-    The target and the options are those of ``mcplumb.connect``, but the functions among them must be plain ones. They
-    are called in threads of their own, may block, and may use the client.
+    The target and the options are those of ``mcplumb.connect``, but callbacks must be plain functions. They are called
+    in threads of their own, may block, and may use the client.
     """
     return Connecting(target, options)
 
 
 class Connecting:
-    """A connection to be: enter it with ``with``, or ``open`` it and close the client yourself.
+    """A connection that is not open yet: enter it with ``with``, or ``open`` it and close the client yourself.
 
-    What is still open when the process exits is closed then.
+    Connections that are still open when the process exits are closed then.
     """
 
     def __init__(self, target: Any, options: dict[str, Any]) -> None:
         stop: StopLadder = options.get("stop") or StopLadder()
-        self._lease = lease = Lease(self._close, stop.total + _GRACE)
-        for name in _ASKED:
+        self._handle = handle = LoopHandle(self._close, stop.total + _EXIT_GRACE)
+        for name in _CALLBACKS:
             if callable(options.get(name)):
-                options[name] = carried(options[name], name, lease.have_done)
-        self._stderr: LineCarrier | None = None
+                options[name] = threaded_callback(options[name], name, handle.call_in_thread)
+        self._stderr: LineDispatcher | None = None
         if callable(options.get("stderr")):
-            self._stderr = LineCarrier(options["stderr"], lease.have_done)
-            options["stderr"] = self._stderr.bring
+            self._stderr = LineDispatcher(options["stderr"], handle.call_in_thread)
+            options["stderr"] = self._stderr.feed
         self._connecting = async_connecting.connect(target, **options)
 
     def open(self) -> Client:
-        """Connect, and wait until that is done. If it fails or is interrupted, everything is closed again."""
-        self._lease.begin()
+        """Connect, and wait until the client is ready. A failed or interrupted attempt leaves nothing open."""
+        self._handle.acquire()
         try:
-            client = self._lease.errand().run(self._connecting.__aenter__())
+            client = self._handle.new_call().run(self._connecting.__aenter__())
         except BaseException:
-            self._lease.end()
+            self._handle.release()
             raise
-        return Client(client, self._lease)
+        return Client(client, self._handle)
 
     def __enter__(self) -> Client:
         return self.open()
@@ -280,9 +281,9 @@ class Connecting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lease.close()
+        self._handle.close()
 
     async def _close(self) -> None:
         await self._connecting.__aexit__(None, None, None)
         if self._stderr is not None:
-            await self._stderr.finish(_LAST_LINES)
+            await self._stderr.finish(_LAST_LINES_TIMEOUT)

@@ -1,4 +1,11 @@
-"""The event loop thread that all blocking clients share, and its lifetime."""
+"""The event loop that all blocking clients of a process share, and its lifetime.
+
+* `SharedLoop` is the loop: `ThreadedLoop` runs it in a daemon thread, `CallerDrivenLoop` in the threads that wait.
+* `BlockingCall` runs one coroutine in the loop while the calling thread waits for its result.
+* `LoopHandle` is one connection's use of the loop, which starts with the first handle and ends with the last one.
+
+Contract: coroutines run only in the loop; user callbacks run only in other threads, because they may block.
+"""
 
 from __future__ import annotations
 
@@ -14,73 +21,69 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from mcplumb.errors import Closed, UsageError
-from mcplumb.sync.callback_threads import Job, Workers
+from mcplumb.sync.callback_threads import CallbackJob, CallbackThreads
 
-__all__ = ["DrivenEngine", "Engine", "Errand", "Lease", "ThreadEngine", "start_engine"]
+__all__ = ["BlockingCall", "CallerDrivenLoop", "LoopHandle", "SharedLoop", "ThreadedLoop", "start_loop"]
 
 _logger = logging.getLogger("mcplumb.sync")
 
-
-# The event loop of all blocking clients: in a thread of its own or, where there can be none, in those that wait.
-
-
 R = TypeVar("R")
 
-#: Seconds that a thread which gives up waiting still waits for what it waited for to end.
-_SHORTLY = 1.0
-#: Seconds after which a thread that waits looks up. A signal that comes in the moment before it falls asleep does not
-#: wake it, and Python runs its handler only then.
-_NAP = 0.5
-#: Seconds in which the last tasks have to end when they are cancelled.
-_PATIENCE = 2.0
+#: Seconds that an interrupted thread waits for its cancelled coroutine to end.
+_CANCEL_TIMEOUT = 1.0
+#: Seconds between two wake-ups of a waiting thread. A signal that arrives just before the thread blocks does not wake
+#: it, and Python runs the signal's handler only once the thread is awake.
+_SIGNAL_CHECK_INTERVAL = 0.5
+#: Seconds that the remaining tasks have to end after they are cancelled.
+_SHUTDOWN_TIMEOUT = 2.0
 
 
-class Errand:
-    """One coroutine that runs in the loop while a thread waits for it.
+class BlockingCall:
+    """One coroutine that runs in the loop while the calling thread waits for it.
 
-    Meanwhile that thread runs the jobs that come into its inbox. None is the last thing to come.
+    The waiting thread runs the callback jobs that arrive in its inbox. None marks the end of the call.
     """
 
-    __slots__ = ("_engine", "_task", "inbox")
+    __slots__ = ("_shared_loop", "_task", "inbox")
 
-    def __init__(self, engine: Engine) -> None:
-        self.inbox: SimpleQueue[Job | None] = SimpleQueue()
-        self._engine = engine
+    def __init__(self, shared_loop: SharedLoop) -> None:
+        self.inbox: SimpleQueue[CallbackJob | None] = SimpleQueue()
+        self._shared_loop = shared_loop
         self._task: asyncio.Task[Any] | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, R], within: float | None = None) -> R:
-        """Wait for the coroutine, and give or raise what it does; ``Closed`` if the loop ends first.
+        """Run the coroutine and return its result; raise ``Closed`` if the loop ends first.
 
-        Interrupted, for instance by a ``KeyboardInterrupt`` or a function of the user's that raises one, or after so
-        many seconds without news, the coroutine is cancelled.
+        The coroutine is cancelled if the wait is interrupted, for instance by a ``KeyboardInterrupt`` here or in a
+        callback, or if nothing arrives in the inbox for ``within`` seconds, which raises ``Empty``.
         """
-        engine = self._engine
+        shared_loop = self._shared_loop
         try:
-            engine.post(self._start, coroutine)
-            while (job := engine.next_job(self, within)) is not None:
+            shared_loop.post(self._start, coroutine)
+            while (job := shared_loop.next_job(self, within)) is not None:
                 job.run()
         except BaseException:
-            self._give_up(coroutine)
+            self._cancel_and_wait(coroutine)
             raise
         outcome: R = self._outcome()
         return outcome
 
-    async def have_done(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Called in the loop: have the thread that waits call this function; returns what it does."""
-        job = Job(function, arguments)
-        self._engine.deliver(self, job)
-        return await job.answer
+    async def call_in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the function in the waiting thread and return its result. Must be awaited in the loop."""
+        job = CallbackJob(function, arguments)
+        self._shared_loop.deliver(self, job)
+        return await job.future
 
     def _start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self._engine.waiting[self] = None
-        self._task = self._engine.loop.create_task(coroutine)
+        self._shared_loop.active_calls[self] = None
+        self._task = self._shared_loop.loop.create_task(coroutine)
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled():
-            task.exception()  # which nobody may come for, and that is not worth a warning
-        del self._engine.waiting[self]
-        self._engine.deliver(self, None)
+            task.exception()  # marks it as retrieved: an interrupted caller never reads it
+        del self._shared_loop.active_calls[self]
+        self._shared_loop.deliver(self, None)
 
     def _outcome(self) -> Any:
         task, self._task = self._task, None
@@ -89,15 +92,15 @@ class Errand:
                 raise Closed("The client was closed.")
             return task.result()
         finally:
-            del task  # an exception has this frame, and must not have itself
+            del task  # breaks the cycle: a raised exception refers to this frame, and the task to the exception
 
-    def _give_up(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def _cancel_and_wait(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         try:
-            self._engine.post(self._cancel, coroutine)
-            while (job := self._engine.next_job(self, _SHORTLY)) is not None:
-                job.drop()
+            self._shared_loop.post(self._cancel, coroutine)
+            while (job := self._shared_loop.next_job(self, _CANCEL_TIMEOUT)) is not None:
+                job.cancel()
         except Empty:
-            pass  # it ends by itself
+            pass  # the coroutine delays its cancellation; it ends later, unattended
         except Closed:
             if self._task is None:
                 coroutine.close()
@@ -107,30 +110,30 @@ class Errand:
             self._task.cancel()
         else:
             coroutine.close()
-            self._engine.deliver(self, None)
+            self._shared_loop.deliver(self, None)
 
 
-class Engine(ABC):
-    """One event loop, for errands from any thread."""
+class SharedLoop(ABC):
+    """One event loop that runs coroutines for any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        #: The errands that somebody waits for, the latest last. Belongs to the loop.
-        self.waiting: dict[Errand, None] = {}
+        #: The calls in progress, newest last. Accessed only from the loop.
+        self.active_calls: dict[BlockingCall, None] = {}
         self._pid = os.getpid()
-        # Reentrant, because a signal's handler may come in between, and use a client.
+        # Reentrant, because a signal handler may interrupt the holder and use a client.
         self._lock = threading.RLock()
         self._is_ended = False
-        self._workers = Workers()
+        self._workers = CallbackThreads()
 
     @property
-    def is_foreign(self) -> bool:
-        """Whether it belongs to the process that this one was forked from."""
+    def is_from_parent_process(self) -> bool:
+        """Whether the loop belongs to the process that this one was forked from."""
         return self._pid != os.getpid()
 
-    def errand(self) -> Errand:
-        """Something to be done for this thread, which must be able to wait; ``UsageError`` if it is not."""
-        if self.is_foreign:
+    def new_call(self) -> BlockingCall:
+        """Return a call for the current thread; raise ``UsageError`` if this thread or process must not wait."""
+        if self.is_from_parent_process:
             raise UsageError(
                 f"This client belongs to the process {self._pid}, from which this one was forked: connect again here."
             )
@@ -139,35 +142,35 @@ class Engine(ABC):
                 "A blocking client was called in the thread that does its work, where it would wait for itself: call "
                 "it in another thread, or use mcplumb.connect."
             )
-        return Errand(self)
+        return BlockingCall(self)
 
     def post(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call the function in the loop; ``Closed`` if that has ended."""
+        """Schedule the function in the loop; raise ``Closed`` if the loop has ended."""
         with self._lock:
             if self._is_ended:
                 raise Closed("The client was closed.")
             self.loop.call_soon_threadsafe(function, *arguments)
 
-    async def have_done(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Called in the loop: have any other thread call this function; returns what it does."""
-        job = Job(function, arguments)
+    async def call_in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the function in a worker thread and return its result. Must be awaited in the loop."""
+        job = CallbackJob(function, arguments)
         if not self._workers.submit(job):
-            # The interpreter shuts down, and no thread can be started: the last one that waits does it.
-            if not self.waiting:
+            # No thread can be started while the interpreter shuts down: the thread of the newest call runs the job.
+            if not self.active_calls:
                 raise RuntimeError("There is no thread to call a function in.")
-            self.deliver(next(reversed(self.waiting)), job)
-        return await job.answer
+            self.deliver(next(reversed(self.active_calls)), job)
+        return await job.future
 
-    def deliver(self, errand: Errand, job: Job | None) -> None:
-        """Called in the loop: give this to the thread that waits for the errand."""
-        errand.inbox.put(job)
+    def deliver(self, call: BlockingCall, job: CallbackJob | None) -> None:
+        """Put a job, or None for the end, into the call's inbox. Must be called in the loop."""
+        call.inbox.put(job)
 
     @abstractmethod
-    def next_job(self, errand: Errand, within: float | None) -> Job | None:
-        """Wait for what comes into the errand's inbox; ``Empty`` after so many seconds."""
+    def next_job(self, call: BlockingCall, within: float | None) -> CallbackJob | None:
+        """Wait for the next item of the call's inbox; raise ``Empty`` after ``within`` seconds."""
 
-    def end(self) -> None:
-        """Cancel what still runs, and close the loop. Bounded; for the last user, once."""
+    def shut_down(self) -> None:
+        """Cancel all tasks and close the loop, in bounded time. Called once, when the last handle is released."""
         with self._lock:
             self._is_ended = True
         self._stop()
@@ -175,25 +178,25 @@ class Engine(ABC):
 
     @abstractmethod
     def _stop(self) -> None:
-        """Stop the loop, and clear it in the thread that runs it."""
+        """Stop the loop, then call ``_cancel_tasks_and_close`` in the thread that ran it."""
 
-    def _clear(self) -> None:
+    def _cancel_tasks_and_close(self) -> None:
         loop = self.loop
         try:
             tasks = asyncio.all_tasks(loop)
             for task in tasks:
                 task.cancel()
             if tasks:
-                loop.run_until_complete(asyncio.wait(tasks, timeout=_PATIENCE))
+                loop.run_until_complete(asyncio.wait(tasks, timeout=_SHUTDOWN_TIMEOUT))
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
-            for errand in self.waiting:  # for tasks that do not end
-                errand.inbox.put(None)
+            for call in self.active_calls:  # those whose tasks ignore their cancellation
+                call.inbox.put(None)
             loop.close()
 
 
-class ThreadEngine(Engine):
-    """The loop runs in a daemon thread, so that nothing in it can keep the process from ending."""
+class ThreadedLoop(SharedLoop):
+    """A loop that runs in a daemon thread, so that a blocked loop cannot keep the process alive."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
@@ -201,21 +204,21 @@ class ThreadEngine(Engine):
         self._thread = threading.Thread(target=self._main, name="mcplumb-sync", daemon=True)
         self._thread.start()
 
-    def next_job(self, errand: Errand, within: float | None) -> Job | None:
-        """Wait; the loop runs by itself."""
+    def next_job(self, call: BlockingCall, within: float | None) -> CallbackJob | None:
+        """Wait for the next item; the loop runs in its own thread meanwhile."""
         if within is not None:
-            return errand.inbox.get(timeout=within)
+            return call.inbox.get(timeout=within)
         while True:
             with suppress(Empty):
-                return errand.inbox.get(timeout=_NAP)
+                return call.inbox.get(timeout=_SIGNAL_CHECK_INTERVAL)
 
     def _stop(self) -> None:
-        self.loop.call_soon_threadsafe(self._leave)
-        self._thread.join(_PATIENCE + 1)
+        self.loop.call_soon_threadsafe(self._stop_loop)
+        self._thread.join(_SHUTDOWN_TIMEOUT + 1)
         if self._thread.is_alive():
-            _logger.warning("Something blocks the event loop of the blocking clients, which is left behind.")
+            _logger.warning("Something blocks the event loop of the blocking clients; it is abandoned.")
 
-    def _leave(self) -> None:
+    def _stop_loop(self) -> None:
         self._is_stopped = True
         self.loop.stop()
 
@@ -223,30 +226,30 @@ class ThreadEngine(Engine):
         while not self._is_stopped:
             try:
                 self.loop.run_forever()
-            except BaseException as error:  # noqa: BLE001 - whoever waits for the task has been told
-                _logger.debug("A task raised %s, which ends nothing but itself here.", type(error).__name__)
-        self._clear()
+            except BaseException as error:  # noqa: BLE001 - the caller that waits for the task gets it
+                _logger.debug("A task raised %s; the event loop goes on.", type(error).__name__)
+        self._cancel_tasks_and_close()
 
 
-class DrivenEngine(Engine):
-    """The loop runs only while a thread waits, and in that thread: for an interpreter that starts no threads."""
+class CallerDrivenLoop(SharedLoop):
+    """A loop that runs in a waiting thread, for an interpreter that cannot start threads (any more)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._changed = threading.Condition()
         self._is_running = False
 
-    def deliver(self, errand: Errand, job: Job | None) -> None:
-        """Give it, and let those who wait look into their inboxes."""
-        super().deliver(errand, job)
+    def deliver(self, call: BlockingCall, job: CallbackJob | None) -> None:
+        """Put the item into the call's inbox and stop the loop, so that all waiting threads check theirs."""
+        super().deliver(call, job)
         if not self._is_ended:
             self.loop.stop()
 
-    def next_job(self, errand: Errand, within: float | None) -> Job | None:
-        """Wait; the loop is run meanwhile, by one of the threads that do so."""
+    def next_job(self, call: BlockingCall, within: float | None) -> CallbackJob | None:
+        """Wait for the next item; one of the waiting threads runs the loop meanwhile."""
         deadline = None if within is None else self.loop.time() + within
         with self._changed:
-            while errand.inbox.empty():
+            while call.inbox.empty():
                 left = None if deadline is None else deadline - self.loop.time()
                 if left is not None and left <= 0:
                     raise Empty
@@ -254,10 +257,10 @@ class DrivenEngine(Engine):
                     self._changed.wait(left)
                 else:
                     self._run(left)
-        return errand.inbox.get_nowait()
+        return call.inbox.get_nowait()
 
     def _run(self, within: float | None) -> None:
-        alarm = None if within is None else self.loop.call_later(within, self.loop.stop)
+        timer = None if within is None else self.loop.call_later(within, self.loop.stop)
         self._is_running = True
         self._changed.release()
         try:
@@ -266,154 +269,154 @@ class DrivenEngine(Engine):
             self._changed.acquire()
             self._is_running = False
             self._changed.notify_all()
-            if alarm is not None:
-                alarm.cancel()
+            if timer is not None:
+                timer.cancel()
 
     def _stop(self) -> None:
-        self.loop.call_soon_threadsafe(self._pause)
+        self.loop.call_soon_threadsafe(self._stop_if_running)
         with self._changed:
-            if not self._changed.wait_for(lambda: not self._is_running, _PATIENCE):
-                _logger.warning("Something blocks the event loop of the blocking clients, which is left behind.")
+            if not self._changed.wait_for(lambda: not self._is_running, _SHUTDOWN_TIMEOUT):
+                _logger.warning("Something blocks the event loop of the blocking clients; it is abandoned.")
                 return
-            self._clear()
+            self._cancel_tasks_and_close()
             self._changed.notify_all()
 
-    def _pause(self) -> None:
-        if self._is_running:  # and not being cleared already
+    def _stop_if_running(self) -> None:
+        if self._is_running:  # false if _cancel_tasks_and_close runs the loop
             self.loop.stop()
 
 
-def start_engine() -> Engine:
-    """A new engine, with a thread if there can be one."""
+def start_loop() -> SharedLoop:
+    """Start a loop, in its own thread if one can be started."""
     loop = asyncio.new_event_loop()
     try:
-        return ThreadEngine(loop)
-    except RuntimeError:  # the interpreter shuts down, or the system has no thread left
-        return DrivenEngine(loop)
+        return ThreadedLoop(loop)
+    except RuntimeError:  # the interpreter shuts down, or the system is out of threads
+        return CallerDrivenLoop(loop)
 
 
-# Who uses the engine: it starts with the first connection of the process, and ends with the last one, or at exit.
+# --- The loop's lifetime ---
 
 
-class Lease:
-    """The use of the engine for one connection, from before it is opened until it is closed.
+class LoopHandle:
+    """One connection's use of the shared loop, from before it is opened until it is closed.
 
-    ``close_connection`` does the latter, in the loop and in at most ``patience`` seconds.
+    ``close_connection`` closes the connection; it runs in the loop and takes at most ``patience`` seconds.
     """
 
     def __init__(self, close_connection: Callable[[], Coroutine[Any, Any, object]], patience: float) -> None:
         self.close_connection = close_connection
         self.patience = patience
-        #: Set by ``begin``, and kept: what the connection still does, it does there.
-        self.engine: Engine | None = None
-        self._is_given_back = False
+        #: Set by ``acquire`` and kept after ``release``: the connection may still finish work in it.
+        self.shared_loop: SharedLoop | None = None
+        self._is_released = False
 
-    def begin(self) -> None:
-        """Take the engine, which is started if need be. Once."""
-        _landlord.let(self)
+    def acquire(self) -> None:
+        """Acquire the shared loop, and start it if necessary; raise ``UsageError`` on a second call."""
+        _registry.acquire(self)
 
     @property
-    def is_over(self) -> bool:
-        """Whether there is nothing to close: not yet, not any more, or not in this fork of its process."""
-        return self.engine is None or self._is_given_back or self.engine.is_foreign
+    def is_inactive(self) -> bool:
+        """Whether there is nothing to close: not acquired yet, released, or acquired before a fork."""
+        return self.shared_loop is None or self._is_released or self.shared_loop.is_from_parent_process
 
-    def errand(self) -> Errand:
-        """Something to do in the loop: ``Closed`` after the end, ``UsageError`` if this thread cannot wait for it."""
-        if self.engine is None or self._is_given_back:
+    def new_call(self) -> BlockingCall:
+        """Return a call in the loop; raise ``Closed`` after release, ``UsageError`` if this thread must not wait."""
+        if self.shared_loop is None or self._is_released:
             raise Closed("The client was closed.")
-        return self.engine.errand()
+        return self.shared_loop.new_call()
 
-    def look(self, read: Callable[[], R]) -> R:
-        """What ``read`` gives: in the loop, where nothing changes meanwhile, or here if the loop is not at work."""
+    def read_in_loop(self, read: Callable[[], R]) -> R:
+        """Return ``read()``, called in the loop for a consistent view, or in this thread if the loop cannot run it."""
+
+        async def call() -> R:
+            return read()
+
         try:
-            return self.errand().run(_called(read))
+            return self.new_call().run(call())
         except (Closed, UsageError):
             return read()
 
-    async def have_done(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Called in the loop: have another thread call this function; returns what it does."""
-        if self.engine is None:
+    async def call_in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the function in a worker thread and return its result. Must be awaited in the loop."""
+        if self.shared_loop is None:
             raise Closed("The client was not opened.")
-        return await self.engine.have_done(function, *arguments)
+        return await self.shared_loop.call_in_thread(function, *arguments)
 
     def close(self) -> None:
-        """Close the connection, and give the engine back. From any thread, as often as you like."""
-        if self.is_over:
+        """Close the connection and release the loop. Idempotent, and may be called from any thread."""
+        if self.is_inactive:
             return
-        errand = self.errand()
+        call = self.new_call()
         try:
-            errand.run(self.close_connection())
+            call.run(self.close_connection())
         except Closed:
-            pass  # somebody else was faster
+            pass  # another thread closed it first
         finally:
-            self.end()
+            self.release()
 
-    def end(self) -> None:
-        """Give the engine back. Without any other user it ends, and with it all that it does."""
-        self._is_given_back = True
-        _landlord.take_back(self)
+    def release(self) -> None:
+        """Release the loop, which is shut down with its last handle."""
+        self._is_released = True
+        _registry.release(self)
 
 
-class _Landlord:
-    """Has the one engine of this process, while there are users."""
+class _LoopRegistry:
+    """The one shared loop of this process, and the handles that keep it running."""
 
     def __init__(self) -> None:
-        # Reentrant, because a signal's handler may come in between, and close a client.
+        # Reentrant, because a signal handler may interrupt the holder and close a client.
         self._lock = threading.RLock()
-        self._engine: Engine | None = None
-        self._users: set[Lease] = set()
-        self._inherited: list[Engine | None] = []
+        self._shared_loop: SharedLoop | None = None
+        self._handles: set[LoopHandle] = set()
+        self._inherited: list[SharedLoop | None] = []
 
-    def let(self, lease: Lease) -> None:
+    def acquire(self, handle: LoopHandle) -> None:
         with self._lock:
-            if lease.engine is not None:
+            if handle.shared_loop is not None:
                 raise UsageError("This was connected already: call connect again.")
-            if self._engine is None:
-                self._engine = start_engine()
-            self._users.add(lease)
-            lease.engine = self._engine
+            if self._shared_loop is None:
+                self._shared_loop = start_loop()
+            self._handles.add(handle)
+            handle.shared_loop = self._shared_loop
 
-    def take_back(self, lease: Lease) -> None:
+    def release(self, handle: LoopHandle) -> None:
         with self._lock:
-            if lease not in self._users:
+            if handle not in self._handles:
                 return
-            self._users.discard(lease)
-            engine = self._engine
-            if engine is None or self._users:
+            self._handles.discard(handle)
+            shared_loop = self._shared_loop
+            if shared_loop is None or self._handles:
                 return
-            self._engine = None
-        engine.end()
+            self._shared_loop = None
+        shared_loop.shut_down()
 
     def close_all(self) -> None:
-        """The interpreter exits: close what was left open, so that the servers can leave in order."""
+        """Close all connections when the interpreter exits, so that the servers can shut down in order."""
         with self._lock:
-            engine, users = self._engine, list(self._users)
-        if engine is None:
+            shared_loop, handles = self._shared_loop, list(self._handles)
+        if shared_loop is None:
             return
+
+        async def close_connections() -> None:
+            await asyncio.gather(*(handle.close_connection() for handle in handles), return_exceptions=True)
+
         try:
             with suppress(Closed, Empty):
-                engine.errand().run(_close_each(users), within=max(lease.patience for lease in users))
+                shared_loop.new_call().run(close_connections(), within=max(handle.patience for handle in handles))
         finally:
-            for lease in users:
-                lease.end()
+            for handle in handles:
+                handle.release()
 
-    def forget(self) -> None:
-        """This process is a fork: the engine's thread is not here, and its descriptors are also those of another."""
-        # Kept, because a loop that is thrown away closes itself, and for the other process as well.
-        self._inherited.append(self._engine)
+    def forget_after_fork(self) -> None:
+        """Forget the parent's loop: its thread does not exist here, and its descriptors belong to the parent, too."""
+        # The loop is kept alive: a collected loop closes itself, which would also affect the parent's descriptors.
+        self._inherited.append(self._shared_loop)
         self._lock = threading.RLock()
-        self._engine = None
-        self._users = set()
+        self._shared_loop = None
+        self._handles = set()
 
 
-async def _called(function: Callable[[], R]) -> R:
-    return function()
-
-
-async def _close_each(leases: list[Lease]) -> None:
-    await asyncio.gather(*(lease.close_connection() for lease in leases), return_exceptions=True)
-
-
-_landlord = _Landlord()
-atexit.register(_landlord.close_all)
-os.register_at_fork(after_in_child=_landlord.forget)
+_registry = _LoopRegistry()
+atexit.register(_registry.close_all)
+os.register_at_fork(after_in_child=_registry.forget_after_fork)

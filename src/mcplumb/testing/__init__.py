@@ -1,11 +1,11 @@
-"""For tests: a kit that checks any transport, and a pair of connections in memory.
+"""Test support: checks for any transport, and a pair of in-memory connections.
 
-A program that only uses mcplumb never loads this.
+Nothing else in mcplumb imports this package.
 """
 
 from mcplumb.testing.check import Check, MakePair, Pair, Trait
-from mcplumb.testing.kit import check_transport, checks
 from mcplumb.testing.recording_end import End
+from mcplumb.testing.transport_checks import check_transport, checks
 from mcplumb.transports.memory import memory_pair
 
 __all__ = ["Check", "End", "MakePair", "Pair", "Trait", "check_transport", "checks", "memory_pair"]

@@ -1,4 +1,4 @@
-"""What a check of the kit is, and how one is run."""
+"""One check of a transport: the record that describes it, and how it runs."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Literal, NoReturn, TypeAlias
 
 import msgspec
 
-from mcplumb.testing.leaks import nothing_left
+from mcplumb.testing.leaks import no_leaks
 from mcplumb.testing.recording_end import End, require, settle
 from mcplumb.transports.connection import Connection
 
 __all__ = ["PATIENCE", "Check", "MakePair", "Pair", "Trait", "each_way", "once"]
 
-#: Seconds in which something that has to happen must: enough for the slowest machine, and waited for only in vain.
+#: Seconds that an expected event may take: enough for the slowest machine, and only a failing check waits that long.
 PATIENCE = 60.0
 
-#: What not every transport has:
+#: Properties that not every transport has:
 #:
-#: * "batches": several messages can be sent as one.
-#: * "both": either end can send what it likes. Without it only the second can: what belongs to a request of the first.
-#: * "notice": the second end is told when the first has aborted. Without it, only when it has closed.
+#: * "batches": several messages can be sent as a batch.
+#: * "both": either end can send any message. Without it, only the second can, within a request of the first.
+#: * "notice": the second end is notified when the first aborts. Without it, only when the first closes.
 #: * "order": messages arrive in the order in which they were sent.
-#: * "spoil": something can come that is no message, and ``Pair.spoil`` makes it come.
+#: * "spoil": input that is not a message can arrive, and ``Pair.spoil`` produces some.
 Trait: TypeAlias = Literal["batches", "both", "notice", "order", "spoil"]
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Two connections to each other, not started yet: the first as a client has it, the second as a server does.
+    """Two connected ends that are not started yet: the first is the client's, the second the server's.
 
-    ``spoil`` puts something on the way from the first to the second that is no message.
+    ``spoil`` sends input that is not a message from the first to the second.
     """
 
     first: Connection
@@ -38,34 +38,34 @@ class Pair(msgspec.Struct, frozen=True):
     spoil: Callable[[], None] | None = None
 
 
-#: Connects a pair. Leaving the block lets everything go that is not let go by closing both ends.
+#: Connects a pair. Leaving the block releases everything that closing both ends does not release.
 MakePair: TypeAlias = Callable[[], AbstractAsyncContextManager[Pair]]
 
 _Body: TypeAlias = Callable[[End, End], Awaitable[None]]
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that a transport has to do: call it with what makes a pair, in a running event loop.
+    """One requirement on a transport: await it with a `MakePair` in a running event loop.
 
-    It connects a pair of its own, and raises `AssertionError`, with a sentence, if the transport does not do it, breaks
-    another rule on the way, or leaves something behind: tasks, descriptors, warnings, or errors that nobody saw.
+    It connects its own pair, and raises `AssertionError` with a sentence if the transport violates the requirement or
+    any other rule meanwhile, or leaves something behind: tasks, descriptors, warnings or unhandled errors.
     """
 
     name: str
-    #: What is required, in a sentence.
+    #: The requirement, in a sentence.
     rule: str
-    #: A transport without one of these need not do it.
+    #: The traits that the check needs.
     needs: frozenset[Trait]
     body: _Body
-    #: Whether the second end takes the part of the first.
+    #: Whether the ends swap their roles.
     is_turned: bool = False
 
     def __str__(self) -> str:
         return self.name
 
     async def __call__(self, make_pair: MakePair, *, patience: float = PATIENCE) -> None:
-        """Run it. ``patience`` is how many seconds anything may take that has to happen."""
-        async with nothing_left(patience), make_pair() as pair:
+        """Run the check. ``patience`` is how many seconds an expected event may take."""
+        async with no_leaks(patience), make_pair() as pair:
             first = End("first", pair.first, patience, pair.spoil or _no_spoil)
             second = End("second", pair.second, patience, _no_spoil)
             try:
@@ -73,7 +73,7 @@ class Check(msgspec.Struct, frozen=True):
                 await settle()
                 _require_no_faults(first, second)
             except AssertionError:
-                # What follows from a rule that was broken is not worth telling.
+                # A violated rule is the cause: report it instead of its consequence.
                 _require_no_faults(first, second)
                 raise
             finally:
@@ -82,14 +82,14 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def once(body: _Body, *needs: Trait) -> Check:
-    """A check in which both ends do the same."""
+    """Make a check in which both ends have the same role."""
     return Check(body.__name__.lstrip("_"), _rule(body), frozenset((*needs, "both")), body)
 
 
 def each_way(body: _Body, *needs: Trait, leaver: Literal["one", "other"] | None = None) -> tuple[Check, Check]:
-    """The same check twice: with the first end in the part of the one, who sends, and with the second.
+    """Make two checks of one body: one with the first end as ``one``, its sender, and one with the second.
 
-    ``leaver`` is who aborts, if the other has to be told of it.
+    ``leaver`` is the end that aborts, if the check requires that the other is notified.
     """
     name, rule = body.__name__.lstrip("_"), _rule(body)
     first: list[Trait] = ["both", *needs]

@@ -1,4 +1,4 @@
-"""What a piece of a program leaves behind."""
+"""Detect what a piece of a program leaves behind: tasks, descriptors, warnings and unhandled errors."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ from typing import Any
 
 from mcplumb.testing.recording_end import require
 
-__all__ = ["nothing_left"]
+__all__ = ["no_leaks"]
 
 _FOLDER = "/dev/fd"
-#: Seconds between two looks at something that nobody tells of.
-_LOOK_AGAIN = 0.005
-#: What Python says of things that were dropped instead of closed, and of coroutines that were never awaited.
+#: Seconds between two checks of the open descriptors.
+_POLL_INTERVAL = 0.005
+#: Python's warnings about objects that were dropped instead of closed, and coroutines that were never awaited.
 _DROPPED = (ResourceWarning, RuntimeWarning)
 
 
 @asynccontextmanager
-async def nothing_left(patience: float) -> AsyncIterator[None]:
-    """Fails if what runs inside leaves tasks or descriptors behind, drops something open, or an error that nobody sees.
+async def no_leaks(patience: float) -> AsyncIterator[None]:
+    """Fail if the block leaves tasks or descriptors behind, drops open objects, or causes unhandled errors.
 
-    Whatever is on its way out has ``patience`` seconds for it. Other tasks must not open or close anything meanwhile.
+    Pending cleanup has ``patience`` seconds to finish. Other tasks must not open or close anything meanwhile.
     """
     tasks = asyncio.all_tasks()
     descriptors = _descriptors()
-    with _complaints() as complaints, _warnings() as said:
+    with _loop_errors() as loop_errors, _warnings() as recorded:
         try:
             yield
         except AssertionError as error:
-            for complaint in complaints:
-                error.add_note(f"The event loop was told of an error that nobody saw: {complaint}.")
+            for loop_error in loop_errors:
+                error.add_note(f"The event loop reported an unhandled error: {loop_error}.")
             raise
         left = asyncio.all_tasks() - tasks
         if left:
             _, left = await asyncio.wait(left, timeout=patience)
         require(not left, f"Tasks are left behind: {', '.join(repr(task.get_coro()) for task in left)}.")
         deadline = asyncio.get_running_loop().time() + patience
-        # Nobody tells when the last descriptor is closed.
+        # There is no event for the closing of a descriptor.
         while (opened := _descriptors() - descriptors) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK_AGAIN)
+            await asyncio.sleep(_POLL_INTERVAL)
         require(
             not opened, f"{len(opened)} descriptors are left open: {', '.join(kind for _, kind in sorted(opened))}."
         )
         gc.collect()
-    dropped = [str(warning.message) for warning in said if issubclass(warning.category, _DROPPED)]
+    dropped = [str(warning.message) for warning in recorded if issubclass(warning.category, _DROPPED)]
     require(not dropped, f"Something was dropped instead of closed: {'; '.join(dropped)}.")
-    require(not complaints, f"The event loop was told of errors that nobody saw: {'; '.join(complaints)}.")
+    require(not loop_errors, f"The event loop reported unhandled errors: {'; '.join(loop_errors)}.")
 
 
 @contextmanager
-def _complaints() -> Iterator[list[str]]:
-    """What the event loop is told that went wrong in callbacks, and in tasks that nobody awaits."""
+def _loop_errors() -> Iterator[list[str]]:
+    """Collect the errors that reach the event loop's exception handler: from callbacks and tasks not awaited."""
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
     found: list[str] = []
@@ -74,17 +74,17 @@ def _complaints() -> Iterator[list[str]]:
 
 @contextmanager
 def _warnings() -> Iterator[list[warnings.WarningMessage]]:
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as recorded:
         for category in _DROPPED:
             warnings.simplefilter("always", category)
-        yield said
-    for warning in said:
+        yield recorded
+    for warning in recorded:
         if not issubclass(warning.category, _DROPPED):
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def _descriptors() -> set[tuple[int, str]]:
-    """The open descriptors of the process and what they are; none where the system does not tell."""
+    """Return the open descriptors of the process with a description; empty if the system cannot list them."""
     try:
         names = os.listdir(_FOLDER)  # noqa: PTH208 - a Path would be one more module to load
     except OSError:
@@ -94,7 +94,7 @@ def _descriptors() -> set[tuple[int, str]]:
         try:
             status = os.fstat(int(name))
         except OSError:
-            continue  # the one that was open to list the others
+            continue  # the descriptor of the listing itself
         found.add((int(name), f"{name} ({_kind(status.st_mode)}, inode {status.st_ino})"))
     return found
 

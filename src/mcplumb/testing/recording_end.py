@@ -1,4 +1,4 @@
-"""One end of a pair of connections, watched: what it tells its receiver, and whether that keeps the rules."""
+"""One end of a pair of connections that records what it receives, and checks that the receiver's contract is kept."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from mcplumb.wire.messages import Message, Notification, Request, RequestId
 
 __all__ = ["End", "Item", "require", "settle"]
 
-#: What a connection passes on.
+#: An item that a connection delivers.
 Item: TypeAlias = Message | BadMessage | Batch
 
 T = TypeVar("T")
 
-#: Turns of the loop, and then seconds, in which whatever should not happen gets its chance to.
-_TURNS = 50
-_MOMENT = 0.01
+#: Iterations of the loop, and then seconds, that `settle` waits.
+_LOOP_TURNS = 50
+_SETTLE_TIME = 0.01
 
 
 class End:
-    """One end of a pair: a connection, and all that came out of it.
+    """One end of a pair: a connection and everything that it delivered.
 
-    It is the receiver of its connection, and notes as a fault whatever a receiver must not see. What is called here is
-    called on the connection, and whatever waits has a bound.
+    It is the receiver of its connection, and records each violation of the receiver's contract as a fault. Its methods
+    forward to the connection; every wait is bounded.
     """
 
     def __init__(self, name: str, connection: Connection, patience: float, spoil: Callable[[], None]) -> None:
         self.name = name
         self.connection = connection
-        #: Sends the other end something that is no message.
+        #: Sends the other end input that is not a message.
         self.spoil = spoil
         self.items: list[Item] = []
-        #: What ``ended`` was called with, each time.
+        #: The argument of each call of ``ended``.
         self.ends: list[bool] = []
-        #: What ``broke`` was called with, each time.
+        #: The argument of each call of ``broke``.
         self.errors: list[OSError] = []
         self.hang_ups = 0
         self.failures: dict[RequestId, McplumbError] = {}
-        #: What this end has seen that no receiver should, in sentences.
+        #: Violations of the receiver's contract, in sentences.
         self.faults: list[str] = []
-        #: Is called with each item.
+        #: A callback for each item.
         self.on_item: Callable[[Item], None] | None = None
-        #: Is called at its end.
+        #: A callback for the end.
         self.on_end: Callable[[], None] | None = None
         self._patience = patience
         self._changed = asyncio.Event()
@@ -62,10 +62,10 @@ class End:
             f"{len(self.errors)} errors"
         )
 
-    # What the connection calls
+    # --- The receiver's methods, which the connection calls ---
 
     def received(self, item: Item) -> None:
-        """Keep it."""
+        """Record an item."""
         self._called("received")
         if self.ends:
             self._fault("was given a message after its end had been told")
@@ -74,7 +74,7 @@ class End:
             self.on_item(item)
 
     def ended(self, *, clean: bool) -> None:
-        """Keep how."""
+        """Record how the connection ended."""
         self._called("ended")
         self.ends.append(clean)
         if len(self.ends) > 1:
@@ -83,7 +83,7 @@ class End:
             self.on_end()
 
     def hung_up(self) -> None:
-        """Count it."""
+        """Count that the peer hung up."""
         self._called("hung_up")
         self.hang_ups += 1
         if self.hang_ups > 1:
@@ -92,14 +92,14 @@ class End:
             self._fault("was told that the peer hung up after its end had been told")
 
     def broke(self, error: OSError) -> None:
-        """Keep why."""
+        """Record why nothing can be sent any more."""
         self._called("broke")
         self.errors.append(error)
         if len(self.errors) > 1:
             self._fault("was told more than once that nothing can be sent")
 
     def failed(self, request_id: RequestId, error: McplumbError) -> None:
-        """Keep why."""
+        """Record why a request failed."""
         self._called("failed")
         self.failures[request_id] = error
 
@@ -117,50 +117,50 @@ class End:
         if fault not in self.faults:
             self.faults.append(fault)
 
-    # What is called on the connection
+    # --- Calls that are forwarded to the connection ---
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         with self._call("start"):
             self.connection.start(self)
 
     def send(self, *messages: Message) -> None:
-        """Send these, one by one."""
+        """Send the messages one by one."""
         with self._call("send"):
             for message in messages:
                 self.connection.send(message)
 
     def send_names(self, names: Sequence[str]) -> None:
-        """Send a notification of each name."""
+        """Send a notification with each name as its method."""
         self.send(*map(Notification, names))
 
     def send_batch(self, messages: Sequence[Message]) -> None:
-        """Send these as one batch."""
+        """Send the messages as one batch."""
         with self._call("send_batch"):
             self.connection.send_batch(messages)
 
     def pause(self) -> None:
-        """Stop reading."""
+        """Pause reading."""
         with self._call("pause"):
             self.connection.pause()
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
         with self._call("resume"):
             self.connection.resume()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Abort the connection."""
         with self._call("abort"):
             self.connection.abort()
         self._closed_by = self._closed_by or "abort"
 
     async def close(self) -> None:
-        """Close."""
+        """Close the connection."""
         await self.within(self._close(), "close returns")
 
     def closing(self) -> asyncio.Task[None]:
-        """A task that closes."""
+        """Start a task that closes the connection."""
         return asyncio.get_running_loop().create_task(self._close())
 
     async def _close(self) -> None:
@@ -168,7 +168,7 @@ class End:
         await self.connection.close()
 
     def draining(self) -> asyncio.Task[None]:
-        """A task that waits until the connection is drained, and fails if it is not when that is over."""
+        """Start a task that waits for ``drained``, and fails if the connection is still clogged afterwards."""
         return asyncio.get_running_loop().create_task(self._drained())
 
     async def _drained(self) -> None:
@@ -177,7 +177,7 @@ class End:
 
     @property
     def is_clogged(self) -> bool:
-        """Whether its connection is."""
+        """Whether the connection is clogged."""
         return self.connection.is_clogged
 
     @contextmanager
@@ -188,20 +188,20 @@ class End:
         finally:
             self._calling = outer
 
-    # What the checks ask
+    # --- What the checks read and wait for ---
 
     @property
     def names(self) -> list[str]:
-        """The methods of the requests and notifications that came."""
+        """The methods of the received requests and notifications."""
         return [item.method for item in self.items if isinstance(item, Request | Notification)]
 
     @property
     def is_told_of_the_end(self) -> bool:
-        """Whether it knows, one way or the other, that the peer is gone."""
+        """Whether ``ended`` or ``broke`` was called."""
         return bool(self.ends or self.errors)
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until something is so that only this end's receiver can make so."""
+        """Wait until a condition holds that only a call of this receiver can change; ``what`` describes it."""
         try:
             async with asyncio.timeout(self._patience):
                 while not condition():
@@ -211,15 +211,15 @@ class End:
             raise AssertionError(f"{what}: that did not happen within {self._patience:g} seconds at {self}.") from None
 
     async def until_count(self, count: int) -> None:
-        """Wait until so many items have come."""
+        """Wait until ``count`` items have been received."""
         await self.until(lambda: len(self.items) >= count, f"{count} messages arrive")
 
     async def until_end(self) -> None:
-        """Wait until it is told of its end."""
+        """Wait until ``ended`` is called."""
         await self.until(lambda: self.ends, "the end is told")
 
     async def within(self, awaitable: Awaitable[T], what: str) -> T:
-        """Wait for something of this end's, with a bound."""
+        """Await with a timeout; ``what`` describes the expected event."""
         try:
             async with asyncio.timeout(self._patience):
                 return await awaitable
@@ -228,13 +228,13 @@ class End:
 
 
 def require(condition: object, sentence: str) -> None:
-    """Fail with the sentence unless it is so."""
+    """Raise `AssertionError` with the sentence unless the condition holds."""
     if not condition:
         raise AssertionError(sentence)
 
 
 async def settle() -> None:
-    """Let happen what can: for a look at what should not have."""
-    for _ in range(_TURNS):
+    """Give unwanted events time to happen before a check that they did not."""
+    for _ in range(_LOOP_TURNS):
         await asyncio.sleep(0)
-    await asyncio.sleep(_MOMENT)
+    await asyncio.sleep(_SETTLE_TIME)

@@ -14,7 +14,7 @@ import pytest
 
 from mcplumb import Server
 from mcplumb.cli.commands.listen import listen
-from mcplumb.cli.target import Target
+from mcplumb.cli.server_target import Target
 from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, here, on_terminal
 from tests.kit.loop import PATIENCE
 from tests.repo.source import ROOT
@@ -22,7 +22,7 @@ from tests.repo.source import ROOT
 CHANGING = ["--", PYTHON, str(SERVERS / "changing.py")]
 LEGACY_CHANGING = ["--revision", "2025-06-18", *CHANGING]
 PARTIAL = ["--", PYTHON, str(SERVERS / "partial.py")]
-MISSED = "There may have been changes that were missed."
+MISSED = "Changes may have been missed."
 
 both = pytest.mark.parametrize("server", [CHANGING, LEGACY_CHANGING], ids=["modern", "legacy"])
 
@@ -135,7 +135,7 @@ def test_what_the_server_does_not_tell_is_said() -> None:
     done = here("listen", "--prompts", "--tools", "-n", "1", *PARTIAL)
     assert done.err.splitlines()[:3] == [
         "Listening for changes of tools. Ctrl-C ends it.",
-        "The server does not tell about changes of prompts.",
+        "The server does not report changes of prompts.",
         "Error: The server ended the subscription.",
     ]
     assert (done.code, done.out) == (3, "")
@@ -143,6 +143,6 @@ def test_what_the_server_does_not_tell_is_said() -> None:
 
 def test_a_server_that_tells_nothing_is_not_waited_for() -> None:
     done = here("listen", "--prompts", "--tools", *PARTIAL, "nothing")
-    said = "Error: The server does not tell about changes of tools, prompts: there is nothing to listen to.\n"
+    said = "Error: The server does not report changes of tools, prompts: there is nothing to listen to.\n"
     assert done == (2, "", said)
     assert "changes of a:b" in here("listen", "a:b", *LEGACY).err

@@ -82,7 +82,7 @@ def test_what_disturbs_is_told() -> None:
     done = here("probe", "--quick", "--", "sh", "-c", server)
     assert (done.code, done.err) == (0, "")
     shown = pairs(done.out)
-    assert shown["stdout"] == "2 lines that are no messages, the first: noise"
+    assert shown["stdout"] == "2 lines that are not messages, the first: noise"
     assert shown["stderr"] == "to stderr"
 
 
@@ -183,7 +183,7 @@ def test_a_server_that_is_killed() -> None:
 
 def test_a_server_that_talks_of_other_things() -> None:
     shown, report = failed("--timeout", "1", *broken("chatty"), code=5)
-    assert shown["stdout"] == "2 lines that are no messages, the first: Starting up\\x1b[2J …"
+    assert shown["stdout"] == "2 lines that are not messages, the first: Starting up\\x1b[2J …"
     assert shown["stderr"] == "ready"
     assert shown["try"].splitlines()[0].endswith("Try: mcplumb probe -s http://127.0.0.1:3000/mcp")
     assert report["bad_lines"] == 2

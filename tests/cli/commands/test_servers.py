@@ -234,7 +234,7 @@ def test_a_command_that_names_a_file_here_runs_here(home: Path, project: Path) -
     Path("weather.py").write_text("")
     done = here("add", "it", "python", "weather.py")
     assert written(home)["it"] == {"command": "python", "args": ["weather.py"], "cwd": str(project)}
-    assert f"It will run in {project}, as its command names a file there." in done.err
+    assert f"It will run in {project}, because its command names a file there." in done.err
     here("add", "other", "python", str(project / "weather.py"))
     assert "cwd" not in written(home)["other"]
 
@@ -253,8 +253,8 @@ def test_a_name_that_is_taken(home: Path) -> None:
     [
         (["it"], "Missing argument 'ADDRESS | -- COMMAND...'"),
         (["a b", "x"], "A server cannot have the name 'a b'"),
-        (["it", "-e", "A", "x"], "--env takes NAME=VALUE, and one of them is not that."),
-        (["it", "--header", ":x", "http://x"], "--header takes NAME:VALUE, and one of them is not that."),
+        (["it", "-e", "A", "x"], "--env takes NAME=VALUE; one of the values does not have that form."),
+        (["it", "--header", ":x", "http://x"], "--header takes NAME:VALUE; one of the values does not have that form."),
         (["it", "-e", "A=b", "http://x"], "--env, --inherit-env and --cwd are for a command, and this is an address."),
         (["it", "--sse", "x", "y"], "--header and --sse are for an address, and this is a command."),
         (["it", "http:/x"], "The address 'http:/x' cannot be used: it must begin with http://."),
@@ -305,7 +305,7 @@ def test_names_that_are_something_else(project: Path) -> None:
     for name in ("weather.py", "./gone.py"):
         done = here("tools", "-s", name)
         assert done.code == 2
-        assert "A command that starts a server stands behind --, without -s." in done.err
+        assert "A command that starts a server goes after --, without -s." in done.err
     assert "stands behind" not in here("tools", "-s", "weather").err
 
 

@@ -13,7 +13,6 @@ import pytest
 from mcplumb.cli.render.output import (
     clean,
     clean_line,
-    complain,
     is_terminal,
     json_text,
     print_json,
@@ -21,6 +20,7 @@ from mcplumb.cli.render.output import (
     print_table,
     print_text,
     say,
+    say_error,
     set_color,
     stderr,
     stdout,
@@ -68,7 +68,7 @@ def test_everything_that_is_printed_is_cleaned(capsys: pytest.CaptureFixture[str
     print_pairs([(EVIL, EVIL)])
     print_json({EVIL: EVIL})
     say(EVIL)
-    complain(EVIL, EVIL)
+    say_error(EVIL, EVIL)
     captured = capsys.readouterr()
     for text in captured:
         assert all(character.isprintable() or character == "\n" for character in text)
@@ -97,7 +97,7 @@ def test_json_with_the_name_of_a_file_that_is_no_text() -> None:
 def test_messages_have_an_end(capsys: pytest.CaptureFixture[str]) -> None:
     long = "x\n" * 1_000_000
     say(long)
-    complain(long)
+    say_error(long)
     print_pairs([("a", long)])
     for text in capsys.readouterr():
         assert text.count("x\n") <= 2000
@@ -138,8 +138,8 @@ def test_pairs_keep_the_lines_of_a_text(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_complaints_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    complain("It failed.", "Try this.")
-    complain("It failed.")
+    say_error("It failed.", "Try this.")
+    say_error("It failed.")
     assert capsys.readouterr() == ("", "Error: It failed.\nTry this.\nError: It failed.\n")
 
 

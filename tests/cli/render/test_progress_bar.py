@@ -9,7 +9,7 @@ from contextlib import redirect_stderr
 import pytest
 
 from mcplumb.cli.render import output
-from mcplumb.cli.render.progress_bar import Meter
+from mcplumb.cli.render.progress_bar import ProgressBar
 
 HUGE = 10**400
 
@@ -40,11 +40,11 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
 def test_lines_are_for_those_who_want_them(
     progress: float, total: float | None, message: str | None, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Meter("cook") as quiet:
+    with ProgressBar("cook") as quiet:
         quiet.show(progress, total, message)
     assert capsys.readouterr().err == ""
-    with Meter("cook", lines=True) as meter, meter.paused():
-        meter.show(progress, total, message)
+    with ProgressBar("cook", lines=True) as progress_bar, progress_bar.paused():
+        progress_bar.show(progress, total, message)
     assert capsys.readouterr().err == f"{line}\n"
 
 
@@ -62,8 +62,8 @@ def test_lines_are_for_those_who_want_them(
     ids=range(7),
 )
 def test_a_terminal_gets_a_bar(progress: float, total: float | None, count: str, terminal: Terminal) -> None:
-    with redirect_stderr(terminal), Meter("cook") as meter:
-        meter.show(progress, total, "[red]one[/red]\x1b]0;x\x07")
+    with redirect_stderr(terminal), ProgressBar("cook") as progress_bar:
+        progress_bar.show(progress, total, "[red]one[/red]\x1b]0;x\x07")
         assert terminal.getvalue()
     shown = terminal.getvalue()
     assert "[red]one[/red]\\x1b]0;x\\x07" in shown
@@ -73,17 +73,17 @@ def test_a_terminal_gets_a_bar(progress: float, total: float | None, count: str,
 
 
 def test_nothing_is_drawn_while_somebody_is_asked(terminal: Terminal) -> None:
-    with redirect_stderr(terminal), Meter("cook") as meter:
-        meter.show(1, 3, "one")
-        with meter.paused():
+    with redirect_stderr(terminal), ProgressBar("cook") as progress_bar:
+        progress_bar.show(1, 3, "one")
+        with progress_bar.paused():
             before = terminal.getvalue()
             assert before.endswith("\x1b[2K")
-        meter.show(2, 3, "two")
+        progress_bar.show(2, 3, "two")
     assert "two" in terminal.getvalue()[len(before) :]
 
 
 def test_without_progress_nothing_is_shown(terminal: Terminal) -> None:
-    with redirect_stderr(terminal), Meter("cook"):
+    with redirect_stderr(terminal), ProgressBar("cook"):
         pass
     assert terminal.getvalue() == ""
 
@@ -93,7 +93,7 @@ def test_a_long_message_leaves_room_for_the_bar(
     columns: int, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    with redirect_stderr(terminal), Meter("cook") as meter:
-        meter.show(500, 1000, "日本語 " + "and much more " * 20)
+    with redirect_stderr(terminal), ProgressBar("cook") as progress_bar:
+        progress_bar.show(500, 1000, "日本語 " + "and much more " * 20)
     assert "━" in terminal.getvalue()
     assert "500/1000" in terminal.getvalue()

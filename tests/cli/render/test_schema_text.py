@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.cli.parse_value import View
+from mcplumb.cli.parse_value import SchemaView
 from mcplumb.cli.render.schema_text import Field, fields_of, kind_of, signature_of
 
 ROOT: dict[str, Any] = {
@@ -68,14 +68,14 @@ def test_a_list_of_required_fields_may_be_nonsense() -> None:
     ],
 )
 def test_a_type_is_told_in_a_few_words(schema: Any, words: str) -> None:
-    assert kind_of(View(schema, ROOT)) == words
+    assert kind_of(SchemaView(schema, ROOT)) == words
 
 
 def test_circles_have_an_end() -> None:
     circle: dict[str, Any] = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
-    assert kind_of(View({"$ref": "#/$defs/a"}, circle)) == "any"
+    assert kind_of(SchemaView({"$ref": "#/$defs/a"}, circle)) == "any"
     tree: dict[str, Any] = {"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}}
-    assert kind_of(View({"$ref": "#/$defs/t"}, tree)) == "list of list of list of list of list of any"
+    assert kind_of(SchemaView({"$ref": "#/$defs/t"}, tree)) == "list of list of list of list of list of any"
 
 
 def test_a_signature_is_how_one_would_call_it() -> None:
@@ -107,5 +107,5 @@ def test_a_schema_within_itself_has_an_end() -> None:
 
 def test_a_field_has_words() -> None:
     assert Field("a", "string", True, "", "A city.").words == "string, required. A city."
-    assert Field("a", "string", False, '"x"', "").words == 'string, "x" if left out.'
+    assert Field("a", "string", False, '"x"', "").words == 'string, default "x".'
     assert Field("a", "string", False, "", "Any").words == "string. Any."

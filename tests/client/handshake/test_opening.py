@@ -228,8 +228,8 @@ def test_what_a_server_wrote_that_is_no_message_is_told(count: int, is_silent: b
             await peer.leave()
 
     error = str(refused(Peer(play), revisions=[str(LATEST)]))
-    many = "The server wrote 2 lines that are no messages, the first of them: '{"
-    assert ("The server wrote a line that is no message: '{" if count == 1 else many) in error
+    many = "The server wrote 2 lines that are not messages, the first of them: '{"
+    assert ("The server wrote a line that is not a message: '{" if count == 1 else many) in error
     assert r"\x1b[2J" in error
     assert "The line is not JSON: " in error
 

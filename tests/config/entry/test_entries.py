@@ -64,14 +64,14 @@ def test_variables_everywhere(home: Path, project: Path, monkeypatch: pytest.Mon
 
 def test_claude_desktop_expands_nothing(project: Path) -> None:
     raw = {"command": "sh", "args": ["-c", "echo ${GONE}"]}
-    assert entry(project, raw, file="claude_desktop_config.json").usable().argv == ("sh", "-c", "echo ${GONE}")
+    assert entry(project, raw, file="claude_desktop_config.json").resolve().argv == ("sh", "-c", "echo ${GONE}")
 
 
 def test_gemini_has_names_without_braces(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("V", "1")
     raw = {"command": "x", "env": {"A": "$V", "B": "$GONE"}}
-    assert entry(project, raw, file=".gemini/settings.json").usable().env == {"A": "1", "B": "$GONE"}
-    assert entry(project, raw).usable().env == {"A": "$V", "B": "$GONE"}
+    assert entry(project, raw, file=".gemini/settings.json").resolve().env == {"A": "1", "B": "$GONE"}
+    assert entry(project, raw).resolve().env == {"A": "$V", "B": "$GONE"}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_gemini_has_names_without_braces(project: Path, monkeypatch: pytest.Monk
         ),
         (
             {"command": "x", "env": {"A": "${config:b}"}},
-            ", key 'env.A': mcplumb does not know what ${config:b} means. To have it as it is, write $${config:b}.",
+            ", key 'env.A': mcplumb does not know what ${config:b} means. To keep it literally, write $${config:b}.",
         ),
         (
             {"command": "x", "env": {"A": "${input:my-key}"}},
@@ -122,33 +122,33 @@ def test_a_pipe_is_no_file_with_variables(project: Path) -> None:
 
     os.mkfifo(project / "pipe")
     with pytest.raises(ConfigError, match="there is no file"):
-        entry(project, {"command": "x", "envFile": "pipe"}).usable()
+        entry(project, {"command": "x", "envFile": "pipe"}).resolve()
 
 
 def test_what_is_missing(project: Path) -> None:
     raw = {"command": "x", "env": {"A": "${GONE}", "B": "${input:key}", "C": "${input:more}"}}
     one = entry(project, raw, inputs=[{"id": "key", "description": "The key"}])
     assert one.missing() == ["GONE"]
-    assert one.questions() == [Input("key", "The key"), Input("more")]
+    assert one.unanswered_inputs() == [Input("key", "The key"), Input("more")]
 
 
 def test_inputs_are_answered_or_in_the_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = {"command": "x", "env": {"A": "${input:my-key}", "B": "${input:b}"}}
     one = entry(project, raw, inputs=[{"id": "my-key", "description": "The key"}])
     with pytest.raises(ConfigError, match=r"it needs the input 'my-key' \(The key\)"):
-        one.usable()
+        one.resolve()
     monkeypatch.setenv("MCPLUMB_INPUT_MY_KEY", "1")
-    answered = one.answered({"b": "2"})
-    assert answered.usable().env == {"A": "1", "B": "2"}
-    assert answered.questions() == []
-    assert answered.answered({"my-key": "3"}).usable().env == {"A": "3", "B": "2"}
+    answered = one.with_answers({"b": "2"})
+    assert answered.resolve().env == {"A": "1", "B": "2"}
+    assert answered.unanswered_inputs() == []
+    assert answered.with_answers({"my-key": "3"}).resolve().env == {"A": "3", "B": "2"}
 
 
 def test_secrets_are_not_in_what_is_logged(project: Path) -> None:
     one = entry(project, {"command": "x", "args": ["hunter2"], "env": {"A": "hunter2"}})
-    assert "hunter2" not in repr(one) + repr(one.usable())
+    assert "hunter2" not in repr(one) + repr(one.resolve())
     assert repr(one) == f"<ServerEntry 'it' of {project}/servers.json>"
-    assert "hunter2" not in repr(entry(project, {"url": "http://hunter2"}).usable())
+    assert "hunter2" not in repr(entry(project, {"url": "http://hunter2"}).resolve())
 
 
 def test_a_projects_server_needs_consent(project: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_projects_server_needs_consent(project: Path) -> None:
         found(project, {"url": "http://x"}).connect_arguments()
     with pytest.raises(NotTrusted):
         connect(one)
-    assert one.consented().connect_arguments() == (["x", "a"], {"cwd": str(project)})
+    assert one.with_consent().connect_arguments() == (["x", "a"], {"cwd": str(project)})
     assert not one.is_allowed()
     remember(one.digest(), name=one.name, source=one.source)
     assert one.is_allowed()
@@ -178,7 +178,7 @@ def test_consent_is_for_a_server_as_it_is(project: Path, monkeypatch: pytest.Mon
     digest = one.digest()
     # What the user's environment says of secrets may change, and answers may.
     monkeypatch.setenv("KEY", "rotated")
-    assert one.digest() == one.answered({"b": "2"}).digest() == digest
+    assert one.digest() == one.with_answers({"b": "2"}).digest() == digest
     # Nothing that the project says may, nor the command that it means.
     monkeypatch.setenv("TOOL", "y")
     assert one.digest() != digest
@@ -199,13 +199,13 @@ def test_a_file_with_variables_that_changes_at_the_last_moment(project: Path, mo
     one = found(project, {**COMMAND, "envFile": ".env"})
     remember(one.digest(), name=one.name, source=one.source)
     assert one.connect_arguments()[1]["env"] == {"A": "1"}
-    usable = ServerEntry.usable
+    usable = ServerEntry.resolve
 
     def late(self: ServerEntry) -> Any:
         write(project / ".env", "LD_PRELOAD=evil.so")
         return usable(self)
 
-    monkeypatch.setattr(ServerEntry, "usable", late)
+    monkeypatch.setattr(ServerEntry, "resolve", late)
     with pytest.raises(NotTrusted):
         one.connect_arguments()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcplumb.config.entry import looks_secret, shown_arguments, shown_url, shown_values
+from mcplumb.config.entry import looks_secret, mask_arguments, mask_url, mask_values
 
 KEY = "aB3dE5gH7jK9mN1pQ3sT"
 
@@ -16,7 +16,7 @@ def test_names_of_secrets(name: str) -> None:
 
 
 def test_values_are_never_shown_unless_they_name_a_variable() -> None:
-    shown = shown_values(
+    shown = mask_values(
         {
             "A": "plain",
             "B": "${TOKEN}",
@@ -53,7 +53,7 @@ def test_values_are_never_shown_unless_they_name_a_variable() -> None:
     ],
 )
 def test_arguments(arguments: str, shown: str) -> None:
-    assert " ".join(shown_arguments(arguments.split())) == shown
+    assert " ".join(mask_arguments(arguments.split())) == shown
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_arguments(arguments: str, shown: str) -> None:
     ],
 )
 def test_addresses(url: str, shown: str) -> None:
-    assert shown_url(url) == shown
+    assert mask_url(url) == shown

@@ -92,7 +92,7 @@ def test_one_waits_for_another(tmp_path: Path) -> None:
 
 
 def test_nobody_waits_forever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_PATIENCE", 0.0)
+    monkeypatch.setattr(files, "_LOCK_TIMEOUT", 0.0)
     with locked(str(tmp_path / "f")), pytest.raises(ConfigError, match="changing it for too long"):
         locked(str(tmp_path / "f")).__enter__()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcplumb.config.files import ConfigError, decode_json, decode_strictly
+from mcplumb.config.files import ConfigError, decode_json, decode_strict_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(),
@@ -46,8 +46,8 @@ def test_comments_and_commas_change_nothing(value: object) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "In f: the file is empty: the least that can be in it is {}."),
-        (b" \n", "In f: the file is empty: the least that can be in it is {}."),
+        (b"", "In f: the file is empty: write at least {}."),
+        (b" \n", "In f: the file is empty: write at least {}."),
         (b"\xff", "In f: it is not UTF-8 text (byte 0)."),
         (b'{"a": ', "In f: it is not valid JSON: expecting value in line 1, column 7."),
         (b'{"a": "', "In f: it is not valid JSON: unterminated string in line 1, column 7."),
@@ -70,7 +70,7 @@ def test_mistakes_are_told_with_their_place(data: bytes, said: str) -> None:
         decode_json(data, "f")
     assert str(caught.value) == said
     with pytest.raises(ConfigError) as caught:
-        decode_strictly(data, "f")
+        decode_strict_json(data, "f")
     assert str(caught.value) == said
 
 
@@ -87,5 +87,5 @@ def test_depth_behind_a_comment_is_told() -> None:
 @pytest.mark.parametrize("text", ['{"a": 1} //', '{"a": 1,}'])
 def test_what_would_be_lost_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="it has comments or trailing commas, which would be lost"):
-        decode_strictly(text.encode(), "f")
-    assert decode_strictly(b'{"a": 1}', "f") == {"a": 1}
+        decode_strict_json(text.encode(), "f")
+    assert decode_strict_json(b'{"a": 1}', "f") == {"a": 1}

@@ -68,7 +68,7 @@ def test_where_the_servers_are(document: Any, tables: Any) -> None:
 
 @pytest.mark.parametrize("document", [[], None, "x", 1])
 def test_a_file_that_is_no_object(document: Any) -> None:
-    with pytest.raises(ConfigError, match="In f: there must be an object"):
+    with pytest.raises(ConfigError, match="In f: it must be a JSON object"):
         server_tables(document, "f")
 
 

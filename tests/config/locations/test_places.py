@@ -7,36 +7,36 @@ from pathlib import Path
 
 import pytest
 
-from mcplumb.config.locations import own_file, places, shortened, trust_file
+from mcplumb.config.locations import config_locations, trust_file, user_config_file, with_tilde
 
 
 def project_of(folder: Path) -> Path:
-    return Path(next(place.folder for place in places(str(folder)) if place.scope == "project"))
+    return Path(next(place.folder for place in config_locations(str(folder)) if place.scope == "project"))
 
 
 def test_our_own_files_follow_the_xdg_rules(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert own_file() == f"{home}/.config/mcplumb/servers.json"
+    assert user_config_file() == f"{home}/.config/mcplumb/servers.json"
     assert trust_file() == f"{home}/.local/state/mcplumb/trusted.json"
     monkeypatch.setenv("XDG_CONFIG_HOME", "/c")
     monkeypatch.setenv("XDG_STATE_HOME", "/s")
-    assert own_file() == "/c/mcplumb/servers.json"
+    assert user_config_file() == "/c/mcplumb/servers.json"
     assert trust_file() == "/s/mcplumb/trusted.json"
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("XDG_STATE_HOME", "")
-    assert own_file() == f"{home}/.config/mcplumb/servers.json"
+    assert user_config_file() == f"{home}/.config/mcplumb/servers.json"
     assert trust_file() == f"{home}/.local/state/mcplumb/trusted.json"
 
 
 def test_paths_are_shown_as_people_write_them(home: Path) -> None:
-    assert shortened(f"{home}/x/y") == "~/x/y"
-    assert shortened(f"{home}2/x") == f"{home}2/x"
-    assert shortened("/etc/x") == "/etc/x"
+    assert with_tilde(f"{home}/x/y") == "~/x/y"
+    assert with_tilde(f"{home}2/x") == f"{home}2/x"
+    assert with_tilde("/etc/x") == "/etc/x"
 
 
 def test_all_places_in_their_order(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     (project / ".git").mkdir()
-    found = [(place.path, place.dialect.label, place.scope) for place in places(str(project))]
+    found = [(place.path, place.dialect.label, place.scope) for place in config_locations(str(project))]
     assert found == [
         (f"{home}/.config/mcplumb/servers.json", "mcplumb", "user"),
         (f"{home}/.claude.json", "Claude Code", "user"),
@@ -52,14 +52,14 @@ def test_all_places_in_their_order(home: Path, project: Path, monkeypatch: pytes
         (f"{home}/.gemini/settings.json", "Gemini CLI", "user"),
         (f"{home}/.copilot/mcp-config.json", "Copilot CLI", "user"),
     ]
-    assert places(str(project))[1].inside == ("projects", str(project))
+    assert config_locations(str(project))[1].inside == ("projects", str(project))
 
 
 def test_other_systems_and_moved_folders(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", "/claude")
     monkeypatch.setenv("COPILOT_HOME", "/copilot")
-    paths = [place.path for place in places(str(project))]
+    paths = [place.path for place in config_locations(str(project))]
     assert f"{home}/Library/Application Support/Claude/claude_desktop_config.json" in paths
     assert f"{home}/Library/Application Support/Code/User/mcp.json" in paths
     assert paths.count("/claude/.claude.json") == 2
@@ -69,7 +69,7 @@ def test_other_systems_and_moved_folders(home: Path, project: Path, monkeypatch:
 def test_a_relative_folder_could_be_a_projects(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", ".")
     monkeypatch.setenv("COPILOT_HOME", "x")
-    paths = [place.path for place in places(str(project))]
+    paths = [place.path for place in config_locations(str(project))]
     assert f"{home}/.claude.json" in paths
     assert f"{home}/.copilot/mcp-config.json" in paths
     assert all(path.startswith("/") for path in paths)
@@ -101,6 +101,6 @@ def test_the_home_folder_is_no_project(home: Path) -> None:
     (home / ".cursor" / "mcp.json").write_text("{}")
     (home / ".mcp.json").write_text("{}")
     assert project_of(home / "work") == home / "work"
-    in_home = [place for place in places(str(home)) if place.scope == "project"]
+    in_home = [place for place in config_locations(str(home)) if place.scope == "project"]
     assert [place.path for place in in_home] == [f"{home}/.mcp.json", f"{home}/.vscode/mcp.json"]
     assert project_of(Path("/")) == Path("/")

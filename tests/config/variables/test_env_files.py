@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcplumb.config.files import ConfigError
-from mcplumb.config.variables import read_variables
+from mcplumb.config.variables import parse_env_file
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from mcplumb.config.variables import read_variables
     ],
 )
 def test_what_is_in_a_file(text: str, variables: dict[str, str]) -> None:
-    assert read_variables(text.encode(), "f") == variables
+    assert parse_env_file(text.encode(), "f") == variables
 
 
 @pytest.mark.parametrize(
@@ -39,5 +39,5 @@ def test_what_is_in_a_file(text: str, variables: dict[str, str]) -> None:
 )
 def test_a_line_that_is_wrong_is_named_and_not_shown(data: bytes, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_variables(data, "f")
+        parse_env_file(data, "f")
     assert str(caught.value) == said

@@ -83,7 +83,7 @@ def test_what_has_no_value_is_remembered_once() -> None:
 def test_what_means_nothing_is_told(inside: str) -> None:
     with pytest.raises(UnknownVariable) as caught:
         expander().expand(f"${{{inside}}}")
-    assert f"does not know what ${{{inside}}} means. To have it as it is, write $${{{inside}}}" in str(caught.value)
+    assert f"does not know what ${{{inside}}} means. To keep it literally, write $${{{inside}}}" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["${A", "x${", "${A:-${B}"])

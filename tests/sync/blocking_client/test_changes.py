@@ -11,7 +11,7 @@ from mcplumb.revisions import REVISIONS
 from mcplumb.sync.blocking_client import Changes, Client, connect
 from mcplumb.types.notification_params import SubscriptionFilter
 from tests.kit.loop import PATIENCE
-from tests.sync.loop_thread.test_engine import interrupt
+from tests.sync.loop_thread.test_shared_loop import interrupt
 from tests.sync.world import World, in_threads, own_threads, wait_until
 
 MAP = "world://map"
@@ -106,18 +106,18 @@ def test_what_makes_no_sense_is_refused(connected: Client) -> None:
         changes.__enter__()
 
 
-async def tell_of_errand(connected: Client, waits: threading.Event) -> None:
-    """Set the event as soon as somebody waits for the next errand."""
-    engine = connected._lease.engine
-    assert engine is not None
+async def tell_of_call(connected: Client, waits: threading.Event) -> None:
+    """Set the event as soon as somebody waits for the next call."""
+    shared_loop = connected._handle.shared_loop
+    assert shared_loop is not None
 
     def look() -> None:
-        if engine.waiting:
+        if shared_loop.active_calls:
             waits.set()
         else:
-            engine.loop.call_later(0.001, look)
+            shared_loop.loop.call_later(0.001, look)
 
-    engine.loop.call_soon(lambda: engine.loop.call_soon(look))
+    shared_loop.loop.call_soon(lambda: shared_loop.loop.call_soon(look))
 
 
 def test_ctrl_c_ends_the_wait_and_loses_nothing(connected: Client) -> None:
@@ -125,7 +125,7 @@ def test_ctrl_c_ends_the_wait_and_loses_nothing(connected: Client) -> None:
     thread = threading.Thread(target=interrupt, args=(waits,))
     thread.start()
     with connected.listen(resources=[MAP]) as changes:
-        connected._lease.errand().run(tell_of_errand(connected, waits))
+        connected._handle.new_call().run(tell_of_call(connected, waits))
         with pytest.raises(KeyboardInterrupt):
             next(changes)
         connected.call_tool("change")

@@ -15,7 +15,7 @@ from mcplumb.sync.blocking_client import Changes, Client, connect
 from mcplumb.types.resources import ReadResourceResult
 from mcplumb.types.tools import CallToolResult, ListToolsResult, Tool
 from tests.kit.loop import PATIENCE
-from tests.sync.loop_thread.test_engine import interrupt
+from tests.sync.loop_thread.test_shared_loop import interrupt
 from tests.sync.world import World, in_threads, own_threads, text, wait_until
 
 

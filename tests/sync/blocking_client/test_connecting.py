@@ -119,7 +119,7 @@ def test_the_options_are_those_of_the_async_one() -> None:
 
 def test_every_option_that_may_be_a_function_is_called_in_a_thread() -> None:
     # A trace is shown messages where they come and go, which takes no time.
-    assert annotated_as_functions() - {"trace"} == {*blocking_client._ASKED, "stderr"}
+    assert annotated_as_functions() - {"trace"} == {*blocking_client._CALLBACKS, "stderr"}
 
 
 def test_options_reach_the_client() -> None:
@@ -137,7 +137,7 @@ def test_options_reach_the_client() -> None:
 async def later(*arguments: Any) -> Any: ...
 
 
-@pytest.mark.parametrize("name", [*blocking_client._ASKED, "stderr"])
+@pytest.mark.parametrize("name", [*blocking_client._CALLBACKS, "stderr"])
 def test_async_functions_are_refused(name: str) -> None:
     options: Any = {name: later}
     with pytest.raises(UsageError, match=f"{name} is an async function"):

@@ -9,11 +9,11 @@ import pytest
 
 from mcplumb.errors import UsageError
 from mcplumb.sync import callback_threads
-from mcplumb.sync.callback_threads import LineCarrier, carried
+from mcplumb.sync.callback_threads import LineDispatcher, threaded_callback
 from tests.kit.loop import PATIENCE
 
 
-async def have_done(function: Callable[..., Any], *arguments: Any) -> Any:
+async def call_in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     return "carried", function(*arguments)
 
 
@@ -25,13 +25,13 @@ class Later:
 
 
 def test_a_plain_function_becomes_an_async_one_that_somebody_else_calls() -> None:
-    assert asyncio.run(carried(max, "on_log", have_done)(1, 2)) == ("carried", 2)
+    assert asyncio.run(threaded_callback(max, "on_log", call_in_thread)(1, 2)) == ("carried", 2)
 
 
 @pytest.mark.parametrize("function", [later, partial(later, 1), Later(), Later().__call__])
 def test_an_async_function_is_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match="on_log is an async function"):
-        carried(function, "on_log", have_done)
+        threaded_callback(function, "on_log", call_in_thread)
 
 
 def test_a_flood_of_lines_comes_whole_and_a_function_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -47,13 +47,13 @@ def test_a_flood_of_lines_comes_whole_and_a_function_that_fails_harms_nobody(cap
         return function(*arguments)
 
     async def main() -> None:
-        carrier = LineCarrier(take, somewhere)
-        await carrier.finish(PATIENCE)
+        dispatcher = LineDispatcher(take, somewhere)
+        await dispatcher.finish(PATIENCE)
         for number in range(20_000):
-            carrier.bring(str(number))
-        await carrier.finish(PATIENCE)
-        carrier.bring("last")
-        await carrier.finish(PATIENCE)
+            dispatcher.feed(str(number))
+        await dispatcher.finish(PATIENCE)
+        dispatcher.feed("last")
+        await dispatcher.finish(PATIENCE)
 
     asyncio.run(main())
     assert lines == [*(str(number) for number in range(20_000) if number != 7), "last"]
@@ -63,14 +63,14 @@ def test_a_flood_of_lines_comes_whole_and_a_function_that_fails_harms_nobody(cap
 def test_lines_that_nobody_takes_do_not_grow_without_an_end(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(callback_threads, "_MAX_WAITING", 30)
+    monkeypatch.setattr(callback_threads, "_MAX_QUEUED", 30)
     lines: list[str] = []
 
     async def main() -> None:
-        carrier = LineCarrier(lines.append, have_done)
+        dispatcher = LineDispatcher(lines.append, call_in_thread)
         for number in range(10, 99):
-            carrier.bring(f"line number {number}")
-        await carrier.finish(PATIENCE)
+            dispatcher.feed(f"line number {number}")
+        await dispatcher.finish(PATIENCE)
 
     asyncio.run(main())
     assert lines == ["line number 97", "line number 98"]
@@ -79,4 +79,4 @@ def test_lines_that_nobody_takes_do_not_grow_without_an_end(
 
 def test_a_function_for_lines_must_be_a_plain_one() -> None:
     with pytest.raises(UsageError, match="stderr is an async function"):
-        LineCarrier(later, have_done)
+        LineDispatcher(later, call_in_thread)

@@ -10,20 +10,22 @@ import pytest
 
 from mcplumb.errors import UsageError
 from mcplumb.sync import callback_threads
-from mcplumb.sync.callback_threads import Job, Workers
+from mcplumb.sync.callback_threads import CallbackJob, CallbackThreads
 from tests.kit.loop import PATIENCE
 from tests.sync.world import wait_until
 
 variable: ContextVar[str] = ContextVar("variable", default="unset")
 
 
-def answer_of(function: Callable[..., Any], *arguments: Any, run: Callable[[Job], Any] = Job.run) -> Any:
+def answer_of(
+    function: Callable[..., Any], *arguments: Any, run: Callable[[CallbackJob], Any] = CallbackJob.run
+) -> Any:
     """What comes of a job that another thread runs."""
 
     async def main() -> Any:
-        job = Job(function, arguments)
+        job = CallbackJob(function, arguments)
         threading.Thread(target=run, args=(job,), daemon=True).start()
-        return await asyncio.wait_for(job.answer, PATIENCE)
+        return await asyncio.wait_for(job.future, PATIENCE)
 
     return asyncio.run(main())
 
@@ -45,7 +47,7 @@ def test_a_function_that_raises_what_a_future_cannot_hold_is_heard_of() -> None:
 def test_what_must_not_be_caught_is_raised_where_the_function_ran_and_told_to_who_waits() -> None:
     raised: list[BaseException] = []
 
-    def run(job: Job) -> None:
+    def run(job: CallbackJob) -> None:
         try:
             job.run()
         except SystemExit as error:
@@ -60,9 +62,9 @@ async def later() -> None: ...
 
 
 def test_a_function_that_gives_something_to_await_is_refused() -> None:
-    with pytest.raises(UsageError, match="gave something to await"):
+    with pytest.raises(UsageError, match="returned an awaitable"):
         answer_of(later)
-    with pytest.raises(UsageError, match="gave something to await"):
+    with pytest.raises(UsageError, match="returned an awaitable"):
         answer_of(Future)
 
 
@@ -75,9 +77,9 @@ class Future:
 def test_a_job_sees_the_variables_of_who_made_it() -> None:
     async def main() -> Any:
         variable.set("mine")
-        job = Job(variable.get, ())
+        job = CallbackJob(variable.get, ())
         threading.Thread(target=job.run, daemon=True).start()
-        return await asyncio.wait_for(job.answer, PATIENCE)
+        return await asyncio.wait_for(job.future, PATIENCE)
 
     assert asyncio.run(main()) == "mine"
 
@@ -86,8 +88,8 @@ def test_a_job_that_nobody_waits_for_is_not_run() -> None:
     ran: list[int] = []
 
     async def main() -> None:
-        job = Job(ran.append, (1,))
-        job.answer.cancel()
+        job = CallbackJob(ran.append, (1,))
+        job.future.cancel()
         job.run()
 
     asyncio.run(main())
@@ -103,43 +105,43 @@ async def test_a_job_may_end_after_it_was_given_up(function: Callable[[], Any]) 
         assert go_on.wait(PATIENCE)
         return function()
 
-    job = Job(slow, ())
+    job = CallbackJob(slow, ())
     thread = threading.Thread(target=job.run, daemon=True)
     thread.start()
     assert await asyncio.to_thread(began.wait, PATIENCE)
-    job.answer.cancel()
+    job.future.cancel()
     go_on.set()
     await asyncio.to_thread(thread.join, PATIENCE)
     await asyncio.sleep(0)
-    assert job.answer.cancelled()
+    assert job.future.cancelled()
 
 
 def test_a_job_that_is_dropped_is_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
-        answer_of(print, run=Job.drop)
+        answer_of(print, run=CallbackJob.cancel)
 
 
 def test_a_job_may_end_after_its_loop() -> None:
-    async def main() -> Job:
-        return Job(lambda: 1, ())
+    async def main() -> CallbackJob:
+        return CallbackJob(lambda: 1, ())
 
     asyncio.run(main()).run()
 
 
-def submitted(workers: Workers, function: Callable[..., Any], *arguments: Any) -> Job:
-    job = Job(function, arguments)
+def submitted(workers: CallbackThreads, function: Callable[..., Any], *arguments: Any) -> CallbackJob:
+    job = CallbackJob(function, arguments)
     assert workers.submit(job)
     return job
 
 
 async def test_workers_run_jobs_at_once_and_are_used_again() -> None:
-    workers = Workers()
+    workers = CallbackThreads()
     meeting = threading.Barrier(3, timeout=PATIENCE)
     for _ in range(2):
         together = [submitted(workers, meeting.wait) for _ in range(3)]
-        await asyncio.wait_for(asyncio.gather(*(job.answer for job in together)), PATIENCE)
+        await asyncio.wait_for(asyncio.gather(*(job.future for job in together)), PATIENCE)
         wait_until(lambda: not workers._jobs)
-    names = {await submitted(workers, threading.get_ident).answer for _ in range(10)}
+    names = {await submitted(workers, threading.get_ident).future for _ in range(10)}
     assert len(workers._threads) == 3
     assert names <= {thread.ident for thread in workers._threads}
     threads = set(workers._threads)
@@ -148,43 +150,43 @@ async def test_workers_run_jobs_at_once_and_are_used_again() -> None:
 
 
 async def test_workers_are_bounded_and_what_is_too_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callback_threads, "_MOST_THREADS", 2)
+    monkeypatch.setattr(callback_threads, "_MAX_THREADS", 2)
 
-    workers = Workers()
+    workers = CallbackThreads()
     go_on = threading.Event()
     busy = [submitted(workers, go_on.wait, PATIENCE) for _ in range(2)]
     later = submitted(workers, len, workers._threads)
     assert len(workers._threads) == 2
     go_on.set()
-    assert await asyncio.wait_for(later.answer, PATIENCE) == 2
-    await asyncio.gather(*(job.answer for job in busy))
+    assert await asyncio.wait_for(later.future, PATIENCE) == 2
+    await asyncio.gather(*(job.future for job in busy))
     workers.close()
 
 
 async def test_workers_that_have_something_to_do_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callback_threads, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(callback_threads, "_SHUTDOWN_TIMEOUT", PATIENCE)
 
-    workers = Workers()
+    workers = CallbackThreads()
     go_on = threading.Event()
     meeting = threading.Barrier(2, timeout=PATIENCE)
-    await asyncio.gather(*(submitted(workers, meeting.wait).answer for _ in range(2)))
+    await asyncio.gather(*(submitted(workers, meeting.wait).future for _ in range(2)))
     wait_until(lambda: not workers._jobs)
     busy = submitted(workers, go_on.wait, PATIENCE)
     workers.close()
     (thread,) = workers._threads
     go_on.set()
-    assert await busy.answer
+    assert await busy.future
     await asyncio.to_thread(thread.join, PATIENCE)
     assert not workers._threads
 
 
 async def test_a_worker_outlives_what_its_job_raises() -> None:
-    workers = Workers()
+    workers = CallbackThreads()
     with pytest.raises(RuntimeError, match="SystemExit"):
-        await submitted(workers, exit).answer
+        await submitted(workers, exit).future
     wait_until(lambda: not workers._jobs)
     (thread,) = workers._threads
-    assert await submitted(workers, threading.get_ident).answer == thread.ident
+    assert await submitted(workers, threading.get_ident).future == thread.ident
     workers.close()
 
 
@@ -198,10 +200,10 @@ def no_thread(self: threading.Thread) -> None:
 
 
 async def test_without_any_thread_a_job_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    workers = Workers()
+    workers = CallbackThreads()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
-        assert not workers.submit(Job(print, ()))
+        assert not workers.submit(CallbackJob(print, ()))
     busy, go_on = threading.Event(), threading.Event()
     first = submitted(workers, wait_in, busy, go_on)
     assert await asyncio.to_thread(busy.wait, PATIENCE)
@@ -209,6 +211,6 @@ async def test_without_any_thread_a_job_is_refused(monkeypatch: pytest.MonkeyPat
         patch.setattr(threading.Thread, "start", no_thread)
         second = submitted(workers, str, "waits for the one there is")
     go_on.set()
-    assert await asyncio.wait_for(second.answer, PATIENCE)
-    await first.answer
+    assert await asyncio.wait_for(second.future, PATIENCE)
+    await first.future
     workers.close()

@@ -1,7 +1,7 @@
-"""``mcplumb completion``: the script that completes commands in a shell; and what that script asks, at each Tab.
+"""``mcplumb completion``: print the completion script of a shell, and answer that script at each Tab.
 
-Shells call ``mcplumb`` with a variable in its environment, see `answer`. It has to be quick: of the commands only the
-one that is being typed is loaded, and no server is started.
+The script calls ``mcplumb`` with an environment variable, see `print_completions`. To be fast, only the command that is
+being typed is imported, and no server is started.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, S
 
 from mcplumb.cli.help_text import COMMANDS, OVERVIEW
 
-__all__ = ["answer", "commands", "completion"]
+__all__ = ["commands", "completion", "print_completions"]
 
 _VARIABLE = "_MCPLUMB_COMPLETE"
-#: Options whose values are known to be files, folders or servers.
+#: Options whose values are files, folders or servers.
 _FILES = {"--log-file", "--config", "--token-file", "--ca-file", "--output", "-o"}
 _FOLDERS = {"--cwd", "--root"}
 _SERVERS = {"-s", "--server"}
-#: For click's own, the first comma in a description is the end of it.
+#: The script for fish; click's own cuts descriptions at the first comma.
 _FISH = """\
 function _mcplumb_completion
     for line in (env _MCPLUMB_COMPLETE=fish_complete COMP_WORDS=(commandline -cp) COMP_CWORD=(commandline -t) mcplumb)
@@ -53,44 +53,45 @@ def completion(shell: str) -> None:
     zsh:   echo 'eval "$(mcplumb completion zsh)"' >> ~/.zshrc
     fish:  echo 'mcplumb completion fish | source' >> ~/.config/fish/config.fish
 
-    In zsh, that line belongs behind the one with compinit. The scripts themselves:
+    In zsh, that line belongs after the one with compinit. The scripts themselves:
 
     \b
     mcplumb completion bash
     mcplumb completion zsh
     mcplumb completion fish
     """
-    click.echo(_made(shell).source())
+    click.echo(_completer(shell).source())
 
 
-def answer(question: str) -> int:
-    """Print what a shell wants to know: the words that may stand where its user has pressed Tab.
+def print_completions(instruction: str) -> int:
+    """Print the completions for a shell and return the exit code.
 
-    ``question`` is the value of the variable. Where it is no question, the exit code is 1, as shells expect.
+    ``instruction`` is the value of the environment variable, such as ``bash_complete``; for other values the exit code
+    is 1, as shells expect.
     """
-    shell, _, what = question.partition("_")
-    if shell not in _SHELLS or what != "complete":
+    shell, _, action = instruction.partition("_")
+    if shell not in _SHELLS or action != "complete":
         return 1
-    click.echo(_made(shell).complete())
+    click.echo(_completer(shell).complete())
     return 0
 
 
 def commands(beginning: str) -> list[CompletionItem]:
-    """The commands whose names begin like this, with what they do, as the overview has it."""
+    """Return the commands whose names begin like this, with their descriptions in the overview."""
     lines = [line.strip().partition("  ") for line in OVERVIEW.splitlines()]
-    said = {name: text.strip() for name, _, text in lines if text}
-    return [CompletionItem(name, help=said.get(name)) for name in COMMANDS if name.startswith(beginning)]
+    descriptions = {name: text.strip() for name, _, text in lines if text}
+    return [CompletionItem(name, help=descriptions.get(name)) for name in COMMANDS if name.startswith(beginning)]
 
 
-class _Ours(ShellComplete):
-    """What is known better here than from the declarations of the commands."""
+class _ValueComplete(ShellComplete):
+    """Completes files, servers, revisions and programs, which the declarations of the commands do not describe."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        """The words that may stand behind those that are there."""
+        """Return the completions of the word after ``args``."""
         before = args[-1] if args else ""
         command = next((word for word in args if word in COMMANDS), "")
         if before == "--" and incomplete and os.sep not in incomplete:
-            # In bash, a file drops the words before it.
+            # The file comes first: in bash, a file item drops the items before it.
             return [CompletionItem(incomplete, type="file"), *_programs(incomplete)]
         if "--" in args or before in _FILES:
             return [CompletionItem(incomplete, type="file")]
@@ -107,29 +108,29 @@ class _Ours(ShellComplete):
         return super().get_completions(args, incomplete)
 
 
-class _Bash(_Ours, BashComplete):
+class _Bash(_ValueComplete, BashComplete):
     pass
 
 
-class _Zsh(_Ours, ZshComplete):
+class _Zsh(_ValueComplete, ZshComplete):
     pass
 
 
-class _Fish(_Ours, FishComplete):
+class _Fish(_ValueComplete, FishComplete):
     source_template = _FISH
 
 
 _SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
 
 
-def _made(shell: str) -> ShellComplete:
-    from mcplumb.cli.app import cli
+def _completer(shell: str) -> ShellComplete:
+    from mcplumb.cli.command_group import cli
 
     return _SHELLS[shell](cli, {}, "mcplumb", _VARIABLE)
 
 
 def _programs(beginning: str) -> list[CompletionItem]:
-    """The programs of the PATH whose names begin like this."""
+    """Return the programs in PATH whose names begin like this."""
     found = set()
     for folder in os.get_exec_path():
         try:
@@ -141,7 +142,7 @@ def _programs(beginning: str) -> list[CompletionItem]:
 
 
 def _names(args: list[str], beginning: str) -> list[CompletionItem]:
-    """The servers of the config file that the line names, or of all that are found. A bad file has none."""
+    """Return the servers of the config file in the line, or of all discovered ones; none if a file is broken."""
     from mcplumb.config.config import discover_config, load_config
     from mcplumb.errors import UsageError
 
@@ -154,7 +155,7 @@ def _names(args: list[str], beginning: str) -> list[CompletionItem]:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a name means itself in every shell: it is put on the user's line, and may come from a stranger."""
+    """Whether a name needs no quoting in any shell: it goes into the user's line, and may come from a stranger."""
     from shlex import quote
 
     return quote(name) == name and not name.startswith(("-", "~", "="))

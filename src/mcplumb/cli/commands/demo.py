@@ -1,4 +1,7 @@
-"""``mcplumb demo``: a tour with real servers."""
+"""``mcplumb demo``: a tour with real servers.
+
+Each step starts its own server, prints what it sees, and fails if that is not as expected.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mcplumb.cli.app import OwnCommand
-from mcplumb.cli.command_runner import DONE, exit_code_of, global_options, run, sentence_of
+from mcplumb.cli.command_group import BaseCommand
+from mcplumb.cli.command_runner import DONE, error_text, exit_code_of, global_options, run
 from mcplumb.cli.commands.probe_report import Findings
 from mcplumb.cli.render.output import clean, clean_line, print_pairs, print_table, print_text, stdout
 from mcplumb.errors import McplumbError, RequestTimeout, ServerExited
@@ -58,55 +61,55 @@ __all__ = [
 ]
 
 
-# The steps of ``mcplumb demo``. Each uses a server of its own, prints what it sees, and fails if that is not right.
-
+#: Seconds that one step may take.
+PATIENCE = 60.0
 
 _SERVER = [sys.executable, "-m", "mcplumb.cli.commands.demo_server"]
 _ITSELF = "-- mcplumb demo --server"
 _MENU = "tea://menu"
 _NO_SERVER = "exit('The tea is out.')"
-#: Requests of which the time for one is the median, and requests that are sent at once.
+#: Requests of which the median time is taken, and requests that are sent at once.
 _ROUND_TRIPS = 100
 _AT_ONCE = 500
-#: Characters of a message that are shown, and of a bar.
+#: Characters of a message, and of the bar.
 _WIDTH = 100
 _BAR = 32
 _MIB = 1024 * 1024
 
 
 class StepFailed(McplumbError):
-    """Something is not as it should be."""
+    """A step did not see what it expected."""
 
 
 def check(is_right: bool, what: str) -> None:  # noqa: FBT001 - as in an assert
-    """Fail the step, unless this is right."""
+    """Raise `StepFailed` unless the condition holds."""
     if not is_right:
-        raise StepFailed(f"It should be that {what}, and is not.")
+        raise StepFailed(f"Expected that {what}.")
 
 
 class Tour:
-    """What the steps share: how to reach the server, and what they have measured."""
+    """The state that the steps share: the server's command, and their measurements."""
 
     def __init__(self, command: Sequence[str] = _SERVER, *, trace: Trace | None = None) -> None:
         self.command = list(command)
         self._trace = trace
-        #: Seconds until each server that was started could be used.
+        #: Seconds until each started server was ready.
         self.starts: list[float] = []
         #: Seconds for one call, by transport.
         self.round_trips: dict[str, float] = {}
         self.calls_per_second = 0.0
-        #: Seconds from the last sign of a server that was killed to the first one of the next.
+        #: Seconds from the last progress of a killed server to the first one of its successor.
         self.restarts: list[float] = []
         self.memory: tuple[int, int] | None = None
 
     def connect(self, *words: str, trace: Trace | None = None, **options: Any) -> Connecting:
-        """Start the server, with these arguments, and connect to it."""
+        """Start the server with these arguments and connect to it."""
         from mcplumb.client.connector import connect
 
         return connect([*self.command, *words], **{"stderr": "capture", "trace": self._both(trace), **options})
 
     def measured(self) -> list[tuple[str, str]]:
-        """What was measured, in words."""
+        """Return the measurements as names and texts."""
         found = []
         if self.starts:
             many = f"median of {len(self.starts)} servers, each a new process"
@@ -157,7 +160,7 @@ async def probe(tour: Tour) -> str:
         print_pairs(
             [
                 ("server", f"{info.name} {info.version}, process {process.pid}"),
-                ("era", f"{client.revision.era}: {findings.story(client.revision)}"),
+                ("era", f"{client.revision.era}: {findings.era_explanation(client.revision)}"),
                 ("revision", str(client.revision)),
                 ("says", client.instructions or ""),
             ]
@@ -181,13 +184,13 @@ async def tools(tour: Tour) -> str:
 
 async def call(tour: Tour) -> str:
     """Call a tool that reports its progress."""
-    from mcplumb.cli.render.progress_bar import Meter
+    from mcplumb.cli.render.progress_bar import ProgressBar
 
     reports: list[str] = []
-    with Meter("brew", lines=True) as meter:
+    with ProgressBar("brew", lines=True) as progress_bar:
 
         def show(progress: Number, total: Number | None, message: str | None) -> None:
-            meter.show(progress, total, message)
+            progress_bar.show(progress, total, message)
             reports.append(f"{progress}/{total}")
 
         async with tour.connect() as client:
@@ -314,7 +317,7 @@ async def broken(tour: Tour) -> str:
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One thing to see. ``command`` does it for any server; ``take`` does it here, and returns what was learnt."""
+    """One step of the tour. ``command`` does it for any server; ``take`` does it here and returns a summary."""
 
     title: str
     command: str
@@ -333,7 +336,7 @@ STEPS = (
 )
 
 
-# --- What they need ---
+# --- Helpers of the steps ---
 
 
 def has_http() -> bool:
@@ -344,14 +347,14 @@ def has_http() -> bool:
 
 
 async def next_change(changes: Changes) -> Change | Missed:
-    """The next thing that is heard; the step fails if the subscription ends."""
+    """Return the next change; fail the step if the subscription ends."""
     async for change in changes:
         return change
     raise StepFailed("The server ended the subscription.")
 
 
 async def round_trip(client: Client) -> float:
-    """Seconds for one call of a tool."""
+    """Return the median seconds of one tool call."""
     times = []
     for _ in range(_ROUND_TRIPS):
         began = time.perf_counter()
@@ -361,29 +364,25 @@ async def round_trip(client: Client) -> float:
 
 
 async def throughput(client: Client) -> float:
-    """Calls a second, when many are sent at once."""
+    """Return the calls per second when many are sent at once."""
     began = time.perf_counter()
     await asyncio.gather(*(client.call_tool("minutes", {"tea": "assam"}) for _ in range(_AT_ONCE)))
     return _AT_ONCE / (time.perf_counter() - began)
 
 
 def text_of(result: CallToolResult) -> str:
-    """What a tool says; the step fails if it says that it failed."""
+    """Return the text of a result; fail the step if it is an error."""
     text = " ".join(getattr(block, "text", "") for block in result.content)
     check(not result.is_error, f"the tool does not fail ({text})")
     return text
 
 
 def ms(seconds: float) -> str:
-    """A time, in words."""
+    """Format a time in milliseconds."""
     return f"{seconds * 1000:.{0 if seconds > 0.01 else 2}f} ms"
 
 
-# ``mcplumb demo``: a tour of what there is, with a real server.
-
-
-#: Seconds that one step may take.
-PATIENCE = 60.0
+# --- mcplumb demo ---
 
 #: Commands to try after the tour, and what they do.
 NEXT = (
@@ -395,9 +394,9 @@ NEXT = (
 )
 
 
-@click.command(cls=OwnCommand)
-@click.option("--server", is_flag=True, help="Be the demo server, on standard input and output, and nothing else.")
-@click.option("--source", is_flag=True, help="Print the source of the demo server, and nothing else.")
+@click.command(cls=BaseCommand)
+@click.option("--server", is_flag=True, help="Run the demo server on standard input and output instead.")
+@click.option("--source", is_flag=True, help="Print the source of the demo server instead.")
 def demo(*, server: bool, source: bool) -> int:
     """Take a tour, with the built-in demo server.
 
@@ -452,7 +451,7 @@ async def _take(tour: Tour, number: int, step: Step) -> int:
     else:
         _show(f"✓ {learnt}", style="green")
         return DONE
-    _show(f"✗ {sentence_of(error)}", style="bold red")
+    _show(f"✗ {error_text(error)}", style="bold red")
     return exit_code_of(error)
 
 

@@ -1,4 +1,4 @@
-"""A tea house: a small server with a little of everything. It is what ``mcplumb demo`` talks to.
+"""A tea house: a small server with tools, resources, a prompt and a completion, used by ``mcplumb demo``.
 
 ``mcplumb demo --server`` runs it, and ``mcplumb demo --source`` prints it, as a file to start from.
 """
@@ -30,9 +30,9 @@ __all__ = [
 
 server = Server("teahouse", version="1.0", instructions="Read tea://menu, then brew a tea or take an order.")
 
-#: The teas, and for how many minutes they steep.
+#: The teas and their steeping times in minutes.
 TEAS = {"assam": 4, "rooibos": 7, "sencha": 2}
-#: Seconds that a cup takes.
+#: Seconds to pour a cup.
 POURING = 0.25
 
 
@@ -44,7 +44,7 @@ async def minutes(tea: str) -> int:
     return TEAS[tea]
 
 
-# Whoever asks twice gets the same tea: if this server is lost, a client may call it again.
+# Idempotent: if this server is lost during the call, a client may call it again.
 @server.tool(annotations=ToolAnnotations(idempotent_hint=True))
 async def brew(tea: str, ctx: Context, cups: int = 4) -> str:
     """Brew a pot of tea and pour it, cup by cup.

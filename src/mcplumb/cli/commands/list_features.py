@@ -1,7 +1,7 @@
-"""``mcplumb tools``, ``resources`` and ``prompts``: what a server has.
+"""``mcplumb tools``, ``resources`` and ``prompts``: list what a server offers.
 
-The lists are taken as the server writes them, also what this package does not know: whoever debugs a server wants to
-see it, and an entry with a fault does not hide the others.
+The lists are read as raw data, including unknown keys: that helps to debug a server, and a malformed entry does not
+hide the others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 
 from mcplumb.cli.render.output import clean_line, print_json, print_pairs, print_table, print_text, say, stdout
-from mcplumb.cli.target import Target, server_command
+from mcplumb.cli.server_target import Target, server_command
 from mcplumb.errors import ProtocolError, RemoteError, UsageError
 from mcplumb.wire.messages import METHOD_NOT_FOUND
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcplumb.cli.render.schema_text import Field
     from mcplumb.client.client import Client
 
-__all__ = ["entries", "find", "named", "prompts", "resources", "tools"]
+__all__ = ["entries", "find", "find_listed", "prompts", "resources", "tools"]
 
 
 class _Named(Protocol):
@@ -30,13 +30,13 @@ class _Named(Protocol):
 
 _N = TypeVar("_N", bound=_Named)
 
-#: Pages of one list. Who has more is going round in circles.
+#: Pages of one list; a server with more is in a loop.
 _MAX_PAGES = 1000
 #: Characters of a description, and of a tool's signature, in a table.
-_LONGEST = 160
-_WIDEST = 48
-#: Columns of a terminal in which a table of arguments would be nothing but broken words.
-_NARROW = 60
+_MAX_DESCRIPTION = 160
+_MAX_SIGNATURE = 48
+#: The terminal width below which arguments are listed without a table.
+_MIN_TABLE_WIDTH = 60
 
 _as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print everything the server says, as one JSON document."
@@ -67,7 +67,10 @@ async def tools(target: Target, *, as_json: bool, schema: str | None) -> None:
     elif as_json:
         print_json({"tools": found})
     else:
-        rows = [(signature_of(_text(tool, "name"), tool.get("inputSchema"), _WIDEST), _summary(tool)) for tool in found]
+        rows = [
+            (signature_of(_text(tool, "name"), tool.get("inputSchema"), _MAX_SIGNATURE), _summary(tool))
+            for tool in found
+        ]
         _show(["TOOL", "DESCRIPTION"], rows, "tools")
 
 
@@ -118,7 +121,7 @@ async def prompts(target: Target, *, as_json: bool, schema: str | None) -> None:
 
 
 async def entries(client: Client, method: str, key: str) -> list[dict[str, Any]]:
-    """All entries of a list, from all pages, as the server wrote them; none if it does not know such a list."""
+    """Return all entries of a list, from all pages, as raw data; empty if the server does not know the method."""
     found: list[dict[str, Any]] = []
     cursor, seen = None, set[str]()
     while True:
@@ -136,12 +139,12 @@ async def entries(client: Client, method: str, key: str) -> list[dict[str, Any]]
         if cursor is None:
             return found
         if not isinstance(cursor, str) or cursor in seen or len(seen) >= _MAX_PAGES:
-            raise ProtocolError(f"The pages of {method} have no end, or are more than {_MAX_PAGES}.")
+            raise ProtocolError(f"The server repeats pages of {method}, or has more than {_MAX_PAGES}.")
         seen.add(cursor)
 
 
 def find(found: Sequence[dict[str, Any]], name: str, what: str) -> dict[str, Any]:
-    """The entry of this name; `UsageError`, with the names that it could have been, if there is none."""
+    """Return the entry of this name; raise `UsageError` with similar names if there is none."""
     for entry in found:
         if entry.get("name") == name:
             return entry
@@ -152,12 +155,12 @@ def find(found: Sequence[dict[str, Any]], name: str, what: str) -> dict[str, Any
     if near:
         hint = f"Did you mean {' or '.join(near)}?"
     else:
-        hint = f"It has {', '.join(names[:20])}{' …' if len(names) > 20 else ''}." if names else "It has none at all."
+        hint = f"It has {', '.join(names[:20])}{' …' if len(names) > 20 else ''}." if names else "It has none."
     raise UsageError(f"The server has no {what} {name!r}. {hint}")
 
 
-async def named(listed: Awaitable[Sequence[_N]], name: str, what: str) -> _N:
-    """Of what a server lists, the one of this name; `UsageError` as of `find`, also if it knows no such list."""
+async def find_listed(listed: Awaitable[Sequence[_N]], name: str, what: str) -> _N:
+    """Return the listed record of this name; raise `UsageError` as `find` does, also if there is no such list."""
     try:
         known = {each.name: each for each in await listed}
     except RemoteError as error:
@@ -182,7 +185,7 @@ def _show_fields(call: str, entry: dict[str, Any], fields: list[Field]) -> None:
     print_text()
     if not fields:
         print_text("It takes no arguments.")
-    elif stdout().is_terminal and stdout().width < _NARROW:
+    elif stdout().is_terminal and stdout().width < _MIN_TABLE_WIDTH:
         print_pairs([(field.name, field.words) for field in fields])
     else:
         columns = {
@@ -192,8 +195,8 @@ def _show_fields(call: str, entry: dict[str, Any], fields: list[Field]) -> None:
             "DEFAULT": [field.default for field in fields],
             "DESCRIPTION": [field.description for field in fields],
         }
-        told = {title: cells for title, cells in columns.items() if any(cells)}
-        print_table(list(told), zip(*told.values(), strict=True))
+        shown = {title: cells for title, cells in columns.items() if any(cells)}
+        print_table(list(shown), zip(*shown.values(), strict=True))
 
 
 def _arguments(prompt: dict[str, Any]) -> list[Field]:
@@ -213,9 +216,9 @@ def _call(prompt: dict[str, Any]) -> str:
 
 
 def _summary(entry: dict[str, Any]) -> str:
-    """The first paragraph of a description; it may be many pages long, for models."""
+    """Return the first paragraph of a description, which may be pages long."""
     about = _text(entry, "description") or _text(entry, "title")
-    return clean_line(about.strip().partition("\n\n")[0], _LONGEST)
+    return clean_line(about.strip().partition("\n\n")[0], _MAX_DESCRIPTION)
 
 
 def _text(entry: dict[str, Any], name: str) -> str:

@@ -1,4 +1,4 @@
-"""``mcplumb listen``: what changes on a server, as it changes."""
+"""``mcplumb listen``: show changes on a server as they happen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from mcplumb.cli.render.output import clean_line, json_text, say
-from mcplumb.cli.target import Target, server_command
+from mcplumb.cli.server_target import Target, server_command
 from mcplumb.errors import Closed, UsageError
 from mcplumb.protocol.subscription_state import Change, Missed
 from mcplumb.types.notification_params import SubscriptionFilter
@@ -18,15 +18,15 @@ from mcplumb.types.notification_params import SubscriptionFilter
 if TYPE_CHECKING:
     from mcplumb.client.client import Client
 
-__all__ = ["all_lists", "listen", "print_change", "say_what"]
+__all__ = ["all_lists", "listen", "print_change", "say_subscribed"]
 
 
 @server_command()
 @click.argument("uris", metavar="[URI]...", nargs=-1)
-@click.option("--tools", is_flag=True, help="Tell when the list of tools changes.")
-@click.option("--prompts", is_flag=True, help="Tell when the list of prompts changes.")
-@click.option("--resources", is_flag=True, help="Tell when the list of resources changes.")
-@click.option("-n", "--count", type=click.IntRange(1), help="End after so many changes.")
+@click.option("--tools", is_flag=True, help="Report changes of the list of tools.")
+@click.option("--prompts", is_flag=True, help="Report changes of the list of prompts.")
+@click.option("--resources", is_flag=True, help="Report changes of the list of resources.")
+@click.option("-n", "--count", type=click.IntRange(1), help="End after this many changes.")
 @click.option("--json", "as_json", is_flag=True, help="Print each change as a JSON document, on one line.")
 async def listen(
     target: Target,
@@ -38,11 +38,11 @@ async def listen(
     count: int | None,
     as_json: bool,
 ) -> None:
-    """Show what changes, as it changes.
+    """Show changes as they happen.
 
-    Prints a line when a resource with one of the URIs changes, or one of the lists. Without any of them, all lists that
-    the server can tell about are meant. When the server was lost and is back, or told more than could be taken, there
-    is a line for what may have been missed.
+    Prints a line when a resource with one of the URIs changes, or one of the lists; by default, any list whose changes
+    the server announces. When the server was lost and is back, or sent changes too fast, a line says that changes may
+    have been missed.
 
     Ctrl-C ends it, with exit code 0; with --count, when it ends too early, with 130. If the server ends it, the exit
     code is 3.
@@ -57,7 +57,7 @@ async def listen(
             if not uris and not any(wanted.values()):
                 wanted = all_lists(client)
             async with client.listen(**wanted, resources=uris) as changes:
-                say_what(changes.wanted, changes.honoured or SubscriptionFilter())
+                say_subscribed(changes.wanted, changes.honoured or SubscriptionFilter())
                 shown = 0
                 async for change in changes:
                     print_change(change, as_json=as_json)
@@ -66,13 +66,13 @@ async def listen(
                         return
         raise Closed("The server ended the subscription.")
     except asyncio.CancelledError:
-        # Without a count, this is how listening ends: nothing was broken off.
+        # Without --count, Ctrl-C is the normal end.
         if count is not None:
             raise
 
 
 def all_lists(client: Client) -> dict[str, Any]:
-    """The lists whose changes the server says that it announces."""
+    """Return the lists whose changes the server announces; raise UsageError if there are none."""
     can = client.capabilities
     lists = {"tools": can.tools, "prompts": can.prompts, "resources_list": can.resources}
     told = {name: True for name, capability in lists.items() if capability is not None and capability.list_changed}
@@ -81,15 +81,17 @@ def all_lists(client: Client) -> dict[str, Any]:
     return told
 
 
-def say_what(wanted: SubscriptionFilter, honoured: SubscriptionFilter, how_it_ends: str = "Ctrl-C ends it.") -> None:
-    """Say what is listened to, and what the server does not tell; UsageError if that is everything."""
-    asked, told = _names(wanted), _names(honoured)
-    missing = ", ".join(name for name in asked if name not in told)
-    if not told:
-        raise UsageError(f"The server does not tell about changes of {missing}: there is nothing to listen to.")
-    say(f"Listening for changes of {', '.join(told)}. {how_it_ends}", style="dim")
+def say_subscribed(
+    wanted: SubscriptionFilter, honoured: SubscriptionFilter, how_it_ends: str = "Ctrl-C ends it."
+) -> None:
+    """Say what is subscribed, and what the server does not report; raise UsageError if it reports nothing."""
+    asked, agreed = _names(wanted), _names(honoured)
+    missing = ", ".join(name for name in asked if name not in agreed)
+    if not agreed:
+        raise UsageError(f"The server does not report changes of {missing}: there is nothing to listen to.")
+    say(f"Listening for changes of {', '.join(agreed)}. {how_it_ends}", style="dim")
     if missing:
-        say(f"The server does not tell about changes of {missing}.")
+        say(f"The server does not report changes of {missing}.")
 
 
 def _names(topics: SubscriptionFilter) -> list[str]:
@@ -102,15 +104,15 @@ def _names(topics: SubscriptionFilter) -> list[str]:
 
 
 def print_change(change: Change | Missed, *, as_json: bool) -> None:
-    """Print one change, on a line of its own."""
+    """Print one change on one line."""
     if as_json:
         data = {"topic": "missed"} if isinstance(change, Missed) else msgspec.structs.asdict(change)
         line = json_text({name: value for name, value in data.items() if value is not None})
     elif isinstance(change, Missed):
-        line = "There may have been changes that were missed."
+        line = "Changes may have been missed."
     elif change.uri is not None:
         line = f"The resource {clean_line(change.uri)} changed."
     else:
         line = f"The list of {change.topic} changed."
     sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()  # it may be a pipe, and its reader waits
+    sys.stdout.flush()  # the reader of a pipe waits for it

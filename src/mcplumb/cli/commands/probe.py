@@ -1,4 +1,4 @@
-"""``mcplumb probe``: what a server is, and if it cannot be reached, why."""
+"""``mcplumb probe``: connect to a server and report what it is, or why it cannot be reached."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mcplumb.cli.command_runner import exit_code_of, global_options, sentence_of
+from mcplumb.cli.command_runner import error_text, exit_code_of, global_options
 from mcplumb.cli.commands.list_features import entries
 from mcplumb.cli.commands.probe_report import Failure, Findings, Report, show_failure, show_report
 from mcplumb.cli.render.output import print_json
-from mcplumb.cli.target import Target, server_command
+from mcplumb.cli.server_target import Target, server_command
 from mcplumb.errors import (
     HttpError,
     McplumbError,
@@ -39,8 +39,8 @@ _LISTS = {
     "prompts": "prompts/list",
 }
 _PINGS = 3
-#: Seconds for a server that is asked for one more revision.
-_PATIENCE = 15.0
+#: Seconds for each additional connection that tries one revision.
+_REVISION_TIMEOUT = 15.0
 
 
 @server_command()
@@ -59,10 +59,10 @@ async def probe(target: Target, *, quick: bool, as_json: bool) -> int | None:
     _prepare(target)
     findings = Findings()
     if not global_options().verbose:
-        # What is wrong with its lines is told in the report.
+        # The report covers malformed lines.
         logging.getLogger("mcplumb.client").setLevel(logging.ERROR)
     try:
-        report = await _look_at(target, findings, quick=quick)
+        report = await _inspect(target, findings, quick=quick)
     except UsageError:
         raise
     except McplumbError as error:
@@ -80,24 +80,24 @@ async def probe(target: Target, *, quick: bool, as_json: bool) -> int | None:
 
 
 def _prepare(target: Target) -> None:
-    """Load what it takes to connect: the time for that is ours, and not the server's."""
+    """Import what the connection needs, so that the import time does not count as the server's."""
     from importlib import import_module
 
     if target.is_started:
-        way = ["client.links.process_link", "transports.process.command", "transports.process.stderr"]
+        modules = ["client.links.process_link", "transports.process.command", "transports.process.stderr"]
     elif target.place.lower().startswith("http"):
-        way = [
+        modules = [
             "client.links.http_link",
             "transports.http_client.http_connection",
             "transports.http_client.connection_pool",
         ]
     else:
-        way = ["client.links.socket_link", "transports.socket_connection"]
-    for name in ("client.connector", *way):
+        modules = ["client.links.socket_link", "transports.socket_connection"]
+    for name in ("client.connector", *modules):
         import_module(f"mcplumb.{name}")
 
 
-async def _look_at(target: Target, findings: Findings, *, quick: bool) -> Report:
+async def _inspect(target: Target, findings: Findings, *, quick: bool) -> Report:
     watched: dict[str, Any] = {"stderr": findings.stderr} if target.is_started else {}
     try:
         async with target.connect(trace=_both(target, findings), restart=False, era_memory=None, **watched) as client:
@@ -112,16 +112,16 @@ async def _look_at(target: Target, findings: Findings, *, quick: bool) -> Report
     offers = findings.offered or [str(revision)]
     if not quick:
         offers = await _all_offers(target, offers)
-    said: Any = next((each.result for each in reversed(findings.questions) if isinstance(each.result, dict)), {})
+    result: Any = next((each.result for each in reversed(findings.era_requests) if isinstance(each.result, dict)), {})
     return Report(
         target=target.title,
         transport=await _transport(target, client),
         server=client.server_info,
         era=revision.era,
         revision=str(revision),
-        found=findings.story(revision),
+        found=findings.era_explanation(revision),
         offers=offers,
-        capabilities=said["capabilities"] if "capabilities" in said else msgspec.to_builtins(client.capabilities),
+        capabilities=result["capabilities"] if "capabilities" in result else msgspec.to_builtins(client.capabilities),
         instructions=client.instructions,
         counts=counts,
         ready_after=ready,
@@ -136,7 +136,7 @@ async def _look_at(target: Target, findings: Findings, *, quick: bool) -> Report
 
 
 def _both(target: Target, findings: Findings) -> Any:
-    """Shows each message to us, and to the user who wants to see it."""
+    """Return a trace callback for the findings and, with ``--trace``, for the user."""
     shown = target.options.get("trace")
 
     def trace(direction: Any, line: bytes) -> None:
@@ -151,7 +151,7 @@ async def _count(client: Client, method: str, key: str) -> int | str:
     try:
         return len(await entries(client, method, key))
     except (RemoteError, HttpError, ProtocolError, RequestTimeout) as error:
-        return sentence_of(error)
+        return error_text(error)
 
 
 async def _time(client: Client) -> float:
@@ -168,7 +168,7 @@ def _memory(client: Client) -> tuple[int, int] | None:
 
 
 async def _all_offers(target: Target, offers: list[str]) -> list[str]:
-    """The revisions that the server named, and of the others those that it agrees to if it is offered nothing else."""
+    """Return the revisions that the server named, and those that it accepts when offered alone."""
     others = [str(revision) for revision in REVISIONS if str(revision) not in offers]
     answers = await asyncio.gather(*(_agrees(target, name) for name in others))
     found = {*offers, *(name for names in answers for name in names)}
@@ -178,7 +178,7 @@ async def _all_offers(target: Target, offers: list[str]) -> list[str]:
 async def _agrees(target: Target, revision: str) -> list[str]:
     from mcplumb.protocol.era import EraWaits
 
-    patience = min(target.options.get("timeout", _PATIENCE), _PATIENCE)
+    patience = min(target.options.get("timeout", _REVISION_TIMEOUT), _REVISION_TIMEOUT)
     quiet: dict[str, Any] = {"stderr": "discard"} if target.is_started else {}
     options = {
         "revisions": [revision],
@@ -207,7 +207,7 @@ async def _transport(target: Target, client: Client) -> str:
         return "http-sse"
     if client.revision.is_modern:
         return "streamable-http"
-    # Both are possible, and the client has found the one that works: whether it is the newer one is asked.
+    # The client found the HTTP transport that works, but does not say which: try the newer one.
     try:
         async with target.connect(http_sse=False, restart=False, trace=None):
             return "streamable-http"
@@ -226,7 +226,7 @@ def _explain(error: McplumbError, target: Target, findings: Findings) -> Failure
     searched = (target.options.get("env") or {}).get("PATH", os.environ.get("PATH", os.defpath))
     return Failure(
         target=target.title,
-        error=sentence_of(error),
+        error=error_text(error),
         phase=None if exited is None else exited.phase,
         exit_code=None if exited is None else exited.exit_code,
         signal=None if exited is None else exited.signal,

@@ -1,4 +1,4 @@
-"""What ``mcplumb probe`` reports: findings, memory, and advice on failures."""
+"""The report of ``mcplumb probe``: findings from the traffic, memory use, and advice on failures."""
 
 from __future__ import annotations
 
@@ -12,34 +12,33 @@ from typing import Any, Literal
 
 import msgspec
 
-from mcplumb.cli.render.output import complain, print_pairs, print_text, say, stderr
+from mcplumb.cli.render.output import print_pairs, print_text, say, say_error, stderr
 from mcplumb.errors import McplumbError, ServerExited
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.revisions import Revision
 from mcplumb.wire.message_decoder import BadMessage, decode_line
 
-__all__ = ["Failure", "Findings", "Question", "Report", "advice", "memory_of", "show_failure", "show_report"]
+__all__ = ["EraRequest", "Failure", "Findings", "Report", "advice", "memory_of", "show_failure", "show_report"]
 
 
-# How much memory the processes of a server take.
+# --- Memory ---
 
-
-#: Seconds for ``ps`` to answer.
-_PATIENCE = 5.0
+#: Seconds that ``ps`` may take.
+_PS_TIMEOUT = 5.0
 
 
 def memory_of(pid: int) -> tuple[int, int] | None:
-    """The resident bytes of a server's processes, and how many these are; None where that cannot be told.
+    """Return the resident bytes of a server's processes and their number; None if they cannot be determined.
 
-    What they share is counted for each of them.
+    Shared memory is counted for each process.
     """
     from mcplumb.transports.process.tree import Tree
 
     try:
         members = list(Tree(pid).members())
-    except ValueError:  # it leads no session
+    except ValueError:  # it is not a session leader
         return None
-    sizes = [size for size in map(_resident, members) if size is not None] or _asked(members)
+    sizes = [size for size in map(_resident, members) if size is not None] or _resident_from_ps(members)
     return (sum(sizes), len(sizes)) if sizes else None
 
 
@@ -51,92 +50,91 @@ def _resident(pid: int) -> int | None:
         return None
 
 
-def _asked(group: list[int]) -> list[int]:
-    """The same where there is no /proc, for a process group. In the command every word is ours or a number."""
+def _resident_from_ps(group: list[int]) -> list[int]:
+    """Return the resident bytes of the processes in these groups, on systems without /proc."""
     if not group:
         return []
     command = ["ps", "-A", "-o", "pgid=,rss="]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=True, stdin=subprocess.DEVNULL)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, timeout=_PS_TIMEOUT, check=True, stdin=subprocess.DEVNULL)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return []
     rows = [line.split() for line in done.stdout.splitlines()]
     return [int(row[1]) * 1024 for row in rows if len(row) == 2 and row[0].isdigit() and int(row[0]) in group]
 
 
-# What can be seen of a server while it is connected to: from the messages that go by, and from its stderr.
+# --- Findings ---
+
+_ERA_METHODS = ("server/discover", "initialize")
+#: Lines of garbage and of stderr that are kept, and characters of a line and of a quotation.
+_MAX_LINES = 200
+_MAX_LINE = 2000
+_MAX_QUOTE = 120
 
 
-_OPENING = ("server/discover", "initialize")
-#: Lines of garbage and of stderr that are kept, and characters of each.
-_MOST_LINES = 200
-_LONGEST = 2000
-_QUOTED = 120
-
-
-class Question(msgspec.Struct):
-    """One of the two questions that find out the era, and what came of it."""
+class EraRequest(msgspec.Struct):
+    """One of the requests that determine the era, and its response."""
 
     method: str
     asked: float
     answered: float | None = None
-    #: The result, if it was one.
+    #: The result, if there was one.
     result: Any = None
-    #: The error, in words, if it was one.
+    #: The error as text, if there was one.
     error: str | None = None
 
 
 class Findings:
-    """Watches one connection: give ``trace`` and ``stderr`` to ``connect``. It keeps a bounded amount of everything."""
+    """Records one connection through the callbacks ``trace`` and ``stderr``, within bounded memory."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
-        #: Seconds until the first message came, and since when it was asked for.
+        #: Seconds from the start until the first message arrived.
         self.first_answer: float | None = None
-        self.questions: list[Question] = []
-        #: Lines on stdout that are no messages: the first of them, and how many there were.
+        self.era_requests: list[EraRequest] = []
+        #: Lines on stdout that are not messages: the first ones, and their number.
         self.garbage: list[str] = []
         self.garbage_count = 0
-        self.errors: deque[str] = deque(maxlen=_MOST_LINES)
-        self._open: dict[Any, Question] = {}
+        self.errors: deque[str] = deque(maxlen=_MAX_LINES)
+        self._open: dict[Any, EraRequest] = {}
         self._is_watching = True
 
     def stderr(self, line: str) -> None:
-        """The server wrote this line to its stderr."""
-        self.errors.append(line[:_LONGEST])
+        """Record a line of the server's stderr."""
+        self.errors.append(line[:_MAX_LINE])
 
     def trace(self, direction: Literal["in", "out"], line: bytes) -> None:
-        """A message goes by, or what should have been one."""
+        """Record a message, or a line that is not one."""
         if direction == "out":
             if self._is_watching:
-                self._ask(line)
+                self._record_request(line)
         elif isinstance(decode_line(line, True, DEFAULT_LIMITS.max_batch), BadMessage):
             self.garbage_count += 1
-            if len(self.garbage) < _MOST_LINES:
-                self.garbage.append(line[:_LONGEST].decode("utf-8", "backslashreplace"))
+            if len(self.garbage) < _MAX_LINES:
+                self.garbage.append(line[:_MAX_LINE].decode("utf-8", "backslashreplace"))
         else:
             if self.first_answer is None:
                 self.first_answer = time.monotonic() - self.began
             if self._open:
-                self._answer(line)
+                self._record_response(line)
 
     def settled(self) -> None:
-        """There is an agreement, or none will come: what goes by from now on is not about the era."""
+        """Stop recording era requests: the era is known, or the connection failed."""
         self._is_watching = False
 
     @property
     def offered(self) -> list[str]:
-        """The revisions that the server named itself, in whatever way."""
+        """The revisions that the server named in its responses."""
         names: list[Any] = []
-        for question in self.questions:
-            if isinstance(question.result, dict):
-                said = question.result.get("supportedVersions")
-                names += said if isinstance(said, list) else [question.result.get("protocolVersion")]
-        return list(dict.fromkeys(name[:_QUOTED] for name in names if isinstance(name, str)))
+        for request in self.era_requests:
+            if isinstance(request.result, dict):
+                versions = request.result.get("supportedVersions")
+                names += versions if isinstance(versions, list) else [request.result.get("protocolVersion")]
+        return list(dict.fromkeys(name[:_MAX_QUOTE] for name in names if isinstance(name, str)))
 
-    def story(self, revision: Revision) -> str:
-        """How the era of this revision was found, in half a sentence."""
-        last = {question.method: question for question in self.questions}
+    def era_explanation(self, revision: Revision) -> str:
+        """Explain how the era of this revision was found, as part of a sentence."""
+        last = {request.method: request for request in self.era_requests}
         probe, opening = last.get("server/discover"), last.get("initialize")
         if revision.is_modern:
             return "it answered server/discover" + ("" if opening is None else ", and was sent initialize as well")
@@ -148,23 +146,23 @@ class Findings:
             return "it answered server/discover, though not as a modern server does, and then initialize"
         return "it gave no answer to server/discover, but one to initialize"
 
-    def _ask(self, line: bytes) -> None:
+    def _record_request(self, line: bytes) -> None:
         message = _plain(line)
-        if message.get("method") in _OPENING and "id" in message:
-            question = Question(message["method"], time.monotonic() - self.began)
-            self.questions.append(question)
-            self._open[message["id"]] = question
+        if message.get("method") in _ERA_METHODS and "id" in message:
+            request = EraRequest(message["method"], time.monotonic() - self.began)
+            self.era_requests.append(request)
+            self._open[message["id"]] = request
 
-    def _answer(self, line: bytes) -> None:
+    def _record_response(self, line: bytes) -> None:
         message = _plain(line)
-        question = self._open.pop(message.get("id"), None) if "method" not in message else None
-        if question is None:
+        request = self._open.pop(message.get("id"), None) if "method" not in message else None
+        if request is None:
             return
-        question.answered = time.monotonic() - self.began
-        question.result = message.get("result")
+        request.answered = time.monotonic() - self.began
+        request.result = message.get("result")
         error = message.get("error")
         if isinstance(error, dict):
-            question.error = f"error {error.get('code')} ({str(error.get('message'))[:_QUOTED]})"
+            request.error = f"error {error.get('code')} ({str(error.get('message'))[:_MAX_QUOTE]})"
 
 
 def _plain(line: bytes) -> dict[str, Any]:
@@ -172,16 +170,15 @@ def _plain(line: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# What to try when a server cannot be reached: from what it left behind, in words.
+# --- Advice ---
 
-
-#: Programs that are often missing, and what brings them.
-_BRINGS = {
-    "npx": "Install Node.js, which brings it.",
+#: Programs that are often missing, and how to get them.
+_INSTALL_HINTS = {
+    "npx": "Install Node.js, which includes it.",
     "node": "Install Node.js.",
     "uv": "Install uv.",
-    "uvx": "Install uv, which brings it.",
-    "bunx": "Install Bun, which brings it.",
+    "uvx": "Install uv, which includes it.",
+    "bunx": "Install Bun, which includes it.",
     "docker": "Install Docker.",
     "python": "Try python3.",
     "pip": "Try python3 -m pip.",
@@ -196,7 +193,7 @@ _ABOUT_VARIABLES = re.compile(r"(?i)environment|env var|not set|missing|required
 def advice(
     error: McplumbError, *, command: Sequence[str] | None, garbage: Sequence[str], stderr: Sequence[str]
 ) -> list[str]:
-    """What to try, the likeliest first. ``command`` is None for a server at an address."""
+    """Return what to try, most likely first. ``command`` is None for a server at an address."""
     hints = _of_command(error, command, garbage, stderr) if command else _of_address(error, garbage)
     return list(dict.fromkeys(hints))
 
@@ -204,17 +201,17 @@ def advice(
 def _of_command(
     error: McplumbError, command: Sequence[str], garbage: Sequence[str], stderr: Sequence[str]
 ) -> Iterator[str]:
-    said = "\n".join((*garbage, *stderr))
+    output = "\n".join((*garbage, *stderr))
     program = command[0].rpartition("/")[2]
     if "could not be started" in str(error):
         if program.endswith(".py"):
             yield f"A Python file is started with its interpreter: python {command[0]}"
         elif f"there is no {command[0]!r} in the PATH" in str(error):
-            yield _BRINGS.get(program, "Is it installed? Give its whole path, or add its folder to PATH.")
+            yield _INSTALL_HINTS.get(program, "Is it installed? Give its whole path, or add its folder to PATH.")
         return
-    if missing := _NO_MODULE.search(said):
+    if missing := _NO_MODULE.search(output):
         yield f"Install {missing[1] or missing[2]} where {command[0]} looks for it."
-    if address := _ADDRESS.search(said):
+    if address := _ADDRESS.search(output):
         yield f"It names an address, and may not speak over stdio. Try: mcplumb probe -s {address[0]}"
     if garbage:
         yield "Stdout is for messages only: let the server write everything else to stderr."
@@ -244,19 +241,18 @@ def _of_address(error: McplumbError, garbage: Sequence[str]) -> Iterator[str]:
             else "Start it, or correct the address."
         )
     elif status[1] in ("401", "403"):
-        yield "Show a token, with --token-file FILE, or another header, with --header NAME:VALUE."
+        yield "Send a token with --token-file FILE, or another header with --header NAME:VALUE."
     elif status[1] in ("404", "405"):
         yield "Correct the path: most servers answer at /mcp, and old ones at /sse."
 
 
-# What ``mcplumb probe`` found out about a server: as data, and as people see it.
+# --- The report ---
 
-
-#: Lines of stderr and characters of instructions that people are shown.
+#: Lines of stderr, and characters of instructions, that are shown.
 _LINES = 10
 _CHARACTERS = 500
 _MIB = 1024 * 1024
-#: What stands between an error about a program and the folders in which it was not found.
+#: The text before the list of folders in the error about a missing program.
 _IN_PATH = " in the PATH that it gets: "
 _TRANSPORTS = {
     "stdio": "stdio",
@@ -268,7 +264,7 @@ _TRANSPORTS = {
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What was found out about a server that answers. It is also what ``--json`` prints."""
+    """The report on a server that answers; ``--json`` prints it as is."""
 
     reached: bool = True
     target: str
@@ -277,29 +273,29 @@ class Report(msgspec.Struct, kw_only=True):
     server: Any
     era: str
     revision: str
-    #: How that was found out, in half a sentence.
+    #: How the era was found, as part of a sentence.
     found: str
-    #: Every revision that the server named or, asked for it alone, agreed to.
+    #: Every revision that the server named, or accepted when offered alone.
     offers: list[str]
     capabilities: Any
     instructions: str | None
-    #: How many there are of each; in words, why not, where it would not say.
+    #: The length of each list, or the error that the server answered.
     counts: dict[str, int | str]
-    #: Seconds until there was an agreement and until the first message came, and for one more answer.
+    #: Seconds until the connection was ready, until the first message arrived, and for a later response.
     ready_after: float
     first_answer_after: float | None
     answers_in: float
-    #: Resident bytes of all its processes, and how many these are; None if they are not ours, or cannot be seen.
+    #: Resident bytes of all its processes and their number; None if mcplumb did not start it, or cannot see them.
     memory: int | None
     processes: int | None
-    #: Lines on its stdout that are no messages, and the first of them.
+    #: The number of lines on its stdout that are not messages, and the first one.
     bad_lines: int
     first_bad_line: str | None
     stderr: list[str]
 
 
 class Failure(msgspec.Struct, kw_only=True):
-    """What was found out about a server that cannot be reached."""
+    """The report on a server that cannot be reached."""
 
     reached: bool = False
     target: str
@@ -310,15 +306,15 @@ class Failure(msgspec.Struct, kw_only=True):
     bad_lines: int
     first_bad_line: str | None
     stderr: list[str]
-    #: The program that was started; None if there is none, or for a server at an address.
+    #: The program that was started; None if it was not found, or for a server at an address.
     program: str | None
-    #: The folders in which it was looked for; empty for a server at an address.
+    #: The folders that were searched for it; empty for a server at an address.
     path: list[str]
     advice: list[str]
 
 
 def show_report(report: Report) -> None:
-    """Print it, to stdout."""
+    """Print a report to stdout."""
     info = report.server
     print_text("A server without a name" if info is None else f"{info.name} {info.version}", style="bold")
     pairs = [
@@ -351,9 +347,9 @@ def show_report(report: Report) -> None:
 
 
 def show_failure(failure: Failure) -> None:
-    """Say it, on stderr: nothing was found."""
+    """Print a failure to stderr."""
     short, mark, _ = failure.error.partition(_IN_PATH)
-    complain(f"{short} in the PATH." if mark else short)
+    say_error(f"{short} in the PATH." if mark else short)
     say()
     pairs = [("server", failure.target)]
     if failure.program is not None:
@@ -373,7 +369,7 @@ def show_failure(failure: Failure) -> None:
 
 
 def _once(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The same, with a name that stands several times in a row only at the first."""
+    """Blank the names that repeat the one before."""
     return [
         ("" if number and pairs[number - 1][0] == name else name, value) for number, (name, value) in enumerate(pairs)
     ]
@@ -399,7 +395,7 @@ def _counted(counts: dict[str, int | str]) -> str:
 
 
 def _garbage(count: int, first: str | None) -> str:
-    lines = "1 line that is no message" if count == 1 else f"{count} lines that are no messages, the first"
+    lines = "1 line that is not a message" if count == 1 else f"{count} lines that are not messages, the first"
     return f"{lines}: {(first or '')[:_CHARACTERS]}"
 
 

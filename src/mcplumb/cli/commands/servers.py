@@ -1,4 +1,4 @@
-"""``mcplumb servers``, ``add`` and ``remove``: the servers that config files name."""
+"""``mcplumb servers``, ``add`` and ``remove``: list and edit the servers of config files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from mcplumb.cli.command_runner import global_options
-from mcplumb.cli.consent import settle
+from mcplumb.cli.consent import prepare_entry
 from mcplumb.cli.render.output import print_json, print_pairs, print_table, say
-from mcplumb.cli.target import named_values
+from mcplumb.cli.server_target import named_values
 from mcplumb.config import Config, ConfigError, ServerEntry, UnknownServer, discover_config, load_config
 from mcplumb.config.edit import add_server, remove_server
-from mcplumb.config.entry import looks_secret, shown_arguments, shown_url, shown_values
-from mcplumb.config.locations import own_file, shortened
+from mcplumb.config.entry import looks_secret, mask_arguments, mask_url, mask_values
+from mcplumb.config.locations import user_config_file, with_tilde
 from mcplumb.errors import UsageError
 from mcplumb.transports.address import read_address
 
@@ -26,17 +26,17 @@ _SCHEMES = ("http:", "https:", "tcp:", "unix:")
 
 
 def find_entry(name: str, config: str | None = None, *, yes: bool = False) -> ServerEntry:
-    """The server of this name, in a config file or in all that are found, ready to be used.
+    """Return the server of this name, from one config file or all discovered ones, ready for use.
 
-    The user is asked for what that takes, see `settle`.
+    The user may be asked for consent and inputs, see `prepare_entry`.
     """
     try:
         entry = load_config(config)[name]
     except UnknownServer as error:
         if "/" in name or os.path.exists(name):  # noqa: PTH110 - it may be no path at all
-            raise UsageError(f"{error} A command that starts a server stands behind --, without -s.") from None
+            raise UsageError(f"{error} A command that starts a server goes after --, without -s.") from None
         raise
-    return settle(entry, yes=yes)
+    return prepare_entry(entry, yes=yes)
 
 
 @click.command()
@@ -69,7 +69,7 @@ def servers(name: str | None, config: str | None, *, as_json: bool) -> None:
         print_json({"servers": described, "faults": [str(fault) for fault in found.faults]})
         return
     if listed:
-        rows = [(one.name, _summary(one), shortened(one.source), ", ".join(notes)) for one, notes in listed]
+        rows = [(one.name, _summary(one), with_tilde(one.source), ", ".join(notes)) for one, notes in listed]
         has_notes = any(row[3] for row in rows)
         print_table(("NAME", "SERVER", "FILE", "NOTE")[: 3 + has_notes], [row[: 3 + has_notes] for row in rows])
     else:
@@ -81,8 +81,8 @@ def servers(name: str | None, config: str | None, *, as_json: bool) -> None:
 @click.command()
 @click.argument("name")
 @click.argument("words", metavar="ADDRESS | -- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("-e", "--env", metavar="NAME=VALUE", multiple=True, help="A variable for the command.")
-@click.option("--inherit-env", metavar="NAME", multiple=True, help="A variable of yours to pass on to the command.")
+@click.option("-e", "--env", metavar="NAME=VALUE", multiple=True, help="An environment variable for the command.")
+@click.option("--inherit-env", metavar="NAME", multiple=True, help="An environment variable to pass on to the command.")
 @click.option("--cwd", metavar="FOLDER", help="The folder to start the command in.")
 @click.option("--header", metavar="NAME:VALUE", multiple=True, help="A header for each request over HTTP.")
 @click.option("--sse", is_flag=True, help="The address speaks the old HTTP+SSE transport.")
@@ -110,9 +110,9 @@ def add(
     _refuse_config("add")
     raw = _raw_entry(words, env=env, inherit_env=inherit_env, cwd=cwd, header=header, sse=sse)
     file = add_server(name, raw, replace=replace)
-    say(f"Added to {shortened(file)}. Use it with: mcplumb tools -s {shlex.quote(name)}")
+    say(f"Added to {with_tilde(file)}. Use it with: mcplumb tools -s {shlex.quote(name)}")
     if cwd is None and "cwd" in raw:
-        say(f"It will run in {raw['cwd']}, as its command names a file there.")
+        say(f"It will run in {raw['cwd']}, because its command names a file there.")
     for secret, value in {**raw.get("env", {}), **raw.get("headers", {})}.items():
         if looks_secret(secret) and "${" not in value:
             say(f"The value of {secret} is in the file now. To keep it out, write ${{NAME}} of a variable instead.")
@@ -121,7 +121,7 @@ def add(
 @click.command()
 @click.argument("name")
 def remove(name: str) -> None:
-    """Forget a server again.
+    """Forget a server.
 
     It is taken out of our own file, the one that 'mcplumb add' writes. Files of other programs are never changed.
 
@@ -137,18 +137,18 @@ def remove(name: str) -> None:
             raise
         raise UsageError(
             f"The server {name!r} is in {found[name].source}, a file of {found[name].dialect.label}, which "
-            "mcplumb does not change: take it out there."
+            "mcplumb does not change: remove it there."
         ) from None
-    say(f"Removed from {shortened(file)}.")
+    say(f"Removed from {with_tilde(file)}.")
 
 
-# --- What is shown ---
+# --- Output ---
 
 
 def _summary(entry: ServerEntry) -> str:
     if entry.url is not None:
-        return shown_url(entry.url)
-    return shlex.join([entry.command or "", *shown_arguments(entry.args)])
+        return mask_url(entry.url)
+    return shlex.join([entry.command or "", *mask_arguments(entry.args)])
 
 
 def _notes(entry: ServerEntry) -> list[str]:
@@ -157,10 +157,10 @@ def _notes(entry: ServerEntry) -> list[str]:
         missing = entry.missing()
         if missing:
             notes.append(f"needs {', '.join(missing)}")
-        if questions := entry.questions():
+        if questions := entry.unanswered_inputs():
             notes.append(f"asks for {', '.join(one.id for one in questions)}")
         if not missing and not questions:
-            entry.usable()
+            entry.resolve()
         if not entry.is_allowed():
             notes.append("asks before its first use")
     except ConfigError as error:
@@ -173,7 +173,7 @@ def _hidden(entry: ServerEntry, config: Config) -> str:
         first = config[entry.name].source
     except ConfigError as error:
         first = error.file
-    return f"not used: the name is taken in {shortened(first)}"
+    return f"not used: the name is taken in {with_tilde(first)}"
 
 
 def _print_one(entry: ServerEntry) -> None:
@@ -181,11 +181,11 @@ def _print_one(entry: ServerEntry) -> None:
     pairs.append(("command" if entry.url is None else "url", _summary(entry)))
     if entry.cwd is not None:
         pairs.append(("cwd", entry.cwd))
-    pairs += [("env", f"{name}={value}") for name, value in shown_values(entry.env).items()]
+    pairs += [("env", f"{name}={value}") for name, value in mask_values(entry.env).items()]
     if entry.env_file is not None:
         pairs.append(("envFile", entry.env_file))
-    pairs += [("header", f"{name}: {value}") for name, value in shown_values(entry.headers).items()]
-    pairs += [("file", shortened(entry.source)), ("written for", entry.dialect.label)]
+    pairs += [("header", f"{name}: {value}") for name, value in mask_values(entry.headers).items()]
+    pairs += [("file", with_tilde(entry.source)), ("written for", entry.dialect.label)]
     pairs += [("note", note) for note in _notes(entry)]
     print_pairs(pairs)
 
@@ -193,15 +193,15 @@ def _print_one(entry: ServerEntry) -> None:
 def _described(entry: ServerEntry, notes: list[str]) -> dict[str, Any]:
     described: dict[str, Any] = {"name": entry.name, "type": entry.transport}
     if entry.url is not None:
-        described |= {"url": shown_url(entry.url), "headers": shown_values(entry.headers)}
+        described |= {"url": mask_url(entry.url), "headers": mask_values(entry.headers)}
     else:
-        described |= {"command": entry.command, "args": shown_arguments(entry.args), "env": shown_values(entry.env)}
+        described |= {"command": entry.command, "args": mask_arguments(entry.args), "env": mask_values(entry.env)}
         described |= {"cwd": entry.cwd, "envFile": entry.env_file}
     described |= {"disabled": entry.disabled, "file": entry.source, "writtenFor": entry.dialect.label}
     return described | {"scope": entry.scope, "notes": notes}
 
 
-# --- What is added ---
+# --- New entries ---
 
 
 def _raw_entry(
@@ -213,7 +213,7 @@ def _raw_entry(
     header: tuple[str, ...],
     sse: bool,
 ) -> dict[str, Any]:
-    """What a config file says of it."""
+    """Return the entry as it is written to the config file."""
     if len(words) == 1 and (words[0].lower().startswith(_SCHEMES) or header or sse):
         if "${" not in words[0]:
             read_address(words[0])
@@ -231,11 +231,11 @@ def _raw_entry(
     if cwd is not None:
         raw["cwd"] = str(Path(cwd).absolute())
     elif any(not Path(word).is_absolute() and Path(word).is_file() for word in words):
-        # Written without its folder, the command would work from nowhere else.
+        # The command has a relative path: it works only from this folder.
         raw["cwd"] = str(Path.cwd())
     return raw
 
 
 def _refuse_config(command: str) -> None:
     if global_options().config is not None:
-        raise UsageError(f"'mcplumb {command}' changes {own_file()} only: leave --config out.")
+        raise UsageError(f"'mcplumb {command}' changes {user_config_file()} only: leave --config out.")

@@ -1,1 +1,1 @@
-"""How results are shown on a terminal."""
+"""Output of the command line: text, tables, JSON, content, schemas and progress."""

@@ -1,7 +1,7 @@
-"""What is written to the terminal: results on stdout, everything else on stderr.
+"""Write to the terminal: results on stdout, everything else on stderr.
 
-Text that comes from a server passes through `clean` before it is shown, and is never read as markup: it cannot move
-the cursor, set a title, hide what stands beside it, or pretend to be ours. Colours are for terminals only.
+Text from a server passes through `clean` and is never parsed as markup: it cannot move the cursor, set a title, or hide
+other text. Colours are for terminals only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = [
     "clean",
     "clean_line",
-    "complain",
     "is_terminal",
     "json_text",
     "print_json",
@@ -25,22 +24,22 @@ __all__ = [
     "print_table",
     "print_text",
     "say",
+    "say_error",
     "set_color",
     "stderr",
     "stdout",
 ]
 
-#: Columns of what is not a terminal: as many as it takes, so that no line is broken.
-_ENDLESS = 100_000
-#: Characters of one message, and of one cell of a table: more than anybody reads, and less than a server can send.
-_LONGEST_MESSAGE = 100_000
-#: And this many lines, for each of which rich takes a third of a millisecond.
-_MOST_LINES = 1000
-_LONGEST_CELL = 10_000
+#: The width for output that is not a terminal: large enough that no line is wrapped.
+_NO_WRAP_WIDTH = 100_000
+#: Characters and lines of one message, and characters of one table cell. Rich takes 0.3 ms for each line.
+_MAX_MESSAGE = 100_000
+_MAX_LINES = 1000
+_MAX_CELL = 10_000
 
-# What drives a terminal, or deceives its reader: control characters, marks and overrides of the writing direction,
-# separators of lines, annotations, letters, marks and tags that nobody sees, and halves of characters, which cannot
-# even be written. Joiners and the selectors of emoji stay: some words, and some flags, are not the same without them.
+# Characters that control a terminal or deceive its reader: control characters, direction marks and overrides, line
+# separators, annotations, invisible letters, marks and tags, and surrogates, which cannot be encoded. Joiners and emoji
+# variation selectors are kept, because some words and emoji need them.
 _RANGES = (
     (0x00, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5),
     (0x180B, 0x180F), (0x200B, 0x200B), (0x200E, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164),
@@ -54,7 +53,7 @@ _IN_TEXT = {
 
 
 class _Streams:
-    """The two consoles, made when they are first used."""
+    """The two consoles, created when they are first used."""
 
     color: bool | None = None
     out: Console | None = None
@@ -62,35 +61,35 @@ class _Streams:
 
 
 def set_color(allowed: bool | None) -> None:  # noqa: FBT001 - one choice, with a third way
-    """Whether colours may be used; None leaves it to the terminal and ``NO_COLOR``. Call it before all else."""
+    """Allow or forbid colours; None leaves it to the terminal and ``NO_COLOR``. Must be called before any output."""
     _Streams.color = allowed
     _Streams.out = _Streams.err = None
 
 
 def stdout() -> Console:
-    """The console for results. It parses no markup, and does not break lines unless it is a terminal."""
+    """Return the console for results. It parses no markup, and wraps lines only on a terminal."""
     if _Streams.out is None or _Streams.out.file is not sys.stdout:
         _Streams.out = _console(sys.stdout)
     return _Streams.out
 
 
 def stderr() -> Console:
-    """The console for everything else."""
+    """Return the console for everything but results."""
     if _Streams.err is None or _Streams.err.file is not sys.stderr:
         _Streams.err = _console(sys.stderr)
     return _Streams.err
 
 
 def is_terminal() -> bool:
-    """Whether a person can be asked: stdin and stderr are terminals."""
+    """Whether the user can be prompted: stdin and stderr are terminals."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _console(file: Any) -> Console:
     from rich.console import Console
 
-    class Counting(Console):
-        """Knows whether a bar is drawn on it, or something else that is alive."""
+    class LiveCountingConsole(Console):
+        """Counts the live displays, such as progress bars, that are drawn on it."""
 
         lives = 0
 
@@ -103,31 +102,31 @@ def _console(file: Any) -> Console:
             super().clear_live()
 
     if hasattr(file, "reconfigure"):
-        file.reconfigure(errors="backslashreplace")  # what the terminal cannot write is no reason to fail
-    return Counting(
+        file.reconfigure(errors="backslashreplace")  # characters that the encoding lacks must not fail
+    return LiveCountingConsole(
         file=file,
         markup=False,
         emoji=False,
         highlight=False,
         no_color=True if _Streams.color is False else None,
-        width=None if file.isatty() else _ENDLESS,
+        width=None if file.isatty() else _NO_WRAP_WIDTH,
         legacy_windows=False,
     )
 
 
-# --- What a server says ---
+# --- Escaping ---
 
 
 def clean(text: str) -> str:
-    """The text, with everything in it that could drive a terminal or deceive its reader shown as an escape.
+    """Escape all characters that could control a terminal or deceive its reader.
 
-    Newlines and tabs stay. An ESC, for instance, becomes the four characters ``\\x1b``.
+    Newlines and tabs are kept. An ESC, for instance, becomes the four characters ``\\x1b``.
     """
     return text.translate(_IN_TEXT)
 
 
 def clean_line(text: str, longest: int | None = None) -> str:
-    """The same in one line: newlines, tabs and runs of blanks become single blanks. Cut, if a length is given."""
+    """Clean the text and join it into one line with single blanks, cut to ``longest`` characters."""
     line = " ".join(clean(text).split())
     return line if longest is None or len(line) <= longest else f"{line[: longest - 1]}…"
 
@@ -136,23 +135,23 @@ def clean_line(text: str, longest: int | None = None) -> str:
 
 
 def print_text(text: str = "", style: str | None = None) -> None:
-    """Print text to stdout, cleaned; a terminal breaks its long lines as it always does."""
+    """Print cleaned text to stdout; long lines are left to the terminal."""
     _write(stdout(), clean(text), style)
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document to stdout: plain data, or records, written as the protocol writes them."""
+    """Print plain data or records as one indented JSON document to stdout."""
     sys.stdout.write(f"{json_text(value, indent=2)}\n")
 
 
 def json_text(value: Any, indent: int = -1) -> str:
-    """A JSON document, on one line unless it is indented, that no terminal obeys: to who reads JSON it is the same."""
+    """Encode a JSON document, on one line unless indented, with terminal control characters as JSON escapes."""
     import msgspec
 
     try:
         encoded = msgspec.json.encode(value)
         written = (encoded if indent < 0 else msgspec.json.format(encoded, indent=indent)).decode()
-    except UnicodeEncodeError:  # names of files need not be text
+    except UnicodeEncodeError:  # file names may contain surrogates
         import json
 
         written = json.dumps(msgspec.to_builtins(value), indent=None if indent < 0 else indent)
@@ -164,12 +163,12 @@ def _in_json(code: int) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table to stdout that fits the terminal: cells are cleaned, and the last columns are broken first.
+    """Print a table with cleaned cells to stdout; on a terminal it is wrapped to fit, the last columns first.
 
-    What is not a terminal gets each row as one line, with the columns aligned.
+    Otherwise each row is one line, with aligned columns.
     """
     console = stdout()
-    cells = [[clean_line(cell, _LONGEST_CELL) for cell in row] for row in rows]
+    cells = [[clean_line(cell, _MAX_CELL) for cell in row] for row in rows]
     if not console.is_terminal:
         _print_aligned([columns, *cells], console)
         return
@@ -179,7 +178,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     for number, column in enumerate(columns):
         is_last = number == len(columns) - 1
-        # A name that is cut cannot be used: it is folded, and only where there is no other way.
+        # A truncated name would be useless, so it is folded.
         table.add_column(column, overflow="fold", min_width=8 * is_last)
     for first, *others in cells:
         table.add_row(Text(first, style="bold"), *map(Text, others))
@@ -187,7 +186,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def _print_aligned(rows: Sequence[Sequence[str]], console: Console) -> None:
-    """Each row in one line, as wide as it takes: thousands of them are no work."""
+    """Print each row as one line of any width, without rich, which is slow for thousands of rows."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
@@ -198,7 +197,7 @@ def _print_aligned(rows: Sequence[Sequence[str]], console: Console) -> None:
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]], console: Console | None = None) -> None:
-    """Print names and what they stand for, in two columns, to stdout or to another console. Text keeps its lines."""
+    """Print names and values in two columns to stdout or another console. Values keep their line breaks."""
     from rich.table import Table
     from rich.text import Text
 
@@ -206,12 +205,12 @@ def print_pairs(pairs: Iterable[tuple[str, str]], console: Console | None = None
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs:
-        table.add_row(Text(clean_line(name, _LONGEST_CELL), style="dim"), Text(clean(_cut(value))))
+        table.add_row(Text(clean_line(name, _MAX_CELL), style="dim"), Text(clean(_cut(value))))
     _print_trimmed(table, console or stdout())
 
 
 def _print_trimmed(table: Table, console: Console) -> None:
-    """Print without the blanks that fill up lines, which nobody wants in a file."""
+    """Print a table; without trailing blanks if the output is not a terminal."""
     if console.is_terminal:
         console.print(table)
         return
@@ -220,16 +219,16 @@ def _print_trimmed(table: Table, console: Console) -> None:
     console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
-# --- Everything else ---
+# --- Messages ---
 
 
 def say(text: str = "", style: str | None = None) -> None:
-    """Tell the user something, on stderr; cleaned, and cut if nobody would read it to its end."""
+    """Print a message to stderr, cleaned and cut to a maximum length."""
     _write(stderr(), clean(_cut(text)), style)
 
 
-def complain(text: str, hint: str = "") -> None:
-    """Tell the user on stderr that something failed and, below that, what to try."""
+def say_error(text: str, hint: str = "") -> None:
+    """Print an error to stderr and, below it, a hint."""
     from rich.text import Text
 
     stderr().print(Text.assemble(("Error: ", "bold red"), clean(_cut(text))), soft_wrap=True)
@@ -238,9 +237,9 @@ def complain(text: str, hint: str = "") -> None:
 
 
 def _write(console: Console, text: str, style: str | None) -> None:
-    """Write text that is clean. Servers can have much to say, and rich takes fifty times as long for a line."""
+    """Write cleaned text directly to the stream: rich takes fifty times as long for a line."""
     if getattr(console, "lives", 0):
-        # What is drawn there is moved out of the way.
+        # Rich moves the live display out of the way.
         console.print(text, style=style, soft_wrap=True)
         return
     if style is not None and console.is_terminal and console.color_system is not None:
@@ -252,6 +251,6 @@ def _write(console: Console, text: str, style: str | None) -> None:
 
 
 def _cut(text: str) -> str:
-    shown = "\n".join(text[:_LONGEST_MESSAGE].split("\n", _MOST_LINES)[:_MOST_LINES])
+    shown = "\n".join(text[:_MAX_MESSAGE].split("\n", _MAX_LINES)[:_MAX_LINES])
     more = len(text) - len(shown)
     return f"{shown}… ({more:,} more characters)" if more else text

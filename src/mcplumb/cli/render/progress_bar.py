@@ -1,4 +1,4 @@
-"""How far a server is: a bar on stderr if that is a terminal, otherwise lines, if they are wanted."""
+"""The progress of a request: a bar on stderr if that is a terminal, otherwise lines if wanted."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mcplumb.types.base import Number
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["Meter"]
+__all__ = ["ProgressBar"]
 
 _MAX_MESSAGE = 60
-#: Columns of the widest bar, and of what stands beside a bar, a message and a count: the time, and blanks.
-_WIDEST = 40
-_BESIDE = 13
+#: The maximum width of the bar, and the width of the elapsed time and the blanks, in columns.
+_MAX_BAR = 40
+_TIME_WIDTH = 13
 
 
-class Meter:
-    """Shows the progress of one request: ``with Meter(title) as meter``, and ``meter.show`` for ``on_progress``.
+class ProgressBar:
+    """Shows the progress of one request: ``with ProgressBar(title) as bar``, and ``on_progress=bar.show``.
 
-    The bar appears with the first progress, and is gone in the end. ``lines`` is whether a stderr that is no terminal
-    gets a line for each progress.
+    The bar appears with the first progress, and disappears at the end of the block. With ``lines``, a stderr that is
+    not a terminal gets a line for each progress.
     """
 
     def __init__(self, title: str, *, lines: bool = False) -> None:
@@ -43,14 +43,14 @@ class Meter:
             self._bar[0].stop()
 
     def show(self, progress: Number, total: Number | None, message: str | None) -> None:
-        """The server is as far as this."""
+        """Show a progress report; an ``on_progress`` callback."""
         count = _figure(progress) if total is None else f"{_figure(progress)}/{_figure(total)}"
         words = clean_line(message or "", _MAX_MESSAGE)
         if stderr().is_terminal:
             bar, task = self._bar = self._bar or self._made()
             part = _part(progress, total)
             whole = None if part is None else 1.0
-            said = _fitted(words or self._title, stderr().width - _bar_width() - len(count) - _BESIDE)
+            said = _fitted(words or self._title, stderr().width - _bar_width() - len(count) - _TIME_WIDTH)
             bar.update(task, description=said, count=count, completed=part or 0.0, total=whole)
             bar.start()
         elif self._lines:
@@ -58,7 +58,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Draw nothing meanwhile."""
+        """Hide the bar within the block."""
         if self._bar is None:
             yield
             return
@@ -80,7 +80,7 @@ class Meter:
             TimeElapsedColumn(),
             console=stderr(),
             transient=True,
-            # Results are written past the bar, to the stream itself.
+            # Results are written directly to the stream.
             redirect_stdout=False,
             redirect_stderr=False,
         )
@@ -88,11 +88,11 @@ class Meter:
 
 
 def _bar_width() -> int:
-    return min(_WIDEST, stderr().width // 4)
+    return min(_MAX_BAR, stderr().width // 4)
 
 
 def _fitted(text: str, columns: int) -> str:
-    """A message that leaves room for the bar."""
+    """Cut a message to a width, so that the bar fits beside it."""
     from rich.text import Text
 
     fitted = Text(text)
@@ -108,7 +108,7 @@ def _figure(number: Number) -> str:
 
 
 def _part(progress: Number, total: Number | None) -> float | None:
-    """How much is done, from 0 to 1; None if that cannot be said."""
+    """Return the completed part, from 0 to 1; None if it is unknown."""
     if not total or total < 0:
         return None
     try:

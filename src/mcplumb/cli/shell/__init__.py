@@ -1,1 +1,1 @@
-"""``mcplumb shell``."""
+"""The interactive ``mcplumb shell``."""

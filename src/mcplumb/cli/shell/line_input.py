@@ -1,5 +1,9 @@
-"""Lines of input from a terminal or a pipe, with editing, history and completion."""
-# Without pathlib: descriptors are what this is about.
+"""Lines of input from a terminal or a pipe, with editing, history and completion.
+
+Output that arrives while a line is typed is written above it. Only the main thread, which reads the line, can redraw
+it: other threads queue their output and wake it with a signal.
+"""
+# pathlib is avoided: this module works with descriptors.
 # ruff: noqa: PTH103, PTH120
 
 from __future__ import annotations
@@ -18,22 +22,22 @@ from typing import Any, TextIO, TypeAlias, cast
 from mcplumb.cli.render.output import say
 from mcplumb.config.files import ConfigError, locked, read_file, replace_file
 
-__all__ = ["MOST_LINES", "Complete", "History", "Lines", "editor"]
+__all__ = ["MAX_HISTORY", "Complete", "History", "LineReader", "editor"]
 
 
-# The lines that a user has typed, in a file that only that user can read.
+# --- History ---
 
-
-#: Lines that are kept. The file has up to twice as many, before it is cut.
-MOST_LINES = 1000
-_LONGEST = 10_000
-_OWN = 0o600
+#: Lines that are kept. The file grows to twice as many before it is truncated.
+MAX_HISTORY = 1000
+_MAX_LINE = 10_000
+_OWNER_ONLY = 0o600
 
 
 class History:
-    """Lines, the latest last. A line that begins with a space is not kept, nor is one that only repeats the last.
+    """The typed lines, newest last, in a file that only its owner can read.
 
-    What cannot be read or written raises `ConfigError` or OSError.
+    Lines that begin with a space, and repetitions of the last line, are not kept. Failures to read or write the file
+    raise `ConfigError` or OSError.
     """
 
     def __init__(self, file: str) -> None:
@@ -41,25 +45,25 @@ class History:
         self._last = ""
 
     def load(self) -> list[str]:
-        """The lines of earlier times."""
+        """Return the stored lines."""
         data = read_file(self._file)
         if data is None:
             return []
-        # A file that others could read does not stay like that.
-        os.chmod(self._file, _OWN)  # noqa: PTH101
+        # Make a file private that others can read.
+        os.chmod(self._file, _OWNER_ONLY)  # noqa: PTH101
         lines = data.decode(errors="replace").split("\n")[:-1]
-        if len(lines) > 2 * MOST_LINES:
+        if len(lines) > 2 * MAX_HISTORY:
             with locked(self._file):
-                replace_file(self._file, "".join(f"{line}\n" for line in lines[-MOST_LINES:]).encode())
-        return lines[-MOST_LINES:]
+                replace_file(self._file, "".join(f"{line}\n" for line in lines[-MAX_HISTORY:]).encode())
+        return lines[-MAX_HISTORY:]
 
     def add(self, line: str) -> bool:
-        """Keep a line, at once, as other shells may be open; returns whether it is one that is kept."""
-        if not line.strip() or line.startswith(" ") or line == self._last or len(line) > _LONGEST:
+        """Append a line to the file at once, because other shells may be open; return whether it is kept."""
+        if not line.strip() or line.startswith(" ") or line == self._last or len(line) > _MAX_LINE:
             return False
         self._last = line
         os.makedirs(os.path.dirname(self._file), mode=0o700, exist_ok=True)
-        descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _OWN)
+        descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
         try:
             os.write(descriptor, f"{line}\n".encode(errors="replace"))
         finally:
@@ -67,22 +71,22 @@ class History:
         return True
 
 
-# Lines of input: from a terminal, with editing, history and completion where Python has readline; or from a pipe.
+# --- Lines ---
 
-
-#: Gives what a word may become: it gets the line up to the word, and the word.
+#: Returns the completions of a word; called with the line up to the word, and the word.
 Complete: TypeAlias = Callable[[str, str], list[str]]
 
-#: Tells the main thread that there is something to write; if it comes when nobody waits for it, it means nothing.
-_NEWS = signal.SIGURG
-_TICK = 0.25
-_MOMENT = 0.005
-#: Pieces that may wait to be written above the line. Whoever has more waits, too, and with it the server.
-_MOST_WAITING = 1000
+#: The signal that wakes the main thread to write queued output; its default action is to be ignored.
+_WAKE_SIGNAL = signal.SIGURG
+#: Seconds between two wake-ups while a line is typed, and between two checks of a full queue.
+_WAKE_INTERVAL = 0.25
+_QUEUE_CHECK_INTERVAL = 0.005
+#: Pieces of output that may be queued; a thread with more waits, and so does the server.
+_MAX_QUEUED = 1000
 
 
 def editor() -> ModuleType | None:
-    """Python's ``readline``, if it was built with it."""
+    """Return the ``readline`` module; None if Python was built without it."""
     try:
         import readline
     except ImportError:
@@ -90,31 +94,31 @@ def editor() -> ModuleType | None:
     return readline
 
 
-class Lines:
-    """Reads one line after the other, in the main thread.
+class LineReader:
+    """Reads lines in the main thread.
 
-    ``is_asking`` is whether somebody types: then there is a prompt. With ``complete``, Tab completes; with
-    ``history``, the arrows bring back earlier lines, also those of earlier times.
+    ``is_asking`` is whether the input is a terminal, which gets a prompt. With ``complete``, Tab completes; with
+    ``history``, the arrow keys recall earlier lines, also those of earlier shells.
     """
 
     def __init__(self, complete: Complete | None = None, history: History | None = None) -> None:
         self.is_asking = sys.stdin.isatty() and sys.stderr.isatty()
-        #: Whether a line is being typed just now.
+        #: Whether a line is being typed.
         self.is_open = False
         self._complete = complete
         self._history = history
         self._found: list[str] = []
         self._prompt = ""
-        #: What is to be written above the line: file descriptors and bytes.
+        #: Output to write above the line: file descriptors and bytes.
         self._above: SimpleQueue[tuple[int, bytes]] = SimpleQueue()
         self._is_drawing = False
-        # Python edits lines only where both are terminals.
+        # Python uses readline only if stdin and stdout are terminals.
         self._readline = editor() if self.is_asking and sys.stdout.isatty() else None
         if self._readline is not None:
             self._set_up(self._readline)
 
     def read(self, prompt: str) -> str:
-        """The next line, without its end; EOFError if there is none, KeyboardInterrupt for Ctrl-C."""
+        """Return the next line without its newline; raise EOFError at the end, KeyboardInterrupt for Ctrl-C."""
         self._prompt = prompt
         self.is_open = True
         try:
@@ -129,7 +133,7 @@ class Lines:
             if self.is_asking:
                 sys.stderr.write(prompt)
                 sys.stderr.flush()
-            # Not through the layer of text, which would take more than one line from what others may want to read.
+            # Not through the text layer, which would buffer input that commands may want to read.
             data = sys.stdin.buffer.readline()
         finally:
             self.is_open = False
@@ -139,42 +143,41 @@ class Lines:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Within the block, what is written while a line is typed stands above that line, which is drawn again."""
+        """Write output above the line that is being typed, and redraw that line, within the block."""
         if self._readline is None:
             yield
             return
         streams = sys.stdout, sys.stderr
-        handler = signal.signal(_NEWS, self._redraw)
-        sys.stdout, sys.stderr = (cast("TextIO", _Above(stream, self)) for stream in streams)
-        is_over = threading.Event()
-        ticker = threading.Thread(target=self._tick, args=(is_over,), name="mcplumb lines", daemon=True)
-        ticker.start()
+        handler = signal.signal(_WAKE_SIGNAL, self._redraw)
+        sys.stdout, sys.stderr = (cast("TextIO", _StreamAbove(stream, self)) for stream in streams)
+        is_done = threading.Event()
+        waker = threading.Thread(target=self._keep_waking, args=(is_done,), name="mcplumb lines", daemon=True)
+        waker.start()
         try:
             yield
         finally:
-            is_over.set()
-            ticker.join()
+            is_done.set()
+            waker.join()
             sys.stdout, sys.stderr = streams
-            signal.signal(_NEWS, handler)
+            signal.signal(_WAKE_SIGNAL, handler)
 
     def put_above(self, descriptor: int, text: str) -> None:
-        """From another thread: write something above the line that is typed."""
-        while self._above.qsize() >= _MOST_WAITING and self.is_open:
+        """Write output above the line being typed. Called from other threads; blocks while the queue is full."""
+        while self._above.qsize() >= _MAX_QUEUED and self.is_open:
             _wake()
-            time.sleep(_MOMENT)
+            time.sleep(_QUEUE_CHECK_INTERVAL)
         self._above.put((descriptor, text.encode(errors="backslashreplace")))
-        # Only the thread that reads the line knows, between two keys, what that is.
         _wake()
 
-    def _tick(self, is_over: threading.Event) -> None:
-        """A signal that comes just before readline begins to wait, such as Ctrl-C, is noticed with the next one."""
-        while not is_over.wait(_TICK):
+    def _keep_waking(self, is_done: threading.Event) -> None:
+        """Wake the main thread regularly: a signal that arrives just before readline blocks is handled at the next."""
+        while not is_done.wait(_WAKE_INTERVAL):
             if self.is_open:
                 _wake()
 
     def _redraw(self, number: int, frame: object) -> None:
-        # A signal that comes too late finds nothing to do: what it was for is written when the line is read. One that
-        # comes while this writes is for the next time, or a server that says much would lead deeper and deeper.
+        # After the line was read, `read` has written the queue. A signal during the redrawing is ignored: its output is
+        # written at the next wake-up, and handlers do not nest ever deeper.
         if not self.is_open or self._above.empty() or self._is_drawing:
             return
         self._is_drawing = True
@@ -200,23 +203,23 @@ class Lines:
         readline.set_auto_history(False)
         readline.clear_history()
         if self._history is not None:
-            with self._history_kept():
+            with self._disable_history_on_error():
                 for line in self._history.load():
                     readline.add_history(line)
 
     def _keep(self, line: str, readline: Any) -> None:
-        """Remember a line, for the arrows and for later."""
+        """Add a line to the history of readline and to the file."""
         if self._history is None:
             if line.strip():
                 readline.add_history(line)
             return
-        with self._history_kept():
+        with self._disable_history_on_error():
             if self._history.add(line):
                 readline.add_history(line)
 
     @contextmanager
-    def _history_kept(self) -> Iterator[None]:
-        """A file that cannot be used is told once, and then there is none."""
+    def _disable_history_on_error(self) -> Iterator[None]:
+        """Report a history file that cannot be used once, and go on without it."""
         try:
             yield
         except (ConfigError, OSError) as error:
@@ -224,7 +227,7 @@ class Lines:
             say(f"The history is not kept: {error}")
 
     def _suggest(self, word: str, number: int) -> str | None:
-        """As readline wants it: it asks for one after the other, until there is no more."""
+        """Return the completion with this number; readline asks until it gets None."""
         if number == 0:
             readline = cast("Any", self._readline)
             line = readline.get_line_buffer()[: readline.get_begidx()]
@@ -232,10 +235,10 @@ class Lines:
         return self._found[number] if number < len(self._found) else None
 
 
-class _Above:
-    """A stream to the terminal at which a line is typed."""
+class _StreamAbove:
+    """A stream that writes above the line that is being typed."""
 
-    def __init__(self, stream: TextIO, lines: Lines) -> None:
+    def __init__(self, stream: TextIO, lines: LineReader) -> None:
         self._stream = stream
         self._lines = lines
 
@@ -250,7 +253,7 @@ class _Above:
 
 
 def _typed(prompt: str) -> str:
-    """``input``, also where a Ctrl-C and news come at once: Python then calls the one while it raises the other."""
+    """Call ``input``; if Ctrl-C and the wake signal arrive together, turn Python's SystemError into the interrupt."""
     try:
         return input(prompt)
     except SystemError as error:
@@ -260,10 +263,10 @@ def _typed(prompt: str) -> str:
 
 
 def _wake() -> None:
-    signal.pthread_kill(threading.main_thread().ident or 0, _NEWS)
+    signal.pthread_kill(threading.main_thread().ident or 0, _WAKE_SIGNAL)
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    """Write all of it, past the buffers, in which another write may be under way."""
+    """Write all data directly to the descriptor: a write to the buffered stream may be in progress."""
     while data:
         data = data[os.write(descriptor, data) :]

@@ -1,4 +1,8 @@
-"""``mcplumb shell``: one connection, and a line for each thing to do with it."""
+"""``mcplumb shell``: use one connection interactively, with one command per line.
+
+The main thread reads the lines; everything else runs in an event loop in its own thread (`BackgroundLoop`). The
+commands are those of ``mcplumb`` that need a server, plus a few of the shell's own.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +21,18 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import click
 
-from mcplumb.cli.command_runner import DONE, INTERRUPTED, exit_code_of, global_options, running_with, sentence_of
-from mcplumb.cli.commands.call import call
+from mcplumb.cli.command_runner import DONE, INTERRUPTED, error_text, exit_code_of, global_options, using_runner
+from mcplumb.cli.commands.call_tool import call
 from mcplumb.cli.commands.list_features import entries, prompts, resources, tools
-from mcplumb.cli.commands.listen import all_lists, listen, print_change, say_what
+from mcplumb.cli.commands.listen import all_lists, listen, print_change, say_subscribed
 from mcplumb.cli.commands.ping import ping
-from mcplumb.cli.commands.read import complete, prompt, read
-from mcplumb.cli.input_prompts import Asker, asking_options
+from mcplumb.cli.commands.read_prompt_complete import complete, prompt, read
+from mcplumb.cli.input_prompts import InputPrompter, input_options
 from mcplumb.cli.log_output import show_log
-from mcplumb.cli.render.content import end_line
-from mcplumb.cli.render.output import clean_line, complain, print_pairs, print_text, say
-from mcplumb.cli.shell.line_input import History, Lines
-from mcplumb.cli.target import ServerCommand, Target, server_command
+from mcplumb.cli.render.output import clean_line, print_pairs, print_text, say, say_error
+from mcplumb.cli.render.print_content import end_line
+from mcplumb.cli.server_target import ServerCommand, Target, server_command
+from mcplumb.cli.shell.line_input import History, LineReader
 from mcplumb.client.input_handlers import Elicitation
 from mcplumb.errors import McplumbError, UsageError
 from mcplumb.types.client_features import ElicitResult
@@ -39,28 +43,36 @@ if TYPE_CHECKING:
     from mcplumb.client.links.process_link import ProcessExit
     from mcplumb.client.subscriptions import Changes
 
-__all__ = ["Background", "Session", "commands", "shell"]
-
-
-# An event loop in a thread of its own, for a command that waits for its user in the main thread.
+__all__ = ["BackgroundLoop", "ShellSession", "commands", "shell"]
 
 
 _T = TypeVar("_T")
-_TICK = 0.25
+
+#: Seconds between two wake-ups of a waiting main thread, so that it notices signals.
+_SIGNAL_CHECK_INTERVAL = 0.25
+#: Seconds that a Tab waits for the server.
+_COMPLETION_TIMEOUT = 2.0
+#: Seconds between two checks of the server's process.
+_PROCESS_CHECK_INTERVAL = 0.2
+_MAX_SUBSCRIPTIONS = 16
+_HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 
-class Background:
-    """Runs coroutines while the main thread reads what is typed, or waits for one of them.
+# --- The event loop ---
 
-    Signals reach the main thread only, so Ctrl-C interrupts what that does: the line that is typed, or the wait.
-    ``within`` is called in the new thread before all else. At the end of the block, what still runs is cancelled.
+
+class BackgroundLoop:
+    """An event loop in its own thread, for coroutines of the main thread.
+
+    Signals reach the main thread only, so Ctrl-C interrupts the line that is typed, or the wait for a coroutine.
+    ``within`` is called first in the new thread. At the end of the block, all tasks are cancelled.
     """
 
     def __init__(self, within: Callable[[], object] = lambda: None) -> None:
         self._within = within
         self._loops: SimpleQueue[asyncio.AbstractEventLoop] = SimpleQueue()
-        # If it is left with a second Ctrl-C, nobody waits for it.
-        self._thread = threading.Thread(target=self._live, name="mcplumb loop", daemon=True)
+        # A daemon, because a second Ctrl-C leaves it without waiting.
+        self._thread = threading.Thread(target=self._run_loop, name="mcplumb loop", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -74,34 +86,34 @@ class Background:
         self._thread.join()
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Wait for a coroutine, and give what it returns.
+        """Run a coroutine and return its result.
 
-        Ctrl-C cancels it, and is raised as `KeyboardInterrupt` when it has ended; a second one does not wait for that.
+        Ctrl-C cancels it, and raises `KeyboardInterrupt` once it has ended; a second Ctrl-C does not wait for that.
         """
-        ended: SimpleQueue[asyncio.Task[_T]] = SimpleQueue()
-        begun: list[asyncio.Task[_T]] = []
+        done: SimpleQueue[asyncio.Task[_T]] = SimpleQueue()
+        started: list[asyncio.Task[_T]] = []
 
-        def begin() -> None:
-            if not begun:
-                begun.append(self._loop.create_task(coroutine))
-                begun[0].add_done_callback(ended.put)
+        def start() -> None:
+            if not started:
+                started.append(self._loop.create_task(coroutine))
+                started[0].add_done_callback(done.put)
 
-        def give_up() -> None:
-            begin()  # if Ctrl-C came before that
-            begun[0].cancel()
+        def cancel() -> None:
+            start()  # in case Ctrl-C came first
+            started[0].cancel()
 
         try:
-            self._loop.call_soon_threadsafe(begin)
-            task = _next(ended)
+            self._loop.call_soon_threadsafe(start)
+            task = _next(done)
         except KeyboardInterrupt:
-            self._loop.call_soon_threadsafe(give_up)
-            task = _next(ended)
+            self._loop.call_soon_threadsafe(cancel)
+            task = _next(done)
             if not task.cancelled():
-                task.exception()  # which nobody wants to know any more
+                task.exception()  # marks it as retrieved
             raise
         return task.result()
 
-    def _live(self) -> None:
+    def _run_loop(self) -> None:
         self._within()
         asyncio.run(self._wait())
 
@@ -112,28 +124,24 @@ class Background:
 
 
 def _next(queue: SimpleQueue[_T]) -> _T:
-    """Wait for the next one. A Ctrl-C that comes just before the wait is noticed, too, if a little late."""
+    """Wait for the next item. A Ctrl-C that arrives just before the wait is noticed after a short delay."""
     while True:
         with suppress(Empty):
-            return queue.get(timeout=_TICK)
+            return queue.get(timeout=_SIGNAL_CHECK_INTERVAL)
 
 
-# The commands of the shell: those of ``mcplumb`` that use a server, for the connected one, and a few of its own.
+# --- The commands ---
 
 
-_HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
-_MOST_LISTENING = 16
+def commands(session: ShellSession) -> dict[str, click.Command]:
+    """Return all commands by name, in the order of the help."""
+    shared = [_adapt(session, command) for command in (tools, resources, prompts, call, read, prompt, complete, ping)]
+    return {command.name or "": command for command in (*shared, *_ShellCommands(session).commands())}
 
 
-def commands(session: Session) -> dict[str, click.Command]:
-    """All commands by name, in the order of the help."""
-    theirs = [_for(session, command) for command in (tools, resources, prompts, call, read, prompt, complete, ping)]
-    return {command.name or "": command for command in (*theirs, *_Own(session).commands())}
-
-
-def _for(session: Session, command: ServerCommand) -> click.Command:
-    """A command of ``mcplumb``, for this session's server."""
-    # Said for the whole shell.
+def _adapt(session: ShellSession, command: ServerCommand) -> click.Command:
+    """Return a command of ``mcplumb`` that uses this session's server."""
+    # Roots are given for the whole shell.
     fixed: dict[str, Any] = {param.name or "": () for param in command.own_params if param.name == "roots"}
     return click.Command(
         command.name,
@@ -149,7 +157,7 @@ def _function(command: ServerCommand) -> Callable[..., Any]:
 
 
 def _without_server(text: str) -> str:
-    """The help of a command, with its examples as they are typed in the shell."""
+    """Return the help of a command with its examples as they are typed in the shell."""
     lines = []
     for line in text.splitlines():
         if line.strip().startswith("mcplumb "):
@@ -158,10 +166,10 @@ def _without_server(text: str) -> str:
     return "\n".join(lines)
 
 
-class _Own:
-    """The commands that only a shell has."""
+class _ShellCommands:
+    """The commands that only the shell has."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ShellSession) -> None:
         self._session = session
         self._listening: dict[int, asyncio.Task[None]] = {}
 
@@ -182,10 +190,10 @@ class _Own:
         ]
 
     async def listen(self, *, uris: tuple[str, ...], count: int | None, as_json: bool, **lists: bool) -> None:
-        """Show what changes, as it changes, beside all else.
+        """Show changes as they happen, in the background.
 
-        Of resources with one of the URIs, or of the lists; without any of them, of all lists. With --count it waits
-        for so many changes; otherwise "unlisten" ends it.
+        Reports changes of the resources with these URIs, or of the lists; by default, of all lists. With --count it
+        waits for that many changes; otherwise "unlisten" ends it.
 
         \b
         listen --tools
@@ -194,15 +202,15 @@ class _Own:
         if count is not None:
             await _function(listen)(self._session, uris=uris, count=count, as_json=as_json, **lists)
             return
-        if len(self._listening) >= _MOST_LISTENING:
-            raise UsageError(f"You listen {_MOST_LISTENING} times already: end one with 'unlisten NUMBER'.")
+        if len(self._listening) >= _MAX_SUBSCRIPTIONS:
+            raise UsageError(f"There are {_MAX_SUBSCRIPTIONS} subscriptions already: end one with 'unlisten NUMBER'.")
         client = self._session.client
         wanted = {"tools": lists["tools"], "prompts": lists["prompts"], "resources_list": lists["resources"]}
         changes = client.listen(**(wanted if uris or any(wanted.values()) else all_lists(client)), resources=uris)
         await changes.__aenter__()
-        number = next(number for number in range(1, _MOST_LISTENING + 1) if number not in self._listening)
+        number = next(number for number in range(1, _MAX_SUBSCRIPTIONS + 1) if number not in self._listening)
         try:
-            say_what(changes.wanted, changes.honoured or SubscriptionFilter(), f"'unlisten {number}' ends it.")
+            say_subscribed(changes.wanted, changes.honoured or SubscriptionFilter(), f"'unlisten {number}' ends it.")
         except UsageError:
             await changes.__aexit__(None, None, None)
             raise
@@ -210,11 +218,11 @@ class _Own:
         task.add_done_callback(lambda _: self._listening.pop(number, None))
 
     async def unlisten(self, *, numbers: tuple[int, ...]) -> None:
-        """End what "listen" began: all of it, or that with these numbers."""
+        """End subscriptions of "listen": all, or those with these numbers."""
         for number in numbers or tuple(self._listening):
             task = self._listening.get(number)
             if task is None:
-                raise UsageError(f"Nothing with the number {number} listens.")
+                raise UsageError(f"There is no subscription {number}.")
             task.cancel()
             await asyncio.wait([task])
 
@@ -223,7 +231,7 @@ class _Own:
         await self._session.client.set_log_level(level)
 
     async def info(self) -> None:
-        """Show who the server is, and how it does."""
+        """Show the server's identity and state."""
         client = self._session.client
         pairs = [("server", self._session.title)]
         if (who := client.server_info) is not None:
@@ -241,7 +249,7 @@ class _Own:
         print_pairs(pairs)
 
     async def reconnect(self) -> None:
-        """Leave the server, and connect again; one of ours is started anew."""
+        """Disconnect and connect again; a server that is a command is restarted."""
         await self._session.close()
         await self._session.open()
 
@@ -265,11 +273,11 @@ class _Own:
         return None
 
     def exit(self) -> None:
-        """Leave."""
+        """Leave the shell."""
         self._session.leave()
 
     async def _explain(self, name: str) -> None:
-        """A tool or a prompt, as its list has it."""
+        """Show a tool or a prompt with its arguments."""
         client = self._session.client
         for method, key, lists in (("tools/list", "tools", tools), ("prompts/list", "prompts", prompts)):
             if any(entry.get("name") == name for entry in await entries(client, method, key)):
@@ -283,27 +291,22 @@ def _command(name: str, function: Callable[..., Any], *params: click.Parameter) 
 
 
 async def _show_changes(changes: Changes, *, as_json: bool) -> None:
-    """Print each change, until the end; what it ends with is told, and hurts nobody."""
+    """Print each change until the subscription ends, and report an error that ends it."""
     try:
         async for change in changes:
             print_change(change, as_json=as_json)
         say("The server ended the subscription.")
     except McplumbError as error:
-        complain(sentence_of(error))
+        say_error(error_text(error))
     finally:
         await changes.__aexit__(None, None, None)
 
 
-# ``mcplumb shell``: one connection, and a line for each thing to do with it.
-
-
-#: Seconds that a Tab waits for the server, and between two looks at its process.
-_TAB = 2.0
-_LOOK = 0.2
+# --- mcplumb shell ---
 
 
 @server_command()
-@asking_options
+@input_options
 @click.option("--no-history", is_flag=True, help="Keep no history of what is typed.")
 def shell(target: Target, *, answers: tuple[str, ...], roots: tuple[str, ...], no_history: bool) -> int:
     """Use a server interactively.
@@ -325,43 +328,43 @@ def shell(target: Target, *, answers: tuple[str, ...], roots: tuple[str, ...], n
     from mcplumb.cli.log_output import logs
 
     context = click.get_current_context()
-    asker = Asker(target.title, answers, roots=roots)
+    prompter = InputPrompter(target.title, answers, roots=roots)
     code = DONE
-    with logs(global_options()), Background(within=lambda: click.globals.push_context(context)) as background:
-        session = Session(target, asker, background)
+    with logs(global_options()), BackgroundLoop(within=lambda: click.globals.push_context(context)) as background:
+        session = ShellSession(target, prompter, background)
         history = None if no_history else History(_history_file())
-        lines = Lines(session.suggest, history)
-        with lines.shared(), running_with(background.run), _told_to_end(session) as told:
+        lines = LineReader(session.suggest, history)
+        with lines.shared(), using_runner(background.run), _end_on_signal(session) as received:
             try:
                 background.run(session.open())
                 code = session.use(lines)
             except KeyboardInterrupt:
-                if not told:
+                if not received:
                     raise
             finally:
                 background.run(session.close())
-        return 128 + told[0] if told else code
+        return 128 + received[0] if received else code
 
 
 @contextmanager
-def _told_to_end(session: Session) -> Iterator[list[int]]:
-    """Within the block, SIGTERM and SIGHUP end the session as a person would. Gives a list of those that came.
+def _end_on_signal(session: ShellSession) -> Iterator[list[int]]:
+    """End the session on SIGTERM and SIGHUP within the block; yield the list of received signals.
 
-    The line that is typed is left, so that the terminal is what it was before, and the server ends with us.
+    Reading the line is interrupted, which restores the terminal, and the server is closed.
     """
-    told: list[int] = []
+    received: list[int] = []
 
-    def heed(number: int, frame: object) -> None:
-        told.append(number)
+    def on_signal(number: int, frame: object) -> None:
+        received.append(number)
         session.leave()
         raise KeyboardInterrupt
 
-    # Those that are ignored, as with nohup, stay so.
+    # Signals that are ignored, as with nohup, stay ignored.
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
     for number in numbers:
-        signal.signal(number, heed)
+        signal.signal(number, on_signal)
     try:
-        yield told
+        yield received
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
@@ -373,33 +376,33 @@ def _history_file() -> str:
     return os.path.join(os.path.dirname(trust_file()), "shell_history")  # noqa: PTH118, PTH120
 
 
-class Session:
-    """One connection, and the commands that use it. Lines are dealt with in the main thread, all else in the loop."""
+class ShellSession:
+    """One connection and the commands that use it. Lines run in the main thread, everything else in the loop."""
 
-    def __init__(self, target: Target, asker: Asker, background: Background) -> None:
+    def __init__(self, target: Target, prompter: InputPrompter, background: BackgroundLoop) -> None:
         self.client: Client
         self.commands: dict[str, click.Command] = {}
         self._target = target
-        self._asker = asker
+        self._prompter = prompter
         self._background = background
-        #: Whoever answers questions during the command that runs.
-        self._on_elicit = asker.answer
+        #: The elicitation callback of the running command.
+        self._on_elicit = prompter.answer
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_over = False
+        self._has_left = False
         self._is_open = False
 
     # --- The connection ---
 
     async def open(self) -> None:
-        """Connect. What the server asks, says and does from now on is shown."""
-        options = {**self._asker.options, "on_elicit": self._answer, "on_log": show_log}
+        """Connect, and show elicitations, log messages and restarts of the server from now on."""
+        options = {**self._prompter.options, "on_elicit": self._answer, "on_log": show_log}
         self.client = await self._target.connect(**options)
         self._is_open = True
         self.commands = self.commands or commands(self)
         self.start(self._watch(self.client))
 
     async def close(self) -> None:
-        """Leave, and end what runs beside the commands."""
+        """Cancel background tasks and disconnect."""
         for task in tuple(self._tasks):
             task.cancel()
         if self._is_open:
@@ -407,7 +410,7 @@ class Session:
 
     @asynccontextmanager
     async def connect(self, **options: Any) -> AsyncIterator[Client]:
-        """What a command gets for a connection of its own: this one. Of its options, who answers questions counts."""
+        """Give a command this session's connection; of its options, only ``on_elicit`` is used."""
         before = self._on_elicit
         self._on_elicit = options.get("on_elicit", before)
         try:
@@ -417,22 +420,22 @@ class Session:
 
     @property
     def title(self) -> str:
-        """The server, for messages."""
+        """The name of the server in messages."""
         return self._target.title
 
     # --- Lines ---
 
-    def use(self, lines: Lines) -> int:
-        """Deal with one line after the other, to the last; returns the exit code."""
+    def use(self, lines: LineReader) -> int:
+        """Run one line after another until the end of the input; return the exit code."""
         last, interrupts = DONE, 0
         if lines.is_asking:
             say(f"Connected to {self._name}, {self.client.revision}. 'help' lists the commands; Ctrl-D leaves.", "dim")
-        while not self._is_over:
+        while not self._has_left:
             try:
                 line = lines.read(f"{self._name}> ")
                 interrupts = 0
-                last = self._deal_with(line) or last
-                sys.stdout.flush()  # somebody may read it, and then write the next line
+                last = self._run_line(line) or last
+                sys.stdout.flush()  # another program may read it before it writes the next line
             except EOFError:
                 if lines.is_asking:
                     say()
@@ -442,15 +445,15 @@ class Session:
                 if interrupts > 1 or not lines.is_asking:
                     return INTERRUPTED
                 self._say_cancelled()
-        # Who types has seen what failed.
+        # An interactive user has seen the errors.
         return DONE if lines.is_asking else last
 
     def suggest(self, before: str, word: str) -> list[str]:
-        """What a word may become. It takes no longer than a moment, and a server that fails has no suggestions."""
-        from mcplumb.cli.shell.suggest import suggest
+        """Return the completions of a word within a short timeout; none if the server fails."""
+        from mcplumb.cli.shell.tab_completion import suggest
 
         async def found() -> list[str]:
-            async with asyncio.timeout(_TAB):
+            async with asyncio.timeout(_COMPLETION_TIMEOUT):
                 return await suggest(self.client, self.commands, before, word)
 
         try:
@@ -459,24 +462,24 @@ class Session:
             return []
 
     def _say_cancelled(self) -> None:
-        # Who has to leave may have no terminal any more.
-        if not self._is_over:
-            say("\nCancelled. Once more leaves, as does Ctrl-D.", "dim")
+        # After SIGHUP the terminal may be gone.
+        if not self._has_left:
+            say("\nCancelled. Ctrl-C again, or Ctrl-D, leaves.", "dim")
 
     def leave(self) -> None:
-        """Take no more lines."""
-        self._is_over = True
+        """Stop reading lines."""
+        self._has_left = True
 
     @property
     def _name(self) -> str:
         info = self.client.server_info
         return clean_line(info.name if info is not None else "mcplumb", 30)
 
-    def _deal_with(self, line: str) -> int:
+    def _run_line(self, line: str) -> int:
         try:
             return self._run(line)
         except McplumbError as error:
-            complain(sentence_of(error))
+            say_error(error_text(error))
             return exit_code_of(error)
         except click.ClickException as error:
             error.show()
@@ -488,19 +491,19 @@ class Session:
         try:
             words = [] if line.lstrip().startswith("#") else shlex.split(line)
         except ValueError as error:
-            hint = "What begins with ' or \" ends with the same."
-            raise UsageError(f"That cannot be read: {error}. {hint}") from None
+            hint = "Close each ' and \"."
+            raise UsageError(f"The line cannot be parsed: {error}. {hint}") from None
         if not words:
             return DONE
         end_line()
         command = self.commands.get(words[0])
         if command is None:
             raise UsageError(self._background.run(self._no_command(words[0])))
-        self._asker.mistake = None
+        self._prompter.mistake = None
         result = command.main(words[1:], prog_name=words[0], standalone_mode=False, obj=global_options())
         if inspect.iscoroutine(result):
             result = self._background.run(result)
-        self._asker.confess()
+        self._prompter.raise_mistake()
         return result if isinstance(result, int) else DONE
 
     async def _no_command(self, name: str) -> str:
@@ -512,13 +515,13 @@ class Session:
         near = get_close_matches(name, self.commands, n=1)
         return f"There is no command {name!r}. " + (f"Did you mean '{near[0]}'?" if near else "'help' lists them.")
 
-    # --- What the server does by itself ---
+    # --- Events of the server ---
 
     async def _answer(self, question: Elicitation) -> ElicitResult:
         return await self._on_elicit(question)
 
     async def _watch(self, client: Client) -> None:
-        """Tell when the server exits, and when it is back."""
+        """Report exits and restarts of the server's process."""
         process = client.process
         seen: ProcessExit | None = None
         restarts = 0
@@ -531,10 +534,10 @@ class Session:
             if process.restarts > restarts and process.pid is not None:
                 restarts = process.restarts
                 say(f"It was started again, as process {process.pid}.", "dim")
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_PROCESS_CHECK_INTERVAL)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something beside the commands, until it is done or the shell is left."""
+        """Start a background task that is cancelled when the session is closed."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -117,7 +117,7 @@ def test_messages_go_to_everyone_who_wants_them() -> None:
 
 def test_checks() -> None:
     check(True, "one is one")
-    with pytest.raises(StepFailed, match="It should be that one is two, and is not"):
+    with pytest.raises(StepFailed, match="Expected that one is two"):
         check(False, "one is two")
     with pytest.raises(StepFailed, match=r"the tool does not fail \(no tea\)"):
         text_of(CallToolResult(content=[TextContent(text="no tea")], is_error=True))

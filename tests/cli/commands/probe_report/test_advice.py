@@ -24,8 +24,8 @@ def tried(
 @pytest.mark.parametrize(
     ("program", "hint"),
     [
-        ("npx", "Install Node.js, which brings it."),
-        ("uvx", "Install uv, which brings it."),
+        ("npx", "Install Node.js, which includes it."),
+        ("uvx", "Install uv, which includes it."),
         ("python", "Try python3."),
         ("other", "Is it installed? Give its whole path, or add its folder to PATH."),
     ],
@@ -96,7 +96,7 @@ def test_a_server_that_does_not_answer() -> None:
     [
         (
             "HTTP 401 Unauthorized",
-            ["Show a token, with --token-file FILE, or another header, with --header NAME:VALUE."],
+            ["Send a token with --token-file FILE, or another header with --header NAME:VALUE."],
         ),
         ("HTTP 404 Not Found", ["Correct the path: most servers answer at /mcp, and old ones at /sse."]),
         ("HTTP 500", []),

@@ -53,7 +53,7 @@ def watched(*messages: dict[str, Any]) -> Findings:
     ],
 )
 def test_how_the_era_was_found(messages: list[dict[str, Any]], revision: Revision, story: str) -> None:
-    assert watched(*messages).story(revision) == story
+    assert watched(*messages).era_explanation(revision) == story
 
 
 def test_revisions_are_those_that_the_server_names() -> None:
@@ -65,18 +65,18 @@ def test_revisions_are_those_that_the_server_names() -> None:
 def test_what_is_not_about_the_era_is_not_kept() -> None:
     other = {"id": 3, "method": "tools/list"}
     findings = watched({"method": "notifications/initialized"}, other, {"id": 3, "result": {}})
-    assert findings.questions == []
+    assert findings.era_requests == []
     findings = watched(DISCOVER, {"id": 7, "result": {}}, {"id": 1, "error": {"code": 1, "message": "m"}})
-    assert [(question.result, question.error) for question in findings.questions] == [(None, "error 1 (m)")]
+    assert [(question.result, question.error) for question in findings.era_requests] == [(None, "error 1 (m)")]
     findings.settled()
     findings.trace("out", b'{"jsonrpc":"2.0","id":9,"method":"server/discover"}')
-    assert len(findings.questions) == 1
+    assert len(findings.era_requests) == 1
 
 
 def test_times_are_taken() -> None:
     findings = watched(DISCOVER, DISCOVERED, {"id": 5, "result": {}})
     assert findings.first_answer is not None
-    (question,) = findings.questions
+    (question,) = findings.era_requests
     assert question.answered is not None
     assert 0 <= question.asked <= question.answered
     assert watched(DISCOVER).first_answer is None
@@ -86,7 +86,7 @@ def test_requests_and_batches_of_the_server_are_messages_too() -> None:
     findings = watched(DISCOVER)
     findings.trace("in", b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
     findings.trace("in", b'[{"jsonrpc":"2.0","id":1,"result":{}}]')
-    assert (findings.garbage_count, findings.questions[0].answered) == (0, None)
+    assert (findings.garbage_count, findings.era_requests[0].answered) == (0, None)
 
 
 def test_of_garbage_and_stderr_only_so_much_is_kept() -> None:

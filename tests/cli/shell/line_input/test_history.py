@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcplumb.cli.shell.line_input import MOST_LINES, History
+from mcplumb.cli.shell.line_input import MAX_HISTORY, History
 from mcplumb.errors import UsageError
 
 
@@ -35,13 +35,13 @@ def test_a_file_that_others_can_read_does_not_stay_so(tmp_path: Path) -> None:
 
 def test_it_does_not_grow_without_end(tmp_path: Path) -> None:
     file = tmp_path / "history"
-    file.write_text("".join(f"{number}\n" for number in range(2 * MOST_LINES)))
-    assert len(History(str(file)).load()) == MOST_LINES
-    assert len(file.read_text().splitlines()) == 2 * MOST_LINES
+    file.write_text("".join(f"{number}\n" for number in range(2 * MAX_HISTORY)))
+    assert len(History(str(file)).load()) == MAX_HISTORY
+    assert len(file.read_text().splitlines()) == 2 * MAX_HISTORY
     with file.open("a") as opened:
         opened.write("last\n")
     assert History(str(file)).load()[-1] == "last"
-    assert len(file.read_text().splitlines()) == MOST_LINES
+    assert len(file.read_text().splitlines()) == MAX_HISTORY
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from mcplumb.cli.shell import line_input as lines_module
-from mcplumb.cli.shell.line_input import History, Lines, editor
+from mcplumb.cli.shell.line_input import History, LineReader, editor
 
 
 class Terminal(io.TextIOWrapper):
@@ -66,7 +66,7 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch, doc: str = "GNU readline") -> E
 
 def test_a_pipe_has_no_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\r\n\xff\nrest")))
-    lines = Lines()
+    lines = LineReader()
     assert not lines.is_asking
     with lines.shared():
         assert [lines.read("> ") for _ in range(2)] == ["one", "�"]
@@ -80,7 +80,7 @@ def test_without_readline_there_is_a_prompt(monkeypatch: pytest.MonkeyPatch) -> 
     at_terminal(monkeypatch)
     monkeypatch.setattr(lines_module, "editor", lambda: None)
     monkeypatch.setattr(sys, "stdin", Terminal("ping\n"))
-    lines = Lines()
+    lines = LineReader()
     assert lines.is_asking
     assert lines.read("> ") == "ping"
     assert isinstance(sys.stderr, Terminal)
@@ -101,17 +101,17 @@ def test_tab_asks_for_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> No
         asked.append((before, word))
         return ["forecast ", "foresee "]
 
-    Lines(complete)
+    LineReader(complete)
     assert terminal.bound == "tab: complete"
     assert [terminal.completer("fore", number) for number in range(3)] == ["forecast ", "foresee ", None]
     assert asked == [("call ", "fore")]
-    Lines()
+    LineReader()
     assert terminal.completer("fore", 0) is None
 
 
 def test_another_editor_is_bound_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
     other = at_terminal(monkeypatch, "libedit")
-    Lines()
+    LineReader()
     assert other.bound == "bind ^I rl_complete"
 
 
@@ -121,10 +121,10 @@ def test_lines_are_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(builtins, "input", lambda _: next(typed))
     file = tmp_path / "history"
     file.write_text("old\n")
-    lines = Lines(history=History(str(file)))
+    lines = LineReader(history=History(str(file)))
     assert [lines.read("> ") for _ in range(4)] == ["ping", " secret", "tools", ""]
     assert terminal.lines == ["old", "ping", "tools"]
-    lines = Lines()
+    lines = LineReader()
     for _ in range(4):
         lines.read("> ")
     assert terminal.lines == ["ping", " secret", "tools"]
@@ -134,7 +134,7 @@ def test_lines_are_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_a_history_that_cannot_be_kept_is_told_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     terminal = at_terminal(monkeypatch)
     monkeypatch.setattr(builtins, "input", lambda _: "ping")
-    lines = Lines(history=History(str(tmp_path)))
+    lines = LineReader(history=History(str(tmp_path)))
     assert lines.read("> ") == "ping"
     assert isinstance(sys.stderr, Terminal)
     assert sys.stderr.shown.count("The history is not kept: ") == 1
@@ -164,7 +164,7 @@ def test_what_is_written_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch) 
         return "ping"
 
     monkeypatch.setattr(builtins, "input", type_in)
-    lines = Lines()
+    lines = LineReader()
     with lines.shared():
         assert sys.stderr.isatty()
         assert lines.read("> ") == "ping"
@@ -180,7 +180,7 @@ def test_what_is_written_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch) 
 
 def test_news_that_come_while_others_are_written_do_not_lead_deeper(monkeypatch: pytest.MonkeyPatch) -> None:
     at_terminal(monkeypatch)
-    lines = Lines()
+    lines = LineReader()
     lines.is_open = True
     drawn: list[bytes] = []
 
@@ -199,10 +199,10 @@ def test_news_that_come_while_others_are_written_do_not_lead_deeper(monkeypatch:
 
 def test_who_has_too_much_to_say_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     at_terminal(monkeypatch)
-    lines = Lines()
+    lines = LineReader()
     lines.is_open = True
     monkeypatch.setattr(lines_module, "_wake", lambda: None)
-    monkeypatch.setattr(lines_module, "_MOST_WAITING", 2)
+    monkeypatch.setattr(lines_module, "_MAX_QUEUED", 2)
 
     def talk() -> None:
         for _ in range(3):
@@ -227,7 +227,7 @@ def test_ctrl_c_and_news_at_once_are_a_ctrl_c(
 
     at_terminal(monkeypatch)
     monkeypatch.setattr(builtins, "input", meet)
-    lines = Lines()
+    lines = LineReader()
     with pytest.raises(raised):
         lines.read("> ")
     assert not lines.is_open
@@ -236,7 +236,7 @@ def test_ctrl_c_and_news_at_once_are_a_ctrl_c(
 def test_readline_is_woken_while_a_line_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[bool] = []
     at_terminal(monkeypatch)
-    lines = Lines()
+    lines = LineReader()
     monkeypatch.setattr(lines_module, "_wake", lambda: woken.append(lines.is_open))
     ticks = iter([False, True])
 
@@ -244,5 +244,5 @@ def test_readline_is_woken_while_a_line_is_typed(monkeypatch: pytest.MonkeyPatch
         lines.is_open = next(ticks, False)
         return len(woken) == 1
 
-    lines._tick(cast("threading.Event", SimpleNamespace(wait=wait)))
+    lines._keep_waking(cast("threading.Event", SimpleNamespace(wait=wait)))
     assert woken == [True]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mcplumb.cli.shell.shell import Background
+from mcplumb.cli.shell.shell import BackgroundLoop
 
 
 async def interrupted(notes: list[str], *, fails: bool = False) -> None:
@@ -35,7 +35,7 @@ async def fail() -> None:
 
 def test_results_and_errors_come_back() -> None:
     noted: list[threading.Thread] = []
-    with Background(lambda: noted.append(threading.current_thread())) as background:
+    with BackgroundLoop(lambda: noted.append(threading.current_thread())) as background:
         thread = background.run(where())
         assert [thread] == noted
         assert thread is not threading.current_thread()
@@ -47,7 +47,7 @@ def test_results_and_errors_come_back() -> None:
 @pytest.mark.parametrize("fails", [False, True])
 def test_ctrl_c_cancels_what_is_waited_for_and_nothing_else(fails: bool) -> None:
     notes: list[str] = []
-    with Background() as background:
+    with BackgroundLoop() as background:
         with pytest.raises(KeyboardInterrupt):
             background.run(interrupted(notes, fails=fails))
         assert notes == ["cancelled"]
@@ -64,7 +64,7 @@ def test_ctrl_c_is_noticed_from_the_very_beginning(is_scheduled: bool, monkeypat
         finally:
             ended.append("ended")
 
-    with Background() as background:
+    with BackgroundLoop() as background:
         loop = background._loop
         schedule = loop.call_soon_threadsafe
 
@@ -97,7 +97,7 @@ def test_what_still_runs_is_cancelled_at_the_end() -> None:
         await asyncio.sleep(0)
         return task
 
-    with Background() as background:
+    with BackgroundLoop() as background:
         task = background.run(begin())
     assert task.cancelled()
     assert notes == ["over"]

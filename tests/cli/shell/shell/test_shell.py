@@ -15,9 +15,9 @@ from typing import Any, ClassVar, cast
 import click
 import pytest
 
-from mcplumb.cli.input_prompts import Asker
+from mcplumb.cli.input_prompts import InputPrompter
 from mcplumb.cli.shell.line_input import Complete, History
-from mcplumb.cli.shell.shell import Session
+from mcplumb.cli.shell.shell import ShellSession
 from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, Done, here, mcplumb, on_terminal, serving
 from tests.repo.source import ROOT
 
@@ -75,11 +75,11 @@ def test_no_server_no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
         ("tols", "There is no command 'tols'. Did you mean 'tools'?"),
         ("xyz", "There is no command 'xyz'. 'help' lists them."),
         ("forecast city=Oslo", "forecast is a tool: write 'call forecast'."),
-        ("call 'forecast", "That cannot be read: No closing quotation."),
+        ("call 'forecast", "The line cannot be parsed: No closing quotation."),
         ("help xyz", "There is no command, tool or prompt 'xyz'."),
         ("call", "Missing argument 'TOOL'."),
         ("log loud", "'loud' is not one of"),
-        ("unlisten 3", "Nothing with the number 3 listens."),
+        ("unlisten 3", "There is no subscription 3."),
         ("tools -s other", "No such option"),
     ],
 )
@@ -158,7 +158,7 @@ def test_listening_goes_on_beside_all_else(monkeypatch: pytest.MonkeyPatch) -> N
     )
     assert done.code == 2
     assert "Listening for changes of tools. 'unlisten 1' ends it.\n" in done.err
-    assert "Nothing with the number 1 listens." in done.err
+    assert "There is no subscription 1." in done.err
     assert done.out.count("The resource changing://now changed.\n") == 3
     assert "The list of tools changed.\n" in done.out
 
@@ -167,14 +167,14 @@ def test_nothing_is_listened_to_that_the_server_does_not_tell(monkeypatch: pytes
     server = ["--", PYTHON, str(SERVERS / "partial.py"), "nothing"]
     done = piped(monkeypatch, "listen --prompts", "unlisten 1", server=server)
     assert done.err == (
-        "Error: The server does not tell about changes of prompts: there is nothing to listen to.\n"
-        "Error: Nothing with the number 1 listens.\n"
+        "Error: The server does not report changes of prompts: there is nothing to listen to.\n"
+        "Error: There is no subscription 1.\n"
     )
 
 
 def test_listening_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     done = piped(monkeypatch, *["listen"] * 17, "unlisten", "listen", server=CHANGING)
-    assert done.err.count("Error: You listen 16 times already") == 1
+    assert done.err.count("Error: There are 16 subscriptions already") == 1
     assert done.err.count("'unlisten 1' ends it.") == 2
 
 
@@ -228,7 +228,7 @@ class Typing:
 
 
 def typing(monkeypatch: pytest.MonkeyPatch, *script: str | type[BaseException], server: list[str] = WEATHER) -> Done:
-    monkeypatch.setattr("mcplumb.cli.shell.shell.Lines", Typing)
+    monkeypatch.setattr("mcplumb.cli.shell.shell.LineReader", Typing)
     Typing.script[:], Typing.found[:] = script, []
     return here("shell", "-q", *server)
 
@@ -236,7 +236,7 @@ def typing(monkeypatch: pytest.MonkeyPatch, *script: str | type[BaseException], 
 def test_one_ctrl_c_stays_and_two_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     stay = typing(monkeypatch, KeyboardInterrupt, "ping", KeyboardInterrupt, "call nothing", EOFError)
     assert stay.code == 0
-    assert stay.err.count("Cancelled. Once more leaves, as does Ctrl-D.") == 2
+    assert stay.err.count("Cancelled. Ctrl-C again, or Ctrl-D, leaves.") == 2
     assert typing(monkeypatch, "ping", KeyboardInterrupt, KeyboardInterrupt).code == 130
 
 
@@ -251,10 +251,10 @@ def test_a_command_that_is_aborted_is_a_ctrl_c(monkeypatch: pytest.MonkeyPatch) 
     def abort(*_: object, **__: object) -> None:
         raise click.Abort
 
-    session = Session(cast("Any", None), Asker("x"), cast("Any", None))
+    session = ShellSession(cast("Any", None), InputPrompter("x"), cast("Any", None))
     session.commands["stop"] = click.Command("stop", callback=abort)
     with pytest.raises(KeyboardInterrupt):
-        session._deal_with("stop")
+        session._run_line("stop")
 
 
 # --- Terminals ---
@@ -395,11 +395,11 @@ def test_a_signal_that_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """See tests/attacks/test_terminals.py for what it does to a terminal."""
     for end, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)):
 
-        def use(self: Session, lines: object, end: signal.Signals = end) -> int:
+        def use(self: ShellSession, lines: object, end: signal.Signals = end) -> int:
             signal.raise_signal(end)
             return 0
 
-        monkeypatch.setattr(Session, "use", use)
+        monkeypatch.setattr(ShellSession, "use", use)
         assert piped(monkeypatch).code == code
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -407,7 +407,7 @@ def test_a_signal_that_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        monkeypatch.setattr(Session, "use", lambda *_: next(_hung_up()))
+        monkeypatch.setattr(ShellSession, "use", lambda *_: next(_hung_up()))
         assert piped(monkeypatch).code == 7
     finally:
         signal.signal(signal.SIGHUP, before)

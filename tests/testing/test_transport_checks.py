@@ -57,7 +57,7 @@ FAULTS: list[tuple[type[Sound], str, str]] = [
     (faulty.NeverAborts, "abort_cuts_a_close_short_from_first", "close returns when the connection is aborted: that"),
     (faulty.NeverAborts, "aborting_within_a_message_from_first", "received called after its own abort"),
     (faulty.NeverAborts, "both_abort_at_once", "received called after its own abort"),
-    (faulty.RaisesAtTheEnd, "both_close_at_once", "errors that nobody saw: .*ValueError"),
+    (faulty.RaisesAtTheEnd, "both_close_at_once", "unhandled errors: .*ValueError"),
     (faulty.LeavesTask, "every_kind_of_message", "Tasks are left behind: .*sleep"),
     (faulty.LeavesDescriptors, "every_kind_of_message", "4 descriptors are left open: .*a pipe"),
     (faulty.LeavesFile, "every_kind_of_message", "Something was dropped instead of closed: unclosed file"),
@@ -102,7 +102,7 @@ def test_the_first_fault_ends_it_and_is_explained() -> None:
     with pytest.raises(AssertionError) as caught:
         asyncio.run(check_transport(lambda: faulty_pair(faulty.Unpacks), without={"spoil"}))
     assert caught.value.__notes__ == [
-        "The check a_batch_from_first requires: Several messages that are sent as a batch arrive as one."
+        "The check a_batch_from_first requires: Messages that are sent as a batch arrive as a batch."
     ]
 
 

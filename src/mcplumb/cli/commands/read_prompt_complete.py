@@ -1,4 +1,4 @@
-"""``mcplumb read``, ``mcplumb prompt`` and ``mcplumb complete``: what a server has beside tools."""
+"""``mcplumb read``, ``mcplumb prompt`` and ``mcplumb complete``: use resources, prompts and completions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 
 from mcplumb.cli.arguments import prompt_schema, read_arguments, read_object, read_pair
 from mcplumb.cli.command_runner import global_options
-from mcplumb.cli.commands.list_features import named
-from mcplumb.cli.input_prompts import Asker, asking_options
-from mcplumb.cli.render.content import Shelf, plain, print_contents, print_messages
+from mcplumb.cli.commands.list_features import find_listed
+from mcplumb.cli.input_prompts import InputPrompter, input_options
 from mcplumb.cli.render.output import print_json, print_text, say
-from mcplumb.cli.render.progress_bar import Meter
-from mcplumb.cli.target import Target, server_command
+from mcplumb.cli.render.print_content import ContentSink, plain, print_contents, print_messages
+from mcplumb.cli.render.progress_bar import ProgressBar
+from mcplumb.cli.server_target import Target, server_command
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.read_value import as_text
 from mcplumb.types.prompts import PromptReference, ResourceTemplateReference
@@ -28,8 +28,8 @@ _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the whole
 @server_command()
 @click.argument("uri")
 @click.argument("values", metavar="[KEY=VALUE]...", nargs=-1)
-@asking_options
-@click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Where to put what is read, instead of stdout.")
+@input_options
+@click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Where to save the contents, instead of stdout.")
 @_AS_JSON
 async def read(
     target: Target,
@@ -43,8 +43,8 @@ async def read(
 ) -> None:
     """Read a resource.
 
-    A template is filled in with values for its variables. Text goes to stdout; a pipe or a file gets it to the byte.
-    Bytes go to stdout too, unless that is a terminal: then they go to a new file.
+    A template is filled in with values for its variables. Text goes to stdout, unchanged unless that is a terminal.
+    Binary data goes to stdout too or, if that is a terminal, to a new file.
 
     \b
     mcplumb read weather://Oslo/today -- python weather.py
@@ -52,25 +52,25 @@ async def read(
     mcplumb read weather://Oslo/today --json -- python weather.py
     """
     uri = _filled_in(uri, values)
-    shelf = Shelf(output, "resource")
-    meter = Meter(uri, lines=global_options().verbose > 0)
-    asker = Asker(target.title, answers, roots=roots, paused=meter.paused)
-    async with target.connect(**asker.options) as client:
-        with meter:
-            result = await asker.held_to(client.read_resource(uri, on_progress=meter.show))
+    sink = ContentSink(output, "resource")
+    progress_bar = ProgressBar(uri, lines=global_options().verbose > 0)
+    prompter = InputPrompter(target.title, answers, roots=roots, paused=progress_bar.paused)
+    async with target.connect(**prompter.options) as client:
+        with progress_bar:
+            result = await prompter.wait_for(client.read_resource(uri, on_progress=progress_bar.show))
     if as_json:
         print_json(plain(result))
     else:
-        print_contents(result.contents, shelf)
-    asker.confess()
+        print_contents(result.contents, sink)
+    prompter.raise_mistake()
 
 
 @server_command()
 @click.argument("name")
 @click.argument("arguments", metavar="[KEY=VALUE]...", nargs=-1)
 @click.option("--args", metavar="JSON|@FILE|-", help="All arguments as a JSON object; - reads it from stdin.")
-@asking_options
-@click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Where to put pictures, sounds and other bytes.")
+@input_options
+@click.option("-o", "--output", metavar="FILE|FOLDER|-", help="Where to save images, audio and other binary data.")
 @_AS_JSON
 def prompt(
     target: Target,
@@ -85,29 +85,29 @@ def prompt(
 ) -> Coroutine[Any, Any, None]:
     """Get the messages of a prompt.
 
-    At a terminal each stands under the name of who speaks; a pipe gets only what is said. --json has all of it.
+    At a terminal, each message is shown under its role; a pipe gets only the text. --json prints everything.
 
     \b
     mcplumb prompt plan city=Oslo -- python weather.py
     """
-    # Before there is an event loop, so that whoever waits for stdin can be interrupted.
+    # Read before the event loop starts, so that Ctrl-C interrupts the wait for stdin.
     pairs = [read_pair(word) for word in arguments]
     known = {} if args is None else read_object(args)
-    shelf = Shelf(output, name)
-    meter = Meter(name, lines=global_options().verbose > 0)
-    asker = Asker(target.title, answers, roots=roots, paused=meter.paused)
+    sink = ContentSink(output, name)
+    progress_bar = ProgressBar(name, lines=global_options().verbose > 0)
+    prompter = InputPrompter(target.title, answers, roots=roots, paused=progress_bar.paused)
 
     async def use() -> None:
-        async with target.connect(**asker.options) as client:
-            schema = prompt_schema((await named(client.list_prompts(), name, "prompt")).arguments)
+        async with target.connect(**prompter.options) as client:
+            schema = prompt_schema((await find_listed(client.list_prompts(), name, "prompt")).arguments)
             given = {key: as_text(value) for key, value in read_arguments(pairs, known, schema, name=name).items()}
-            with meter:
-                result = await asker.held_to(client.get_prompt(name, given, on_progress=meter.show))
+            with progress_bar:
+                result = await prompter.wait_for(client.get_prompt(name, given, on_progress=progress_bar.show))
         if as_json:
             print_json(plain(result))
         else:
-            print_messages(result.messages, shelf)
-        asker.confess()
+            print_messages(result.messages, sink)
+        prompter.raise_mistake()
 
     return use()
 

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from mcplumb.cli.command_runner import GlobalOptions
-from mcplumb.cli.target import ServerCommand, Target, server_command
+from mcplumb.cli.server_target import ServerCommand, Target, server_command
 from mcplumb.errors import UsageError
 from tests.cli.kit import LEGACY, PYTHON, WEATHER, here, serving
 
@@ -87,20 +87,20 @@ def test_without_a_server_the_three_ways_are_shown() -> None:
     assert said.startswith("Which server? Name it in one of three ways:\n\n")
     for way in ("mcplumb look -- python weather.py ", "mcplumb look -s http://", "mcplumb look -s weather "):
         assert f"  {way}" in said
-    assert refusal("--").startswith("There is no command behind the --. Name it")
+    assert refusal("--").startswith("There is no command after the --. Name it")
     done = here("tools")
     assert done.code == 2
     assert "mcplumb tools -s weather" in done.err
 
 
 def test_one_server_is_enough() -> None:
-    assert refusal("-s", "tcp://x:1", "--", "cmd") == "The server is named twice: give -s, or a command behind --."
+    assert refusal("-s", "tcp://x:1", "--", "cmd") == "The server is named twice: give -s, or a command after --."
 
 
 def test_dashes_that_are_missing_are_missed() -> None:
     done = here("tools", "python", "weather.py")
     assert done.code == 2
-    assert "(python weather.py). The command that starts a server stands behind --." in done.err
+    assert "(python weather.py). The command that starts a server goes after --." in done.err
     assert "stands behind" not in here("tools", "x", "--", "cmd").err
     assert "stands behind" not in here("tools", "--nothing").err
 
@@ -147,9 +147,12 @@ def test_options_become_those_of_connect(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-e", "secret", "--", "x"], "--env takes NAME=VALUE, and one of them is not that."),
-        (["-e", "=secret", "--", "x"], "--env takes NAME=VALUE, and one of them is not that."),
-        (["--header", "secret", "-s", "http://x"], "--header takes NAME:VALUE, and one of them is not that."),
+        (["-e", "secret", "--", "x"], "--env takes NAME=VALUE; one of the values does not have that form."),
+        (["-e", "=secret", "--", "x"], "--env takes NAME=VALUE; one of the values does not have that form."),
+        (
+            ["--header", "secret", "-s", "http://x"],
+            "--header takes NAME:VALUE; one of the values does not have that form.",
+        ),
         (["--token-file", "/nothing", "-s", "http://x"], "The token file /nothing cannot be read: No such file"),
         (["--ca-file", "/nothing", "-s", "https://x"], "/nothing"),
         (["--timeout", "0", "--", "x"], "'0' is not a number of seconds above 0."),
@@ -180,7 +183,7 @@ def test_a_token_file_has_one_token(tmp_path: Path) -> None:
     [
         (
             ["-e", "A=b", "-s", "tcp://127.0.0.1:1"],
-            "Error: --env is for a server that is started, and this is the address of one.",
+            "Error: --env is only for a server that mcplumb starts, and this one has an address.",
         ),
         (["--header", "A:b", *LEGACY], "Error: --header is for a server with an http:// or https:// address."),
         (["--revision", "2025", *LEGACY], "There is no protocol revision '2025'."),
@@ -256,7 +259,7 @@ def test_the_era_of_a_server_is_remembered_for_the_next_command(
     ],
 )
 def test_an_address_without_its_scheme_is_recognised(server: str, meant: str) -> None:
-    assert refusal("-s", server) == f"{server!r} is no name of a server. If it is an address, write {meant}."
+    assert refusal("-s", server) == f"{server!r} is not the name of a server. If it is an address, write {meant}."
 
 
 def test_a_socket_is_recognised() -> None:

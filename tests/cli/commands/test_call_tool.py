@@ -66,7 +66,7 @@ def test_the_whole_result_is_one_document() -> None:
         (["types", "text"], "Error: 'text' is not an argument: write key=value, key:=JSON or key@FILE.\n"),
         (["types", "-o", "gone/"], "Error: --output gone/: there is no folder 'gone'.\n"),
         (["types", "--answer", "x"], "Error: 'x' is not an argument: write "),
-        (["types", "--args", "["], "Error: What --args has is no JSON: "),
+        (["types", "--args", "["], "Error: The value of --args is not valid JSON: "),
     ],
 )
 def test_mistakes_are_explained_before_anything_is_sent(words: list[str], said: str) -> None:
@@ -83,7 +83,7 @@ def test_a_root_has_to_be_a_folder() -> None:
 
 def test_the_description_of_an_argument_is_shown() -> None:
     assert (
-        "\n  text        string, required. Any text.\n  count       integer, 1 if left out. How many.\n"
+        "\n  text        string, required. Any text.\n  count       integer, default 1. How many.\n"
         in here("call", "types", *KITCHEN).err
     )
 

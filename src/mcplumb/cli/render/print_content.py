@@ -1,6 +1,6 @@
-"""What a server gives: text to stdout, data as JSON, and pictures, sounds and other bytes to files.
+"""Output of content from a server: text and JSON to stdout, images, audio and other bytes to files.
 
-A pipe or a file gets text as it is, to the byte. A terminal gets it cleaned, as it would obey what is in it.
+A pipe or a file gets text unchanged, byte for byte. On a terminal, control sequences are escaped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from mcplumb.cli.render.output import clean, clean_line, complain, print_json, print_text, say
+from mcplumb.cli.render.output import clean, clean_line, print_json, print_text, say, say_error
 from mcplumb.errors import DecodeError, UsageError
 from mcplumb.types.content import (
     AudioContent,
@@ -28,11 +28,10 @@ from mcplumb.types.prompts import PromptMessage
 from mcplumb.types.resources import ResourceContents
 from mcplumb.types.tools import CallToolResult
 
-__all__ = ["Shelf", "end_line", "plain", "print_contents", "print_messages", "print_result", "say_failure"]
+__all__ = ["ContentSink", "end_line", "plain", "print_contents", "print_messages", "print_result", "say_failure"]
 
-#: Types, and the endings that their files get. All others get none that means something: there are programs that run,
-#: or read, whatever has a certain name.
-_ENDINGS = {
+#: The file extensions of known media types. Others get ``.bin``, because some programs run or load files by extension.
+_EXTENSIONS = {
     "image/png": ".png",
     "image/jpeg": ".jpg",
     "image/gif": ".gif",
@@ -57,34 +56,35 @@ _ENDINGS = {
     "text/markdown": ".md",
     "text/plain": ".txt",
 }
-#: Endings of what is only looked at or listened to: no program looks for such a file by its name.
-_SIGHTS = {ending for kind, ending in _ENDINGS.items() if kind.startswith(("image/", "audio/", "video/"))}
-_SIGHTS |= {".jpeg", ".pdf", ".zip"}
-#: Names that are tried, one after the other, and bytes of each.
+#: Extensions of files that no program loads by name.
+_PASSIVE_EXTENSIONS = {
+    ending for kind, ending in _EXTENSIONS.items() if kind.startswith(("image/", "audio/", "video/"))
+}
+_PASSIVE_EXTENSIONS |= {".jpeg", ".pdf", ".zip"}
+#: Numbered names that are tried, and the maximum bytes of a stem and an extension.
 _MAX_TRIES = 10_000
 _MAX_STEM = 120
 _MAX_ENDING = 20
-#: Files of one result that nobody has given a place.
+#: Files of one result without ``--output``.
 _MAX_FILES = 100
-#: Bytes of a picture that is shown in a terminal.
+#: Bytes of an image that is shown in the terminal.
 _MAX_SHOWN = 16 * 1024 * 1024
-#: Characters that kitty takes at once.
+#: Characters of one chunk in kitty's graphics protocol.
 _CHUNK = 4096
 
 
-class Shelf:
-    """Where bytes go: to files that were not there before.
+class ContentSink:
+    """Writes bytes to new files, and reports each on stderr.
 
-    ``output`` is a file, a folder, ``-`` for stdout, or None for the current folder; ``stem`` begins the names that
-    are made up. What goes where is said on stderr.
+    ``output`` is a file, a folder, ``-`` for stdout, or None for the current folder; ``stem`` begins generated names.
 
-    In a folder that the user named, files have the names that the server gives them. Elsewhere that holds only for
-    pictures and the like: in a project, a ``conftest.py`` or a ``Makefile`` would be run by the next program.
+    In a folder that the user named, files get the names that the server suggests. Elsewhere only media files do: a
+    ``conftest.py`` or a ``Makefile`` in the current folder would be run by other programs.
     """
 
     def __init__(self, output: str | None, stem: str) -> None:
         self.output = output
-        self._stem = _harmless(stem) or "content"
+        self._stem = _safe_name(stem) or "content"
         self._count = 0
         self._taken: dict[Path, int] = {}
         path = Path(output or ".")
@@ -95,30 +95,30 @@ class Shelf:
         if not folder.is_dir():
             raise UsageError(f"--output {output}: there is no folder {str(folder)!r}.")
         if self._folder is None and os.path.lexists(path):
-            raise UsageError(f"--output {output}: that file is there already, and is not overwritten.")
+            raise UsageError(f"--output {output}: the file exists already, and is not overwritten.")
 
     def put(self, content: bytes, mime_type: str | None, name: str = "") -> None:
-        """Keep some bytes; ``name`` is what somebody else calls them."""
+        """Write bytes to a new file; ``name`` is the name that the server suggests."""
         if self.output == "-":
             _write(content)
             return
         if self.output is None and self._count == _MAX_FILES:
             raise UsageError(f"There are more than {_MAX_FILES} files: give a folder for them, with --output FOLDER.")
         kind = clean_line(mime_type or "of no known type", 80)
-        path = self._write_new(content, _ending(mime_type), self._name(_harmless(name), mime_type))
+        path = self._write_new(content, _extension(mime_type), self._name(_safe_name(name), mime_type))
         self._count += 1
         say(f"Saved {len(content):,} bytes ({kind}) as {path}.")
 
     def _name(self, given: str, mime_type: str | None) -> str:
-        """What somebody else calls it, as far as that can do no harm here."""
-        stem, ending = os.path.splitext(given)  # noqa: PTH122 - it is a name, and no path
-        if self.output is not None or not given or ending.lower() in _SIGHTS:
+        """Return the suggested name if it is safe here, otherwise one with a safe prefix and extension."""
+        stem, ending = os.path.splitext(given)  # noqa: PTH122 - it is a name, not a path
+        if self.output is not None or not given or ending.lower() in _PASSIVE_EXTENSIONS:
             return given
-        return f"{self._stem}-{stem}{_ending(mime_type)}"
+        return f"{self._stem}-{stem}{_extension(mime_type)}"
 
     def _write_new(self, content: bytes, ending: str, name: str) -> Path:
         first = self._candidate(1, ending, name)
-        # Those that were taken before still are.
+        # Continue after the numbers that are taken already.
         for number in range(self._taken.get(first, 0) + 1, _MAX_TRIES):
             path = self._candidate(number, ending, name)
             self._taken[first] = number
@@ -132,7 +132,7 @@ class Shelf:
                 with file:
                     file.write(content)
             except OSError as error:
-                path.unlink(missing_ok=True)  # half of it is worth nothing
+                path.unlink(missing_ok=True)  # do not leave an incomplete file
                 raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
             return path
         raise UsageError("There are too many files of that name already: give another place with --output.")
@@ -140,7 +140,7 @@ class Shelf:
     def _candidate(self, number: int, ending: str, name: str) -> Path:
         if self._folder is None:
             path = Path(self.output or "")
-            # The first one has the name that the user gave, and the others one like it.
+            # The first file gets the user's name, the others get numbered variants.
             return path if number == 1 else path.with_stem(f"{path.stem}-{number}")
         if name:
             path = Path(name)
@@ -149,83 +149,83 @@ class Shelf:
         return self._folder / f"{self._stem}-{number}{ending}"
 
 
-# --- Results of tools ---
+# --- Results ---
 
 
-def print_result(result: CallToolResult, shelf: Shelf) -> None:
-    """Print what a tool returned. Text that only repeats the structured content is not printed beside it."""
+def print_result(result: CallToolResult, sink: ContentSink) -> None:
+    """Print the result of a tool. Text that only repeats the structured content is not printed."""
     structured = result.structured_content
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
     is_repeated = structured is not None and _repeats(texts, structured)
-    # Some servers wrap what is not an object, so that it is one. A text is better read without.
+    # Some servers wrap a string into an object, because structured content must be one. The bare text reads better.
     is_wrapped_text = len(texts) == 1 and structured == {"result": texts[0]}
     for block in result.content:
         if isinstance(block, TextContent) and is_repeated and not is_wrapped_text:
             continue
-        _print_block(block, shelf)
+        _print_block(block, sink)
     if structured is not None and not is_wrapped_text:
         _print_data(structured)
 
 
 def say_failure(result: CallToolResult, tool: str) -> None:
-    """Say on stderr why a tool failed, in its own words."""
+    """Print the tool's error text to stderr."""
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
-    said = "\n".join(texts).strip()
-    if not said and result.structured_content is not None:
-        said = msgspec.json.encode(result.structured_content).decode()
-    complain(said or f"The tool {tool} says that it failed, and not why.")
+    message = "\n".join(texts).strip()
+    if not message and result.structured_content is not None:
+        message = msgspec.json.encode(result.structured_content).decode()
+    say_error(message or f"The tool {tool} failed without a message.")
 
 
 def plain(value: Any) -> Any:
-    """A result as data: as it came, with the content blocks that are not known here."""
+    """Return a result as plain data, including unknown content blocks as they were received."""
     return _with_unknown(msgspec.to_builtins(value))
 
 
-def print_contents(contents: Sequence[ResourceContents], shelf: Shelf) -> None:
-    """Print the contents of a resource. A place that the user gave gets them all; a terminal gets no bytes."""
+def print_contents(contents: Sequence[ResourceContents], sink: ContentSink) -> None:
+    """Print the contents of a resource. With ``--output`` everything goes there; a terminal gets no binary data."""
     for part in contents:
-        is_kept = shelf.output not in (None, "-") or (not part.is_text and _is_tty() and shelf.output is None)
+        is_kept = sink.output not in (None, "-") or (not part.is_text and _is_tty() and sink.output is None)
         if is_kept:
-            shelf.put(_bytes_of(part), part.mime_type, _name_of(part.uri))
+            sink.put(_bytes_of(part), part.mime_type, _name_of(part.uri))
         elif part.text is not None:
             _print_text(part.text, is_exact=True)
         else:
             _write(_bytes_of(part))
 
 
-def print_messages(messages: Iterable[PromptMessage], shelf: Shelf) -> None:
-    """Print the messages of a prompt: at a terminal under the name of who speaks, elsewhere one after the other."""
+def print_messages(messages: Iterable[PromptMessage], sink: ContentSink) -> None:
+    """Print the messages of a prompt; on a terminal each under its role."""
     for number, message in enumerate(messages):
         if _is_tty():
             print_text(f"{message.role}:", style="bold")
         elif number:
             _write(b"\n")
-        _print_block(message.content, shelf)
+        _print_block(message.content, sink)
 
 
-def _print_block(block: ContentBlock, shelf: Shelf) -> None:
+def _print_block(block: ContentBlock, sink: ContentSink) -> None:
     match block:
         case TextContent(text=text):
             _print_text(text)
         case ImageContent(data=data, mime_type=mime_type):
-            image = _decoded(data, "a picture")
-            if shelf.output is not None or not _show(image):
-                shelf.put(image, mime_type)
+            image = _decoded(data, "an image")
+            if sink.output is not None or not _show(image):
+                sink.put(image, mime_type)
         case AudioContent(data=data, mime_type=mime_type):
-            shelf.put(_decoded(data, "a sound"), mime_type)
+            sink.put(_decoded(data, "audio"), mime_type)
         case ResourceLink():
             named = " ".join(filter(None, [block.title or block.name, block.mime_type and f"({block.mime_type})"]))
             _print_text(f"{clean_line(block.uri)}  {clean_line(named)}".rstrip())
         case EmbeddedResource(resource=ResourceContents(text=str(text))):
             _print_text(text)
         case EmbeddedResource(resource=resource):
-            shelf.put(_bytes_of(resource), resource.mime_type, _name_of(resource.uri))
+            sink.put(_bytes_of(resource), resource.mime_type, _name_of(resource.uri))
         case _:
             _print_data(block.data)
 
 
 def _repeats(texts: list[str], structured: Any) -> bool:
-    """Whether the texts say nothing but the structured content, as the protocol wants it for older clients."""
+    """Whether the texts only repeat the structured content, which the protocol recommends for older clients."""
     values = [structured]
     if isinstance(structured, dict) and len(structured) == 1:
         values += structured.values()
@@ -259,7 +259,7 @@ def _with_unknown(data: Any) -> Any:
     return data
 
 
-# --- Bytes ---
+# --- Bytes and file names ---
 
 
 def _bytes_of(part: ResourceContents) -> bytes:
@@ -272,11 +272,11 @@ def _decoded(data: str, what: str) -> bytes:
     try:
         return b64decode(data, validate=True)
     except ValueError:
-        raise DecodeError(f"The server sent {what} that is not in base64.") from None
+        raise DecodeError(f"The server sent {what} that is not valid base64.") from None
 
 
-def _harmless(name: str) -> str:
-    """A name that others chose as one for a file of ours: in this folder, not hidden, not long."""
+def _safe_name(name: str) -> str:
+    """Turn a suggested name into a safe file name: no folders, not hidden, not too long."""
     kept = "".join(letter if _is_seen(letter) or letter in "._-" else "-" for letter in name).strip(".-")
     stem, dot, ending = kept.rpartition(".")
     if not dot:
@@ -285,12 +285,12 @@ def _harmless(name: str) -> str:
 
 
 def _is_seen(letter: str) -> bool:
-    """Whether it is a letter or a digit; some letters are blank."""
+    """Whether it is a visible letter or digit; some letters are blank."""
     return letter.isalnum() and clean(letter) == letter
 
 
 def _first(name: str, size: int) -> str:
-    """As much of a name as so many bytes can hold, which is how file systems count."""
+    """Cut a name to ``size`` bytes, the unit of file system limits."""
     return name.encode()[:size].decode(errors="ignore")
 
 
@@ -301,8 +301,8 @@ def _name_of(uri: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-def _ending(mime_type: str | None) -> str:
-    return _ENDINGS.get((mime_type or "").partition(";")[0].strip().lower(), ".bin")
+def _extension(mime_type: str | None) -> str:
+    return _EXTENSIONS.get((mime_type or "").partition(";")[0].strip().lower(), ".bin")
 
 
 # --- Writing ---
@@ -327,26 +327,26 @@ def _print_data(data: Any) -> None:
 
 
 def _write(content: bytes) -> None:
-    sys.stdout.flush()  # what was printed before stands before
+    sys.stdout.flush()  # keeps the order with text printed before
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
     _Line.open_on = None if content.endswith(b"\n") else sys.stdout
 
 
 class _Line:
-    """The stream on which the last line that was written has no end: what is exact may have none."""
+    """The stream whose last line has no newline: exact output may have none."""
 
     open_on: TextIO | None = None
 
 
 def end_line() -> None:
-    """Let what comes next begin on a line of its own."""
+    """Write a newline if the last line of stdout has none."""
     if _Line.open_on is sys.stdout:
         _write(b"\n")
 
 
 def _show(image: bytes) -> bool:
-    """Show a picture in the terminal, if that says clearly that it can."""
+    """Show an image in the terminal, if that is known to support images; return whether it was shown."""
     if not _is_tty() or len(image) > _MAX_SHOWN or os.environ.get("TMUX"):
         return False
     data = b64encode(image)

@@ -1,7 +1,6 @@
-"""What may come next in a line of the shell: commands, options, names, arguments, values and addresses.
+"""Tab completion of the shell: commands, options, names, arguments, values and URIs.
 
-What a server has is asked of the server. So are the values that only it knows: those of a prompt's arguments and of
-the variables of a resource template.
+Names come from the server's lists. Values of prompt arguments and of template variables come from its completions.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mcplumb.cli.commands.list_features import entries
-from mcplumb.cli.parse_value import View
+from mcplumb.cli.parse_value import SchemaView
 from mcplumb.cli.render.output import clean
 from mcplumb.errors import RemoteError
 from mcplumb.types.notification_params import LOGGING_LEVELS
@@ -25,28 +24,28 @@ if TYPE_CHECKING:
 
 __all__ = ["suggest"]
 
-#: Suggestions that are shown, and how deep arguments go into objects.
-_MOST = 500
-_DEEPEST = 3
+#: Suggestions that are shown, and the maximum depth of arguments within objects.
+_MAX_SUGGESTIONS = 500
+_MAX_DEPTH = 3
 
 
 async def suggest(client: Client, commands: Mapping[str, click.Command], before: str, word: str) -> list[str]:
-    """What ``word`` may become, behind the rest of its line. What is complete ends with a space.
+    """Return the completions of ``word`` after the line ``before``. Complete words end with a space.
 
-    Only what a terminal can show as it is: names come from the server, and are put on the user's line.
+    Text that a terminal would not show literally is left out: names come from the server, and go into the user's line.
     """
     try:
         words = shlex.split(before)
         bare = "".join(shlex.split(f"{word}'") if word.count("'") % 2 else shlex.split(word))
-    except ValueError:  # within quotes, where a word has no beginning
+    except ValueError:  # inside an open quote
         return []
     found = await _Suggestions(client, commands, words, bare).all()
     kept = (text for text in found if text.startswith(bare) and _is_plain(text))
-    return sorted({_quoted(text) for text in kept})[:_MOST]
+    return sorted({_quoted(text) for text in kept})[:_MAX_SUGGESTIONS]
 
 
 class _Suggestions:
-    """For one word: the commands there are, the words before it, and itself without quotes."""
+    """Finds the completions of one word."""
 
     def __init__(self, client: Client, commands: Mapping[str, click.Command], words: list[str], word: str) -> None:
         self._client = client
@@ -68,12 +67,12 @@ class _Suggestions:
         if given and given[-1] in taking:
             return _complete(await self._names(name)) if given[-1] == "--schema" else []
         skipped = {at + 1 for at, text in enumerate(given) if text in taking}
-        return await self._behind(
+        return await self._after(
             name, [text for at, text in enumerate(given) if at not in skipped and not text.startswith("-")]
         )
 
-    async def _behind(self, name: str, given: Sequence[str]) -> Iterable[str]:
-        """The arguments of a command, behind those that are there."""
+    async def _after(self, name: str, given: Sequence[str]) -> Iterable[str]:
+        """Complete the next argument of a command, after the given ones."""
         if name == "listen":
             return _complete(_texts(await entries(self._client, "resources/list", "resources"), "uri"))
         if given:
@@ -97,13 +96,13 @@ class _Suggestions:
         if name == "call":
             tools = await entries(self._client, "tools/list", "tools")
             schema: Any = next((tool.get("inputSchema") for tool in tools if tool.get("name") == of), None)
-            return _pairs(View(schema), self._word, given)
+            return _pairs(SchemaView(schema), self._word, given)
         if name in ("prompt", "complete"):
             return await self._asked_pairs(of, given)
         return []
 
     async def _asked_pairs(self, of: str, given: Sequence[str]) -> Iterable[str]:
-        """Arguments of a prompt, or variables of a template; the server completes their values."""
+        """Complete arguments of a prompt or variables of a template; the server completes their values."""
         is_template = "{" in of
         names = _variables(of) if is_template else await self._prompt_arguments(of)
         key, mark, begun = self._word.partition("=")
@@ -114,7 +113,7 @@ class _Suggestions:
         return [f"{key}={value} " for value in await self._completed(reference, key, begun, known)]
 
     async def _addresses(self) -> Iterable[str]:
-        """Addresses of resources, and those that a template makes, as far as they can be known."""
+        """Complete URIs of resources, and those that templates produce."""
         found = [*_complete(_texts(await entries(self._client, "resources/list", "resources"), "uri"))]
         for template in await self._templates():
             match _opened(template, self._word):
@@ -126,7 +125,7 @@ class _Suggestions:
                     found += [f"{start}{value}{end}" for value in values]
         return found
 
-    # --- What the server has ---
+    # --- Requests to the server ---
 
     async def _names(self, what: str) -> list[str]:
         what = what if what in ("tools", "prompts") else "tools"
@@ -143,7 +142,7 @@ class _Suggestions:
     async def _completed(self, reference: Reference, name: str, begun: str, known: dict[str, str]) -> list[str]:
         try:
             return (await self._client.complete(reference, name, begun, known or None)).values
-        except RemoteError:  # it does not complete, or not this
+        except RemoteError:  # the server has no completions for it
             return []
 
 
@@ -160,7 +159,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """As it has to be written: a value in quotes if it needs them, and the end as it is."""
+    """Quote the word, or the value after ``=``, if the shell requires it."""
     body, end = (text[:-1], " ") if text.endswith(" ") else (text, "")
     key, mark, value = body.partition("=")
     if not mark:
@@ -171,8 +170,8 @@ def _quoted(text: str) -> str:
 # --- Arguments of tools ---
 
 
-def _pairs(view: View, word: str, given: Sequence[str]) -> list[str]:
-    """``name=`` for what is not there yet; behind that, its values as far as the schema names them."""
+def _pairs(view: SchemaView, word: str, given: Sequence[str]) -> list[str]:
+    """Complete ``name=`` of arguments that are not given yet and, after ``=``, the values that the schema lists."""
     key, mark, _ = word.partition("=")
     if mark:
         return [f"{key}={value} " for value in _values(_member(view, key))]
@@ -180,24 +179,24 @@ def _pairs(view: View, word: str, given: Sequence[str]) -> list[str]:
     return [f"{name}=" for name in _paths(view) if name not in taken]
 
 
-def _paths(view: View, depth: int = 1) -> list[str]:
-    """The names of all members, also of those within objects: ``place.city``."""
+def _paths(view: SchemaView, depth: int = 1) -> list[str]:
+    """Return the paths of all members, including those of nested objects: ``place.city``."""
     found = []
-    for name in view.names[:_MOST]:
+    for name in view.names[:_MAX_SUGGESTIONS]:
         inner = [part for part in _options(view.part(name)) if part.names]
-        deeper = [path for part in inner for path in _paths(part, depth + 1)] if depth < _DEEPEST else []
+        deeper = [path for part in inner for path in _paths(part, depth + 1)] if depth < _MAX_DEPTH else []
         found += [f"{name}.{path}" for path in deeper] or [name]
     return found
 
 
-def _member(view: View, path: str) -> View | None:
-    found: View | None = view
+def _member(view: SchemaView, path: str) -> SchemaView | None:
+    found: SchemaView | None = view
     for name in path.split("."):
         found = next((part for one in _options(found) if (part := one.part(name)) is not None), None)
     return found
 
 
-def _values(view: View | None) -> list[str]:
+def _values(view: SchemaView | None) -> list[str]:
     found: list[str] = []
     for option in _options(view):
         found += [value for value in option.constants or () if isinstance(value, str)]
@@ -208,7 +207,7 @@ def _values(view: View | None) -> list[str]:
     return found
 
 
-def _options(view: View | None) -> list[View]:
+def _options(view: SchemaView | None) -> list[SchemaView]:
     return [] if view is None else view.options
 
 
@@ -216,7 +215,7 @@ def _options(view: View | None) -> list[View]:
 
 
 def _pieces(template: str) -> list[str]:
-    """Text and names of variables, in turn. Variables with operators are part of no address that can be made here."""
+    """Split a template into text and names of variables, alternating. Variables with operators are not supported."""
     import re
 
     return re.split(r"\{([A-Za-z0-9_.]+)\}", template)
@@ -227,10 +226,10 @@ def _variables(template: str) -> list[str]:
 
 
 def _opened(template: str, typed: str) -> str | tuple[str, str, str, dict[str, str], str | None] | None:
-    """Where in a template an address stops that was begun: in its text, or in one of its variables.
+    """Find where in a template a partly typed URI ends: in its text, or in one of its variables.
 
-    For text, the address up to the next variable. For a variable: the address before it, its name, what is there of
-    it, the values of those before, and the text behind it, or None if the address ends with it. None if it fits not.
+    In text: the URI up to the next variable. In a variable: the URI before it, its name, the typed part of its value,
+    the values of the variables before it, and the text after it or None at the end. None if the URI does not match.
     """
     pieces = _pieces(template)
     known: dict[str, str] = {}

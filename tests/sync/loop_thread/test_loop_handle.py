@@ -10,8 +10,7 @@ import pytest
 
 from mcplumb.errors import Closed, UsageError
 from mcplumb.sync import loop_thread
-from mcplumb.sync import loop_thread as engines
-from mcplumb.sync.loop_thread import Lease, _Landlord
+from mcplumb.sync.loop_thread import LoopHandle, _LoopRegistry
 from tests.kit.loop import PATIENCE
 from tests.sync.world import in_threads, own_threads, wait_until
 
@@ -35,89 +34,89 @@ class Connection:
         self.closed += 1
 
 
-def leased(close: Callable[[], Any] | None = None) -> Lease:
-    lease = Lease(close or Connection().close, PATIENCE)
-    lease.begin()
-    return lease
+def acquired(close: Callable[[], Any] | None = None) -> LoopHandle:
+    handle = LoopHandle(close or Connection().close, PATIENCE)
+    handle.acquire()
+    return handle
 
 
 async def give(value: Any) -> Any:
     return value
 
 
-def test_the_engine_runs_from_the_first_to_the_last() -> None:
-    first, second = leased(), leased()
-    assert first.engine is second.engine
+def test_the_loop_runs_from_the_first_to_the_last() -> None:
+    first, second = acquired(), acquired()
+    assert first.shared_loop is second.shared_loop
     assert own_threads() == ["mcplumb-sync"]
     first.close()
     assert own_threads() == ["mcplumb-sync"]
-    assert second.errand().run(give(5)) == 5
+    assert second.new_call().run(give(5)) == 5
     second.close()
     assert own_threads() == []
-    third = leased()
-    assert third.engine is not first.engine
+    third = acquired()
+    assert third.shared_loop is not first.shared_loop
     third.close()
 
 
 def test_it_begins_once() -> None:
-    lease = leased()
+    handle = acquired()
     with pytest.raises(UsageError, match="call connect again"):
-        lease.begin()
-    lease.close()
+        handle.acquire()
+    handle.close()
     with pytest.raises(UsageError, match="call connect again"):
-        lease.begin()
+        handle.acquire()
 
 
 def test_of_several_threads_one_begins() -> None:
-    lease = Lease(Connection().close, PATIENCE)
+    handle = LoopHandle(Connection().close, PATIENCE)
     meeting = threading.Barrier(8, timeout=PATIENCE)
     refused: list[UsageError] = []
 
     def begin() -> None:
         meeting.wait()
         try:
-            lease.begin()
+            handle.acquire()
         except UsageError as error:
             refused.append(error)
 
     in_threads(*[begin] * 8)
     assert len(refused) == 7
-    lease.close()
+    handle.close()
 
 
 def test_before_it_begins_there_is_nothing_to_do() -> None:
-    lease = Lease(Connection().close, PATIENCE)
-    assert lease.is_over
-    lease.close()
+    handle = LoopHandle(Connection().close, PATIENCE)
+    assert handle.is_inactive
+    handle.close()
     with pytest.raises(Closed):
-        lease.errand()
+        handle.new_call()
     with pytest.raises(Closed, match="was not opened"):
-        asyncio.run(lease.have_done(print))
+        asyncio.run(handle.call_in_thread(print))
 
 
 def test_after_the_end_there_is_nothing_to_do() -> None:
     connection = Connection()
-    lease = leased(connection.close)
-    assert not lease.is_over
+    handle = acquired(connection.close)
+    assert not handle.is_inactive
     for _ in range(2):
-        lease.close()
-        lease.end()
-        assert lease.is_over
+        handle.close()
+        handle.release()
+        assert handle.is_inactive
     with pytest.raises(Closed, match="The client was closed"):
-        lease.errand()
+        handle.new_call()
     assert connection.closed == 1
 
 
 def test_closing_from_many_threads_at_once() -> None:
     connection = Connection()
-    lease = leased(connection.close)
-    in_threads(*[lease.close] * 8)
+    handle = acquired(connection.close)
+    in_threads(*[handle.close] * 8)
     assert 1 <= connection.closed <= 8
     wait_until(lambda: not own_threads())
 
 
-def test_what_waits_when_the_lease_ends_is_given_up() -> None:
-    lease = leased()
+def test_what_waits_when_the_handle_ends_is_given_up() -> None:
+    handle = acquired()
     begun = threading.Event()
 
     async def hang() -> None:
@@ -126,11 +125,11 @@ def test_what_waits_when_the_lease_ends_is_given_up() -> None:
 
     def wait() -> None:
         with pytest.raises(Closed):
-            lease.errand().run(hang())
+            handle.new_call().run(hang())
 
     def close() -> None:
         assert begun.wait(PATIENCE)
-        lease.close()
+        handle.close()
 
     in_threads(wait, close)
 
@@ -139,28 +138,30 @@ def test_a_close_that_fails_gives_back_as_well() -> None:
     async def close() -> None:
         raise KeyError("why")
 
-    lease = leased(close)
+    handle = acquired(close)
     with pytest.raises(KeyError, match="why"):
-        lease.close()
+        handle.close()
     assert own_threads() == []
 
 
 def test_a_close_in_the_loop_itself_changes_nothing() -> None:
-    lease = leased()
+    handle = acquired()
 
     async def close() -> None:
-        lease.close()
+        handle.close()
 
     with pytest.raises(UsageError, match="in the thread that does its work"):
-        lease.errand().run(close())
-    assert not lease.is_over
-    lease.close()
+        handle.new_call().run(close())
+    assert not handle.is_inactive
+    handle.close()
 
 
 def test_functions_are_called_in_another_thread() -> None:
-    lease = leased()
-    assert lease.errand().run(lease.have_done(lambda: threading.current_thread().name)) == "mcplumb-sync-worker"
-    lease.close()
+    handle = acquired()
+    assert (
+        handle.new_call().run(handle.call_in_thread(lambda: threading.current_thread().name)) == "mcplumb-sync-worker"
+    )
+    handle.close()
     wait_until(lambda: not own_threads())
 
 
@@ -168,21 +169,21 @@ def test_a_close_that_finds_everything_closed_says_nothing() -> None:
     async def close() -> None:
         raise Closed("Somebody else was faster.")
 
-    leased(close).close()
+    acquired(close).close()
 
 
 def test_a_look_is_taken_in_the_loop_while_there_is_one() -> None:
-    lease = leased()
+    handle = acquired()
     here = threading.get_ident()
-    there = lease.look(threading.get_ident)
+    there = handle.read_in_loop(threading.get_ident)
     assert there != here
 
     async def look() -> int:
-        return lease.look(threading.get_ident)
+        return handle.read_in_loop(threading.get_ident)
 
-    assert lease.errand().run(look()) == there
-    lease.close()
-    assert lease.look(threading.get_ident) == here
+    assert handle.new_call().run(look()) == there
+    handle.close()
+    assert handle.read_in_loop(threading.get_ident) == here
 
 
 # At exit
@@ -200,68 +201,68 @@ def test_at_exit_all_are_closed_at_once() -> None:
         await meeting[0].wait()
         raise KeyError("this one is not heard of")
 
-    left = [leased(close), leased(close)]
-    loop_thread._landlord.close_all()
-    assert all(lease.is_over for lease in left)
-    loop_thread._landlord.close_all()
+    left = [acquired(close), acquired(close)]
+    loop_thread._registry.close_all()
+    assert all(handle.is_inactive for handle in left)
+    loop_thread._registry.close_all()
 
 
 def test_at_exit_nothing_waits_longer_than_it_has_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "_SHORTLY", 0.01)
+    monkeypatch.setattr(loop_thread, "_CANCEL_TIMEOUT", 0.01)
 
     async def close() -> None:
         await asyncio.Future()
 
-    lease = Lease(close, 0.01)
-    lease.begin()
-    loop_thread._landlord.close_all()
-    assert lease.is_over
+    handle = LoopHandle(close, 0.01)
+    handle.acquire()
+    loop_thread._registry.close_all()
+    assert handle.is_inactive
 
 
 def test_at_exit_an_interruption_gives_back_as_well() -> None:
-    lease: Lease
+    handle: LoopHandle
 
     def interrupt() -> None:
         raise KeyboardInterrupt
 
     async def close() -> None:
-        assert lease.engine is not None
+        assert handle.shared_loop is not None
         # What a thread that waits is given to do is run in it, as a signal's handler is.
-        await next(iter(lease.engine.waiting)).have_done(interrupt)
+        await next(iter(handle.shared_loop.active_calls)).call_in_thread(interrupt)
 
-    lease = leased(close)
+    handle = acquired(close)
     with pytest.raises(KeyboardInterrupt):
-        loop_thread._landlord.close_all()
-    assert lease.is_over
+        loop_thread._registry.close_all()
+    assert handle.is_inactive
 
 
 # After a fork
 
 
 def test_a_fork_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    landlord = _Landlord()
-    monkeypatch.setattr(loop_thread, "_landlord", landlord)
-    inherited = leased()
-    engine = inherited.engine
-    assert engine is not None
-    landlord.forget()
-    engine._pid -= 1
-    assert inherited.is_over
+    registry = _LoopRegistry()
+    monkeypatch.setattr(loop_thread, "_registry", registry)
+    inherited = acquired()
+    shared_loop = inherited.shared_loop
+    assert shared_loop is not None
+    registry.forget_after_fork()
+    shared_loop._pid -= 1
+    assert inherited.is_inactive
     inherited.close()
     with pytest.raises(UsageError, match="from which this one was forked"):
-        inherited.errand()
-    inherited.end()
-    lease = leased()
-    assert lease.engine is not engine
-    assert lease.errand().run(give(5)) == 5
-    lease.close()
-    landlord.close_all()
-    assert not engine.loop.is_closed()
-    engine.end()
+        inherited.new_call()
+    inherited.release()
+    handle = acquired()
+    assert handle.shared_loop is not shared_loop
+    assert handle.new_call().run(give(5)) == 5
+    handle.close()
+    registry.close_all()
+    assert not shared_loop.loop.is_closed()
+    shared_loop.shut_down()
 
 
 def test_patience_ends_as_the_queue_says() -> None:
-    lease = leased()
+    handle = acquired()
     with pytest.raises(Empty):
-        lease.errand().run(asyncio.sleep(PATIENCE), within=0.01)
-    lease.close()
+        handle.new_call().run(asyncio.sleep(PATIENCE), within=0.01)
+    handle.close()

@@ -13,9 +13,9 @@ from typing import Any
 import click
 import pytest
 
-from mcplumb.cli.app import cli
+from mcplumb.cli.command_group import cli
 from mcplumb.cli.command_runner import GlobalOptions
-from mcplumb.cli.commands.serve import Serving, serve
+from mcplumb.cli.commands.serve_file import ServeSettings, serve
 from mcplumb.errors import UsageError
 from tests.cli.kit import PYTHON, here, mcplumb, on_terminal
 from tests.cli.reading import Watched
@@ -203,9 +203,13 @@ def test_reload_is_for_addresses(file: str, options: list[str]) -> None:
 def test_it_can_be_said_again() -> None:
     addresses = ["unix:/run/w.sock", "tcp://[::1]:7000", "http://127.0.0.1:8000/mcp"]
     place = ["--unix", "/run/w.sock", "--tcp", "[::1]:7000", "--http", "127.0.0.1:8000/mcp"]
-    assert Serving(target="weather.py:server", addresses=[]).words(addresses) == ["serve", "weather.py:server", *place]
+    assert ServeSettings(target="weather.py:server", addresses=[]).words(addresses) == [
+        "serve",
+        "weather.py:server",
+        *place,
+    ]
     options = GlobalOptions(verbose=2, trace=True, log_file="log")
-    full = Serving(
+    full = ServeSettings(
         target="weather.py", addresses=[], token_file=Path("tokens"), log_format="plain", options=options
     ).words([])
     more = ["--token-file", "tokens", "--log-format", "plain", "--log-file", "log", "-v", "-v", "--trace"]
@@ -216,7 +220,7 @@ def test_without_its_own_standard_input_it_takes_that_of_the_process(file: str) 
     with standard_streams() as streams:
         streams.feed(lines(CALL))
         streams.end()
-        serving = Serving(target=f"{file}:server", addresses=[])
+        serving = ServeSettings(target=f"{file}:server", addresses=[])
         serving.run(serving.load())
         (answer,) = streams.messages()
     assert text_of(answer["result"]) == "sun in Oslo"
@@ -241,8 +245,8 @@ def test_an_address_that_cannot_be_had(tmp_path: Path, file: str) -> None:
 
 
 def test_a_change_of_the_file_is_for_reloading(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Serving] = []
-    monkeypatch.setattr("mcplumb.cli.commands.serve.run_reloading", told.append)
+    told: list[ServeSettings] = []
+    monkeypatch.setattr("mcplumb.cli.commands.serve_file.run_reloading", told.append)
     assert here("serve", file, "--reload", "--tcp", ":0").code == 0
     assert [serving.addresses for serving in told] == [["tcp://:0"]]
 

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import click
 import pytest
 
-from mcplumb.cli.app import cli, remember_globals, versions
+from mcplumb.cli.command_group import cli, merge_global_options, versions
 from mcplumb.cli.command_runner import GlobalOptions
 from mcplumb.cli.help_text import COMMANDS, OVERVIEW
 from mcplumb.revisions import REVISIONS
@@ -41,10 +41,10 @@ def test_the_overview_has_every_option_with_its_own_words() -> None:
 
 
 def test_a_command_is_loaded_when_it_runs() -> None:
-    program = "import sys; from mcplumb.cli import app; print(*sys.modules)"
+    program = "import sys; from mcplumb.cli import command_group; print(*sys.modules)"
     done = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "mcplumb.cli.app" in loaded
+    assert "mcplumb.cli.command_group" in loaded
     homes = {home.partition(":")[0] for home in COMMANDS.values()}
     assert loaded & {*homes, "rich", "asyncio", "mcplumb.client", "mcplumb.server"} == set()
 
@@ -63,16 +63,16 @@ def test_versions_are_those_of_everything_that_takes_part(monkeypatch: pytest.Mo
     assert lines[1] == f"revisions: {', '.join(map(str, REVISIONS))}"
     assert lines[2].startswith(f"python {sys.version.split()[0]} on ")
     assert f"msgspec {version('msgspec')}" in lines
-    monkeypatch.setattr("mcplumb.cli.app._PACKAGES", ("nothing-of-this-name",))
+    monkeypatch.setattr("mcplumb.cli.command_group._PACKAGES", ("nothing-of-this-name",))
     assert versions().splitlines()[-1] == "nothing-of-this-name is not installed"
 
 
 def test_options_add_up() -> None:
     options = GlobalOptions()
-    remember_globals(options, verbose=1, trace=True, log_file="a", config="c", no_color=False)
-    remember_globals(options, verbose=1, trace=False, log_file=None, config=None, no_color=False)
+    merge_global_options(options, verbose=1, trace=True, log_file="a", config="c", no_color=False)
+    merge_global_options(options, verbose=1, trace=False, log_file=None, config=None, no_color=False)
     assert options == GlobalOptions(verbose=2, trace=True, log_file="a", config="c")
-    remember_globals(options, verbose=0, trace=False, log_file="b", config="d", no_color=True)
+    merge_global_options(options, verbose=0, trace=False, log_file="b", config="d", no_color=True)
     assert options == GlobalOptions(verbose=2, trace=True, log_file="b", config="d")
 
 

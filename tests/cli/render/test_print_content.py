@@ -15,7 +15,15 @@ from typing import Any
 import pytest
 
 from mcplumb.cli.render import output
-from mcplumb.cli.render.content import Shelf, end_line, plain, print_contents, print_messages, print_result, say_failure
+from mcplumb.cli.render.print_content import (
+    ContentSink,
+    end_line,
+    plain,
+    print_contents,
+    print_messages,
+    print_result,
+    say_failure,
+)
 from mcplumb.errors import DecodeError, UsageError
 from mcplumb.types.content import (
     AudioContent,
@@ -66,7 +74,7 @@ def image(content: bytes = PNG, mime_type: str = "image/png") -> ImageContent:
 
 
 def printed(result: CallToolResult, capsys: pytest.CaptureFixture[str], place: str | None = None) -> str:
-    print_result(result, Shelf(place, "tool"))
+    print_result(result, ContentSink(place, "tool"))
     return capsys.readouterr().out
 
 
@@ -108,7 +116,7 @@ def test_a_pipe_gets_text_as_it_is_and_data_as_one_line(
 def test_a_terminal_gets_clean_text_and_pretty_data(terminal: Terminal) -> None:
     given = result(f"{EVIL}\n", ResourceLink(f"a://{EVIL}", EVIL), structured={"a": EVIL})
     with redirect_stdout(terminal):
-        print_result(given, Shelf(None, "tool"))
+        print_result(given, ContentSink(None, "tool"))
     data = '{\n  "a": "\\u001b[2J\\u009b\\u202e"\n}\n'
     assert terminal.shown == f"{CLEAN}\na://{CLEAN}  {CLEAN}\n{data}"
 
@@ -121,7 +129,7 @@ def test_a_failure_is_told_in_the_words_of_the_tool(capsys: pytest.CaptureFixtur
         "Error: It",
         f"burns.{CLEAN}",
         'Error: {"code":3}',
-        "Error: The tool cook says that it failed, and not why.",
+        "Error: The tool cook failed without a message.",
     ]
 
 
@@ -135,13 +143,13 @@ def test_data_is_as_it_came() -> None:
 
 def test_messages(capsys: pytest.CaptureFixture[str]) -> None:
     messages = [PromptMessage("user", TextContent("Who?")), PromptMessage("assistant", TextContent("You."))]
-    print_messages(messages, Shelf(None, "plan"))
+    print_messages(messages, ContentSink(None, "plan"))
     assert capsys.readouterr().out == "Who?\n\nYou.\n"
 
 
 def test_messages_at_a_terminal(terminal: Terminal) -> None:
     with redirect_stdout(terminal):
-        print_messages([PromptMessage("user", TextContent(EVIL))], Shelf(None, "plan"))
+        print_messages([PromptMessage("user", TextContent(EVIL))], ContentSink(None, "plan"))
     assert terminal.shown == f"user:\n{CLEAN}\n"
 
 
@@ -157,7 +165,7 @@ def test_bytes_go_to_new_files(folder: Path, capsys: pytest.CaptureFixture[str])
     (folder / "tool-2.png").symlink_to("nowhere")
     sound = AudioContent(b64encode(b"RIFF").decode(), "audio/wav; rate=8000")
     file = EmbeddedResource(ResourceContents("file:///a/..%2Fb%00/.report.pdf?x=/y", blob=b64encode(b"PDF").decode()))
-    print_result(result(image(), image(), sound, file, file, image(b"?", "made/up")), Shelf(None, "tool"))
+    print_result(result(image(), image(), sound, file, file, image(b"?", "made/up")), ContentSink(None, "tool"))
     assert capsys.readouterr().err.splitlines() == [
         "Saved 14 bytes (image/png) as tool-3.png.",
         "Saved 14 bytes (image/png) as tool-4.png.",
@@ -185,7 +193,7 @@ def test_bytes_go_to_new_files(folder: Path, capsys: pytest.CaptureFixture[str])
     ],
 )
 def test_a_name_from_a_server_stays_in_the_folder(tool: str, file: str, folder: Path) -> None:
-    print_result(result(image()), Shelf(None, tool))
+    print_result(result(image()), ContentSink(None, tool))
     assert names(folder) == [file]
 
 
@@ -206,11 +214,11 @@ def test_no_server_gives_a_name_that_a_program_looks_for(
 ) -> None:
     blob = b64encode(b"import os").decode()
     given = result(EmbeddedResource(ResourceContents(uri, mime_type=mime_type, blob=blob)))
-    print_result(given, Shelf(None, "tool"))
+    print_result(given, ContentSink(None, "tool"))
     assert names(folder) == [file]
     # Where the user wants to have it, it has its name.
     (folder / "there").mkdir()
-    print_result(given, Shelf("there", "tool"))
+    print_result(given, ContentSink("there", "tool"))
     ((there,),) = [names(folder / "there")]
     assert there.startswith(uri.rpartition("/")[2].strip(".")[:10])
 
@@ -218,10 +226,10 @@ def test_no_server_gives_a_name_that_a_program_looks_for(
 def test_nobody_gets_hundreds_of_files_unasked(folder: Path) -> None:
     many = result(*[image()] * 150)
     with pytest.raises(UsageError, match="There are more than 100 files: give a folder for them, with --output FOLDER"):
-        print_result(many, Shelf(None, "tool"))
+        print_result(many, ContentSink(None, "tool"))
     assert len(names(folder)) == 100
     (folder / "there").mkdir()
-    print_result(many, Shelf("there", "tool"))
+    print_result(many, ContentSink("there", "tool"))
     assert len(names(folder / "there")) == 150
 
 
@@ -231,7 +239,7 @@ def test_half_a_file_is_not_left(folder: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))  # as if the disk were full
     try:
         with pytest.raises(UsageError, match=r"tool-1.png cannot be written: File too large\."):
-            print_result(result(image(b"x" * 5000)), Shelf(None, "tool"))
+            print_result(result(image(b"x" * 5000)), ContentSink(None, "tool"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, before)
@@ -240,19 +248,19 @@ def test_half_a_file_is_not_left(folder: Path) -> None:
 
 def test_the_user_can_say_where(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "there").mkdir()
-    print_result(result(image()), Shelf("there", "tool"))
-    print_result(result(image()), Shelf("there/", "tool"))
-    print_result(result(image(), image()), Shelf("there/a.png", "tool"))
+    print_result(result(image()), ContentSink("there", "tool"))
+    print_result(result(image()), ContentSink("there/", "tool"))
+    print_result(result(image(), image()), ContentSink("there/a.png", "tool"))
     assert names(folder / "there") == ["a-2.png", "a.png", "tool-1.png", "tool-2.png"]
     capsys.readouterr()
-    print_result(result("text\n", image(b"ascii")), Shelf("-", "tool"))
+    print_result(result("text\n", image(b"ascii")), ContentSink("-", "tool"))
     assert capsys.readouterr() == ("text\nascii", "")
 
 
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("a.png", "that file is there already, and is not overwritten"),
+        ("a.png", "the file exists already, and is not overwritten"),
         ("gone/b.png", "there is no folder 'gone'"),
         ("gone/", "there is no folder 'gone'"),
     ],
@@ -260,25 +268,25 @@ def test_the_user_can_say_where(folder: Path, capsys: pytest.CaptureFixture[str]
 def test_a_place_that_cannot_be_used_is_refused_before(place: str, said: str, folder: Path) -> None:
     (folder / "a.png").touch()
     with pytest.raises(UsageError, match=said):
-        Shelf(place, "tool")
+        ContentSink(place, "tool")
 
 
 def test_what_cannot_be_written_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "there").mkdir()
-    shelf = Shelf("there/", "tool")
+    sink = ContentSink("there/", "tool")
     (folder / "there").rmdir()
     with pytest.raises(UsageError, match=r"there/tool-1.png cannot be written: No such file or directory\."):
-        shelf.put(b"", None, "tool-1.png")
-    monkeypatch.setattr("mcplumb.cli.render.content._MAX_TRIES", 3)
+        sink.put(b"", None, "tool-1.png")
+    monkeypatch.setattr("mcplumb.cli.render.print_content._MAX_TRIES", 3)
     for _ in range(2):
-        Shelf(None, "tool").put(b"", "text/plain")
+        ContentSink(None, "tool").put(b"", "text/plain")
     with pytest.raises(UsageError, match="There are too many files of that name"):
-        Shelf(None, "tool").put(b"", "text/plain")
+        ContentSink(None, "tool").put(b"", "text/plain")
 
 
 def test_what_is_not_in_base64_is_the_servers_mistake(folder: Path) -> None:
-    with pytest.raises(DecodeError, match="The server sent a picture that is not in base64"):
-        print_result(result(ImageContent("§", "image/png")), Shelf(None, "tool"))
+    with pytest.raises(DecodeError, match="The server sent an image that is not valid base64"):
+        print_result(result(ImageContent("§", "image/png")), ContentSink(None, "tool"))
 
 
 # --- Resources ---
@@ -289,25 +297,25 @@ BLOB = ResourceContents("a://photo.png", blob=b64encode(PNG).decode(), mime_type
 
 
 def test_a_pipe_gets_resources_to_the_byte(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    print_contents([TEXT, BLOB], Shelf(None, "resource"))
+    print_contents([TEXT, BLOB], ContentSink(None, "resource"))
     assert capsysbinary.readouterr().out == b"soup\nbread" + PNG
 
 
 def test_a_terminal_gets_text_and_a_file_the_bytes(terminal: Terminal, folder: Path) -> None:
     with redirect_stdout(terminal):
-        print_contents([TEXT, BLOB], Shelf(None, "resource"))
+        print_contents([TEXT, BLOB], ContentSink(None, "resource"))
     assert terminal.shown == "soup\nbread\n"
     assert (folder / "photo.png").read_bytes() == PNG
 
 
 def test_a_terminal_gets_bytes_if_it_has_to_be(terminal: Terminal) -> None:
     with redirect_stdout(terminal):
-        print_contents([ResourceContents("a://b", blob=b64encode(b"raw").decode())], Shelf("-", "resource"))
+        print_contents([ResourceContents("a://b", blob=b64encode(b"raw").decode())], ContentSink("-", "resource"))
     assert terminal.shown == "raw"
 
 
 def test_a_place_gets_text_too(folder: Path) -> None:
-    print_contents([TEXT], Shelf("copy.txt", "resource"))
+    print_contents([TEXT], ContentSink("copy.txt", "resource"))
     assert (folder / "copy.txt").read_text(encoding="utf-8") == "soup\nbread"
 
 
@@ -316,7 +324,7 @@ def test_a_place_gets_text_too(folder: Path) -> None:
 
 def shown(terminal: Terminal, picture: ImageContent, place: str | None = None) -> str:
     with redirect_stdout(terminal):
-        print_result(result(picture), Shelf(place, "tool"))
+        print_result(result(picture), ContentSink(place, "tool"))
     return terminal.shown
 
 
@@ -344,7 +352,7 @@ def test_otherwise_pictures_are_saved(
     if how == "tmux":
         monkeypatch.setenv("TMUX", "1")
     if how == "too large":
-        monkeypatch.setattr("mcplumb.cli.render.content._MAX_SHOWN", 3)
+        monkeypatch.setattr("mcplumb.cli.render.print_content._MAX_SHOWN", 3)
     picture = image(b"GIF" if how == "not a PNG" else PNG)
     assert shown(terminal, picture, "." if how == "a place was given" else None) == ""
     assert names(folder) == ["tool-1.png"]
@@ -356,7 +364,7 @@ def test_json_is_one_document() -> None:
 
 def test_what_comes_next_can_begin_on_a_line_of_its_own(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     for text in ("one", "two\n", "three"):
-        print_contents([ResourceContents("a://b", text=text)], Shelf(None, "resource"))
+        print_contents([ResourceContents("a://b", text=text)], ContentSink(None, "resource"))
         end_line()
     end_line()
     assert capsysbinary.readouterr().out == b"one\ntwo\nthree\n"

@@ -5,17 +5,17 @@ from __future__ import annotations
 import click
 import pytest
 
-from mcplumb.cli.app import OwnCommand
+from mcplumb.cli.command_group import BaseCommand
 from mcplumb.cli.command_runner import GlobalOptions, global_options
 
 
-@click.command(cls=OwnCommand)
+@click.command(cls=BaseCommand)
 @click.option("--name", default="nobody", help="A name.")
 def greet(*, name: str) -> str:
     return f"{name} {global_options().verbose} {global_options().trace} {global_options().log_file}"
 
 
-@click.command(cls=OwnCommand)
+@click.command(cls=BaseCommand)
 async def wait() -> int:
     return 3
 

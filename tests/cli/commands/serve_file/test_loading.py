@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from mcplumb.cli.commands.serve import CannotLoad, find_file, load_server
+from mcplumb.cli.commands.serve_file import CannotLoad, find_file, load_server
 from mcplumb.errors import UsageError
 from mcplumb.server.server import Server
 

@@ -1,4 +1,8 @@
-"""The kit that checks any transport: delivery, backpressure and closing."""
+"""The checks that any transport must pass: delivery, backpressure and closing.
+
+Each check is an async function of two ends; the first line of its docstring is the rule that a failure quotes.
+`check_transport` runs them all.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +29,11 @@ __all__ = [
 ]
 
 
-# Checks of messages: that they arrive, whole, in order, and as what they are.
-
+# --- Delivery: messages arrive complete, in order and unchanged ---
 
 _MANY = 2000
 _LARGE = 8 * 1024 * 1024
-#: How often two ends answer each other.
+#: Messages of a ping-pong between two ends.
 _ROUNDS = 200
 
 _PAYLOAD = {"text": 'a\nb\r\nc "é" \u2028 \U0001f40d', "numbers": [0, -1, 2**53, 1.5], "deep": [[[{"x": None}]]]}
@@ -41,7 +44,7 @@ def _plain(item: Item) -> Any:
 
 
 def _require_same(items: Sequence[Item], messages: Sequence[Message]) -> None:
-    """Fail unless these came and nothing else, in whatever order."""
+    """Fail unless exactly these messages arrived, in any order."""
     came = [_plain(item) for item in items]
     for sent in map(_plain, messages):
         if sent not in came:
@@ -56,11 +59,11 @@ async def _every_kind_of_message(first: End, second: End) -> None:
     first.start()
     second.start()
     for one, other in ((first, second), (second, first)):
-        said: list[Message] = [Request(1, "a", _PAYLOAD), Request("1", "b"), Notification("c", _PAYLOAD)]
-        said.append(Notification("d"))
-        one.send(*said)
-        await other.until_count(len(said))
-        _require_same(other.items, said)
+        sent: list[Message] = [Request(1, "a", _PAYLOAD), Request("1", "b"), Notification("c", _PAYLOAD)]
+        sent.append(Notification("d"))
+        one.send(*sent)
+        await other.until_count(len(sent))
+        _require_same(other.items, sent)
         answers: list[Message] = [Result(1, _PAYLOAD), Error("1", ErrorDetail(-32000, "No: é.", {"why": ["not"]}))]
         other.send(*answers)
         await one.until_count(len(answers))
@@ -72,7 +75,7 @@ async def _every_kind_of_message(first: End, second: End) -> None:
 
 
 async def _none_is_lost(sender: End, receiver: End) -> None:
-    """However many messages are sent at once, each arrives once, and both ends have counted them."""
+    """Of many messages sent at once, each arrives exactly once, and both ends count them."""
     sender.start()
     receiver.start()
     sent, came = sender.connection.stats.messages_out, receiver.connection.stats.messages_in
@@ -103,7 +106,7 @@ async def _order(sender: End, receiver: End) -> None:
 
 
 async def _a_batch(sender: End, receiver: End) -> None:
-    """Several messages that are sent as a batch arrive as one."""
+    """Messages that are sent as a batch arrive as a batch."""
     sender.start()
     receiver.start()
     before = sender.connection.stats.messages_out
@@ -119,7 +122,7 @@ async def _a_batch(sender: End, receiver: End) -> None:
 
 
 async def _a_large_message(sender: End, receiver: End) -> None:
-    """A message of 8 MiB arrives whole, and so do those before and behind it."""
+    """A message of 8 MiB arrives complete, and so do those before and after it."""
     sender.start()
     receiver.start()
     messages = [Notification("before"), Notification("large", {"text": "0123456é" * (_LARGE // 9)})]
@@ -132,7 +135,7 @@ async def _a_large_message(sender: End, receiver: End) -> None:
 
 
 async def _large_messages_both_ways_at_once(first: End, second: End) -> None:
-    """Two ends that send each other more than fits in between do not wait for each other for ever."""
+    """Two ends that send each other more than the buffers hold do not deadlock."""
     first.start()
     second.start()
     messages = [Notification("large", {"number": number, "text": "x" * _LARGE}) for number in range(3)]
@@ -146,7 +149,7 @@ async def _large_messages_both_ways_at_once(first: End, second: End) -> None:
 
 
 async def _what_cannot_be_written(sender: End, receiver: End) -> None:
-    """A message that cannot be written as JSON is refused with `EncodeError`, and nothing of it is sent."""
+    """A message that cannot be encoded as JSON raises `EncodeError`, and nothing of it is sent."""
     sender.start()
     receiver.start()
     before = sender.connection.stats
@@ -165,7 +168,7 @@ async def _what_cannot_be_written(sender: End, receiver: End) -> None:
 
 
 async def _what_comes_before_the_start(sender: End, receiver: End) -> None:
-    """What was sent before the other end began to read arrives when it does."""
+    """Messages that were sent before the other end started arrive when it starts."""
     sender.start()
     names = [f"n{number}" for number in range(100)]
     sender.send_names(names)
@@ -178,7 +181,7 @@ async def _what_comes_before_the_start(sender: End, receiver: End) -> None:
 
 
 async def _answering_within_a_message(first: End, second: End) -> None:
-    """A receiver may send from within ``received``, and is not called again before it has returned."""
+    """A receiver may send from within ``received``, and is not called again before that returns."""
     first.start()
     second.start()
     is_within = False
@@ -199,7 +202,7 @@ async def _answering_within_a_message(first: End, second: End) -> None:
 
 
 async def _input_that_is_no_message(first: End, second: End) -> None:
-    """What is no message is received as a `BadMessage`, is counted, and costs no other message."""
+    """Input that is not a message is received as a `BadMessage`, is counted, and loses no other message."""
     first.start()
     second.start()
     first.send_names(["before"])
@@ -229,18 +232,17 @@ MESSAGE_CHECKS: tuple[Check, ...] = (
 )
 
 
-# Checks of pressure: what becomes of messages, and of memory, when one end does not read.
-
+# --- Backpressure: memory is bounded and nothing is lost when one end does not read ---
 
 _SIZE = 64 * 1024
-#: Bytes that a connection may take, with everything between it and its peer, for a peer that does not read.
+#: Bytes that a connection and everything between it and its peer may buffer for a peer that does not read.
 _CAP = 64 * 1024 * 1024
 
 
 async def clog(sender: End, receiver: End) -> int:
-    """Send to an end that does not read until the connection is clogged; the number of messages.
+    """Send to an end that does not read until the connection is clogged; return the number of messages.
 
-    It may still be drained after that: what lies between the ends may take more than it seems at first.
+    The connection may still drain afterwards: buffers between the ends may grow.
     """
     receiver.pause()
     text = "x" * _SIZE
@@ -256,13 +258,13 @@ async def clog(sender: End, receiver: End) -> int:
 
 
 def require_each_once(receiver: End, count: int) -> None:
-    """Fail unless the messages of ``clog`` have arrived, each once."""
+    """Fail unless each message of ``clog`` has arrived exactly once."""
     names = [f"n{number}" for number in range(count)]
     require(sorted(receiver.names) == sorted(names), f"{count} messages were sent, and not each of them arrived once.")
 
 
 async def _a_clogged_connection_drains(sender: End, receiver: End) -> None:
-    """A connection is clogged when its peer does not read, and ``drained`` returns when it is no longer."""
+    """A connection becomes clogged when its peer does not read, and ``drained`` returns when that is over."""
     sender.start()
     receiver.start()
     await sender.within(sender.draining(), "drained returns at once on a connection that is not clogged")
@@ -279,7 +281,7 @@ async def _a_clogged_connection_drains(sender: End, receiver: End) -> None:
 
 
 async def _a_peer_that_reads_now_and_then(sender: End, receiver: End) -> None:
-    """A sender that awaits ``drained`` before each message gets all of them to a peer that pauses again and again."""
+    """A sender that awaits ``drained`` before each message delivers all of them to a peer that pauses repeatedly."""
     sender.start()
     receiver.start()
     total = 200
@@ -301,7 +303,7 @@ async def _a_peer_that_reads_now_and_then(sender: End, receiver: End) -> None:
 
 
 async def _giving_up_on_draining(sender: End, receiver: End) -> None:
-    """Whoever waits for ``drained`` can be cancelled, which harms neither the connection nor the others."""
+    """Cancelling one wait for ``drained`` affects neither the connection nor other waits."""
     sender.start()
     receiver.start()
     count = await clog(sender, receiver)
@@ -319,7 +321,7 @@ async def _giving_up_on_draining(sender: End, receiver: End) -> None:
 
 
 async def _draining_ends_with_close(sender: End, receiver: End) -> None:
-    """Nobody waits for ``drained`` on a connection that is being closed."""
+    """``drained`` returns when the connection is closed."""
     sender.start()
     receiver.start()
     await clog(sender, receiver)
@@ -333,7 +335,7 @@ async def _draining_ends_with_close(sender: End, receiver: End) -> None:
 
 
 async def _draining_ends_with_abort(sender: End, receiver: End) -> None:
-    """Nobody waits for ``drained`` on a connection that was aborted."""
+    """``drained`` returns when the connection is aborted."""
     sender.start()
     receiver.start()
     await clog(sender, receiver)
@@ -347,7 +349,7 @@ async def _draining_ends_with_abort(sender: End, receiver: End) -> None:
 
 
 async def _draining_ends_when_the_peer_is_gone(sender: End, receiver: End) -> None:
-    """Nobody waits for ``drained`` when there is nobody who would read, and that is told."""
+    """``drained`` returns when the peer is gone, and the sender is notified of that."""
     sender.start()
     receiver.start()
     await clog(sender, receiver)
@@ -360,7 +362,7 @@ async def _draining_ends_when_the_peer_is_gone(sender: End, receiver: End) -> No
 
 
 async def _pauses_lose_nothing(sender: End, receiver: End) -> None:
-    """However often an end pauses and resumes, each message arrives once."""
+    """Each message arrives exactly once, however often the receiver pauses and resumes."""
     sender.start()
     receiver.start()
     loop = asyncio.get_running_loop()
@@ -385,7 +387,7 @@ async def _pauses_lose_nothing(sender: End, receiver: End) -> None:
 
 
 async def _an_end_that_comes_during_a_pause(sender: End, receiver: End) -> None:
-    """A peer that closes while reading is paused loses nothing, and ``ended`` comes after the last message."""
+    """If the peer closes while reading is paused, nothing is lost, and ``ended`` follows the last message."""
     sender.start()
     receiver.start()
     receiver.pause()
@@ -414,8 +416,7 @@ PRESSURE_CHECKS: tuple[Check, ...] = (
 )
 
 
-# Checks of the end: whoever closes, however, and whatever is going on meanwhile.
-
+# --- Closing and aborting, by either end and in any state ---
 
 _NAMES = [f"n{number}" for number in range(100)]
 _HUGE = 32 * 1024 * 1024
@@ -427,7 +428,7 @@ def _require_silent(end: End, count: int) -> None:
 
 
 async def _close_writes_what_is_queued(closer: End, other: End) -> None:
-    """What was sent before ``close`` arrives, then comes a clean end, and the one who closed hears nothing of it."""
+    """Messages sent before ``close`` arrive, followed by a clean end; the closing end is not called."""
     closer.start()
     other.start()
     closer.send_names(_NAMES)
@@ -441,7 +442,7 @@ async def _close_writes_what_is_queued(closer: End, other: End) -> None:
 
 
 async def _close_waits_for_a_slow_peer(closer: End, other: End) -> None:
-    """``close`` returns when everything is written and not before: not even ``abort`` can take it back then."""
+    """``close`` returns only when everything is written: a later ``abort`` loses nothing."""
     closer.start()
     other.start()
     count = await clog(closer, other)
@@ -458,7 +459,7 @@ async def _close_waits_for_a_slow_peer(closer: End, other: End) -> None:
 
 
 async def _a_cancelled_close_aborts(closer: End, other: End) -> None:
-    """A ``close`` that is cancelled leaves a connection that is aborted, and any other ``close`` of it returns."""
+    """Cancelling ``close`` aborts the connection, and any other ``close`` of it returns."""
     closer.start()
     other.start()
     await clog(closer, other)
@@ -475,7 +476,7 @@ async def _a_cancelled_close_aborts(closer: End, other: End) -> None:
 
 
 async def _abort_cuts_a_close_short(closer: End, other: End) -> None:
-    """``abort`` makes a ``close`` return that waits for a slow peer."""
+    """``abort`` ends a ``close`` that waits for a slow peer."""
     closer.start()
     other.start()
     await clog(closer, other)
@@ -489,7 +490,7 @@ async def _abort_cuts_a_close_short(closer: End, other: End) -> None:
 
 
 async def _a_peer_that_is_gone_cuts_a_close_short(closer: End, other: End) -> None:
-    """``close`` does not wait for a peer that is gone, and tells nobody of it."""
+    """``close`` does not wait for a peer that is gone, and does not call the receiver."""
     closer.start()
     other.start()
     await clog(closer, other)
@@ -502,7 +503,7 @@ async def _a_peer_that_is_gone_cuts_a_close_short(closer: End, other: End) -> No
 
 
 async def _abort_loses_no_more_than_what_is_queued(closer: End, other: End) -> None:
-    """Of what was sent before ``abort`` the first messages may arrive, and then the end, but nothing damaged."""
+    """After ``abort``, some of the queued messages may arrive, then the end, but no damaged message."""
     closer.start()
     other.start()
     count = await clog(closer, other)
@@ -516,7 +517,7 @@ async def _abort_loses_no_more_than_what_is_queued(closer: End, other: End) -> N
 
 
 async def _a_message_that_is_cut_off(closer: End, other: End) -> None:
-    """A message that ``abort`` cuts off is never received as if it were whole, nor the end as clean."""
+    """A message that ``abort`` truncates is never received as complete, nor the end as clean."""
     closer.start()
     other.start()
     other.pause()
@@ -536,7 +537,7 @@ async def _a_message_that_is_cut_off(closer: End, other: End) -> None:
 
 
 async def _both_close_at_once(first: End, second: End) -> None:
-    """Both ends can close at the same time, more than once, with messages on the way."""
+    """Both ends can close at the same time, repeatedly, with messages in flight."""
     first.start()
     second.start()
     first.send_names(_NAMES)
@@ -549,7 +550,7 @@ async def _both_close_at_once(first: End, second: End) -> None:
 
 
 async def _both_abort_at_once(first: End, second: End) -> None:
-    """Both ends can abort at the same time, with messages on the way."""
+    """Both ends can abort at the same time, with messages in flight."""
     first.start()
     second.start()
     first.send_names(_NAMES)
@@ -562,7 +563,7 @@ async def _both_abort_at_once(first: End, second: End) -> None:
 
 
 async def _closing_again(closer: End, other: End) -> None:
-    """``close`` and ``abort`` may follow each other in every order, and what is called after them does nothing."""
+    """``close`` and ``abort`` may be repeated in any order, and later calls of other methods have no effect."""
     closer.start()
     other.start()
     await closer.close()
@@ -584,7 +585,7 @@ async def _closing_again(closer: End, other: End) -> None:
 
 
 async def _closing_while_paused(sender: End, closer: End) -> None:
-    """An end that is paused can be closed, whatever has come for it, and the peer is told."""
+    """A paused end can be closed with messages pending, and its peer is notified."""
     sender.start()
     closer.start()
     closer.pause()
@@ -600,7 +601,7 @@ async def _closing_while_paused(sender: End, closer: End) -> None:
 
 
 async def _closing_while_the_peer_is_clogged(sender: End, closer: End) -> None:
-    """An end that has not read everything can be closed, and a peer that is clogged is told."""
+    """An end that has not read everything can be closed, and its clogged peer is notified."""
     sender.start()
     closer.start()
     await clog(sender, closer)
@@ -626,7 +627,7 @@ async def _aborting_within_a_message(sender: End, closer: End) -> None:
 
 
 async def _closing_after_a_message(sender: End, closer: End) -> None:
-    """A ``close`` that a message asked for sends the answer that was queued before it, and then the end."""
+    """A ``close`` from within ``received`` first sends the messages that were queued before it."""
     sender.start()
     closer.start()
     closings: list[asyncio.Task[None]] = []
@@ -661,7 +662,7 @@ async def _aborting_at_the_end(closer: End, other: End) -> None:
 
 
 async def _closing_what_was_never_started(closer: End, other: End) -> None:
-    """A connection that was never started can be closed, and its peer is told."""
+    """A connection that was never started can be closed, and its peer is notified."""
     other.start()
     await closer.close()
     await other.until_end()
@@ -677,7 +678,7 @@ async def _aborting_what_was_never_started(first: End, second: End) -> None:
 
 
 async def _a_peer_that_is_gone(sender: End, leaver: End) -> None:
-    """An end whose peer is gone is told so, and what it sends after that does no harm."""
+    """An end whose peer is gone is notified, and can still call ``send``."""
     sender.start()
     leaver.start()
     leaver.abort()
@@ -711,22 +712,22 @@ CLOSING_CHECKS: tuple[Check, ...] = (
 )
 
 
-# All checks of the kit, together and one by one.
+# --- Running the checks ---
 
 
 def checks(*, without: Collection[Trait] = ()) -> list[Check]:
-    """Everything that a transport has to do, but for what it cannot do ``without`` these traits.
+    """Return all checks, except those that need one of the traits in ``without``.
 
-    Each check can be called by itself, for instance as the parameter of a test: ``await check(make_pair)``.
+    Each check can be awaited on its own, for instance as the parameter of a test: ``await check(make_pair)``.
     """
     return [check for check in MESSAGE_CHECKS + PRESSURE_CHECKS + CLOSING_CHECKS if not check.needs & {*without}]
 
 
 async def check_transport(make_pair: MakePair, *, without: Collection[Trait] = (), patience: float = PATIENCE) -> None:
-    """Run all checks, each with a pair of its own: `AssertionError` at the first that fails, with a note of its rule.
+    """Run all checks, each with its own pair; the first failure raises `AssertionError` with a note of its rule.
 
-    ``make_pair`` is an async context manager that gives a `Pair` of connections to each other. ``patience`` is how many
-    seconds anything may take that has to happen. Nothing else should open or close things in this process meanwhile.
+    ``make_pair`` returns an async context manager for a `Pair` of connected ends. ``patience`` is how many seconds an
+    expected event may take. Nothing else in this process should open or close descriptors meanwhile.
     """
     for check in checks(without=without):
         try:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from mcplumb.cli.commands import serve
-from mcplumb.cli.commands.serve import Files, Program, Reloader, Serving, run_reloading
+from mcplumb.cli.commands import serve_file as serve
+from mcplumb.cli.commands.serve_file import ProcessImage, Reloader, ServeSettings, WatchedFiles, run_reloading
 from mcplumb.cli.render.output import say
 from mcplumb.errors import ConnectError, RequestLost
 from mcplumb.server.server import Server
@@ -124,7 +124,7 @@ def test_a_handler_that_blocks_everything_can_be_repaired(folder: Path) -> None:
             hanging.start()
             process.wait_for("hanging")
             write(folder, FILE.replace("time.sleep(600)", "pass"), "weather.py")
-            process.wait_for("Something in the server does not stop, and is left behind.")
+            process.wait_for("Something in the server does not stop, and is abandoned.")
             assert process.wait_for("Serving at ") == address
             assert forecast(address) == "sun in Oslo, 1"
             hanging.join(PATIENCE)
@@ -157,7 +157,7 @@ def own_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The programs that would have taken the place of this one."""
     found: list[list[str]] = []
-    monkeypatch.setattr(Program, "start", lambda _, words: found.append(words))
+    monkeypatch.setattr(ProcessImage, "start", lambda _, words: found.append(words))
     return found
 
 
@@ -176,7 +176,7 @@ def test_a_server_that_cannot_be_loaded_gets_another_chance(
         file.write_text("x = 10\n", encoding="utf-8")
 
     monkeypatch.setattr(serve, "say", say_and_repair)
-    run_reloading(Serving(target=str(file), addresses=["tcp://:0"]))
+    run_reloading(ServeSettings(target=str(file), addresses=["tcp://:0"]))
     assert started == [["serve", str(file), "--tcp", ":0", "--reload"]]
     assert "Line 1: ZeroDivisionError: division by zero\nWaiting" in capsys.readouterr().err
 
@@ -185,16 +185,16 @@ ALONE = "from mcplumb import Server\nserver = Server('alone', stop_within=0)\n"
 
 
 def do_once_it_serves(monkeypatch: pytest.MonkeyPatch, do: Callable[[Server], object]) -> None:
-    run = Serving.run
+    run = ServeSettings.run
 
-    def run_and_do(serving: Serving, server: Server, on_ready: Callable[[str], object]) -> None:
+    def run_and_do(serving: ServeSettings, server: Server, on_ready: Callable[[str], object]) -> None:
         def ready(address: str) -> None:
             on_ready(address)
             do(server)
 
         run(serving, server, ready)
 
-    monkeypatch.setattr(Serving, "run", run_and_do)
+    monkeypatch.setattr(ServeSettings, "run", run_and_do)
 
 
 @pytest.mark.usefixtures("own_modules")
@@ -204,7 +204,7 @@ def test_a_server_that_is_stopped_does_not_start_again(
     file = tmp_path / "alone.py"
     file.write_text(ALONE, encoding="utf-8")
     do_once_it_serves(monkeypatch, Server.stop)
-    run_reloading(Serving(target=str(file), addresses=["tcp://127.0.0.1:0"]))
+    run_reloading(ServeSettings(target=str(file), addresses=["tcp://127.0.0.1:0"]))
     assert started == []
 
 
@@ -215,7 +215,7 @@ def test_a_server_whose_file_changes_starts_again_at_its_real_address(
     file = tmp_path / "alone.py"
     file.write_text(ALONE, encoding="utf-8")
     do_once_it_serves(monkeypatch, lambda _: file.write_text("x", encoding="utf-8"))
-    run_reloading(Serving(target=str(file), addresses=["tcp://127.0.0.1:0"]))
+    run_reloading(ServeSettings(target=str(file), addresses=["tcp://127.0.0.1:0"]))
     ((_, _, _, place, _),) = started
     host, _, port = place.partition(":")
     assert (host, int(port) > 0) == ("127.0.0.1", True)
@@ -227,16 +227,16 @@ def test_an_address_that_cannot_be_had_ends_it(tmp_path: Path, started: list[lis
     file.write_text(ALONE, encoding="utf-8")
     (tmp_path / "w").write_text("no socket", encoding="utf-8")
     with pytest.raises(ConnectError):
-        run_reloading(Serving(target=str(file), addresses=[f"unix:{tmp_path / 'w'}"]))
+        run_reloading(ServeSettings(target=str(file), addresses=[f"unix:{tmp_path / 'w'}"]))
     assert started == []
 
 
 def test_a_server_that_does_not_stop_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "_GRACE", 0.1)
+    monkeypatch.setattr(serve, "_STOP_GRACE", 0.1)
     file = tmp_path / "alone.py"
     file.write_text("x = 1\n", encoding="utf-8")
     again = threading.Event()
-    with Reloader(Server("stuck", stop_within=0), Files(file), again.set) as reloader:
+    with Reloader(Server("stuck", stop_within=0), WatchedFiles(file), again.set) as reloader:
         file.write_text("x = 10\n", encoding="utf-8")
         assert again.wait(PATIENCE)
     assert reloader.has_changed
@@ -248,7 +248,7 @@ def test_a_program_is_started_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(sys, "orig_argv", ["python", "-X", "dev", "-m", "mcplumb", "serve", "old"])
     monkeypatch.setattr(sys, "argv", ["/…/mcplumb/__main__.py", "serve", "old"])
     monkeypatch.chdir(tmp_path)
-    program, before = Program(), dict(os.environ)
+    program, before = ProcessImage(), dict(os.environ)
     monkeypatch.chdir("/")
     monkeypatch.setenv("MORE", "1")
     program.start(["serve", "new"])
@@ -264,7 +264,7 @@ def test_the_files_are_those_that_were_imported_from_the_folder(tmp_path: Path) 
         (tmp_path / f"{name}.py").write_text("x = 1\n", encoding="utf-8")
     (packages / "installed.py").write_text("x = 1\n", encoding="utf-8")
     sys.path[:0] = [str(tmp_path), str(packages)]
-    files = Files(tmp_path / "serves.py")
+    files = WatchedFiles(tmp_path / "serves.py")
     for name in ("beside", "installed"):
         __import__(name)
     assert files.changed() is None
@@ -278,7 +278,7 @@ def test_the_files_are_those_that_were_imported_from_the_folder(tmp_path: Path) 
 def test_a_file_that_is_gone_may_come_back(tmp_path: Path) -> None:
     file = tmp_path / "serves.py"
     file.write_text("x = 1\n", encoding="utf-8")
-    files = Files(file)
+    files = WatchedFiles(file)
     file.unlink()
     assert files.changed() is None
     file.write_text("x = 10\n", encoding="utf-8")
@@ -290,7 +290,7 @@ def test_a_file_that_became_something_else_may_come_back(tmp_path: Path, monkeyp
     file = tmp_path / "serves.py"
     file.write_text("x = 1\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    files = Files(file)
+    files = WatchedFiles(file)
     __import__("serves")
     assert files.changed() is None
     file.unlink()
@@ -308,7 +308,7 @@ def test_all_neighbours_count_when_it_matters(tmp_path: Path) -> None:
     file, other = tmp_path / "serves.py", tmp_path / "other.py"
     for path in (file, other):
         path.write_text("x = 1\n", encoding="utf-8")
-    files = Files(file)
+    files = WatchedFiles(file)
     files.add_neighbours()
     other.write_text("x = 10\n", encoding="utf-8")
     assert files.changed() == str(other)
@@ -317,7 +317,7 @@ def test_all_neighbours_count_when_it_matters(tmp_path: Path) -> None:
 def test_a_file_that_is_written_all_the_time_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "serves.py"
     file.write_text("", encoding="utf-8")
-    files = Files(file)
+    files = WatchedFiles(file)
     file.write_text("x", encoding="utf-8")
 
     def grow(_: float) -> None:
@@ -326,7 +326,7 @@ def test_a_file_that_is_written_all_the_time_is_not_waited_for(tmp_path: Path, m
 
     monkeypatch.setattr(time, "sleep", grow)
     assert files.changed() == str(file)
-    assert file.stat().st_size == 1 + serve._MOST_LOOKS
+    assert file.stat().st_size == 1 + serve._MAX_SETTLE_CHECKS
 
 
 def test_a_server_can_still_be_stopped_from_its_loop(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_server_can_still_be_stopped_from_its_loop(tmp_path: Path) -> None:
         serve = asyncio.create_task(server.serve("tcp://127.0.0.1:0", on_ready=lambda _: server.stop()))
         await asyncio.wait_for(serve, PATIENCE)
 
-    with Reloader(server, Files(file), lambda: None) as reloader:
+    with Reloader(server, WatchedFiles(file), lambda: None) as reloader:
         asyncio.run(main())
     assert not reloader.has_changed
     assert server.stop() is False

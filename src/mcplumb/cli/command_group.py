@@ -1,4 +1,7 @@
-"""What all commands have in common: the options that may stand before and behind their names."""
+"""The ``mcplumb`` command group, its global options, and the base class of its commands.
+
+Global options may be given before or after the name of the command. Commands are imported when they run.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,17 @@ from mcplumb.cli.help_text import COMMANDS, OVERVIEW
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["LazyGroup", "OwnCommand", "cli", "remember_globals", "values_of", "versions"]
+__all__ = ["BaseCommand", "LazyGroup", "cli", "merge_global_options", "pop_values", "versions"]
 
 
-# What all commands have in common: the options that may stand before and behind their names.
+#: Optional and required packages that ``--version`` lists.
+_PACKAGES = ("msgspec", "click", "rich", "uvicorn", "httptools", "aiohttp", "jsonschema-rs", "pydantic", "uvloop")
 
 
-class OwnCommand(click.Command):
-    """A command that takes the global options behind its name, too. An async function is run in an event loop."""
+class BaseCommand(click.Command):
+    """A command that also takes the global options after its name. An async function is run in an event loop."""
 
-    #: Those that it takes: without the file of servers that have names, which not all commands use.
+    #: The global options that the command takes; ``--config`` is only for commands that look up servers.
     global_names: ClassVar[tuple[str, ...]] = ("verbose", "trace", "log_file", "no_color")
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
@@ -33,49 +37,42 @@ class OwnCommand(click.Command):
         self.params += self.global_params
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Remember those options, and run."""
-        said = {"config": None, **values_of(self.global_params, ctx)}
-        remember_globals(ctx.ensure_object(GlobalOptions), **said)
+        """Merge the global options, and run the command."""
+        given = {"config": None, **pop_values(self.global_params, ctx)}
+        merge_global_options(ctx.ensure_object(GlobalOptions), **given)
         self.prepare(ctx)
         result = super().invoke(ctx)
         return run(result) if inspect.iscoroutine(result) else result
 
     def prepare(self, ctx: click.Context) -> None:
-        """What else is to be done, once the global options are known."""
+        """Prepare the run once the global options are known; a hook for subclasses."""
 
 
-def values_of(params: list[click.Parameter], ctx: click.Context) -> dict[str, Any]:
-    """Take the values of these parameters, by their names: they are not for the command's function."""
+def pop_values(params: list[click.Parameter], ctx: click.Context) -> dict[str, Any]:
+    """Remove the values of these parameters from the context and return them by name."""
     return {param.name or "": ctx.params.pop(param.name or "") for param in params}
 
 
-# The command ``mcplumb`` itself: its options, and its commands, each loaded when it runs.
-
-
-#: What the package can use, in the order in which it is shown.
-_PACKAGES = ("msgspec", "click", "rich", "uvicorn", "httptools", "aiohttp", "jsonschema-rs", "pydantic", "uvloop")
-
-
 class LazyGroup(click.Group):
-    """Knows its commands by name only, and where they are."""
+    """The command group, which imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of the help."""
+        """Return all names in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load one."""
-        home = COMMANDS.get(cmd_name)
-        if home is None:
+        """Import a command; return None if there is none of this name."""
+        path = COMMANDS.get(cmd_name)
+        if path is None:
             return None
-        module, _, name = home.partition(":")
+        module, _, name = path.partition(":")
         command: click.Command = getattr(import_module(module), name)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is meant; if there is none, say which one could be."""
+        """Return the command, or fail with the closest name."""
         name = args[0]
         if name not in COMMANDS and not ctx.resilient_parsing:
             from difflib import get_close_matches
@@ -86,18 +83,18 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What the word may become: options, or names of commands, none of which is loaded for that."""
+        """Complete options and names of commands, without importing any command."""
         from mcplumb.cli.commands.completion import commands
 
         return [*commands(incomplete), *click.Command.shell_complete(self, ctx, incomplete)]
 
     def get_help(self, ctx: click.Context) -> str:
-        """The text that is there already."""
+        """Return the prepared help text."""
         return OVERVIEW.rstrip()
 
 
 def versions() -> str:
-    """The versions of everything that takes part, in lines."""
+    """Return the versions of mcplumb, the protocol, Python and the packages, one per line."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -123,10 +120,10 @@ def _show_versions(ctx: click.Context, _: click.Parameter, wanted: Any) -> None:
         ctx.exit()
 
 
-def remember_globals(
+def merge_global_options(
     options: GlobalOptions, *, verbose: int, trace: bool, log_file: str | None, config: str | None, no_color: bool
 ) -> None:
-    """Add what was said at one of the two places where global options may stand."""
+    """Merge the global options given before or after the command's name into ``options``."""
     from mcplumb.cli.render.output import set_color
 
     options.verbose += verbose
@@ -138,7 +135,7 @@ def remember_globals(
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("-v", "--verbose", count=True, help="Say more: once what happens, twice everything.")
+@click.option("-v", "--verbose", count=True, help="Log more: once for information, twice for debugging.")
 @click.option("--trace", is_flag=True, help="Show every message, in both directions, with secrets masked.")
 @click.option("--log-file", metavar="FILE", help="Write the log, and the trace, to this file.")
 @click.option("--config", metavar="FILE", help="Look up the names of servers in this file only.")
@@ -157,4 +154,4 @@ def cli(
 ) -> None:
     """The Model Context Protocol on the command line: look at a server, use it, or run one."""
     options = ctx.ensure_object(GlobalOptions)
-    remember_globals(options, verbose=verbose, trace=trace, log_file=log_file, config=config, no_color=no_color)
+    merge_global_options(options, verbose=verbose, trace=trace, log_file=log_file, config=config, no_color=no_color)

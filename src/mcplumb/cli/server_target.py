@@ -1,8 +1,6 @@
-"""Which server a command is for: its options, and what they mean for ``connect``.
+"""The options that select a server, and the base of all commands that need one.
 
-``command`` is what stands behind ``--``, or None; ``given`` are the values of the options, by their names.
-
-Every command that needs a server is made with `server_command`::
+Such a command is declared with `server_command`::
 
     @server_command()
     @click.argument("name")
@@ -11,10 +9,11 @@ Every command that needs a server is made with `server_command`::
         async with target.connect() as client:
             ...
 
-It then takes ``-- COMMAND...`` or ``-s ADDRESS|NAME`` and the options that say how to start or reach that, and its
-function gets a `Target`, as an argument of that name, in their place.
+It takes ``-- COMMAND...`` or ``-s ADDRESS|NAME`` and the options for starting or reaching that server; its function
+gets a `Target` in their place. In this module, ``command`` is the words after ``--``, or None, and ``given`` are the
+values of the options by name.
 """
-# Without pathlib, which nothing here needs more of than this:
+# pathlib is avoided: importing it would slow down the start of every command.
 # ruff: noqa: PTH103, PTH110, PTH116, PTH118, PTH120, PTH123
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcplumb.cli.app import OwnCommand, values_of
+from mcplumb.cli.command_group import BaseCommand, pop_values
 from mcplumb.cli.command_runner import GlobalOptions
 from mcplumb.errors import UsageError
 from mcplumb.transports.address import read_address
@@ -39,75 +38,79 @@ __all__ = [
     "ServerCommand",
     "Target",
     "find_server",
-    "name_again",
     "named_values",
+    "repeat_server_options",
     "seconds",
     "server_command",
     "server_params",
 ]
 
 
-# Which server is meant: from what a command line says to what `mcplumb.connect` takes.
-
-
-_LONGEST_WAIT = 1e9
-#: Options that are only for some servers.
+_MAX_SECONDS = 1e9
+#: Options for servers that are started, and for servers over HTTP.
 _FOR_COMMANDS = ("env", "inherit_env", "cwd")
 _FOR_HTTP = ("header", "token_file", "sse")
-#: Options whose values may be secret, and what stands before these.
-_MARKS = {"env": "=", "header": ":"}
+#: Options with named values that may be secret, and the separator of name and value.
+_SEPARATORS = {"env": "=", "header": ":"}
+#: The key of the server's command in a click context.
+_COMMAND = "mcplumb.cli.command"
+
+
+# --- Options ---
 
 
 def seconds(text: str) -> float:
-    """The type of an option that takes a time."""
+    """Parse a positive number of seconds; the click type of timeouts."""
     try:
         number = float(text)
     except ValueError:
         number = -1.0
-    if not 0 < number <= _LONGEST_WAIT:
+    if not 0 < number <= _MAX_SECONDS:
         raise click.BadParameter(f"{text!r} is not a number of seconds above 0.")
     return number
 
 
 def server_params() -> list[click.Parameter]:
-    """The options that say which server, and how it is started or reached."""
+    """Return the options that select a server and say how it is started or reached."""
     option = click.Option
     return [
         option(
             ["-s", "--server"], metavar="ADDRESS|NAME", help="Its address (http://…, tcp://…, unix:/…), or its name."
         ),
-        option(["-y", "--yes"], is_flag=True, help="Use a project's server without being asked."),
-        option(["-e", "--env"], metavar="NAME=VALUE", multiple=True, help="A variable for the command."),
-        option(["--inherit-env"], metavar="NAME", multiple=True, help="A variable of ours to pass on to the command."),
+        option(["-y", "--yes"], is_flag=True, help="Use a project's server without asking."),
+        option(["-e", "--env"], metavar="NAME=VALUE", multiple=True, help="An environment variable for the command."),
+        option(
+            ["--inherit-env"], metavar="NAME", multiple=True, help="An environment variable to pass on to the command."
+        ),
         option(["--cwd"], metavar="FOLDER", help="The folder to start the command in."),
         option(["--header"], metavar="NAME:VALUE", multiple=True, help="A header for each request over HTTP."),
-        option(["--token-file"], metavar="FILE", help="A file with the bearer token to show over HTTP."),
-        option(["--ca-file"], metavar="FILE", help="Whom to trust over TLS, if not whom the system trusts."),
+        option(["--token-file"], metavar="FILE", help="A file with the bearer token for HTTP."),
+        option(["--ca-file"], metavar="FILE", help="Certificates to trust for TLS, instead of the system's."),
         option(["--sse"], is_flag=True, help="Speak the old HTTP+SSE transport from the start."),
-        option(["--timeout"], type=seconds, metavar="SECONDS", help="What it has for its start, and for each answer."),
-        option(["--revision"], metavar="DATE", multiple=True, help="A protocol revision to allow, if not all."),
-        option(["--no-restart"], is_flag=True, help="Do not start it again, or reconnect, when it is lost."),
-        option(["-q", "--quiet"], is_flag=True, help="Do not show what it writes to its stderr."),
+        option(["--timeout"], type=seconds, metavar="SECONDS", help="Time limit for its start, and for each response."),
+        option(["--revision"], metavar="DATE", multiple=True, help="A protocol revision to allow; by default all."),
+        option(["--no-restart"], is_flag=True, help="Do not restart it, or reconnect, when it is lost."),
+        option(["-q", "--quiet"], is_flag=True, help="Do not show its stderr."),
     ]
 
 
 def find_server(
     command: Sequence[str] | None, given: Mapping[str, Any], config: str | None
 ) -> tuple[str | list[str], dict[str, Any]]:
-    """What to call `mcplumb.connect` with: a command or an address, and options. UsageError if something is wrong."""
+    """Return the arguments for `mcplumb.connect`: a command or an address, and options; may raise UsageError."""
     if not command:
-        place, options = _named(given["server"], config, yes=given["yes"])
+        address, options = _look_up(given["server"], config, yes=given["yes"])
     elif given["server"] is None:
-        place, options = list(command), {}
+        address, options = list(command), {}
     else:
-        raise UsageError("The server is named twice: give -s, or a command behind --.")
-    _refuse_misfits(place, given)
-    options |= _to_reach(options, given) if isinstance(place, str) else _to_start(options, given)
-    return place, options | _to_talk(given)
+        raise UsageError("The server is named twice: give -s, or a command after --.")
+    _check_options(address, given)
+    options |= _http_options(options, given) if isinstance(address, str) else _process_options(options, given)
+    return address, options | _session_options(given)
 
 
-def name_again(command: Sequence[str] | None, given: Mapping[str, Any], config: str | None) -> list[str]:
-    """The words that name the same server once more, on another command line; without what may be secret."""
+def repeat_server_options(command: Sequence[str] | None, given: Mapping[str, Any], config: str | None) -> list[str]:
+    """Return the command-line words that select the same server again, without values that may be secret."""
     words = [] if config is None else ["--config", config]
     for name, value in given.items():
         if not value or name in ("server", "no_restart", "quiet"):
@@ -115,15 +118,16 @@ def name_again(command: Sequence[str] | None, given: Mapping[str, Any], config: 
         for each in value if isinstance(value, tuple) else (value,):
             words.append(_option(name))
             if each is not True:
-                mark = _MARKS.get(name, "")
-                words.append(f"{each.partition(mark)[0]}{mark}…" if mark else str(each).removesuffix(".0"))
+                separator = _SEPARATORS.get(name, "")
+                text = f"{each.partition(separator)[0]}{separator}…" if separator else str(each).removesuffix(".0")
+                words.append(text)
     return [*words, "--", *command] if command else [*words, "-s", _shown(given["server"])]
 
 
 def _shown(server: str) -> str:
-    from mcplumb.config.entry import shown_url
+    from mcplumb.config.entry import mask_url
 
-    return shown_url(server) if "?" in server else server
+    return mask_url(server) if "?" in server else server
 
 
 def _option(name: str) -> str:
@@ -133,46 +137,48 @@ def _option(name: str) -> str:
 # --- Names and addresses ---
 
 
-def _named(server: str, config: str | None, *, yes: bool) -> tuple[Any, dict[str, Any]]:
-    """What ``-s`` means: an address, or a name from a config file."""
+def _look_up(server: str, config: str | None, *, yes: bool) -> tuple[Any, dict[str, Any]]:
+    """Resolve the value of ``-s``: an address, or a name from a config file."""
     if read_address(server) is not None:
         return server, {}
     from mcplumb.cli.commands.servers import find_entry
 
     try:
-        place, options = find_entry(server, config, yes=yes).connect_arguments()
+        address, options = find_entry(server, config, yes=yes).connect_arguments()
     except UsageError:
-        if meant := _meant_address(server):
-            raise UsageError(f"{server!r} is no name of a server. If it is an address, write {meant}.") from None
+        if corrected := _corrected_address(server):
+            raise UsageError(
+                f"{server!r} is not the name of a server. If it is an address, write {corrected}."
+            ) from None
         raise
-    return place, dict(options)
+    return address, dict(options)
 
 
-def _meant_address(text: str) -> str | None:
-    """An address, as it should have been written; None if it looks like none."""
-    place, _, path = text.partition("/")
-    host, _, port = place.rpartition(":")
+def _corrected_address(text: str) -> str | None:
+    """Return an address with the scheme that the text lacks; None if it does not look like an address."""
+    netloc, _, path = text.partition("/")
+    host, _, port = netloc.rpartition(":")
     if host and port.isdecimal():
-        return f"http://{place}/{path}" if path else f"http://{place}/mcp, or tcp://{place}"
+        return f"http://{netloc}/{path}" if path else f"http://{netloc}/mcp, or tcp://{netloc}"
     is_socket = os.path.exists(text) and stat.S_ISSOCK(os.stat(text).st_mode)
     return f"unix:{text}" if is_socket else None
 
 
-def _refuse_misfits(place: str | list[str], given: Mapping[str, Any]) -> None:
-    """Options that mean nothing for this server are a mistake."""
-    is_started = not isinstance(place, str)
+def _check_options(address: str | list[str], given: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that do not apply to this kind of server."""
+    is_started = not isinstance(address, str)
     for name in () if is_started else _FOR_COMMANDS:
         if given[name]:
-            raise UsageError(f"{_option(name)} is for a server that is started, and this is the address of one.")
-    for name in () if isinstance(place, str) and place.lower().startswith("http") else _FOR_HTTP:
+            raise UsageError(f"{_option(name)} is only for a server that mcplumb starts, and this one has an address.")
+    for name in () if isinstance(address, str) and address.lower().startswith("http") else _FOR_HTTP:
         if given[name]:
             raise UsageError(f"{_option(name)} is for a server with an http:// or https:// address.")
 
 
-# --- What `mcplumb.connect` is told; ``known`` is what a config file says already ---
+# --- Options for `mcplumb.connect`; ``known`` are those of the config file ---
 
 
-def _to_start(known: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _process_options(known: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = {"stderr": "capture" if given["quiet"] else _show_stderr}
     if given["env"]:
         options["env"] = {**known.get("env", {}), **named_values(given["env"], "env", "NAME=VALUE")}
@@ -183,7 +189,7 @@ def _to_start(known: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
     return options
 
 
-def _to_reach(known: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _http_options(known: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if given["header"]:
         options["headers"] = {**known.get("headers", {}), **named_values(given["header"], "header", "NAME:VALUE")}
@@ -198,7 +204,7 @@ def _to_reach(known: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
     return options
 
 
-def _to_talk(given: Mapping[str, Any]) -> dict[str, Any]:
+def _session_options(given: Mapping[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if given["timeout"] is not None:
         from mcplumb.protocol.era import EraWaits
@@ -208,15 +214,15 @@ def _to_talk(given: Mapping[str, Any]) -> dict[str, Any]:
         options["revisions"] = given["revision"]
     if given["no_restart"]:
         options["restart"] = False
-    if (file := _memory_file()) is not None:
+    if (file := _era_memory_file()) is not None:
         options["era_memory"] = file
     return options
 
 
-def _memory_file() -> str | None:
-    """Where it is kept which era a server belongs to; None where nothing can be kept.
+def _era_memory_file() -> str | None:
+    """Return the file that stores the era of each server; None if the folder is not writable.
 
-    Some old servers complain at length when they are asked, and others have to be started twice: once is enough.
+    Probing the era makes some old servers log errors, and others need a second start: it is done once.
     """
     from mcplumb.config.locations import trust_file
 
@@ -235,14 +241,14 @@ def _show_stderr(line: str) -> None:
 
 
 def named_values(texts: Sequence[str], name: str, form: str) -> dict[str, str]:
-    """The values of an option that gives each a name, by these; `UsageError` if one is not of the form."""
-    mark, found = _MARKS[name], {}
+    """Parse the named values of an option, such as ``NAME=VALUE``; raise `UsageError` if one is malformed."""
+    separator, found = _SEPARATORS[name], {}
     for text in texts:
-        key, between, value = text.partition(mark)
+        key, between, value = text.partition(separator)
         if not between or not key.strip():
-            # Not repeated in the message: a secret may be in it.
-            raise UsageError(f"{_option(name)} takes {form}, and one of them is not that.")
-        found[key.strip()] = value.strip() if mark == ":" else value
+            # The message does not quote the text, which may contain a secret.
+            raise UsageError(f"{_option(name)} takes {form}; one of the values does not have that form.")
+        found[key.strip()] = value.strip() if separator == ":" else value
     return found
 
 
@@ -258,17 +264,14 @@ def _token(path: str) -> str:
     return tokens[0]
 
 
-# How a command is told which server it is for.
-
-
-_COMMAND = "mcplumb.cli.command"
+# --- Commands ---
 
 
 class Target:
-    """The server that a command was given.
+    """The server that a command is for.
 
-    ``place`` and ``options`` are what `mcplumb.connect` takes; ``title`` is what the server is called in messages: its
-    command, its address or its name.
+    ``place`` (a command or an address) and ``options`` are arguments of `mcplumb.connect`; ``title`` names the server
+    in messages: its command, its address or its name.
     """
 
     def __init__(self, place: Any, options: dict[str, Any], *, title: str) -> None:
@@ -278,14 +281,14 @@ class Target:
 
     @property
     def is_started(self) -> bool:
-        """Whether the server is a process that we start."""
+        """Whether the server is a process that mcplumb starts."""
         return not isinstance(self.place, str)
 
     def connect(self, **more: Any) -> Connecting:
-        """``async with target.connect() as client``. ``more`` are options of `mcplumb.connect`, and come first.
+        """Connect: ``async with target.connect() as client``. ``more`` overrides options of `mcplumb.connect`.
 
-        What the server writes to its stderr is shown on ours, line by line and cleaned, unless the user wants
-        that to be quiet or ``stderr=`` says otherwise.
+        The server's stderr is shown on stderr, line by line with control characters escaped, except with ``--quiet`` or
+        another ``stderr=``.
         """
         from mcplumb.client.connector import connect
 
@@ -296,17 +299,17 @@ class Target:
 
 
 def server_command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], ServerCommand]:
-    """Make a command of a function, as ``click.command`` does, that gets the server it is for as ``target``.
+    """Decorate a function as a command that gets its server as ``target``; otherwise like ``click.command``.
 
     An async function is run in an event loop, see `mcplumb.cli.command_runner.run`. Its result is the exit code.
     """
     return click.command(name, cls=ServerCommand, **attributes)
 
 
-class ServerCommand(OwnCommand):
-    """A command that is for a server."""
+class ServerCommand(BaseCommand):
+    """A command that needs a server."""
 
-    global_names = (*OwnCommand.global_names, "config")
+    global_names = (*BaseCommand.global_names, "config")
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -314,7 +317,7 @@ class ServerCommand(OwnCommand):
         self.params += self.server_params
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """What stands behind the first ``--`` is the server's command, and none of our business."""
+        """Split off the words after the first ``--``, which are the server's command, and parse the rest."""
         if "--" in args:
             at = args.index("--")
             ctx.meta[_COMMAND] = args[at + 1 :]
@@ -323,16 +326,16 @@ class ServerCommand(OwnCommand):
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             if _COMMAND not in ctx.meta and error.message.startswith("Got unexpected extra argument"):
-                said = f"{error.message}. The command that starts a server stands behind --."
-                raise click.UsageError(said, ctx) from None
+                message = f"{error.message}. The command that starts a server goes after --."
+                raise click.UsageError(message, ctx) from None
             raise
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """The usage, with the server in it."""
+        """Add the server's command to the usage line."""
         return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options in three parts: the command's own, the server's, and those of all commands."""
+        """Write the options in three sections: the command's own, the server's, and the global ones."""
         parts = (
             ("Options", [*self.own_params]),
             ("The server", self.server_params),
@@ -347,9 +350,9 @@ class ServerCommand(OwnCommand):
                     formatter.write_dl(records)
 
     def prepare(self, ctx: click.Context) -> None:
-        """Find out which server is meant."""
+        """Select the server and pass it to the function as ``target``."""
         options = ctx.ensure_object(GlobalOptions)
-        given = values_of(self.server_params, ctx)
+        given = pop_values(self.server_params, ctx)
         command = ctx.meta.get(_COMMAND)
         if not command and given["server"] is None:
             raise UsageError(self._three_ways(ctx))
@@ -358,7 +361,7 @@ class ServerCommand(OwnCommand):
         if options.trace:
             known["trace"] = lambda direction, line: options.tracer and options.tracer(direction, line)
         if self.name != "probe":
-            again = shlex.join(name_again(command, given, options.config))
+            again = shlex.join(repeat_server_options(command, given, options.config))
             options.hint = f"To find out more: mcplumb probe {again}"
         title = shlex.join(command) if command else given["server"].partition("?")[0]
         ctx.params["target"] = Target(place, known, title=title)
@@ -366,7 +369,7 @@ class ServerCommand(OwnCommand):
     def _three_ways(self, ctx: click.Context) -> str:
         needed = [param for param in self.own_params if isinstance(param, click.Argument) and param.required]
         path = " ".join([ctx.command_path, *(param.make_metavar(ctx) for param in needed)])
-        begin = "There is no command behind the --." if _COMMAND in ctx.meta else "Which server?"
+        begin = "There is no command after the --." if _COMMAND in ctx.meta else "Which server?"
         ways = [
             (f"{path} -- python weather.py", "a command that starts it"),
             (f"{path} -s http://127.0.0.1:8000/mcp", "its address, also unix:/… or tcp://…"),

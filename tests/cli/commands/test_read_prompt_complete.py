@@ -43,7 +43,7 @@ def test_what_is_read_can_go_to_a_place(tmp_path: Path) -> None:
     assert done == (0, "", "Saved 10 bytes (text/plain) as menu.txt.\n")
     assert (tmp_path / "menu.txt").read_text(encoding="utf-8") == "soup\nbread"
     again = here("read", "kitchen://menu", "-o", "menu.txt", *KITCHEN, cwd=tmp_path)
-    assert again == (2, "", "Error: --output menu.txt: that file is there already, and is not overwritten.\n")
+    assert again == (2, "", "Error: --output menu.txt: the file exists already, and is not overwritten.\n")
 
 
 def test_what_is_read_as_json() -> None:

@@ -1,8 +1,7 @@
 """``mcplumb serve``: run the server in a Python file, and reload it when files change.
 
-The files are looked at, a few times a second, by a thread: a handler that blocks the event loop does not keep its
-author from repairing it. A new program then takes the place of the old one in the same process, so that its number,
-its terminal and its signals stay what they were, and no thread of the old one is left.
+With ``--reload``, a thread checks the files a few times a second, so that a blocked event loop does not prevent a
+reload. The process then executes itself again: its pid, terminal and signals stay, and no old thread survives.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import click
 import msgspec
 
-from mcplumb.cli.app import OwnCommand
+from mcplumb.cli.command_group import BaseCommand
 from mcplumb.cli.command_runner import GlobalOptions, global_options
-from mcplumb.cli.render.output import complain, say
+from mcplumb.cli.render.output import say, say_error
 from mcplumb.errors import ConnectError, McplumbError, UsageError
 from mcplumb.server.hosting.stderr_logs import LOG_FORMATS, LogFormat
 from mcplumb.server.server import Server
@@ -38,13 +37,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CannotLoad",
-    "Files",
-    "Program",
+    "ProcessImage",
     "Reloader",
+    "ServeSettings",
     "ServerFailed",
-    "Serving",
+    "WatchedFiles",
     "find_file",
-    "is_own",
+    "is_project_file",
     "load_server",
     "reason",
     "run_reloading",
@@ -54,15 +53,29 @@ __all__ = [
 _logger = logging.getLogger("mcplumb.server")
 
 
-# Finding the server in a file.
+_Main: TypeAlias = "Callable[[Trace | None], Coroutine[Any, Any, None]]"
+
+#: The options for addresses, and the scheme of each.
+_SCHEMES = {"unix": "unix:", "tcp": "tcp://", "http": "http://"}
+
+#: Seconds between two checks of the files.
+_CHECK_INTERVAL = 0.3
+#: A changed file may still be written: seconds between checks of it, and their maximum number.
+_SETTLE_INTERVAL = 0.1
+_MAX_SETTLE_CHECKS = 50
+#: Seconds that the end of a server may take beyond the time for its requests.
+_STOP_GRACE = 3.0
+
+
+# --- Finding the server in a file ---
 
 
 class CannotLoad(UsageError):
-    """There is a file, but no server to be had from it. The cause is what it raised, if it did."""
+    """A file has no usable server. The cause is the exception that the file raised, if it did."""
 
 
 def load_server(target: str) -> Server:
-    """The server that ``FILE`` or ``FILE:NAME`` says; `CannotLoad` if it cannot be had, or UsageError."""
+    """Return the server of ``FILE`` or ``FILE:NAME``; raise UsageError, or `CannotLoad` if the file has none."""
     path, name = find_file(target)
     module, run = _imported(path)
     if run is not None and not name:
@@ -80,20 +93,20 @@ def load_server(target: str) -> Server:
     return next(iter(servers.values()))
 
 
-class _Run(BaseException):
-    """The file runs its server while it is imported, and means this one."""
+class _RunCalled(BaseException):
+    """The file calls ``server.run()`` while it is imported; that is the server to serve."""
 
     def __init__(self, server: Server) -> None:
         super().__init__()
         self.server = server
 
 
-def _note_run(self: Server, *_: object, **__: object) -> None:
-    raise _Run(self)
+def _interrupt_run(self: Server, *_: object, **__: object) -> None:
+    raise _RunCalled(self)
 
 
 def find_file(target: str) -> tuple[Path, str]:
-    """The file that ``FILE`` or ``FILE:NAME`` means, and the name, if any; UsageError if there is no such file."""
+    """Split ``FILE`` or ``FILE:NAME`` into the path and the name; raise UsageError if there is no such file."""
     if Path(target).is_file():
         return Path(target), ""
     file, colon, name = target.rpartition(":")
@@ -104,45 +117,45 @@ def find_file(target: str) -> tuple[Path, str]:
 
 
 def _imported(path: Path) -> tuple[ModuleType, Server | None]:
-    """The module, and the server that it runs, if it does."""
+    """Import the file; return the module, and the server that it runs during the import, if any."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise CannotLoad(f"{path} cannot be imported: its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    # As for a program that is run: its neighbours can be imported.
+    # As for a script, modules in its folder can be imported.
     sys.path.insert(0, str(path.resolve().parent))
     run = Server.run
     try:
-        # Many files end with server.run(), and this is what runs it.
-        setattr(Server, "run", _note_run)  # noqa: B010 - a method cannot be assigned to
+        # Many files end with server.run(), which must not start the server here.
+        setattr(Server, "run", _interrupt_run)  # noqa: B010 - mypy forbids assigning to a method
         spec.loader.exec_module(module)
-    except _Run as noted:
-        return module, noted.server
+    except _RunCalled as called:
+        return module, called.server
     except (Exception, SystemExit) as error:
         raise CannotLoad(f"{path} cannot be imported. {reason(error, path)}") from error
     finally:
-        setattr(Server, "run", run)  # noqa: B010 - the same
+        setattr(Server, "run", run)  # noqa: B010 - mypy forbids assigning to a method
     return module, None
 
 
 def reason(error: BaseException, path: Path) -> str:
-    """What went wrong, and on which line of the file or of one beside it, without a wall of traceback."""
+    """Describe an exception in one line: the last line of the author's own code, and the error."""
     if isinstance(error, SyntaxError):
-        return f"{_place(error.lineno, error.filename, path)}: {error.msg}."
-    said = str(error) if isinstance(error, McplumbError) else f"{type(error).__name__}: {error}"
+        return f"{_position(error.lineno, error.filename, path)}: {error.msg}."
+    text = str(error) if isinstance(error, McplumbError) else f"{type(error).__name__}: {error}"
     folder = path.resolve().parent
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename, folder)]
-    return f"{_place(frames[-1].lineno, frames[-1].filename, path)}: {said}" if frames else said
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_project_file(frame.filename, folder)]
+    return f"{_position(frames[-1].lineno, frames[-1].filename, path)}: {text}" if frames else text
 
 
-def is_own(name: str, folder: Path) -> bool:
-    """Whether a file is the author's: in the folder, and not a package that is installed there."""
+def is_project_file(name: str, folder: Path) -> bool:
+    """Whether a file belongs to the project: it is in the folder, and not in an installed package."""
     file = Path(name).resolve()
     return file.is_relative_to(folder) and "site-packages" not in file.parts
 
 
-def _place(line: int | None, name: str | None, path: Path) -> str:
+def _position(line: int | None, name: str | None, path: Path) -> str:
     is_other = Path(name or path).resolve() != path.resolve()
     return f"Line {line} of {name}" if is_other else f"Line {line}"
 
@@ -156,89 +169,80 @@ def _hint(module: ModuleType) -> str:
     return f"Its servers are {names}." if names else "Make one with: server = Server('name')"
 
 
-# ``mcplumb serve --reload``: the process starts again, in its own place, when the server's files change.
+# --- Reloading ---
 
 
-#: Seconds between two looks at the files.
-_INTERVAL = 0.3
-#: A file that has changed may still be written: seconds between looks at it, and how many of them there are at most.
-_SETTLE = 0.1
-_MOST_LOOKS = 50
-#: Seconds that the end of a server may take beyond the time that its requests have.
-_GRACE = 3.0
+def run_reloading(settings: ServeSettings) -> None:
+    """Load and run the server, and start again when its files change. Returns when a signal has stopped it.
 
-
-def run_reloading(serving: Serving) -> None:
-    """Load the server and run it. Returns when a signal has stopped it; when its files change, all starts again.
-
-    A server that cannot be loaded, or fails, gets its chance with the next change.
+    A server that cannot be loaded, or fails, is tried again at the next change.
     """
-    files = Files(find_file(serving.target)[0])
-    program = Program()
+    files = WatchedFiles(find_file(settings.target)[0])
+    program = ProcessImage()
     ready: list[str] = []
 
     def start_again() -> None:
-        # With the ports that the system chose.
-        program.start([*serving.words(ready or serving.addresses), "--reload"])
+        # With the ports that the system chose for port 0.
+        program.start([*settings.words(ready or settings.addresses), "--reload"])
 
     try:
-        server = serving.load()
+        server = settings.load()
         with Reloader(server, files, start_again) as reloader:
-            serving.run(server, ready.append)
+            settings.run(server, ready.append)
         if not reloader.has_changed:
             return
     except (CannotLoad, ServerFailed) as error:
         files.add_neighbours()
-        complain(str(error))
+        say_error(str(error))
         say("Waiting for a change of its files; Ctrl-C ends it.", style="dim")
         while files.changed() is None:
-            time.sleep(_INTERVAL)
+            time.sleep(_CHECK_INTERVAL)
     start_again()
 
 
 class Reloader:
-    """Within its block, stops the server when one of the files changes; ``has_changed`` tells.
+    """Stops the server within its block when one of the files changes, and sets ``has_changed``.
 
-    It is one of the hosts of the server: when that is stopped for another reason, the files do not matter any more.
-    Should the server not stop, ``start_again`` is called where it is, in another thread.
+    It is registered as a host of the server, so that it ends when the server is stopped for another reason. If the
+    server does not stop in time, ``start_again`` is called from the watching thread.
     """
 
-    def __init__(self, server: Server, files: Files, start_again: Callable[[], None]) -> None:
+    def __init__(self, server: Server, files: WatchedFiles, start_again: Callable[[], None]) -> None:
         self._server = server
         self._files = files
         self._start_again = start_again
         self.has_changed = False
-        self._is_over = threading.Event()
+        self._is_stopped = threading.Event()
         self._has_ended = threading.Event()
 
     def __enter__(self) -> Self:
-        self._files.changed()  # what has been imported by now
+        self._files.changed()  # records the modules that are imported by now
         self._server.presence.join(self)
         threading.Thread(target=self._watch, name="mcplumb-reload", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_over.set()
+        self._is_stopped.set()
         self._has_ended.set()
         self._server.presence.leave(self)
 
     def stop(self) -> None:
-        """The server is stopped."""
-        self._is_over.set()
+        """Stop watching; called when the server is stopped."""
+        self._is_stopped.set()
 
     def _watch(self) -> None:
-        while not self._is_over.wait(_INTERVAL):
+        while not self._is_stopped.wait(_CHECK_INTERVAL):
             if (file := self._files.changed()) is not None:
                 self.has_changed = True
                 _logger.info("%s has changed: the server starts again.", file)
                 self._server.stop()
-                if not self._has_ended.wait(self._server.stop_within + _GRACE):
-                    _logger.warning("Something in the server does not stop, and is left behind.")
+                if not self._has_ended.wait(self._server.stop_within + _STOP_GRACE):
+                    _logger.warning("Something in the server does not stop, and is abandoned.")
                     self._start_again()
 
 
-class Program:
-    """The program that runs in this process, as it was started: whatever the server changes in that."""
+class ProcessImage:
+    """How this process was started: its command, folder and environment, before the server changes them."""
 
     def __init__(self) -> None:
         self._command = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
@@ -246,33 +250,33 @@ class Program:
         self._environment = dict(os.environ)
 
     def start(self, words: list[str]) -> None:
-        """Begin anew in this process, with these arguments. Nothing of what runs now is left."""
+        """Replace the running program by a new one with these arguments."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os.chdir(self._folder)
         os.execve(sys.executable, [*self._command, *words], self._environment)  # noqa: S606 - they are the user's own
 
 
-class Files:
-    """A server's file and the modules that were imported from its folder, also those that are imported later."""
+class WatchedFiles:
+    """A server's file and the modules imported from its folder, now or later."""
 
     def __init__(self, file: Path) -> None:
         self._folder = file.resolve().parent
         self._more = {str(file.resolve())}
-        # Of those that are likely to be imported, what they were before that.
+        # The state before the import of all files that are likely to be imported.
         before = {name: _stamp(name) for name in self._neighbours()}
         self._seen = {name: stamp for name, stamp in before.items() if stamp is not None}
         self._own: dict[str, bool] = {}
 
     def add_neighbours(self) -> None:
-        """From now on all modules in the folder count: one that could not be imported is not known otherwise."""
+        """Watch all modules in the folder: one whose import failed is not in ``sys.modules``."""
         self._more |= self._neighbours()
 
     def _neighbours(self) -> set[str]:
         return {str(path) for path in self._folder.glob("*.py")} | self._more
 
     def changed(self) -> str | None:
-        """The first file that is not as it was when it was first looked at, once it has been written; None if none."""
+        """Return the first file that has changed since its first check, once it is completely written; None if none."""
         for name in self._names():
             if (stamp := _stamp(name)) is not None and self._seen.setdefault(name, stamp) != stamp:
                 _settle(name)
@@ -284,14 +288,14 @@ class Files:
         return self._more | {name for name in loaded if name and name.endswith(".py") and self._is_own(name)}
 
     def _is_own(self, name: str) -> bool:
-        # Found out once, when the file has just been imported: later it may lead nowhere.
+        # Determined once, just after the import: later the file may be gone.
         if name not in self._own:
-            self._own[name] = is_own(name, self._folder)
+            self._own[name] = is_project_file(name, self._folder)
         return self._own[name]
 
 
 def _stamp(name: str) -> tuple[int, int] | None:
-    """What changes with a file; None for what is not there or no file, perhaps because it is just being replaced."""
+    """Return the modification time and size of a file; None if it is not a regular file, or is being replaced."""
     try:
         status = os.stat(name)  # noqa: PTH116 - of hundreds of files, several times a second
     except OSError:
@@ -300,43 +304,38 @@ def _stamp(name: str) -> tuple[int, int] | None:
 
 
 def _settle(name: str) -> None:
-    """Wait until a file is not written to any more, within reason."""
+    """Wait until a file is no longer written to, for a limited time."""
     before = None
-    for _ in range(_MOST_LOOKS):
+    for _ in range(_MAX_SETTLE_CHECKS):
         stamp = _stamp(name)
         if stamp is not None and stamp == before:
             return
         before = stamp
-        time.sleep(_SETTLE)
+        time.sleep(_SETTLE_INTERVAL)
 
 
-# ``mcplumb serve``: run the server that is in a Python file.
-
-
-_Main: TypeAlias = "Callable[[Trace | None], Coroutine[Any, Any, None]]"
-
-_OPTIONS = {"unix": "unix:", "tcp": "tcp://", "http": "http://"}
+# --- mcplumb serve ---
 
 
 class ServerFailed(ConnectError):
-    """The author's part of a server, which is its lifespan, raised something: that is the cause."""
+    """The lifespan of the server raised an exception, which is the cause."""
 
 
-class Serving(msgspec.Struct, kw_only=True):
-    """What ``serve`` was told: how to run a server, once there is one."""
+class ServeSettings(msgspec.Struct, kw_only=True):
+    """The arguments of ``mcplumb serve``, and how to load and run the server with them."""
 
     target: str
     addresses: list[str]
-    #: Taken before anything else, if a client is served there.
+    #: The standard streams, taken over before the file is imported, if a client is served there.
     stdio: Stdio | None = None
     token_file: Path | None = None
     log_format: LogFormat | None = None
     options: GlobalOptions = msgspec.field(default_factory=GlobalOptions)
-    #: The file, once it is loaded; wherever that goes from here.
+    #: The absolute path of the file, once it is loaded: the server may change the current folder.
     file: Path = Path()
 
     def load(self) -> Server:
-        """Import the file; raises `CannotLoad`."""
+        """Import the file and return its server; raise `CannotLoad` if that fails."""
         self.file = find_file(self.target)[0].resolve()
         try:
             return load_server(self.target)
@@ -345,7 +344,7 @@ class Serving(msgspec.Struct, kw_only=True):
             raise
 
     def run(self, server: Server, on_ready: OnReady | None = None) -> None:
-        """Serve, until a signal comes or the client on stdio is gone. Raises `McplumbError`."""
+        """Serve until a signal arrives or the client on stdio is gone; raise `McplumbError` on failure."""
         from mcplumb.server.hosting.run import run_process
 
         main = self._at_addresses(server, on_ready) if self.addresses else self._on_stdio(server)
@@ -355,8 +354,7 @@ class Serving(msgspec.Struct, kw_only=True):
             raise
         except Exception as error:
             self._show_traceback(error)
-            said = reason(error, self.file)
-            raise ServerFailed(f"The server of {self.target} does not run. {said}") from error
+            raise ServerFailed(f"The server of {self.target} does not run. {reason(error, self.file)}") from error
 
     def _on_stdio(self, server: Server) -> _Main:
         stdio = self.stdio or _take_stdio()
@@ -375,10 +373,10 @@ class Serving(msgspec.Struct, kw_only=True):
         return lambda trace: host.run(_masking(trace))
 
     def words(self, addresses: Sequence[str]) -> list[str]:
-        """The arguments of ``mcplumb`` that say the same, for these addresses."""
+        """Return the arguments of ``mcplumb`` for the same settings with these addresses."""
         words = ["serve", self.target]
         for address in addresses:
-            option, scheme = next(pair for pair in _OPTIONS.items() if address.startswith(pair[1]))
+            option, scheme = next(pair for pair in _SCHEMES.items() if address.startswith(pair[1]))
             words += [f"--{option}", address.removeprefix(scheme)]
         more = {"--token-file": self.token_file, "--log-format": self.log_format, "--log-file": self.options.log_file}
         words += [str(word) for pair in more.items() if pair[1] is not None for word in pair]
@@ -393,7 +391,7 @@ class Serving(msgspec.Struct, kw_only=True):
             say("".join(traceback.format_exception(error)).rstrip(), style="dim")
 
 
-@click.command(cls=OwnCommand)
+@click.command(cls=BaseCommand)
 @click.argument("target", metavar="FILE[:NAME]")
 @click.option("--stdio", is_flag=True, help="Serve standard input and output, also beside addresses.")
 @click.option("--unix", metavar="PATH", multiple=True, help="Serve a Unix socket, which only you can use.")
@@ -402,7 +400,7 @@ class Serving(msgspec.Struct, kw_only=True):
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Over HTTP, serve only clients that have one of the bearer tokens in this file, one a line.",
+    help="Over HTTP, require one of the bearer tokens in this file, one per line.",
 )
 @click.option("--reload", is_flag=True, help="At addresses: start again when the server's files change.")
 @click.option(
@@ -442,7 +440,7 @@ def serve(
 
     load_asyncio()  # before the file is imported, which may import asyncio
     given = {"unix": unix, "tcp": tcp, "http": http}
-    addresses = [f"{_OPTIONS[option]}{place}" for option, places in given.items() for place in places]
+    addresses = [f"{_SCHEMES[option]}{place}" for option, places in given.items() for place in places]
     if token_file is not None and not http:
         raise UsageError("--token-file is for clients over HTTP: give --http as well.")
     if reload and (stdio or not addresses):
@@ -455,20 +453,20 @@ def serve(
         from mcplumb.server.hosting.run import what_it_waits_for
 
         say(what_it_waits_for(f"mcplumb serve {target}", "--http :8000"), style="dim")
-    serving = Serving(
+    settings = ServeSettings(
         target=target,
         addresses=addresses,
-        # Before the file is imported: what it prints must not reach the client.
+        # Taken before the file is imported: its prints must not reach the client.
         stdio=_take_stdio() if stdio or not addresses else None,
         token_file=token_file,
         log_format=log_format,
         options=global_options(),
     )
-    _set_up_logs(serving)
+    _set_up_logs(settings)
     if reload:
-        run_reloading(serving)
+        run_reloading(settings)
         return
-    serving.run(serving.load())
+    settings.run(settings.load())
 
 
 def _take_stdio() -> Stdio:
@@ -477,11 +475,11 @@ def _take_stdio() -> Stdio:
     return take_stdio()
 
 
-def _set_up_logs(serving: Serving) -> None:
+def _set_up_logs(settings: ServeSettings) -> None:
     from mcplumb.server.hosting.stderr_logs import set_up_logs
 
-    options = serving.options
-    set_up_logs(serving.log_format, trace=options.trace or None)
+    options = settings.options
+    set_up_logs(settings.log_format, trace=options.trace or None)
     if options.verbose:
         logging.getLogger("mcplumb").setLevel(logging.DEBUG)
     if options.log_file is not None:
@@ -494,7 +492,7 @@ def _set_up_logs(serving: Serving) -> None:
 
 
 def _masking(trace: Trace | None) -> Trace | None:
-    """The same, without the secrets."""
+    """Return a trace callback that masks secrets."""
     from mcplumb.cli.log_output import masked
 
     return None if trace is None else lambda direction, line: trace(direction, masked(line).encode())
