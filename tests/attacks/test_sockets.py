@@ -152,7 +152,7 @@ def refused(path: Path) -> str:
 def test_what_is_no_socket_is_left_alone(short_path: Path) -> None:
     file = short_path / "file"
     file.write_text("precious")
-    assert "no socket" in refused(file)
+    assert "not a socket" in refused(file)
     assert file.read_text() == "precious"
 
     link = short_path / "link"

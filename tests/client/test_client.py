@@ -10,7 +10,7 @@ from mcplumb.client.client import Client
 from mcplumb.client.requests import MAX_ROUNDS
 from mcplumb.errors import ProtocolError, RemoteError, UsageError
 from mcplumb.revisions import LATEST
-from mcplumb.rpc.endpoint import CallOptions
+from mcplumb.rpc.handler import CallOptions
 from mcplumb.types.base import Implementation
 from mcplumb.types.content import TextContent
 from mcplumb.types.meta import LOG_LEVEL
@@ -310,6 +310,10 @@ def test_timeouts_are_the_calls_or_the_clients(own: Any, asked: dict[str, Any], 
                 seen.append((options.timeout, options.max_timeout))
                 return b'{"content":[]}'
 
+            def __getattr__(self, name: str) -> Any:
+                return getattr(real, name)
+
+        real = client._keeper.session.endpoint
         client._keeper.session.endpoint = Fake()  # type: ignore[assignment]
         await client.call_tool("x", **asked)
 

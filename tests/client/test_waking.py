@@ -15,7 +15,8 @@ import pytest
 from mcplumb.client.client import Client
 from mcplumb.errors import Closed, RequestLost
 from mcplumb.limits import DEFAULT_LIMITS
-from mcplumb.rpc.endpoint import CallOptions, Endpoint, Handler
+from mcplumb.rpc.endpoint import Endpoint
+from mcplumb.rpc.handler import CallOptions, Handler
 from mcplumb.transports.connection import Connection
 from mcplumb.wire.messages import Error, Request, Result
 from tests.client.peers import TEXT, Peer, modern, talk
@@ -95,7 +96,7 @@ async def sides(make: Maker) -> AsyncIterator[Side]:
 async def test_what_the_callers_send_next_goes_out_with_one_write(pair: Maker) -> None:
     async with sides(pair) as side:
         writes: list[int] = []
-        write = side.near._write  # type: ignore[attr-defined]
+        write = side.near._sink.write  # type: ignore[attr-defined]
 
         class Sink:
             def write(self, pieces: list[bytes]) -> int:
@@ -105,13 +106,14 @@ async def test_what_the_callers_send_next_goes_out_with_one_write(pair: Maker) -
 
         first = [side.begin(lambda side: side.call("y")) for _ in range(10)]
         await side.answer(10)
-        side.near._write = Sink().write  # type: ignore[attr-defined]
+        side.near._sink = Sink()  # type: ignore[attr-defined]
+        side.near._pipe = None  # type: ignore[attr-defined]
         await side.seen.until_count(20)
         assert writes == [10]
         for number in range(11, 21):
             side.far.send(Result(number, number))
         await asyncio.gather(*first)
-        side.near._write = write  # type: ignore[attr-defined]
+        side.near._sink = write.__self__  # type: ignore[attr-defined]
 
 
 async def test_a_caller_may_send_a_thousand_more(pair: Maker) -> None:

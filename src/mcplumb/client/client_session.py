@@ -18,7 +18,8 @@ from mcplumb.protocol.in_flight import OutgoingRequest
 from mcplumb.protocol.subscription_state import LIST_CHANGED, Change, Topic
 from mcplumb.revisions import Revision
 from mcplumb.rpc.callback_queue import CallbackQueue
-from mcplumb.rpc.endpoint import NO_OPTIONS, CallOptions, Endpoint, Handled, Outcome, Reply
+from mcplumb.rpc.endpoint import Endpoint
+from mcplumb.rpc.handler import NO_OPTIONS, CallOptions, Handled, Outcome, Reply
 from mcplumb.rpc.request_errors import Response
 from mcplumb.transports.connection import Connection
 from mcplumb.types.base import Params

@@ -310,7 +310,7 @@ def _faults(session: Session) -> str:
     if session.first_fault is None:
         return ""
     count = session.connection.stats.bad_lines
-    many = "a line that is no message" if count < 2 else f"{count} lines that are no messages, the first of them"
+    many = "a line that is not a message" if count < 2 else f"{count} lines that are not messages, the first of them"
     return f"The server wrote {many}: {session.first_fault} "
 
 

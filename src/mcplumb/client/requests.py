@@ -32,7 +32,7 @@ from mcplumb.protocol.in_flight import check_seconds
 from mcplumb.protocol.restart import may_resend
 from mcplumb.revisions import Revision
 from mcplumb.rpc.callback_queue import OnProgress
-from mcplumb.rpc.endpoint import CallOptions
+from mcplumb.rpc.handler import CallOptions
 from mcplumb.rpc.request_errors import describe
 from mcplumb.types.base import COMPLETE, CacheableResult, Result
 from mcplumb.types.client_features import InputRequiredResult

@@ -14,7 +14,7 @@ import msgspec
 from mcplumb.errors import Closed, McplumbError, RequestLost, RequestTimeout, UsageError
 from mcplumb.protocol.in_flight import OutgoingRequest
 from mcplumb.protocol.subscription_state import Change, Listener, Missed, Subscription, topics_of
-from mcplumb.rpc.endpoint import CallOptions
+from mcplumb.rpc.handler import CallOptions
 from mcplumb.rpc.request_errors import Response, failure
 from mcplumb.types.lifecycle import ServerCapabilities
 from mcplumb.types.notification_params import SubscriptionFilter

@@ -24,7 +24,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
@@ -39,10 +39,10 @@ from mcplumb.protocol.in_flight import (
     BatchAnswers,
     Batches,
     Incoming,
-    IncomingRequest,
     Outgoing,
     OutgoingRequest,
 )
+from mcplumb.rpc.handler import NO_OPTIONS, CallOptions, Handled, Handler, Outcome, Reply
 from mcplumb.rpc.request_errors import Response, describe, failure
 from mcplumb.rpc.send_slots import SendSlots
 from mcplumb.transports.connection import Connection
@@ -65,7 +65,7 @@ from mcplumb.wire.messages import (
 if TYPE_CHECKING:
     from mcplumb.rpc.callback_queue import OnProgress, ProgressCallback
 
-__all__ = ["DUPLICATE_ID", "NO_OPTIONS", "CallOptions", "Endpoint", "Handled", "Handler", "Outcome", "Reply"]
+__all__ = ["DUPLICATE_ID", "Endpoint"]
 
 _logger = logging.getLogger("mcplumb.rpc")
 
@@ -84,83 +84,6 @@ _TOO_MANY_QUEUED = ErrorDetail(
 _TOO_MANY_OPEN = ErrorDetail(INTERNAL_ERROR, "This client is busy with too many requests already.")
 _NOT_IN_BATCH = ErrorDetail(INVALID_REQUEST, "A subscription cannot be part of a batch, whose answers come together.")
 _NOT_ENCODABLE = ErrorDetail(INTERNAL_ERROR, "The server's answer cannot be written as JSON.")
-
-#: What a request is answered with: an error, or a result as ``msgspec`` can encode it.
-Outcome: TypeAlias = ErrorDetail | Any
-
-
-class CallOptions(msgspec.Struct, frozen=True):
-    """What a caller wants for one request of this side."""
-
-    #: Seconds until the request times out; None for no limit. Progress extends it, up to ``max_timeout``.
-    timeout: float | None = None
-    max_timeout: float | None = None
-    #: Is called with the progress that the peer reports. The params must be a dict with a dict ``_meta``.
-    on_progress: OnProgress | None = None
-    #: Is added to the request's ``_meta``.
-    meta: dict[str, Any] | None = None
-
-
-NO_OPTIONS = CallOptions()
-
-
-class Handled(IncomingRequest, eq=False, gc=True):
-    """A request of the peer that a handler has admitted."""
-
-    #: Begins the work. Returns the outcome, a coroutine that returns it, or None if the request stays open.
-    begin: Callable[[Any], Outcome | Coroutine[Any, Any, Outcome] | None]
-    #: The task that runs the coroutine, once that had to wait for something.
-    task: asyncio.Task[Any] | None = None
-    #: Whether it is answered at once, even while other requests wait in the queue.
-    is_quick: bool = False
-    #: Whether it stays open after ``begin``: a subscription. Such requests do not count towards the cap.
-    stays_open: bool = False
-    #: Whether ``flush`` has to be called before the response is sent.
-    has_told: bool = False
-
-    def flush(self) -> None:
-        """Send what was held back, because the response is about to be sent."""
-
-    def stop(self) -> None:
-        """Stop the work, because the response is not wanted any more."""
-        if self.task is not None:
-            self.task.cancel()
-
-
-@final
-class Reply(msgspec.Struct, frozen=True):
-    """The answer to a request that the handler does not admit; None for no answer at all."""
-
-    outcome: Outcome | None
-
-
-class Handler(Protocol):
-    """What a client or a server adds to an endpoint. Its methods return at once and raise nothing."""
-
-    def admit(self, request: Request) -> Handled | Reply:
-        """Return the record of a request to handle, or the reply to one that is refused."""
-
-    def explain(self, request: Any, error: Exception) -> Outcome:
-        """Return the outcome of a request whose ``begin`` raised this."""
-
-    def notified(self, notification: Notification) -> None:
-        """Handle a notification."""
-
-    def malformed(self, bad: BadMessage) -> Error | None:
-        """Note a line that is no message; return the reply that it deserves."""
-
-    def malformed_batch(self) -> None:
-        """Note a batch in a revision that has none."""
-
-    def rejected(self, error: ErrorDetail) -> None:
-        """Note that the peer could not read a message of this side."""
-
-    @property
-    def has_batches(self) -> bool:
-        """Whether the revision in use has batches."""
-
-    def idle(self) -> None:
-        """Note that no request of the peer is open or queued any more, while the endpoint is closing."""
 
 
 class Endpoint:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec import UNSET
 
 from mcplumb.errors import Closed, DecodeError, McplumbError
-from mcplumb.rpc.endpoint import Endpoint, Outcome
+from mcplumb.rpc.endpoint import Endpoint
+from mcplumb.rpc.handler import Outcome
 from mcplumb.rpc.thread_pool import forks
 from mcplumb.server.dispatch.call import Call
 from mcplumb.server.dispatch.failures import outcome_of

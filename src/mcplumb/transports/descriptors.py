@@ -17,7 +17,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Literal, TypeAlias
 
 __all__ = [
@@ -45,6 +44,8 @@ Kind: TypeAlias = Literal["pipe", "socket", "other"]
 
 #: The size that a pipe is enlarged to once it has been full: the most that Linux allows every user.
 _PIPE_BYTES = 1024 * 1024
+#: The most pieces that one write may have (IOV_MAX; POSIX grants 16, and Linux, macOS and the BSDs 1024).
+_MAX_PIECES = 1024
 #: Descriptors below this are the standard streams.
 _FIRST_PRIVATE = 3
 
@@ -230,19 +231,31 @@ class _DescriptorSink:
 class PipeSink(_DescriptorSink):
     """Writes to a pipe through an open file description of our own, so that only ours is non-blocking."""
 
-    __slots__ = ("_is_large", "_was_blocking", "write")
+    __slots__ = ("_is_large", "_was_blocking")
 
     def __init__(self, fd: int) -> None:
         own = _reopened(fd)
         super().__init__(fd if own is None else own)
-        #: Writes what the pipe has room for. Every message is written by it, so it is a C function and no method.
-        self.write: Callable[[Sequence[bytes | memoryview]], int] = partial(os.writev, self._fd)
         self._is_large = False
         self._was_blocking = own is None and os.get_blocking(fd)
         if own is not None:
             close_private(fd)
         elif self._was_blocking:
             os.set_blocking(fd, False)
+
+    def write(self, pieces: Sequence[bytes | memoryview]) -> int:
+        """Write as much as the pipe has room for, and return how many bytes that was."""
+        try:
+            if len(pieces) == 1:  # the usual case, and os.write is faster
+                return os.write(self._fd, pieces[0])
+            return os.writev(self._fd, pieces[:_MAX_PIECES])
+        except BlockingIOError:
+            return 0
+
+    @property
+    def pipe(self) -> int:
+        """The descriptor, for a connection that writes to it without a call of this object for each message."""
+        return self._fd
 
     def unread(self) -> int:
         """Return how many bytes have not been read yet; 0 where the system does not tell."""
@@ -278,7 +291,10 @@ class SocketSink(_DescriptorSink):
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
         """Write as much as the socket has room for, and return how many bytes that was."""
-        return self._socket.sendmsg(pieces, (), socket.MSG_DONTWAIT)
+        try:
+            return self._socket.sendmsg(pieces[:_MAX_PIECES], (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
 
     def close(self) -> None:
         """Close the socket."""

@@ -172,11 +172,12 @@ class WatchedSource:
             if not chunk:
                 self._end(None)
                 return
+            if self._left is not None:
+                self._left -= len(chunk)
             lines = arrived(chunk)
             if size > _SMALL_READ or len(chunk) == size:
                 self._adapt(size, len(chunk), lines)
             if self._left is not None:
-                self._left -= len(chunk)
                 self._end_if_due()
                 return
             left -= lines or 1

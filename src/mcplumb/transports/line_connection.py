@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from os import writev
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -18,14 +19,14 @@ from mcplumb.wire.lines import LineSplitter, LineTooLong
 from mcplumb.wire.message_decoder import BadMessage, Batch, Expected, decode_line, too_long
 from mcplumb.wire.messages import Message, Request, RequestId, encode_batch, encode_line
 
-__all__ = ["HIGH_WATER", "LOW_WATER", "MOST_PIECES", "LineConnection", "Sink", "Source", "Trace"]
+__all__ = ["HIGH_WATER", "LOW_WATER", "LineConnection", "Sink", "Source", "Trace"]
 
 #: Bytes queued from which on a connection is clogged: enough to keep a large pipe full, and little for each of many.
 HIGH_WATER = 1024 * 1024
 #: Bytes queued at which it no longer is. Well below, so that whoever waited can do some work before waiting again.
 LOW_WATER = HIGH_WATER // 4
-#: How many pieces are written at once: systems refuse more.
-MOST_PIECES = 1024
+#: The most pieces that one write may have (IOV_MAX; POSIX grants 16, and Linux, macOS and the BSDs 1024).
+_MOST_PIECES = 1024
 #: Bytes from which on a line gets its newline in a piece of its own.
 _LARGE = 64 * 1024
 
@@ -67,12 +68,8 @@ class Source(Protocol):
 class Sink(Protocol):
     """Where bytes go."""
 
-    @property
-    def write(self) -> Callable[[Sequence[bytes | memoryview]], int]:
-        """Takes some of at most `MOST_PIECES` pieces, in order, and returns how many bytes.
-
-        Raises `BlockingIOError` if there is no room now, and any other `OSError` if there will never be any again.
-        """
+    def write(self, pieces: Sequence[bytes | memoryview]) -> int:
+        """Take some of the pieces, in order, and return how many bytes; `OSError` if it will never take any again."""
 
     def watch(self, then: Callable[[], None]) -> None:
         """Call ``then``, from the loop, whenever more can be written."""
@@ -111,6 +108,7 @@ class LineConnection:
         "_loop",
         "_max_batch",
         "_needs_care",
+        "_pipe",
         "_queue",
         "_queued",
         "_received",
@@ -120,7 +118,6 @@ class LineConnection:
         "_splitter",
         "_trace",
         "_waiters",
-        "_write",
         "is_clogged",
     )
 
@@ -153,7 +150,8 @@ class LineConnection:
         self._is_flowing = False
         # Writing
         self._sink = sink
-        self._write = sink.write
+        #: The descriptor, if the sink is a pipe: it is written to without going through the sink.
+        self._pipe: int | None = getattr(sink, "pipe", None)
         self._queue: list[bytes | memoryview] = []
         self._queued = 0
         self._is_flush_due = True  # by `start`
@@ -317,7 +315,10 @@ class LineConnection:
         if queue:
             pieces = len(queue)
             try:
-                written = self._write(queue if pieces <= MOST_PIECES else queue[:MOST_PIECES])
+                if self._pipe is not None:
+                    written = writev(self._pipe, queue if pieces <= _MOST_PIECES else queue[:_MOST_PIECES])
+                else:
+                    written = self._sink.write(queue)
             except BlockingIOError:
                 written = 0
             except OSError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mcplumb.errors import RequestCancelled
 from mcplumb.protocol.admission import Admitted
 from mcplumb.protocol.in_flight import ProgressMeter
-from mcplumb.rpc.endpoint import Handled
+from mcplumb.rpc.handler import Handled
 from mcplumb.server.dispatch.client_input import Answers
 from mcplumb.types.base import Number
 from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel, LogMessageParams, ProgressParams

@@ -7,7 +7,7 @@ import logging
 import msgspec
 
 from mcplumb.errors import DecodeError, RequestError, StateRefused, ToolError, UsageError
-from mcplumb.rpc.endpoint import Outcome
+from mcplumb.rpc.handler import Outcome
 from mcplumb.server.catalog import Entry, ToolEntry
 from mcplumb.server.dispatch.call import Call
 from mcplumb.server.dispatch.client_input import Answers, InputNeeded, as_result

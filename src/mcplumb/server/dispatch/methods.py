@@ -14,7 +14,8 @@ import msgspec
 
 from mcplumb.errors import RequestError
 from mcplumb.protocol.admission import Admission, Admitted, Handshake, Refused, WithMeta
-from mcplumb.rpc.endpoint import DUPLICATE_ID, Outcome, Reply
+from mcplumb.rpc.endpoint import DUPLICATE_ID
+from mcplumb.rpc.handler import Outcome, Reply
 from mcplumb.rpc.thread_pool import end_fork, forks
 from mcplumb.server.catalog import BadCursor, Entry, Registry, ResourceEntry
 from mcplumb.server.context import Context
