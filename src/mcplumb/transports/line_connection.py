@@ -314,11 +314,12 @@ class LineConnection:
         queue = self._queue
         if queue:
             pieces = len(queue)
+            pipe = self._pipe
             try:
-                if self._pipe is not None:
-                    written = writev(self._pipe, queue if pieces <= _MOST_PIECES else queue[:_MOST_PIECES])
-                else:
+                if pipe is None or pieces > _MOST_PIECES:
                     written = self._sink.write(queue)
+                else:
+                    written = writev(pipe, queue)
             except BlockingIOError:
                 written = 0
             except OSError as error:
