@@ -316,10 +316,8 @@ class LineConnection:
             pieces = len(queue)
             pipe = self._pipe
             try:
-                if pipe is None or pieces > _MOST_PIECES:
-                    written = self._sink.write(queue)
-                else:
-                    written = writev(pipe, queue)
+                is_direct = pipe is not None and pieces <= _MOST_PIECES
+                written = writev(pipe, queue) if is_direct else self._sink.write(queue)
             except BlockingIOError:
                 written = 0
             except OSError as error:
