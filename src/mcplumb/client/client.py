@@ -13,7 +13,7 @@ from msgspec import UNSET
 from mcplumb.client.options import ClientStats
 from mcplumb.client.requests import Meta, Requests, Timeout
 from mcplumb.client.subscriptions import Changes
-from mcplumb.client.supervisor import Keeper
+from mcplumb.client.supervisor import Supervisor
 from mcplumb.errors import UsageError
 from mcplumb.revisions import Revision
 from mcplumb.rpc.callback_queue import OnProgress
@@ -62,9 +62,9 @@ class Client:
     ``_meta``, for instance a ``traceparent``.
     """
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
-        self._requests = Requests(keeper)
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._requests = Requests(supervisor)
 
     def __repr__(self) -> str:
         name = "unknown" if self.server_info is None else self.server_info.name
@@ -73,36 +73,36 @@ class Client:
     @property
     def revision(self) -> Revision:
         """The protocol revision that both sides speak; ``str`` of it is its date."""
-        return self._keeper.greeting.revision
+        return self._supervisor.handshake_result.revision
 
     @property
     def server_info(self) -> Implementation | None:
         """Who the server says it is. A modern one may say nothing."""
-        return self._keeper.greeting.server_info
+        return self._supervisor.handshake_result.server_info
 
     @property
     def capabilities(self) -> ServerCapabilities:
         """What the server says it can do."""
-        return self._keeper.greeting.capabilities
+        return self._supervisor.handshake_result.capabilities
 
     @property
     def instructions(self) -> str | None:
         """How the server wants to be used, in words for a model."""
-        return self._keeper.greeting.instructions
+        return self._supervisor.handshake_result.instructions
 
     @property
     def stats(self) -> ClientStats:
         """What this client has seen so far."""
-        return self._keeper.stats
+        return self._supervisor.stats
 
     @property
     def process(self) -> ServerProcess | None:
         """The server's process: its pid, its uptime, how often and why it was started again. None if it is not ours."""
-        return self._keeper.link.process
+        return self._supervisor.link.process
 
     async def close(self) -> None:
         """Give up what is open, and leave. From any task, at any time, as often as you like."""
-        await self._keeper.close()
+        await self._supervisor.close()
 
     # Tools
 
@@ -143,7 +143,7 @@ class Client:
         params = {"name": name, "arguments": arguments or {}}
         start = requests.loop.time()
         result = await requests.ask("tools/call", params, CallToolResult, options, start)
-        if result.structured_content is not None or name in requests.promising:
+        if result.structured_content is not None or name in requests.with_output_schema:
             await requests.validate_output(name, result, options, start)
         return result
 
@@ -270,7 +270,7 @@ class Client:
         )
         if wanted == SubscriptionFilter():
             raise UsageError("listen needs something to listen for: tools, prompts, resources_list or resources.")
-        return Changes(self._keeper.listening, wanted, self._requests.options(timeout).timeout)
+        return Changes(self._supervisor.listening, wanted, self._requests.options(timeout).timeout)
 
     # The rest
 
@@ -288,7 +288,7 @@ class Client:
             raise UsageError(f"There is no log level {level!r}: use one of {', '.join(LOGGING_LEVELS)}.")
         if self.revision.has_set_level:
             await self._requests.ask("logging/setLevel", {"level": level}, Result, self._requests.options(timeout))
-        self._keeper.set_log_level(level)
+        self._supervisor.set_log_level(level)
 
     async def roots_changed(self) -> None:
         """Tell the server that the roots are not what they were. A modern one asks when it wants to know."""
@@ -315,5 +315,5 @@ class Client:
 
     async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send any notification."""
-        session = await self._keeper.ready(method, self._keeper.settings.timeout)
+        session = await self._supervisor.ready(method, self._supervisor.settings.timeout)
         await session.notify(method, UNSET if params is None else params)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from mcplumb.client.options import ClientStats, Settings
+from mcplumb.client.options import ClientSettings, ClientStats
 from mcplumb.client.subscriptions import LegacySubscriptions, ModernSubscriptions
 from mcplumb.errors import Closed, DecodeError, McplumbError, RequestError
 from mcplumb.protocol.in_flight import OutgoingRequest
@@ -48,7 +48,7 @@ from mcplumb.wire.messages import (
     RequestId,
 )
 
-__all__ = ["Session", "metadata"]
+__all__ = ["ClientSession", "metadata"]
 
 #: Seconds in which the server's last messages may still arrive after it stopped reading.
 _LAST_MESSAGES = 1.0
@@ -65,13 +65,13 @@ _INPUT_REQUESTS: dict[str, type[InputRequest]] = {
 _logger = logging.getLogger("mcplumb.client")
 
 
-class Session:
+class ClientSession:
     """The client's side of one connection. It speaks no revision until ``agree`` says which one."""
 
     #: The revision that both sides agreed on.
     revision: Revision
 
-    def __init__(self, connection: Connection, settings: Settings, *, first_id: int = 1) -> None:
+    def __init__(self, connection: Connection, settings: ClientSettings, *, first_id: int = 1) -> None:
         self.connection = connection
         self.endpoint = Endpoint(connection, self, settings.limits, peer="server", first_id=first_id)
         self.received = self.endpoint.received
@@ -252,7 +252,7 @@ class Session:
             return ErrorDetail(METHOD_NOT_FOUND, f"This client does not know the method {method[:80]!a}.")
         params = read(dict[str, Any], request.request.params)
         asked = read(kind, {"method": method, "params": params}, what="request")
-        if not self._settings.inputs.can_answer(asked):
+        if not self._settings.input_handlers.can_answer(asked):
             return ErrorDetail(METHOD_NOT_FOUND, f"This client did not declare that it can do {method}.")
         return self._answer(method, asked, revision)
 
@@ -261,7 +261,7 @@ class Session:
         self.endpoint.hold_deadlines()
         try:
             try:
-                return _encoded(await self._settings.inputs.answer(asked, revision))
+                return _encoded(await self._settings.input_handlers.answer(asked, revision))
             except RequestError as error:
                 data = UNSET if error.data is None else _encoded(error.data)
                 return ErrorDetail(error.code, error.message, data)
@@ -350,11 +350,11 @@ class _Change(Params, frozen=True):
     uri: str | None = None
 
 
-def metadata(settings: Settings, revision: Revision) -> dict[str, Any]:
+def metadata(settings: ClientSettings, revision: Revision) -> dict[str, Any]:
     """Return the ``_meta`` of a modern client's requests: the revision, its capabilities, and who it is."""
     meta: dict[str, Any] = {
         PROTOCOL_VERSION: revision.name,
-        CLIENT_CAPABILITIES: for_revision(settings.inputs.capabilities, revision),
+        CLIENT_CAPABILITIES: for_revision(settings.input_handlers.capabilities, revision),
     }
     if settings.client_info is not None:
         meta[CLIENT_INFO] = for_revision(settings.client_info, revision)

@@ -11,10 +11,10 @@ import msgspec
 
 from mcplumb.client.client import Client
 from mcplumb.client.handshake import EraMemory, process_memory
-from mcplumb.client.input_handlers import Inputs, OnElicit, OnSample, Roots
+from mcplumb.client.input_handlers import InputHandlers, OnElicit, OnSample, Roots
 from mcplumb.client.links.link import CustomLink, MemoryLink, Opens, Serves
-from mcplumb.client.options import DEFAULT_MAX_TIMEOUT, DEFAULT_TIMEOUT, OnLog, Settings
-from mcplumb.client.supervisor import Keeper
+from mcplumb.client.options import DEFAULT_MAX_TIMEOUT, DEFAULT_TIMEOUT, ClientSettings, OnLog
+from mcplumb.client.supervisor import Supervisor
 from mcplumb.client.tool_registry import OutputChecker
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
@@ -126,8 +126,8 @@ def connect(
     is_command = address is None and isinstance(target, str | os.PathLike | Sequence)
     if isinstance(restart, bool):
         restart = msgspec.structs.replace(RestartPolicy() if is_command else _FOR_ADDRESSES, enabled=restart)
-    settings = Settings(
-        inputs=Inputs(on_elicit=on_elicit, on_sample=on_sample, roots=roots, capabilities=capabilities),
+    settings = ClientSettings(
+        input_handlers=InputHandlers(on_elicit=on_elicit, on_sample=on_sample, roots=roots, capabilities=capabilities),
         timeout=timeout,
         max_timeout=max_timeout,
         restart=restart,
@@ -158,7 +158,7 @@ def connect(
         check_stderr_mode(stderr)
         command = read_command(target, env=env, inherit_env=inherit_env, cwd=cwd)
         return Connecting(
-            Keeper(ProcessLink(command, stderr=stderr, limits=limits, stop=stop, trace=trace), settings, memory)
+            Supervisor(ProcessLink(command, stderr=stderr, limits=limits, stop=stop, trace=trace), settings, memory)
         )
     if is_started:
         raise UsageError("env, inherit_env, cwd and stderr are for a server that is started, not for one that runs.")
@@ -175,38 +175,38 @@ def connect(
             http_sse=http_sse,
             trace=trace,
         )
-        keeper = Keeper(http, settings, memory)
-        http.use(keeper.toolbox)
-        return Connecting(keeper)
+        supervisor = Supervisor(http, settings, memory)
+        http.use(supervisor.registry)
+        return Connecting(supervisor)
     if address is not None:
         from mcplumb.client.links.socket_link import SocketLink
 
-        return Connecting(Keeper(SocketLink(address, limits=limits, tls=tls, trace=trace), settings, memory))
+        return Connecting(Supervisor(SocketLink(address, limits=limits, tls=tls, trace=trace), settings, memory))
     if callable(getattr(target, "serve_connection", None)):
         return Connecting(
-            Keeper(MemoryLink(cast("Serves", target), limits=limits, stop=stop, trace=trace), settings, memory)
+            Supervisor(MemoryLink(cast("Serves", target), limits=limits, stop=stop, trace=trace), settings, memory)
         )
     if callable(target):
         if trace is not None:
             raise UsageError("trace is for the transports of mcplumb: one of your own sees its messages itself.")
-        return Connecting(Keeper(CustomLink(target), settings, memory))
+        return Connecting(Supervisor(CustomLink(target), settings, memory))
     raise UsageError(f"connect takes a command, an address or a Server, and not a {type(target).__name__}.")
 
 
 class Connecting:
     """A connection to be: enter it with ``async with``, or await it and close the client yourself."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
 
     async def __aenter__(self) -> Client:
-        await self._keeper.open()
-        return Client(self._keeper)
+        await self._supervisor.open()
+        return Client(self._supervisor)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._keeper.close()
+        await self._supervisor.close()
 
     def __getattr__(self, name: str) -> NoReturn:
         hint = ". Use the client that it gives: async with connect(...) as client" if hasattr(Client, name) else ""

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from mcplumb.client.client_session import Session, metadata
+from mcplumb.client.client_session import ClientSession, metadata
 from mcplumb.client.links.link import Link, Phase
-from mcplumb.client.options import ANONYMOUS, Settings
+from mcplumb.client.options import ANONYMOUS, ClientSettings
 from mcplumb.errors import Closed, ConnectError, DecodeError, HttpError, NoCommonRevision, ServerExited, UsageError
 from mcplumb.protocol.era import (
     Action,
@@ -41,7 +41,7 @@ from mcplumb.types.revision_adapter import for_revision
 from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Error, ErrorDetail, Result
 
-__all__ = ["EraMemory", "Greeting", "Opening", "process_memory"]
+__all__ = ["EraMemory", "Handshake", "HandshakeResult", "process_memory"]
 
 _logger = logging.getLogger("mcplumb.client")
 
@@ -159,7 +159,7 @@ T = TypeVar("T")
 _DENIED = frozenset((401, 403, 407))
 
 
-class Greeting(msgspec.Struct, frozen=True):
+class HandshakeResult(msgspec.Struct, frozen=True):
     """What both sides agreed on, and what the server said of itself."""
 
     revision: Revision
@@ -168,11 +168,13 @@ class Greeting(msgspec.Struct, frozen=True):
     instructions: str | None
 
 
-class Opening:
+class Handshake:
     """Opens one link. ``session`` is the one that is open at the moment, also when the opening has failed."""
 
-    def __init__(self, link: Link, settings: Settings, *, remembered: Era | None = None, first_id: int = 1) -> None:
-        self.session: Session | None = None
+    def __init__(
+        self, link: Link, settings: ClientSettings, *, remembered: Era | None = None, first_id: int = 1
+    ) -> None:
+        self.session: ClientSession | None = None
         self._link = link
         self._settings = settings
         self._first_id = first_id
@@ -193,7 +195,7 @@ class Opening:
         """The id of the next request, with which the next opening goes on."""
         return self._first_id if self.session is None else self.session.endpoint.outgoing.next_id
 
-    async def run(self) -> tuple[Session, Greeting]:
+    async def run(self) -> tuple[ClientSession, HandshakeResult]:
         """Find an agreement; ``ConnectError`` if there is none."""
         session = await self._connect()
         todo = deque(self._finder.started(self._loop.time()))
@@ -220,22 +222,22 @@ class Opening:
                     error.args = (f"{error} {_faults(session)}{self._link.describe()}".strip(),)
                     raise error
 
-    async def _connect(self) -> Session:
+    async def _connect(self) -> ClientSession:
         if self.session is not None:
             await self.session.close(0)
         self._questions.clear()
         self._phase = "spawn"
         connection = await self._link.open()
-        self.session = Session(connection, self._settings, first_id=self.next_id)
+        self.session = ClientSession(connection, self._settings, first_id=self.next_id)
         self.session.start()
         return self.session
 
-    def _ask(self, session: Session, method: str, params: Any) -> None:
+    def _ask(self, session: ClientSession, method: str, params: Any) -> None:
         if session.is_open:  # otherwise the connection is gone, which is told by itself
             call, answer = session.endpoint.open(method, params)
             self._questions[answer] = call
 
-    async def _welcome(self, session: Session) -> None:
+    async def _welcome(self, session: ClientSession) -> None:
         try:
             await session.notify("notifications/initialized")
         except Closed:
@@ -244,7 +246,7 @@ class Opening:
                 raise cause from None
             raise ConnectError(str(cause)) from cause
 
-    async def _wait(self, session: Session) -> tuple[Action, ...]:
+    async def _wait(self, session: ClientSession) -> tuple[Action, ...]:
         """Wait for the next thing to happen; returns what to do about it."""
         finder, loop = self._finder, self._loop
         timeout = None if finder.deadline is None else max(0.0, finder.deadline - loop.time())
@@ -290,7 +292,7 @@ class Opening:
             return ErrorDetail(0, str(cause))
         raise ConnectError(f"The server could not be asked. {cause} {self._link.describe()}".strip()) from cause
 
-    def _agree(self, session: Session, revision: Revision) -> Greeting:
+    def _agree(self, session: ClientSession, revision: Revision) -> HandshakeResult:
         for call in self._questions.values():
             # Without a word: a server that has not answered this question may not know what a cancellation is.
             session.endpoint.forget(call)
@@ -298,7 +300,7 @@ class Opening:
         meta = said.meta if isinstance(said.meta, dict) else {}
         capabilities = _read_or_none(ServerCapabilities, said.capabilities) or ServerCapabilities()
         session.agree(revision, capabilities)
-        return Greeting(
+        return HandshakeResult(
             revision,
             _read_or_none(Implementation, meta.get(SERVER_INFO) if revision.is_modern else said.server_info),
             capabilities,
@@ -306,7 +308,7 @@ class Opening:
         )
 
 
-def _faults(session: Session) -> str:
+def _faults(session: ClientSession) -> str:
     if session.first_fault is None:
         return ""
     count = session.connection.stats.bad_lines
@@ -332,11 +334,11 @@ def _read_or_none(kind: type[T], value: Any) -> T | None:
         return None
 
 
-def _introduction(settings: Settings, revision: Revision) -> InitializeParams:
+def _introduction(settings: ClientSettings, revision: Revision) -> InitializeParams:
     return for_revision(
         InitializeParams(
             protocol_version=revision.name,
-            capabilities=settings.inputs.capabilities,
+            capabilities=settings.input_handlers.capabilities,
             client_info=settings.client_info or ANONYMOUS,
         ),
         revision,

@@ -34,7 +34,7 @@ from mcplumb.types.revision_adapter import for_revision
 
 __all__ = [
     "Elicitation",
-    "Inputs",
+    "InputHandlers",
     "OnElicit",
     "OnSample",
     "RootLike",
@@ -70,7 +70,7 @@ RootLike: TypeAlias = str | os.PathLike[str] | Root
 Roots: TypeAlias = Iterable[RootLike] | Callable[[], Iterable[RootLike] | Awaitable[Iterable[RootLike]]]
 
 
-class Inputs:
+class InputHandlers:
     """The handlers of one client. ``capabilities`` says which there are, and what else the client declares.
 
     A plain handler runs in a thread, so that it may take its time; an async one runs on the event loop.

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from mcplumb.client.input_handlers import Inputs
+from mcplumb.client.input_handlers import InputHandlers
 from mcplumb.client.tool_registry import OutputChecker
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
@@ -19,7 +19,7 @@ from mcplumb.revisions import REVISIONS, Revision
 from mcplumb.types.base import Implementation
 from mcplumb.types.notification_params import LogMessageParams
 
-__all__ = ["ANONYMOUS", "DEFAULT_MAX_TIMEOUT", "DEFAULT_TIMEOUT", "ClientStats", "OnLog", "Settings"]
+__all__ = ["ANONYMOUS", "DEFAULT_MAX_TIMEOUT", "DEFAULT_TIMEOUT", "ClientSettings", "ClientStats", "OnLog"]
 
 #: Seconds that a server has for an answer. Most other clients wait as long.
 DEFAULT_TIMEOUT = 60.0
@@ -33,10 +33,10 @@ ANONYMOUS = Implementation("client", "0")
 OnLog: TypeAlias = Callable[[LogMessageParams], Awaitable[None] | None]
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The choices that hold for everything that one client does."""
 
-    inputs: Inputs
+    input_handlers: InputHandlers
     timeout: float | None = DEFAULT_TIMEOUT
     max_timeout: float | None = DEFAULT_MAX_TIMEOUT
     revisions: tuple[Revision, ...] = REVISIONS

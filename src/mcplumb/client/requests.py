@@ -14,9 +14,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from mcplumb.client.client_session import Session
-from mcplumb.client.input_handlers import Inputs
-from mcplumb.client.supervisor import Keeper
+from mcplumb.client.client_session import ClientSession
+from mcplumb.client.input_handlers import InputHandlers
+from mcplumb.client.supervisor import Supervisor
 from mcplumb.errors import (
     Closed,
     DecodeError,
@@ -85,7 +85,7 @@ def _question(raw: msgspec.Raw, method: str) -> InputRequiredResult:
 
 
 async def next_round(
-    asked: InputRequiredResult, params: dict[str, Any], inputs: Inputs, revision: Revision
+    asked: InputRequiredResult, params: dict[str, Any], input_handlers: InputHandlers, revision: Revision
 ) -> dict[str, Any]:
     """The params of the same request with what the server asked for, and with its state as it came."""
     if asked.input_requests is None and asked.request_state is None:
@@ -94,7 +94,7 @@ async def next_round(
     if asked.input_requests is not None:
         # One after the other, as a person would want to be asked.
         retry["inputResponses"] = {
-            key: await inputs.answer(request, revision) for key, request in asked.input_requests.items()
+            key: await input_handlers.answer(request, revision) for key, request in asked.input_requests.items()
         }
     if asked.request_state is not None:
         retry["requestState"] = asked.request_state
@@ -133,8 +133,8 @@ _MAX_PAGES = 1000
 class _Sent(msgspec.Struct, frozen=True):
     """A request that was sent, and what was known then."""
 
-    session: Session
-    #: That of the toolbox.
+    session: ClientSession
+    #: That of the registry.
     generation: int
     method: str
     params: dict[str, Any]
@@ -145,21 +145,21 @@ class _Sent(msgspec.Struct, frozen=True):
 class Requests:
     """Asks one server, whichever of its connections is open."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._toolbox = keeper.toolbox
-        #: The tools whose results have to be something. It is the toolbox's, and changes with it.
-        self.promising = keeper.toolbox.promising
-        self._cache = keeper.cache
-        self._checker = keeper.settings.checker
-        self._keeper = keeper
-        self._timeout = keeper.settings.timeout
-        self._max_timeout = keeper.settings.max_timeout
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._registry = supervisor.registry
+        #: The tools whose results have to be something. It is the registry's, and changes with it.
+        self.with_output_schema = supervisor.registry.with_output_schema
+        self._cache = supervisor.cache
+        self._checker = supervisor.settings.checker
+        self._supervisor = supervisor
+        self._timeout = supervisor.settings.timeout
+        self._max_timeout = supervisor.settings.max_timeout
         #: The options of a call that gives none.
         self.usual_options = self.options()
-        self._mirrors = keeper.link.mirrors
+        self._mirrors = supervisor.link.mirrors
         #: By its time, timeouts run.
         self.loop = asyncio.get_running_loop()
-        self._looking = asyncio.Lock()
+        self._lookup_lock = asyncio.Lock()
         #: The names of tools that were left out.
         self._unusable: set[str] = set()
 
@@ -179,14 +179,14 @@ class Requests:
         the raw result and the decoded one.
         """
         if get_running_loop() is not self.loop:
-            self._keeper.check_loop()
+            self._supervisor.check_loop()
         usual = self.usual_options
         rounds = 0
         while rounds < MAX_ROUNDS:
             rounds += 1
             if start is None:
                 start = self.loop.time()
-            session, generation = self._keeper.session, self._toolbox.generation
+            session, generation = self._supervisor.session, self._registry.generation
             raw, failed = _NO_RESULT, None
             try:
                 if options is usual and session.encoded_meta is not None:
@@ -204,7 +204,7 @@ class Requests:
                     raw = await self._recover(sent, failed)
                 finally:
                     failed = None  # or the error and this frame would keep each other
-                session = self._keeper.session
+                session = self._supervisor.session
             if kind is _AS_IT_IS:
                 return raw  # type: ignore[return-value]
             result = read_result(kind, raw, method, session.revision)  # type: ignore[type-var]
@@ -212,7 +212,7 @@ class Requests:
                 if keep is not None:
                     keep(params, raw, result)  # type: ignore[arg-type]
                 return result  # type: ignore[return-value]
-            params = await next_round(result, params, self._keeper.settings.inputs, session.revision)
+            params = await next_round(result, params, self._supervisor.settings.input_handlers, session.revision)
             start = None
         raise ProtocolError(f"The server asked for input {MAX_ROUNDS} times, and did not come to a result of {method}.")
 
@@ -251,7 +251,7 @@ class Requests:
         finally:
             del failed
         options = replace(options, timeout=self._left(end), max_timeout=self._left(last))
-        again = replace(sent, session=self._keeper.session, options=options, start=self.loop.time())
+        again = replace(sent, session=self._supervisor.session, options=options, start=self.loop.time())
         try:
             return await again.session.request(again.method, again.params, options)
         except (Closed, RequestLost) as lost:
@@ -278,7 +278,7 @@ class Requests:
                     if not await self._may_resend(it.method, it.params, len(sent), self._left(ends)):
                         raise lost
                 try:
-                    session = await self._keeper.ready(describe(it.method, it.params), self._left(ends))
+                    session = await self._supervisor.ready(describe(it.method, it.params), self._left(ends))
                 except (Closed, ServerDown, RequestTimeout):
                     if sent:  # and nobody knows what came of it
                         raise sent[0] from sent[0].__cause__
@@ -300,12 +300,12 @@ class Requests:
 
     async def validate_output(self, name: str, result: CallToolResult, options: CallOptions, start: float) -> None:
         """Raise `ProtocolError` if a result does not match its tool's output schema, which may have to be fetched."""
-        tool = self._toolbox.find(name)
+        tool = self._registry.find(name)
         is_promised = result.structured_content is not None if tool is None else tool.output_schema is not None
         if not (is_promised and self._checker.is_active) or result.is_error:
             return
         end = None if options.timeout is None else start + options.timeout
-        generation = self._toolbox.generation
+        generation = self._registry.generation
         if tool is None:
             self._check(await self._look_up(name, end), result)
             return
@@ -333,16 +333,16 @@ class Requests:
                 self._cache.forget(method)
             raise
         if isinstance(page, ListToolsResult):
-            if self._keeper.link.mirrors and self._keeper.greeting.revision.has_mirrored_headers:
+            if self._supervisor.link.mirrors and self._supervisor.handshake_result.revision.has_mirrored_headers:
                 page = replace(page, tools=[tool for tool in page.tools if self._is_usable(tool)])
-            self._toolbox.learn(page.tools)
+            self._registry.learn(page.tools)
         return page
 
     async def pages(self, method: str, kind: type[_Page], options: CallOptions) -> list[_Page]:
         """Return all pages of a list, as one server process has it."""
-        generation = self._toolbox.generation
+        generation = self._registry.generation
         pages = [await self.page(method, kind, None, options)]
-        session = self._keeper.session
+        session = self._supervisor.session
         seen = set()
         count = 1
         while (cursor := pages[-1].next_cursor) is not None:
@@ -351,13 +351,13 @@ class Requests:
             seen.add(cursor)
             pages.append(await self.page(method, kind, cursor, options))
             count += 1
-            if self._keeper.session is not session:
+            if self._supervisor.session is not session:
                 # The server was started again, and its list may be another one: from the beginning.
-                generation, session = self._toolbox.generation, self._keeper.session
+                generation, session = self._registry.generation, self._supervisor.session
                 pages = [await self.page(method, kind, None, options)]
                 seen.clear()
-        if method == "tools/list" and generation == self._toolbox.generation:
-            self._toolbox.is_complete = True
+        if method == "tools/list" and generation == self._registry.generation:
+            self._registry.is_complete = True
         return pages
 
     def options(
@@ -386,11 +386,11 @@ class Requests:
         return CallOptions(timeout, max_timeout, on_progress, meta)
 
     async def _may_resend(self, method: str, params: dict[str, Any], sent: int, timeout: float | None) -> bool:
-        policy = self._keeper.settings.retry
+        policy = self._supervisor.settings.retry
         if method != "tools/call" or policy != "safe":
             return may_resend(method, policy=policy, sent=sent)
         name = params["name"]
-        tool = self._toolbox.find(name)
+        tool = self._registry.find(name)
         if tool is None:
             within = _LOOK_UP_WITHIN if timeout is None else min(timeout, _LOOK_UP_WITHIN)
             tool = await self._look_up(name, self.loop.time() + within)
@@ -407,19 +407,19 @@ class Requests:
         What this is for has been done already, and is not to fail for that. Those who look at once share one list.
         """
         try:
-            async with asyncio.timeout_at(end), self._looking:
-                if not self._toolbox.is_complete:
+            async with asyncio.timeout_at(end), self._lookup_lock:
+                if not self._registry.is_complete:
                     await self.pages("tools/list", ListToolsResult, self.options(self._left(end)))
         except RemoteError:
-            self._toolbox.is_complete = True  # it does not tell, and need not be asked again
+            self._registry.is_complete = True  # it does not tell, and need not be asked again
         except (McplumbError, TimeoutError) as error:
             _logger.debug("The tools of the server are not known. %s", error)
-        return self._toolbox.find(name)
+        return self._registry.find(name)
 
     async def _look_up_again(self, name: str, generation: int, end: float | None) -> Tool | None:
-        """The same if what was known in this generation of the toolbox turned out to be wrong, however fresh it is."""
-        if generation == self._toolbox.generation:  # otherwise somebody else has found out, and shares the list
-            self._toolbox.clear()
+        """The same if what was known in this generation of the registry turned out to be wrong, however fresh it is."""
+        if generation == self._registry.generation:  # otherwise somebody else has found out, and shares the list
+            self._registry.clear()
             if self._cache is not None:
                 self._cache.forget("tools/list")
         return await self._look_up(name, end)

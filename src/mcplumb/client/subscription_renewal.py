@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from mcplumb.client.client_session import Session
+from mcplumb.client.client_session import ClientSession
 from mcplumb.client.subscriptions import Changes
 from mcplumb.errors import Closed, McplumbError, RequestLost
 
@@ -25,7 +25,7 @@ class _Sessions(Protocol):
     def reopens(self) -> bool:
         """Whether what was lost is to be opened again."""
 
-    async def ready(self, what: str, within: float | None) -> Session:
+    async def ready(self, what: str, within: float | None) -> ClientSession:
         """The session to use, once there is one."""
 
 
@@ -35,7 +35,7 @@ class Listening:
     def __init__(self, sessions: _Sessions) -> None:
         self._sessions = sessions
         #: Each live subscription, with the session that it was last opened on.
-        self._live: dict[Changes, Session] = {}
+        self._live: dict[Changes, ClientSession] = {}
         self._renewals: dict[Changes, asyncio.Task[None]] = {}
         #: How long those whose stream has broken off waited the last time, and since when they have been open.
         self._waits: dict[Changes, tuple[float, float]] = {}
@@ -83,7 +83,7 @@ class Listening:
             if session.is_open:
                 await session.subscriptions.close(changes)
 
-    def renew(self, session: Session) -> None:
+    def renew(self, session: ClientSession) -> None:
         """There is another session: open on it what was open on the one before."""
         for changes in self._live:
             if changes.has_ended:
@@ -114,7 +114,7 @@ class Listening:
             before.cancel()
         self._renewals[changes] = asyncio.get_running_loop().create_task(renewal)
 
-    async def _reopen(self, changes: Changes, session: Session) -> None:
+    async def _reopen(self, changes: Changes, session: ClientSession) -> None:
         loop = asyncio.get_running_loop()
         wait, since = self._waits.get(changes, (0.0, loop.time()))
         if loop.time() - since > _LIVED_WELL:
@@ -124,7 +124,7 @@ class Listening:
         self._waits[changes] = (wait, loop.time())
         await self._renew(changes, session)
 
-    async def _renew(self, changes: Changes, session: Session) -> None:
+    async def _renew(self, changes: Changes, session: ClientSession) -> None:
         try:
             await session.subscriptions.open(changes)
         except (Closed, RequestLost) as error:

@@ -21,7 +21,7 @@ from mcplumb.types.notification_params import SubscriptionFilter
 from mcplumb.wire.messages import Result
 
 if TYPE_CHECKING:
-    from mcplumb.client.client_session import Session
+    from mcplumb.client.client_session import ClientSession
 
 __all__ = ["Changes", "LegacySubscriptions", "ModernSubscriptions", "Source"]
 
@@ -163,7 +163,7 @@ class _Stream(msgspec.Struct, eq=False):
 class ModernSubscriptions:
     """Each ``listen`` is a request that stays open, and what comes for it carries its id."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self._session = session
         self._listener = Listener()
         self._streams: dict[Subscription, _Stream] = {}
@@ -243,7 +243,7 @@ class LegacySubscriptions:
 
     strays = 0
 
-    def __init__(self, session: Session, capabilities: ServerCapabilities) -> None:
+    def __init__(self, session: ClientSession, capabilities: ServerCapabilities) -> None:
         self._session = session
         self._capabilities = capabilities
         #: Each listener, with the addresses that were subscribed to for it.

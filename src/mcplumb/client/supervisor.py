@@ -8,19 +8,19 @@ import random
 
 import msgspec
 
-from mcplumb.client.client_session import Session
-from mcplumb.client.handshake import EraMemory, Greeting, Opening
+from mcplumb.client.client_session import ClientSession
+from mcplumb.client.handshake import EraMemory, Handshake, HandshakeResult
 from mcplumb.client.links.link import Link
-from mcplumb.client.options import ClientStats, Settings
+from mcplumb.client.options import ClientSettings, ClientStats
 from mcplumb.client.result_cache import Cache
 from mcplumb.client.subscription_renewal import Listening
-from mcplumb.client.tool_registry import Toolbox
+from mcplumb.client.tool_registry import ToolRegistry
 from mcplumb.errors import Closed, McplumbError, RequestTimeout, ServerDown, UsageError
 from mcplumb.protocol.restart import BreakerOpen, GiveUp, Restarter, RestartPolicy
 from mcplumb.protocol.subscription_state import Change
 from mcplumb.types.notification_params import LoggingLevel
 
-__all__ = ["Keeper"]
+__all__ = ["Supervisor"]
 
 _logger = logging.getLogger("mcplumb.client")
 
@@ -31,25 +31,25 @@ _LAST_WORDS = 0.5
 _LONGEST_NAME = 80
 
 
-class Keeper:
+class Supervisor:
     """One server's connections, one after the other. A task of its own owns them; everyone else only talks to it."""
 
     #: The latest session, and what was agreed on it.
-    session: Session
-    greeting: Greeting
+    session: ClientSession
+    handshake_result: HandshakeResult
 
-    def __init__(self, link: Link, settings: Settings, memory: EraMemory) -> None:
+    def __init__(self, link: Link, settings: ClientSettings, memory: EraMemory) -> None:
         self.settings = settings
         self.link = link
         self.listening = Listening(self)
         #: What the server has said, and need not be asked for again.
         self.cache = Cache() if settings.cache else None
-        self.toolbox = Toolbox()
+        self.registry = ToolRegistry()
         #: Is told with each new connection; None leaves it to the server.
         self._log_level: LoggingLevel | None = None
         self._memory = memory
         self._restarter = Restarter(settings.restart if link.can_restart else _NO_RESTART)
-        self._opening: Opening | None = None
+        self._handshake: Handshake | None = None
         self._owner: asyncio.Task[None] | None = None
         #: Set, and replaced, whenever there is something new for those who wait.
         self._news = asyncio.Event()
@@ -93,7 +93,7 @@ class Keeper:
         if owner is not None and not owner.done():
             await asyncio.wait((owner,))
 
-    async def ready(self, what: str, within: float | None) -> Session:
+    async def ready(self, what: str, within: float | None) -> ClientSession:
         """The session to use, once there is one; until then ``what`` waits, if it is worth waiting."""
         self.check_loop()
         try:
@@ -115,7 +115,7 @@ class Keeper:
     def set_log_level(self, level: LoggingLevel) -> None:
         """Ask for log messages from this level on, with each request of a modern connection, now and later."""
         self._log_level = level
-        if self.greeting.revision.is_modern:
+        if self.handshake_result.revision.is_modern:
             self.session.set_log_level(level)
 
     @property
@@ -216,31 +216,31 @@ class Keeper:
     async def _connect(self) -> None:
         key = self.link.key
         self._restarter.started(asyncio.get_running_loop().time())
-        self._opening = Opening(
+        self._handshake = Handshake(
             self.link,
             self.settings,
             remembered=None if key is None else self._memory.recall(key),
-            first_id=1 if self._opening is None else self._opening.next_id,
+            first_id=1 if self._handshake is None else self._handshake.next_id,
         )
         start = asyncio.get_running_loop().time()
-        self.session, self.greeting = await self._opening.run()
+        self.session, self.handshake_result = await self._handshake.run()
         self.session.on_change = self._changed
         self._restarter.connected(asyncio.get_running_loop().time())
         self._log_agreement(asyncio.get_running_loop().time() - start)
         if key is not None and len({revision.era for revision in self.settings.revisions}) > 1:
             # Otherwise it is what its user wanted, and not what it is.
-            self._memory.learn(key, self.greeting.revision.era)
+            self._memory.learn(key, self.handshake_result.revision.era)
         self._pass_on_log_level()
 
     def _log_agreement(self, seconds: float) -> None:
-        revision, info, process = self.greeting.revision, self.greeting.server_info, self.link.process
+        revision, info, process = self.handshake_result.revision, self.handshake_result.server_info, self.link.process
         who = "a server without a name" if info is None else f"{info.name} {info.version}"[:_LONGEST_NAME]
         where = "" if process is None else f" (process {process.pid})"
         _logger.info("Connected to %s%s in protocol revision %s, after %.3f s.", who, where, revision, seconds)
 
     def _pass_on_log_level(self) -> None:
         """Tell a new session what was set on the one before."""
-        if self.greeting.revision.is_modern:
+        if self.handshake_result.revision.is_modern:
             level = self._log_level or ("info" if self.settings.on_log is not None else None)
             if level is not None:
                 self.session.set_log_level(level)
@@ -251,20 +251,20 @@ class Keeper:
         if self.cache is not None:
             self.cache.changed(change)
         if change.topic == "tools":
-            self.toolbox.clear()
+            self.registry.clear()
 
     def _forget(self) -> None:
         """The server was started again, and may be another one."""
         if self.cache is not None:
             self.cache.clear()
-        self.toolbox.clear()
+        self.registry.clear()
 
     async def _shut(self) -> None:
         self._has_ended = True
         self.listening.end(self._cause or Closed("The client was closed."))
         self._tell()
-        if self._opening is not None and self._opening.session is not None:
-            await self._opening.session.close(min(_LAST_WORDS, self.settings.stop.close_wait))
+        if self._handshake is not None and self._handshake.session is not None:
+            await self._handshake.session.close(min(_LAST_WORDS, self.settings.stop.close_wait))
         await self.link.close()
         _logger.info("The connection is closed, and the server let go.")
 

@@ -23,7 +23,7 @@ from mcplumb.wire.message_decoder import is_too_deep
 if TYPE_CHECKING:
     from mcplumb.protocol.http_headers import ParamHeaders
 
-__all__ = ["OutputChecker", "Toolbox"]
+__all__ = ["OutputChecker", "ToolRegistry"]
 
 _logger = logging.getLogger("mcplumb.client")
 
@@ -35,7 +35,7 @@ _logger = logging.getLogger("mcplumb.client")
 _MOST_TOOLS = 10_000
 
 
-class Toolbox:
+class ToolRegistry:
     """The tools that the server has listed so far, by their names."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Toolbox:
         # The first of a plain dict is found by stepping over all that were first before.
         self._tools: OrderedDict[str, Tool] = OrderedDict()
         #: The names of those that have an output schema.
-        self.promising: set[str] = set()
+        self.with_output_schema: set[str] = set()
         self._headers: dict[str, ParamHeaders | None] = {}
 
     def learn(self, tools: Iterable[Tool]) -> None:
@@ -56,7 +56,7 @@ class Toolbox:
             self._forget(tool.name)
             self._tools[tool.name] = tool
             if tool.output_schema is not None:
-                self.promising.add(tool.name)
+                self.with_output_schema.add(tool.name)
         while len(self._tools) > _MOST_TOOLS:
             oldest, _ = self._tools.popitem(last=False)
             self._forget(oldest)
@@ -82,11 +82,11 @@ class Toolbox:
         self.generation += 1
         self._tools.clear()
         self._headers.clear()
-        self.promising.clear()
+        self.with_output_schema.clear()
 
     def _forget(self, name: str) -> None:
         self._headers.pop(name, None)
-        self.promising.discard(name)
+        self.with_output_schema.discard(name)
 
 
 # Are the results of tools what their output schemas promise?

@@ -18,7 +18,7 @@ from mcplumb.server.dispatch.call import Call
 from mcplumb.server.dispatch.failures import outcome_of
 from mcplumb.server.dispatch.methods import Dispatcher
 from mcplumb.server.hosting.stderr_logs import BadLines
-from mcplumb.server.shared_state import Shared
+from mcplumb.server.shared_state import SharedState
 from mcplumb.transports.connection import ANYONE, Connection, Peer
 from mcplumb.types.base import Payload
 from mcplumb.types.notification_params import CancelledParams, LoggingLevel
@@ -29,7 +29,7 @@ from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, Notificat
 if TYPE_CHECKING:
     from mcplumb.server.dispatch.notifications import Changes, NotificationHandlers
 
-__all__ = ["LAST_WAIT", "Ending", "Session", "Why"]
+__all__ = ["LAST_WAIT", "Ending", "ServerSession", "Why"]
 
 _logger = logging.getLogger("mcplumb.server")
 
@@ -109,10 +109,10 @@ class Ending:
 # One connection of a server: every message that comes in, and how the connection ends.
 
 
-class Session:
+class ServerSession:
     """The server's side of one connection. It belongs to the thread of the event loop."""
 
-    def __init__(self, shared: Shared, connection: Connection, peer: Peer = ANYONE) -> None:
+    def __init__(self, shared: SharedState, connection: Connection, peer: Peer = ANYONE) -> None:
         self.shared = shared
         self.connection = connection
         #: Who the client has proved to be.

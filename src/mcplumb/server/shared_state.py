@@ -23,10 +23,10 @@ from mcplumb.types.revision_adapter import for_revision
 if TYPE_CHECKING:
     from mcplumb.protocol.request_state import Sealer  # it loads hashlib, and most servers never ask
 
-__all__ = ["Shared"]
+__all__ = ["SharedState"]
 
 
-class Shared(msgspec.Struct, kw_only=True):
+class SharedState(msgspec.Struct, kw_only=True):
     """The settings, the catalog and the threads of one server."""
 
     identity: Implementation

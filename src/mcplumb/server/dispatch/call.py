@@ -20,7 +20,7 @@ from mcplumb.types.revision_adapter import for_revision
 from mcplumb.wire.messages import Notification
 
 if TYPE_CHECKING:
-    from mcplumb.server.server_session import Session
+    from mcplumb.server.server_session import ServerSession
 
 __all__ = ["Call"]
 
@@ -41,7 +41,7 @@ _NO_OUTCOMES: Any = frozenset()
 class Call(Handled, eq=False, gc=True, kw_only=True):
     """One admitted request. It belongs to the thread of the event loop, except where a method says otherwise."""
 
-    session: Session
+    session: ServerSession
     admitted: Admitted
     #: The decoded params; None if they could not be decoded at first sight, and the error is yet to be found.
     params: Any

@@ -36,7 +36,7 @@ def outcome_of(call: Call, entry: Entry | None, error: BaseException) -> Outcome
             return call.encoded(_tool_failure(entry, error))
     except Exception as another:  # noqa: BLE001 - whatever it is, the client gets a response
         error = another
-    return error_of(error, call.method if entry is None else entry.spoken, is_clients=entry is None)
+    return error_of(error, call.method if entry is None else entry.label, is_clients=entry is None)
 
 
 def error_of(error: BaseException, what: str, *, is_clients: bool = False) -> ErrorDetail:
@@ -61,8 +61,8 @@ def _tool_failure(entry: ToolEntry, error: BaseException) -> Payload:
     if isinstance(error, ToolError):
         text = str(error)
     else:
-        _logger.error("The %s failed.", entry.spoken, exc_info=error)
-        text = f"The {entry.spoken} failed, and the server's log says why."
+        _logger.error("The %s failed.", entry.label, exc_info=error)
+        text = f"The {entry.label} failed, and the server's log says why."
     return CallToolResult([TextContent(text)], is_error=True)
 
 

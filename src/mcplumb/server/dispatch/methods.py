@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from mcplumb.errors import RequestError
-from mcplumb.protocol.admission import Admission, Admitted, Handshake, Refused, WithMeta
+from mcplumb.protocol.admission import Admission, Admitted, InitializedSession, Refused, WithMeta
 from mcplumb.rpc.endpoint import DUPLICATE_ID
 from mcplumb.rpc.handler import Outcome, Reply
 from mcplumb.rpc.thread_pool import end_fork, forks
@@ -50,8 +50,8 @@ from mcplumb.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorDetail,
 
 if TYPE_CHECKING:
     from mcplumb.revisions import Revision
-    from mcplumb.server.server_session import Session
-    from mcplumb.server.shared_state import Shared
+    from mcplumb.server.server_session import ServerSession
+    from mcplumb.server.shared_state import SharedState
 
 __all__ = ["Dispatcher"]
 
@@ -177,7 +177,7 @@ def _answer_at_once(call: Call) -> Outcome | None:
         return error_of(error, name, is_clients=True)
 
 
-def _initialized(shared: Shared, revision: Revision) -> InitializeResult:
+def _initialized(shared: SharedState, revision: Revision) -> InitializeResult:
     """Return the result of ``initialize``."""
     return InitializeResult(
         protocol_version=str(revision),
@@ -402,7 +402,7 @@ class Dispatcher:
 
     __slots__ = ("_admission", "_handlers", "_session")
 
-    def __init__(self, session: Session, admission: Admission) -> None:
+    def __init__(self, session: ServerSession, admission: Admission) -> None:
         self._session = session
         self._admission = admission
         self._handlers = session.shared.catalog.request_handlers
@@ -444,8 +444,8 @@ class Dispatcher:
             stays_open=name == "subscriptions/listen",
         )
 
-    def _not_admitted(self, verdict: Admitted | Handshake | Refused) -> Reply:
-        if isinstance(verdict, Handshake):
+    def _not_admitted(self, verdict: Admitted | InitializedSession | Refused) -> Reply:
+        if isinstance(verdict, InitializedSession):
             shared = self._session.shared
             return Reply(shared.written(_initialized(shared, verdict.revision), verdict.revision))
         assert isinstance(verdict, Refused)  # noqa: S101 - the only one left

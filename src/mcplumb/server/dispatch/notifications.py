@@ -20,7 +20,7 @@ from mcplumb.types.payload_decoder import read
 from mcplumb.wire.messages import INVALID_PARAMS, Error, Notification, RequestId
 
 if TYPE_CHECKING:
-    from mcplumb.server.server_session import Session
+    from mcplumb.server.server_session import ServerSession
 
 __all__ = ["Changes", "NotificationHandlers"]
 
@@ -36,7 +36,7 @@ _MOST_BUSY = 100
 class NotificationHandlers:
     """The notifications of one connection that handlers are busy with."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ServerSession) -> None:
         self._session = session
         self._busy = 0
 
@@ -66,7 +66,7 @@ async def _handle(entry: HandlerEntry, notification: Notification, workers: Work
     try:
         arguments = entry.signature.read({entry.takes: read(dict[str, Any], notification.params, what="params")})
     except (BadArguments, DecodeError) as error:
-        _logger.warning("A notification for the %s was ignored. %s", entry.spoken, error)
+        _logger.warning("A notification for the %s was ignored. %s", entry.label, error)
         return
     try:
         if entry.signature.is_async:
@@ -74,11 +74,11 @@ async def _handle(entry: HandlerEntry, notification: Notification, workers: Work
         else:
             _, failed = await workers.run(entry.function, arguments)
             if failed is not None:
-                _logger.error("The %s failed.", entry.spoken, exc_info=failed)
+                _logger.error("The %s failed.", entry.label, exc_info=failed)
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException:
-        _logger.exception("The %s failed.", entry.spoken)
+        _logger.exception("The %s failed.", entry.label)
 
 
 # --- Changes, for subscribers ---
@@ -87,7 +87,7 @@ async def _handle(entry: HandlerEntry, notification: Notification, workers: Work
 class Changes:
     """The subscriptions of one connection, modern and legacy. Belongs to the thread of the event loop."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ServerSession) -> None:
         self._session = session
         self._publisher = Publisher(TOPICS, session.shared.limits)
         #: The resources that the legacy session subscribed to.
