@@ -24,11 +24,11 @@ from mcplumb._fast import may_use
 __all__ = ["keep_memory"]
 
 #: Bytes. Twice this is kept, which suits messages of ten megabytes.
-_LESSON = 20_000_000
+_BLOCK_SIZE = 20_000_000
 
 
 def keep_memory() -> None:
     """Let up to 40 MB of free memory stay with this process."""
     if may_use("keep_memory"):
         with suppress(MemoryError):
-            bytes(_LESSON)
+            bytes(_BLOCK_SIZE)

@@ -27,9 +27,9 @@ _IS_ON = may_use("poll_ahead")
 
 #: Seconds to wait. A peer that takes longer does not notice a turn of the loop, and a callback is expected to take less
 #: than a tenth of a second, however often it waits.
-_LONGEST = 0.005
+_MAX_WAIT = 0.005
 #: After this many interruptions in a row, only about every 64th message is followed by a wait.
-_MOST_MISSES = 6
+_MAX_MISSES = 6
 
 
 class _Raised(asyncio.Handle):
@@ -64,11 +64,11 @@ class PollAhead:
         if self._skip:
             self._skip -= 1
             return False
-        if loop._scheduled and loop._scheduled[0].when() < loop.time() + _LONGEST:
+        if loop._scheduled and loop._scheduled[0].when() < loop.time() + _MAX_WAIT:
             return False
         # What is not handled here is still ready when the loop polls.
         try:
-            ready = self._poll(_LONGEST, 2)
+            ready = self._poll(_MAX_WAIT, 2)
         except BaseException as error:  # noqa: BLE001 - it is raised where it would have been
             self._ready.append(_Raised(len, (error,), loop))
             return False
@@ -77,7 +77,7 @@ class PollAhead:
         if len(ready) == 1 and ready[0][0] == self._fd:
             self._misses = 0
             return True
-        self._misses = min(self._misses + 1, _MOST_MISSES)
+        self._misses = min(self._misses + 1, _MAX_MISSES)
         self._skip = 2**self._misses - 2
         return False
 

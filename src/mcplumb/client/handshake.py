@@ -52,7 +52,7 @@ _logger = logging.getLogger("mcplumb.client")
 #: Servers that are remembered; those seen last.
 _MOST_SERVERS = 1000
 #: Seconds after which a server is asked again: it may have learned the other era by then.
-_KEEPS_FOR = 7 * 24 * 3600.0
+_MAX_AGE = 7 * 24 * 3600.0
 #: Seconds after which the file is told that a server still is what it was.
 _FRESH_FOR = 24 * 3600.0
 
@@ -69,7 +69,7 @@ class EraMemory:
             raise UsageError("The path of the era memory is empty: name a file, or leave it out.")
         self._path = None if path is None else os.path.expanduser(path)  # noqa: PTH111 - pathlib is slow to load
         self._eras: dict[str, Era] = {}
-        self._has_complained = False
+        self._has_warned = False
 
     def recall(self, key: str) -> Era | None:
         """The era that this server was found to belong to, if that is known."""
@@ -85,9 +85,9 @@ class EraMemory:
         if len(self._eras) > _MOST_SERVERS:
             del self._eras[next(iter(self._eras))]
         if self._path is not None:
-            self._keep(_digest(key), era, time.time())
+            self._store(_digest(key), era, time.time())
 
-    def _keep(self, name: str, era: Era, now: float) -> None:
+    def _store(self, name: str, era: Era, now: float) -> None:
         servers = self._load()
         entry = servers.pop(name, None)
         if _era_of(entry, now) == era and now - entry["seen"] < _FRESH_FOR:
@@ -104,7 +104,7 @@ class EraMemory:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-            self._complain("read", error)
+            self._log_failure("read", error)
             return {}
         return servers if isinstance(servers, dict) else {}
 
@@ -123,11 +123,11 @@ class EraMemory:
             finally:
                 beside.unlink(missing_ok=True)
         except OSError as error:
-            self._complain("written", error)
+            self._log_failure("written", error)
 
-    def _complain(self, what: str, error: Exception) -> None:
-        level = logging.DEBUG if self._has_complained else logging.WARNING
-        self._has_complained = True
+    def _log_failure(self, what: str, error: Exception) -> None:
+        level = logging.DEBUG if self._has_warned else logging.WARNING
+        self._has_warned = True
         _logger.log(level, "The memory of servers in %s cannot be %s: %s", self._path, what, error)
 
 
@@ -138,7 +138,7 @@ process_memory = EraMemory()
 def _era_of(entry: Any, now: float) -> Era | None:
     """What an entry of the file says, if it can be understood and is not too old."""
     match entry:
-        case {"era": "modern" | "legacy" as era, "seen": int() | float() as seen} if 0 <= now - seen < _KEEPS_FOR:
+        case {"era": "modern" | "legacy" as era, "seen": int() | float() as seen} if 0 <= now - seen < _MAX_AGE:
             known: Era = era
             return known
     return None
@@ -156,7 +156,7 @@ def _digest(key: str) -> str:
 T = TypeVar("T")
 
 #: The answers of HTTP which say that nobody is let in, in whichever era.
-_DENIED = frozenset((401, 403, 407))
+_ACCESS_DENIED = frozenset((401, 403, 407))
 
 
 class HandshakeResult(msgspec.Struct, frozen=True):
@@ -186,9 +186,9 @@ class Handshake:
         self._finder = EraFinder(settings.revisions, waits=waits, remembered=remembered)
         self._loop = asyncio.get_running_loop()
         #: The questions that are open, under the futures of their answers.
-        self._questions: dict[asyncio.Future[Response], OutgoingRequest] = {}
+        self._pending: dict[asyncio.Future[Response], OutgoingRequest] = {}
         #: What the server has answered to each.
-        self._said: dict[str, _Said] = {}
+        self._answers: dict[str, _ServerAnswer] = {}
 
     @property
     def next_id(self) -> int:
@@ -209,9 +209,9 @@ class Handshake:
                 case SendInitialize(revision):
                     self._phase = "handshake"
                     session.expect_legacy(revision)
-                    self._ask(session, "initialize", _introduction(self._settings, revision))
+                    self._ask(session, "initialize", _initialize_params(self._settings, revision))
                 case SendInitialized():
-                    await self._welcome(session)
+                    await self._send_initialized(session)
                 case StartAgain():
                     session = await self._connect()
                     todo.extend(self._finder.started(self._loop.time()))
@@ -219,13 +219,13 @@ class Handshake:
                     return session, self._agree(session, revision)
                 case Failed(error):
                     # What the server is, and what it says of itself, may be what its user has to know.
-                    error.args = (f"{error} {_faults(session)}{self._link.describe()}".strip(),)
+                    error.args = (f"{error} {_describe_faults(session)}{self._link.describe()}".strip(),)
                     raise error
 
     async def _connect(self) -> ClientSession:
         if self.session is not None:
             await self.session.close(0)
-        self._questions.clear()
+        self._pending.clear()
         self._phase = "spawn"
         connection = await self._link.open()
         self.session = ClientSession(connection, self._settings, first_id=self.next_id)
@@ -235,9 +235,9 @@ class Handshake:
     def _ask(self, session: ClientSession, method: str, params: Any) -> None:
         if session.is_open:  # otherwise the connection is gone, which is told by itself
             call, answer = session.endpoint.open(method, params)
-            self._questions[answer] = call
+            self._pending[answer] = call
 
-    async def _welcome(self, session: ClientSession) -> None:
+    async def _send_initialized(self, session: ClientSession) -> None:
         try:
             await session.notify("notifications/initialized")
         except Closed:
@@ -250,10 +250,10 @@ class Handshake:
         """Wait for the next thing to happen; returns what to do about it."""
         finder, loop = self._finder, self._loop
         timeout = None if finder.deadline is None else max(0.0, finder.deadline - loop.time())
-        happenings: list[asyncio.Future[Any]] = [*self._questions, session.over]
-        await asyncio.wait(happenings, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        for answer in [answer for answer in self._questions if answer.done()]:
-            actions = self._tell(self._questions.pop(answer), answer.result())
+        events: list[asyncio.Future[Any]] = [*self._pending, session.over]
+        await asyncio.wait(events, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for answer in [answer for answer in self._pending if answer.done()]:
+            actions = self._report(self._pending.pop(answer), answer.result())
             if actions:
                 return actions
         if not session.over.done():
@@ -267,48 +267,48 @@ class Handshake:
             if isinstance(action, Failed) and not isinstance(action.error, NoCommonRevision):
                 if isinstance(cause, ServerExited):
                     raise cause
-                raise ConnectError(f"{action.error} {_faults(session)}{cause}") from cause
+                raise ConnectError(f"{action.error} {_describe_faults(session)}{cause}") from cause
         return actions
 
-    def _tell(self, call: OutgoingRequest, outcome: Response) -> tuple[Action, ...]:
+    def _report(self, call: OutgoingRequest, outcome: Response) -> tuple[Action, ...]:
         finder, now, method = self._finder, self._loop.time(), call.method
         is_probe = method == "server/discover"
         if call.state == "failed":
-            outcome = Error(call.id, self._refusal(call))
+            outcome = Error(call.id, self._error_detail(call))
         if isinstance(outcome, Result):
-            said = self._said[method] = _read_or_none(_Said, outcome.result) or _Said()
+            answer = self._answers[method] = _read_or_none(_ServerAnswer, outcome.result) or _ServerAnswer()
             if is_probe:
-                return finder.probe_result(said.supported_versions, now)
-            return finder.init_result(said.protocol_version, now)
+                return finder.probe_result(answer.supported_versions, now)
+            return finder.init_result(answer.protocol_version, now)
         if outcome is None:
             return ()  # the connection is gone, which is told by itself
         detail = ErrorDetail(outcome.code, outcome.reason) if isinstance(outcome, BadMessage) else outcome.error
         return finder.probe_error(detail, now) if is_probe else finder.init_error(detail, now)
 
-    def _refusal(self, call: OutgoingRequest) -> ErrorDetail:
+    def _error_detail(self, call: OutgoingRequest) -> ErrorDetail:
         """What a question that got no answer says about the server; `ConnectError` if that is nothing."""
         cause = call.cause
-        if isinstance(cause, HttpError) and cause.status not in _DENIED:
+        if isinstance(cause, HttpError) and cause.status not in _ACCESS_DENIED:
             return ErrorDetail(0, str(cause))
         raise ConnectError(f"The server could not be asked. {cause} {self._link.describe()}".strip()) from cause
 
     def _agree(self, session: ClientSession, revision: Revision) -> HandshakeResult:
-        for call in self._questions.values():
+        for call in self._pending.values():
             # Without a word: a server that has not answered this question may not know what a cancellation is.
             session.endpoint.forget(call)
-        said = self._said["server/discover" if revision.is_modern else "initialize"]
-        meta = said.meta if isinstance(said.meta, dict) else {}
-        capabilities = _read_or_none(ServerCapabilities, said.capabilities) or ServerCapabilities()
+        answer = self._answers["server/discover" if revision.is_modern else "initialize"]
+        meta = answer.meta if isinstance(answer.meta, dict) else {}
+        capabilities = _read_or_none(ServerCapabilities, answer.capabilities) or ServerCapabilities()
         session.agree(revision, capabilities)
         return HandshakeResult(
             revision,
-            _read_or_none(Implementation, meta.get(SERVER_INFO) if revision.is_modern else said.server_info),
+            _read_or_none(Implementation, meta.get(SERVER_INFO) if revision.is_modern else answer.server_info),
             capabilities,
-            _read_or_none(str, said.instructions),
+            _read_or_none(str, answer.instructions),
         )
 
 
-def _faults(session: ClientSession) -> str:
+def _describe_faults(session: ClientSession) -> str:
     if session.first_fault is None:
         return ""
     count = session.connection.stats.bad_lines
@@ -316,7 +316,7 @@ def _faults(session: ClientSession) -> str:
     return f"The server wrote {many}: {session.first_fault} "
 
 
-class _Said(Payload, frozen=True, kw_only=True):
+class _ServerAnswer(Payload, frozen=True, kw_only=True):
     """An answer to one of the questions, forgiving: who leaves something out, or gets it wrong, can be talked to."""
 
     supported_versions: Any = None
@@ -334,7 +334,7 @@ def _read_or_none(kind: type[T], value: Any) -> T | None:
         return None
 
 
-def _introduction(settings: ClientSettings, revision: Revision) -> InitializeParams:
+def _initialize_params(settings: ClientSettings, revision: Revision) -> InitializeParams:
     return for_revision(
         InitializeParams(
             protocol_version=revision.name,

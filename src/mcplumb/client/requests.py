@@ -71,13 +71,13 @@ def read_result(kind: type[R], raw: msgspec.Raw, method: str, revision: Revision
             # One that asks for input lacks what the other kind must have.
             if not revision.has_result_types or read_result_type(raw) == COMPLETE:
                 raise
-            return _question(raw, method)
+            return _read_input_required(raw, method)
     if result.result_type in _COMPLETE or not revision.has_result_types:
         return result
-    return _question(raw, method)
+    return _read_input_required(raw, method)
 
 
-def _question(raw: msgspec.Raw, method: str) -> InputRequiredResult:
+def _read_input_required(raw: msgspec.Raw, method: str) -> InputRequiredResult:
     read_result_type(raw)  # raises if it is a type that nobody knows
     if not METHODS[method].may_need_input:
         raise ProtocolError(f"The server wants input before it answers {method}, which needs none.")
@@ -90,7 +90,7 @@ async def next_round(
     """The params of the same request with what the server asked for, and with its state as it came."""
     if asked.input_requests is None and asked.request_state is None:
         raise ProtocolError("The server wants input before it answers, and does not say which.")
-    retry = {key: value for key, value in params.items() if key not in _OF_ONE_ROUND}
+    retry = {key: value for key, value in params.items() if key not in _ROUND_PARAMS}
     if asked.input_requests is not None:
         # One after the other, as a person would want to be asked.
         retry["inputResponses"] = {
@@ -101,7 +101,7 @@ async def next_round(
     return retry
 
 
-_OF_ONE_ROUND = frozenset(("_meta", "inputResponses", "requestState"))
+_ROUND_PARAMS = frozenset(("_meta", "inputResponses", "requestState"))
 
 
 # The requests of a client: as many rounds and pages as they need, and sent again after a crash where that is safe.
@@ -115,17 +115,17 @@ _C = TypeVar("_C", bound=CacheableResult)
 _Page = TypeVar("_Page", ListToolsResult, ListResourcesResult, ListResourceTemplatesResult, ListPromptsResult)
 
 #: The kind of a result that is not read.
-_AS_IT_IS: Any = msgspec.Raw
+_RAW: Any = msgspec.Raw
 _NO_RESULT = msgspec.Raw()
 
 #: Half the seconds before a request that was lost alone is sent again; then it is twice as long each time.
-_PAUSE = 0.1
+_RESEND_PAUSE = 0.1
 #: Sessions that one request may end, by what the server answers it with. Then it is not for the want of a session.
-_MOST_SESSIONS = 3
+_MAX_SESSIONS = 3
 #: Tools of which it is told that they cannot be used.
 _MOST_WARNINGS = 100
 #: Seconds to find out from a server that has just been lost whether an unlisted tool may be called again.
-_LOOK_UP_WITHIN = 5.0
+_LOOK_UP_TIMEOUT = 5.0
 #: A list with more pages than this has no end.
 _MAX_PAGES = 1000
 
@@ -205,7 +205,7 @@ class Requests:
                 finally:
                     failed = None  # or the error and this frame would keep each other
                 session = self._supervisor.session
-            if kind is _AS_IT_IS:
+            if kind is _RAW:
                 return raw  # type: ignore[return-value]
             result = read_result(kind, raw, method, session.revision)  # type: ignore[type-var]
             if result.__class__ is not InputRequiredResult:
@@ -250,35 +250,37 @@ class Requests:
                 raise
         finally:
             del failed
-        options = replace(options, timeout=self._left(end), max_timeout=self._left(last))
+        options = replace(options, timeout=self._time_left(end), max_timeout=self._time_left(last))
         again = replace(sent, session=self._supervisor.session, options=options, start=self.loop.time())
         try:
             return await again.session.request(again.method, again.params, options)
         except (Closed, RequestLost) as lost:
             return await self._send_again(again, lost)
 
-    async def _send_again(self, it: _Sent, lost: Closed | RequestLost) -> msgspec.Raw:
+    async def _send_again(self, request: _Sent, lost: Closed | RequestLost) -> msgspec.Raw:
         """Send a request again whose connection was lost, if that is safe, until there is an answer."""
-        used = it.session
+        used = request.session
         alone = 0
-        options = it.options
+        options = request.options
         waits = options.timeout, options.max_timeout
-        ends, ends_at_last = (None if wait is None else it.start + wait for wait in waits)
+        ends, ends_at_last = (None if wait is None else request.start + wait for wait in waits)
         sent: list[RequestLost] = []
         sessions = 0
         try:
             while True:
                 if (refusal := _refusal(lost)) is not None:
                     sessions += 1
-                    if sessions == _MOST_SESSIONS:
-                        raise _told(refusal, describe(it.method, it.params)) from refusal
+                    if sessions == _MAX_SESSIONS:
+                        raise _refusal_error(refusal, describe(request.method, request.params)) from refusal
                 if isinstance(lost, RequestLost):  # otherwise it was not sent: the connection had been lost before
                     sent.append(lost)
                     ends = lost.deadline  # progress may have moved it
-                    if not await self._may_resend(it.method, it.params, len(sent), self._left(ends)):
+                    if not await self._may_resend(request.method, request.params, len(sent), self._time_left(ends)):
                         raise lost
                 try:
-                    session = await self._supervisor.ready(describe(it.method, it.params), self._left(ends))
+                    session = await self._supervisor.ready(
+                        describe(request.method, request.params), self._time_left(ends)
+                    )
                 except (Closed, ServerDown, RequestTimeout):
                     if sent:  # and nobody knows what came of it
                         raise sent[0] from sent[0].__cause__
@@ -288,11 +290,11 @@ class Requests:
                     alone += 1
                     if alone > 1 and isinstance(lost, Closed):
                         raise lost
-                    await asyncio.sleep(_PAUSE * 2**alone)
+                    await asyncio.sleep(_RESEND_PAUSE * 2**alone)
                 used = session
                 try:
-                    left = replace(options, timeout=self._left(ends), max_timeout=self._left(ends_at_last))
-                    return await session.request(it.method, it.params, left)
+                    left = replace(options, timeout=self._time_left(ends), max_timeout=self._time_left(ends_at_last))
+                    return await session.request(request.method, request.params, left)
                 except (Closed, RequestLost) as error:
                     lost = error
         finally:
@@ -307,18 +309,18 @@ class Requests:
         end = None if options.timeout is None else start + options.timeout
         generation = self._registry.generation
         if tool is None:
-            self._check(await self._look_up(name, end), result)
+            self._check_output(await self._look_up(name, end), result)
             return
         try:
-            self._check(tool, result)
+            self._check_output(tool, result)
         except ProtocolError:
             # The schema may be an old one, of whose end the server had nobody to tell.
             again = await self._look_up_again(name, generation, end)
             if again is None or again.output_schema == tool.output_schema:
                 raise
-            self._check(again, result)
+            self._check_output(again, result)
 
-    def _check(self, tool: Tool | None, result: CallToolResult) -> None:
+    def _check_output(self, tool: Tool | None, result: CallToolResult) -> None:
         if tool is not None and tool.output_schema is not None:
             self._checker.check(tool.name, tool.output_schema, result)
 
@@ -392,7 +394,7 @@ class Requests:
         name = params["name"]
         tool = self._registry.find(name)
         if tool is None:
-            within = _LOOK_UP_WITHIN if timeout is None else min(timeout, _LOOK_UP_WITHIN)
+            within = _LOOK_UP_TIMEOUT if timeout is None else min(timeout, _LOOK_UP_TIMEOUT)
             tool = await self._look_up(name, self.loop.time() + within)
         marks = None if tool is None else tool.annotations
         if marks is None:
@@ -409,7 +411,7 @@ class Requests:
         try:
             async with asyncio.timeout_at(end), self._lookup_lock:
                 if not self._registry.is_complete:
-                    await self.pages("tools/list", ListToolsResult, self.options(self._left(end)))
+                    await self.pages("tools/list", ListToolsResult, self.options(self._time_left(end)))
         except RemoteError:
             self._registry.is_complete = True  # it does not tell, and need not be asked again
         except (McplumbError, TimeoutError) as error:
@@ -439,7 +441,7 @@ class Requests:
             return False
         return True
 
-    def _left(self, end: float | None) -> float | None:
+    def _time_left(self, end: float | None) -> float | None:
         return None if end is None else max(0.0, end - self.loop.time())
 
 
@@ -450,8 +452,8 @@ def _refusal(lost: BaseException | None) -> HttpError | RemoteError | None:
     return lost if isinstance(lost, HttpError | RemoteError) else None
 
 
-def _told(refusal: HttpError | RemoteError, what: str) -> McplumbError:
+def _refusal_error(refusal: HttpError | RemoteError, what: str) -> McplumbError:
     """The same, with what it was said to."""
     if isinstance(refusal, RemoteError):
         return RemoteError(refusal.code, refusal.message, request=what)
-    return HttpError(refusal.status, f"{what} was refused, and ended {_MOST_SESSIONS} sessions with that. {refusal}")
+    return HttpError(refusal.status, f"{what} was refused, and ended {_MAX_SESSIONS} sessions with that. {refusal}")

@@ -10,7 +10,7 @@ import msgspec
 from mcplumb.protocol.subscription_state import Change, Missed, Topic
 from mcplumb.types.base import COMPLETE, CacheableResult
 
-__all__ = ["Cache"]
+__all__ = ["ResultCache"]
 
 #: Results, and bytes of the JSON that they came in. In memory they take some times as much.
 _MAX_ENTRIES = 1000
@@ -19,16 +19,16 @@ _MAX_BYTES = 16 * 1024 * 1024
 _MAX_SECONDS = 24 * 60 * 60.0
 
 #: What is stale when something has changed.
-_CONCERNED: dict[Topic, tuple[str, ...]] = {
+_AFFECTED: dict[Topic, tuple[str, ...]] = {
     "tools": ("tools/list",),
     "prompts": ("prompts/list",),
     "resources": ("resources/list", "resources/templates/list"),
     "updates": ("resources/read",),
 }
 #: The methods whose results may be kept at all.
-_METHODS = ("server/discover", *(method for methods in _CONCERNED.values() for method in methods))
+_METHODS = ("server/discover", *(method for methods in _AFFECTED.values() for method in methods))
 #: Requests with one of these depend on what a person answered.
-_OF_A_ROUND = ("inputResponses", "requestState")
+_INPUT_PARAMS = ("inputResponses", "requestState")
 #: What may follow the address of a resource in the address of a part of it.
 _PART = ("/", "?", "#")
 
@@ -42,7 +42,7 @@ class _Entry(msgspec.Struct, frozen=True):
     expires: float
 
 
-class Cache:
+class ResultCache:
     """What one client may remember of one server, by the hints in the server's results.
 
     ``now`` is any clock in seconds that does not run backwards. A result is kept until its ``ttl_ms`` are over (at the
@@ -117,7 +117,7 @@ class Cache:
             for key in [key for key in self._entries if _reads(key, change.uri)]:
                 self._take(key)
         else:
-            for method in _CONCERNED[change.topic]:
+            for method in _AFFECTED[change.topic]:
                 self.forget(method)
 
     def forget(self, method: str) -> None:
@@ -148,7 +148,7 @@ def _key(method: str, params: dict[str, Any]) -> _Key | None:
     if method not in _METHODS:
         return None
     known = [(name, value) for name, value in params.items() if name != "_meta"]
-    if any(name in _OF_A_ROUND or not isinstance(value, str) for name, value in known):
+    if any(name in _INPUT_PARAMS or not isinstance(value, str) for name, value in known):
         return None
     return method, frozenset(known)
 

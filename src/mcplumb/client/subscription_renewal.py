@@ -10,14 +10,14 @@ from mcplumb.client.client_session import ClientSession
 from mcplumb.client.subscriptions import Changes
 from mcplumb.errors import Closed, McplumbError, RequestLost
 
-__all__ = ["Listening"]
+__all__ = ["SubscriptionRenewal"]
 
 
 #: Seconds before a stream that has broken off is opened again: at first, and at most. A quiet stream that a proxy cuts
 #: once a minute has done well each time.
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 30.0
-_LIVED_WELL = 20.0
+_STABLE_AFTER = 20.0
 
 
 class _Sessions(Protocol):
@@ -29,13 +29,13 @@ class _Sessions(Protocol):
         """The session to use, once there is one."""
 
 
-class Listening:
+class SubscriptionRenewal:
     """Opens each subscription on the session there is, and again on the next when that one is lost."""
 
     def __init__(self, sessions: _Sessions) -> None:
         self._sessions = sessions
         #: Each live subscription, with the session that it was last opened on.
-        self._live: dict[Changes, ClientSession] = {}
+        self._open: dict[Changes, ClientSession] = {}
         self._renewals: dict[Changes, asyncio.Task[None]] = {}
         #: How long those whose stream has broken off waited the last time, and since when they have been open.
         self._waits: dict[Changes, tuple[float, float]] = {}
@@ -45,7 +45,7 @@ class Listening:
     @property
     def dropped(self) -> int:
         """Changes that a consumer was too slow for."""
-        return self._dropped + sum(changes.dropped for changes in self._live)
+        return self._dropped + sum(changes.dropped for changes in self._open)
 
     async def open(self, changes: Changes) -> None:
         """Open a subscription. Cancelled or failed, nothing is left of it."""
@@ -65,7 +65,7 @@ class Listening:
                     raise
             else:
                 if session.is_open:
-                    self._live[changes] = session
+                    self._open[changes] = session
                     return
                 # It was lost in the same moment, and nobody has renewed what was not known yet.
                 is_granted = True
@@ -77,7 +77,7 @@ class Listening:
         if renewal is not None:
             renewal.cancel()
         self._waits.pop(changes, None)
-        session = self._live.pop(changes, None)
+        session = self._open.pop(changes, None)
         if session is not None:
             self._dropped += changes.dropped
             if session.is_open:
@@ -85,30 +85,30 @@ class Listening:
 
     def renew(self, session: ClientSession) -> None:
         """There is another session: open on it what was open on the one before."""
-        for changes in self._live:
+        for changes in self._open:
             if changes.has_ended:
                 continue
             changes.lose()
-            self._live[changes] = session
-            self._begin(changes, self._renew(changes, session))
+            self._open[changes] = session
+            self._start(changes, self._renew(changes, session))
 
     def reopen(self, changes: Changes, cause: McplumbError) -> None:
         """The stream of one subscription has broken off, although its session goes on."""
-        session = self._live.get(changes)
+        session = self._open.get(changes)
         if session is None or not self._sessions.reopens:
             changes.end(cause)
         else:
-            self._begin(changes, self._reopen(changes, session))
+            self._start(changes, self._reopen(changes, session))
 
     def end(self, cause: Exception) -> None:
         """There will be no other session: every subscription has ended, for this reason."""
-        for changes in self._live:
+        for changes in self._open:
             changes.end(_gone(cause))
         for renewal in self._renewals.values():
             renewal.cancel()
         self._renewals.clear()
 
-    def _begin(self, changes: Changes, renewal: Coroutine[Any, Any, None]) -> None:
+    def _start(self, changes: Changes, renewal: Coroutine[Any, Any, None]) -> None:
         before = self._renewals.get(changes)
         if before is not None and before is not asyncio.current_task():
             before.cancel()
@@ -117,7 +117,7 @@ class Listening:
     async def _reopen(self, changes: Changes, session: ClientSession) -> None:
         loop = asyncio.get_running_loop()
         wait, since = self._waits.get(changes, (0.0, loop.time()))
-        if loop.time() - since > _LIVED_WELL:
+        if loop.time() - since > _STABLE_AFTER:
             wait = 0.0
         wait = min(max(2 * wait, _FIRST_WAIT), _LONGEST_WAIT)
         await asyncio.sleep(wait)

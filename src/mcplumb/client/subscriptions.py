@@ -23,7 +23,7 @@ from mcplumb.wire.messages import Result
 if TYPE_CHECKING:
     from mcplumb.client.client_session import ClientSession
 
-__all__ = ["Changes", "LegacySubscriptions", "ModernSubscriptions", "Source"]
+__all__ = ["ChangeSource", "Changes", "LegacySubscriptions", "ModernSubscriptions"]
 
 _logger = logging.getLogger("mcplumb.client")
 
@@ -32,10 +32,10 @@ _logger = logging.getLogger("mcplumb.client")
 
 
 #: Changes that wait for their consumer. It has to look at everything anew after so many anyway.
-_MAX_WAITING = 1000
+_MAX_QUEUED = 1000
 
 
-class Source(Protocol):
+class ChangeSource(Protocol):
     """Where changes come from: the way that one era has for them."""
 
     async def open(self, changes: Changes) -> None:
@@ -56,7 +56,7 @@ class Changes:
     is too slow also finds a `Missed`, in the place of what it did not take in time.
     """
 
-    def __init__(self, source: Source, wanted: SubscriptionFilter, timeout: float | None) -> None:
+    def __init__(self, source: ChangeSource, wanted: SubscriptionFilter, timeout: float | None) -> None:
         self.wanted = wanted
         #: Seconds that the server has for each of its answers.
         self.timeout = timeout
@@ -67,8 +67,8 @@ class Changes:
         #: Why nothing comes any more, if something went wrong.
         self.error: McplumbError | None = None
         self._source = source
-        self._waiting: deque[Change | Missed] = deque()
-        self._news = asyncio.Event()
+        self._queue: deque[Change | Missed] = deque()
+        self._arrived = asyncio.Event()
         #: Whether nothing more comes.
         self.has_ended = False
         self._is_used = False
@@ -94,14 +94,14 @@ class Changes:
         if not self._is_used:
             raise UsageError("Enter the changes first: async with client.listen(...) as changes.")
         # Cancelled here, nothing is lost: what came is taken only after the last wait.
-        while not self._waiting:
+        while not self._queue:
             if self.error is not None:
                 raise self.error
             if self.has_ended:
                 raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        return self._waiting.popleft()
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._queue.popleft()
 
     def lose(self) -> None:
         """The connection is gone; there may be another."""
@@ -124,19 +124,19 @@ class Changes:
         """Something changed."""
         if self.has_ended:
             return
-        if len(self._waiting) >= _MAX_WAITING:
-            self.dropped += len(self._waiting)
-            self._waiting.clear()
+        if len(self._queue) >= _MAX_QUEUED:
+            self.dropped += len(self._queue)
+            self._queue.clear()
             change = Missed()
-        self._waiting.append(change)
-        self._news.set()
+        self._queue.append(change)
+        self._arrived.set()
 
     def end(self, error: McplumbError | None = None) -> None:
         """Nothing will come any more, because of the error if there is one. The first end counts."""
         if not self.has_ended:
             self.has_ended = True
             self.error = error
-            self._news.set()
+            self._arrived.set()
 
 
 # How changes reach a client: by the subscriptions of the modern era, or by the notifications of the legacy one.
@@ -154,7 +154,7 @@ class _Stream(msgspec.Struct, eq=False):
     #: Done when the server has acknowledged, or when it will not any more.
     opened: asyncio.Future[None]
 
-    def let_in(self) -> None:
+    def mark_opened(self) -> None:
         """Whoever waits to enter may do so, unless that was cancelled a moment ago."""
         if not self.opened.done():
             self.opened.set_result(None)
@@ -178,7 +178,7 @@ class ModernSubscriptions:
         try:
             async with asyncio.timeout(changes.timeout):
                 await self._session.connection.drained()
-                await self._begin(changes).opened
+                await self._start(changes).opened
         except TimeoutError:
             await self.close(changes)
             raise RequestTimeout(
@@ -202,7 +202,7 @@ class ModernSubscriptions:
         if found is not None:
             stream = self._streams[found]
             stream.changes.granted(honoured)
-            stream.let_in()
+            stream.mark_opened()
 
     def changed(self, subscription_id: Any, change: Change) -> None:
         """The server tells of a change."""
@@ -210,7 +210,7 @@ class ModernSubscriptions:
         if subscription is not None:
             self._streams[subscription].changes.push(change)
 
-    def _begin(self, changes: Changes) -> _Stream:
+    def _start(self, changes: Changes) -> _Stream:
         session = self._session
         call, answer = session.open(_METHOD, {"notifications": changes.wanted})
         subscription = self._listener.open(call.id, changes.wanted)
@@ -235,7 +235,7 @@ class ModernSubscriptions:
                 stream.changes.cut(error)
             elif call.state != "lost":  # otherwise there may be another connection
                 stream.changes.end(error)
-        stream.let_in()
+        stream.mark_opened()
 
 
 class LegacySubscriptions:
@@ -254,7 +254,7 @@ class LegacySubscriptions:
 
     async def open(self, changes: Changes) -> None:
         """Subscribe to the resources that no other listener has subscribed to yet."""
-        honoured = _offered(changes.wanted, self._capabilities)
+        honoured = _supported_filter(changes.wanted, self._capabilities)
         changes.granted(honoured)
         subscribed = self._listeners[changes] = []
         try:
@@ -297,7 +297,7 @@ def _honoured(changes: Changes) -> SubscriptionFilter:
     return changes.honoured or SubscriptionFilter()
 
 
-def _offered(wanted: SubscriptionFilter, capabilities: ServerCapabilities) -> SubscriptionFilter:
+def _supported_filter(wanted: SubscriptionFilter, capabilities: ServerCapabilities) -> SubscriptionFilter:
     """What a server with these capabilities tells of what is wanted."""
     tools, prompts, resources = capabilities.tools, capabilities.prompts, capabilities.resources
     return SubscriptionFilter(

@@ -12,8 +12,8 @@ from mcplumb.client.client_session import ClientSession
 from mcplumb.client.handshake import EraMemory, Handshake, HandshakeResult
 from mcplumb.client.links.link import Link
 from mcplumb.client.options import ClientSettings, ClientStats
-from mcplumb.client.result_cache import Cache
-from mcplumb.client.subscription_renewal import Listening
+from mcplumb.client.result_cache import ResultCache
+from mcplumb.client.subscription_renewal import SubscriptionRenewal
 from mcplumb.client.tool_registry import ToolRegistry
 from mcplumb.errors import Closed, McplumbError, RequestTimeout, ServerDown, UsageError
 from mcplumb.protocol.restart import BreakerOpen, GiveUp, Restarter, RestartPolicy
@@ -26,7 +26,7 @@ _logger = logging.getLogger("mcplumb.client")
 
 _NO_RESTART = RestartPolicy(enabled=False)
 #: Seconds in which a server has to read what was sent last, before its input is closed.
-_LAST_WORDS = 0.5
+_LAST_WRITE_WAIT = 0.5
 #: How much of a server's name and version is logged.
 _LONGEST_NAME = 80
 
@@ -41,18 +41,18 @@ class Supervisor:
     def __init__(self, link: Link, settings: ClientSettings, memory: EraMemory) -> None:
         self.settings = settings
         self.link = link
-        self.listening = Listening(self)
+        self.subscriptions = SubscriptionRenewal(self)
         #: What the server has said, and need not be asked for again.
-        self.cache = Cache() if settings.cache else None
+        self.cache = ResultCache() if settings.cache else None
         self.registry = ToolRegistry()
         #: Is told with each new connection; None leaves it to the server.
         self._log_level: LoggingLevel | None = None
         self._memory = memory
         self._restarter = Restarter(settings.restart if link.can_restart else _NO_RESTART)
         self._handshake: Handshake | None = None
-        self._owner: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         #: Set, and replaced, whenever there is something new for those who wait.
-        self._news = asyncio.Event()
+        self._state_changed = asyncio.Event()
         self._is_open = False
         self._has_ended = False
         #: Why the last connection was lost, or could not be opened.
@@ -62,14 +62,14 @@ class Supervisor:
 
     async def open(self) -> None:
         """Connect and agree on a revision. If it fails or is cancelled, everything is closed again."""
-        if self._owner is not None:
+        if self._task is not None:
             raise UsageError("This was connected already: call connect again.")
         if self._has_ended:
             raise Closed("This was closed before it was opened: call connect again.")
-        self._owner = asyncio.get_running_loop().create_task(self._own())
-        self._owner.add_done_callback(_look_at)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(_retrieve_exception)
         try:
-            await self._first_news()
+            await self._wait_until_opened()
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -82,16 +82,16 @@ class Supervisor:
 
         It takes no longer than the stop ladder, and half a second. Cancelled, it goes on without its caller.
         """
-        owner = self._owner
-        if owner is not None and not owner.done():
+        task = self._task
+        if task is not None and not task.done():
             self.check_loop()
         if not self._has_ended:
             self._has_ended = True
-            if owner is not None:
-                owner.cancel()
-                self._tell()  # in its place, if it was cancelled before its first step
-        if owner is not None and not owner.done():
-            await asyncio.wait((owner,))
+            if task is not None:
+                task.cancel()
+                self._announce_change()  # in its place, if it was cancelled before its first step
+        if task is not None and not task.done():
+            await asyncio.wait((task,))
 
     async def ready(self, what: str, within: float | None) -> ClientSession:
         """The session to use, once there is one; until then ``what`` waits, if it is worth waiting."""
@@ -100,16 +100,16 @@ class Supervisor:
             async with asyncio.timeout(within):
                 while not self.session.is_open:
                     self._check_alive(what)
-                    await self._news.wait()
+                    await self._state_changed.wait()
         except TimeoutError:
             raise RequestTimeout(
-                f"{what} was not sent in time: the server is being {self._again}. {self._cause or ''}".strip()
+                f"{what} was not sent in time: the server is being {self._restart_verb}. {self._cause or ''}".strip()
             ) from self._cause
         return self.session
 
     def check_loop(self) -> None:
         """Raise if this is not the event loop that the client belongs to."""
-        if self._owner is None or self._owner.get_loop() is not asyncio.get_running_loop():
+        if self._task is None or self._task.get_loop() is not asyncio.get_running_loop():
             raise UsageError("A client belongs to the event loop in which it was connected: connect again in this one.")
 
     def set_log_level(self, level: LoggingLevel) -> None:
@@ -122,7 +122,7 @@ class Supervisor:
     def stats(self) -> ClientStats:
         """What was seen on all connections so far."""
         stats = self.session.stats
-        stats = msgspec.structs.replace(stats, dropped=stats.dropped + self.listening.dropped)
+        stats = msgspec.structs.replace(stats, dropped=stats.dropped + self.subscriptions.dropped)
         return stats if self._past is None else stats + self._past
 
     @property
@@ -131,16 +131,16 @@ class Supervisor:
         return self.link.can_restart and self.settings.restart.enabled
 
     @property
-    def _again(self) -> str:
+    def _restart_verb(self) -> str:
         return "connected to again" if self.link.process is None else "started again"
 
-    async def _first_news(self) -> None:
+    async def _wait_until_opened(self) -> None:
         while not self._is_open and not self._has_ended:
-            await self._news.wait()
+            await self._state_changed.wait()
 
-    def _tell(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+    def _announce_change(self) -> None:
+        self._state_changed.set()
+        self._state_changed = asyncio.Event()
 
     def _check_alive(self, what: str) -> None:
         """Raise if there is no session to wait for."""
@@ -152,39 +152,39 @@ class Supervisor:
             due = self._restarter.deadline
             wait = max(0.0, due - asyncio.get_running_loop().time()) if due is not None else 0.0
             raise ServerDown(
-                f"{what} was not sent: the server has failed {failures} times in a row. It is {self._again} in "
+                f"{what} was not sent: the server has failed {failures} times in a row. It is {self._restart_verb} in "
                 f"{wait:.0f} s, and until then every call fails at once. The last time: {cause}"
             ) from cause
 
-    # The owner's part
+    # The task's part
 
-    async def _own(self) -> None:
+    async def _run(self) -> None:
         try:
             try:
-                await self._keep()
+                await self._stay_connected()
             except asyncio.CancelledError:
                 pass  # by ``close``, or by the end of the event loop
             except Exception as error:  # noqa: BLE001 - whoever opened it is told, or whoever calls next
                 self._cause = error
-            await self._shut()
+            await self._shut_down()
         except BaseException:
             # It was cancelled again, or the event loop was dropped with everything in it.
             self.link.kill()
             raise
 
-    async def _keep(self) -> None:
+    async def _stay_connected(self) -> None:
         """Connect, and connect again whenever that is lost. Raises what it is lost to for good."""
         await self._connect()
         self._is_open = True
-        self._tell()
+        self._announce_change()
         while True:
             how = await asyncio.shield(self.session.over)
             cause: McplumbError | None = await self.link.explain("call", how)
             while cause is not None:
-                await self._wait_after(cause)
-                cause = await self._try_again()
+                await self._wait_before_restart(cause)
+                cause = await self._reconnect()
 
-    async def _wait_after(self, cause: McplumbError) -> None:
+    async def _wait_before_restart(self, cause: McplumbError) -> None:
         """The connection is lost, for this reason: wait for as long as the policy says, or raise the reason."""
         loop = asyncio.get_running_loop()
         self._cause = cause
@@ -192,15 +192,15 @@ class Supervisor:
         self.session.lose(cause)
         if isinstance(decision, GiveUp):
             raise cause
-        self._tell()
+        self._announce_change()
         # What the server has left behind ends now, and not only when the next one starts.
         await self.link.close()
         due = decision.until if isinstance(decision, BreakerOpen) else decision.at
         wait = max(0.0, due - loop.time())
-        _logger.info("The server is %s in %.1f s. %s", self._again, wait, cause)
+        _logger.info("The server is %s in %.1f s. %s", self._restart_verb, wait, cause)
         await asyncio.sleep(wait)
 
-    async def _try_again(self) -> McplumbError | None:
+    async def _reconnect(self) -> McplumbError | None:
         past = self.session.stats if self._past is None else self._past + self.session.stats
         try:
             await self._connect()
@@ -208,9 +208,9 @@ class Supervisor:
             return error
         self._past = past
         self._cause = None
-        self._forget()
-        self.listening.renew(self.session)
-        self._tell()
+        self._clear_caches()
+        self.subscriptions.renew(self.session)
+        self._announce_change()
         return None
 
     async def _connect(self) -> None:
@@ -226,19 +226,19 @@ class Supervisor:
         self.session, self.handshake_result = await self._handshake.run()
         self.session.on_change = self._changed
         self._restarter.connected(asyncio.get_running_loop().time())
-        self._log_agreement(asyncio.get_running_loop().time() - start)
+        self._log_connected(asyncio.get_running_loop().time() - start)
         if key is not None and len({revision.era for revision in self.settings.revisions}) > 1:
             # Otherwise it is what its user wanted, and not what it is.
             self._memory.learn(key, self.handshake_result.revision.era)
-        self._pass_on_log_level()
+        self._restore_log_level()
 
-    def _log_agreement(self, seconds: float) -> None:
+    def _log_connected(self, seconds: float) -> None:
         revision, info, process = self.handshake_result.revision, self.handshake_result.server_info, self.link.process
         who = "a server without a name" if info is None else f"{info.name} {info.version}"[:_LONGEST_NAME]
         where = "" if process is None else f" (process {process.pid})"
         _logger.info("Connected to %s%s in protocol revision %s, after %.3f s.", who, where, revision, seconds)
 
-    def _pass_on_log_level(self) -> None:
+    def _restore_log_level(self) -> None:
         """Tell a new session what was set on the one before."""
         if self.handshake_result.revision.is_modern:
             level = self._log_level or ("info" if self.settings.on_log is not None else None)
@@ -253,23 +253,23 @@ class Supervisor:
         if change.topic == "tools":
             self.registry.clear()
 
-    def _forget(self) -> None:
+    def _clear_caches(self) -> None:
         """The server was started again, and may be another one."""
         if self.cache is not None:
             self.cache.clear()
         self.registry.clear()
 
-    async def _shut(self) -> None:
+    async def _shut_down(self) -> None:
         self._has_ended = True
-        self.listening.end(self._cause or Closed("The client was closed."))
-        self._tell()
+        self.subscriptions.end(self._cause or Closed("The client was closed."))
+        self._announce_change()
         if self._handshake is not None and self._handshake.session is not None:
-            await self._handshake.session.close(min(_LAST_WORDS, self.settings.stop.close_wait))
+            await self._handshake.session.close(min(_LAST_WRITE_WAIT, self.settings.stop.close_wait))
         await self.link.close()
         _logger.info("The connection is closed, and the server let go.")
 
 
-def _look_at(owner: asyncio.Task[None]) -> None:
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
     # A second Ctrl-C may have ended it, which is told to whoever pressed that.
-    if not owner.cancelled():
-        owner.exception()
+    if not task.cancelled():
+        task.exception()

@@ -32,7 +32,7 @@ _logger = logging.getLogger("mcplumb.client")
 
 
 #: Tools that are remembered; those listed last.
-_MOST_TOOLS = 10_000
+_MAX_TOOLS = 10_000
 
 
 class ToolRegistry:
@@ -57,7 +57,7 @@ class ToolRegistry:
             self._tools[tool.name] = tool
             if tool.output_schema is not None:
                 self.with_output_schema.add(tool.name)
-        while len(self._tools) > _MOST_TOOLS:
+        while len(self._tools) > _MAX_TOOLS:
             oldest, _ = self._tools.popitem(last=False)
             self._forget(oldest)
 
@@ -93,7 +93,7 @@ class ToolRegistry:
 
 
 #: Tools whose schemas are kept ready: those that were called last.
-_MAX_TOOLS = 1000
+_MAX_VALIDATORS = 1000
 #: Bytes of a schema. To compile that many may take 0.1 s.
 _MAX_SCHEMA = 128 * 1024
 #: How deep a schema may be nested. To compile each level takes 5 KB of the stack.
@@ -102,11 +102,11 @@ _MAX_DEPTH = 64
 _MAX_PATTERN = 256 * 1024
 #: Steps that a check may take: 0.1 s, and less than 0.2 s with what it takes to count them.
 _MAX_STEPS = 8_000_000
-#: Steps and values up to which the place of a mistake is looked for. Each may become an error with a copy of a value.
+#: Steps and values up to which the place of a problem is looked for. Each may become an error with a copy of a value.
 _MAX_EXPLAINED_STEPS = 30_000
 _MAX_EXPLAINED_SIZE = 100_000
 #: Characters that are quoted from each end of what is too long.
-_QUOTED = 100
+_MAX_QUOTED = 100
 
 
 class OutputChecker:
@@ -126,7 +126,7 @@ class OutputChecker:
         self.is_active = mode is not False and _is_installed()
         if mode and not self.is_active:
             raise UsageError("Checking the output of tools needs jsonschema-rs: pip install 'mcplumb[schema]'.")
-        self._tools: dict[str, _Tool] = {}
+        self._tools: dict[str, _CheckedTool] = {}
 
     def check(self, tool: str, schema: dict[str, Any], result: CallToolResult) -> None:
         """Check a result against the output schema of its tool; `ProtocolError` if it does not match.
@@ -137,24 +137,24 @@ class OutputChecker:
             return
         known = self._tools.pop(tool, None)
         if known is None or not known.has(schema):
-            known = _Tool(tool, schema)
+            known = _CheckedTool(tool, schema)
         self._tools[tool] = known
-        if len(self._tools) > _MAX_TOOLS:
+        if len(self._tools) > _MAX_VALIDATORS:
             del self._tools[next(iter(self._tools))]
         known.check(result.structured_content)
 
 
-class _Tool:
+class _CheckedTool:
     """A tool with its output schema, ready to be used unless there is something wrong with it."""
 
     def __init__(self, name: str, schema: dict[str, Any]) -> None:
         self._name = _shortened(ascii(name))
         self._schema = schema
-        self._written = msgspec.json.encode(schema)
+        self._encoded = msgspec.json.encode(schema)
         self._is_warned = False
         self._validator: _Validator | None = None
         try:
-            self._validator = _Validator(schema, self._written)
+            self._validator = _Validator(schema, self._encoded)
         except SchemaRefused as reason:
             self._warn(
                 f"The results of the tool {self._name} are not checked, as its output schema is of no use:", reason
@@ -163,7 +163,7 @@ class _Tool:
     def has(self, schema: dict[str, Any]) -> bool:
         """Whether this is its schema, still."""
         # Compared as JSON, because for Python 1 and true are equal.
-        return schema is self._schema or msgspec.json.encode(schema) == self._written
+        return schema is self._schema or msgspec.json.encode(schema) == self._encoded
 
     def check(self, content: Any) -> None:
         """Check structured content, or that there may be none."""
@@ -175,9 +175,9 @@ class _Tool:
         elif not validator.is_valid(content):
             if content is None:
                 raise ProtocolError(f"The tool {self._name} has an output schema, but gave no structured content.")
-            mistake = validator.find_mistake(content)
+            problem = validator.describe_error(content)
             raise ProtocolError(
-                f"The tool {self._name} gave structured content that does not match its output schema: {mistake}."
+                f"The tool {self._name} gave structured content that does not match its output schema: {problem}."
             )
 
     def _warn(self, what: str, why: object) -> None:
@@ -210,17 +210,17 @@ class _Validator:
     def is_too_slow_for(self, content: Any) -> bool:
         return self._cost.of(content, _MAX_STEPS) > _MAX_STEPS
 
-    def find_mistake(self, content: Any) -> str:
+    def describe_error(self, content: Any) -> str:
         """What is wrong with content that is not valid, and where, in some words."""
         steps, size = _MAX_EXPLAINED_STEPS, _MAX_EXPLAINED_SIZE
         if (self._cost.has_choices and self._cost.of(content, steps) > steps) or size_of(content, size) > size:
             return "it is too large to say where"
-        mistake = "it is not valid"
+        problem = "it is not valid"
         try:
             self._validate(content)
         except ValueError as error:
-            mistake = _reason(error)
-        return mistake
+            problem = _reason(error)
+        return problem
 
 
 def _is_installed() -> bool:
@@ -236,4 +236,4 @@ def _reason(error: ValueError) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= 2 * _QUOTED else f"{text[:_QUOTED]}…{text[-_QUOTED:]}"
+    return text if len(text) <= 2 * _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…{text[-_MAX_QUOTED:]}"

@@ -276,7 +276,7 @@ class Server:
 
     def resource_changed(self, uri: str) -> None:
         """Notify the clients that subscribed to a resource that it has changed."""
-        self.active_sessions.for_each_session(lambda session: session.changes.resource_changed(uri))
+        self.active_sessions.for_each_session(lambda session: session.subscriptions.resource_changed(uri))
 
     # Prompts, completions
 
@@ -465,7 +465,7 @@ class Server:
         return self.active_sessions.stop(self.stop_within)
 
     def _list_changed(self, topic: ListTopic) -> None:
-        self.active_sessions.for_each_session(lambda session: session.changes.list_changed(topic))
+        self.active_sessions.for_each_session(lambda session: session.subscriptions.list_changed(topic))
 
 
 def _decorated(function: F | None, options: dict[str, Any], add: Callable[..., None]) -> F | Callable[[F], F]:

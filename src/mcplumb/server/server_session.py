@@ -27,7 +27,7 @@ from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, Notification, RequestId
 
 if TYPE_CHECKING:
-    from mcplumb.server.dispatch.notifications import Changes, NotificationHandlers
+    from mcplumb.server.dispatch.notifications import NotificationHandlers, ServerSubscriptions
 
 __all__ = ["LAST_WAIT", "Ending", "ServerSession", "Why"]
 
@@ -132,17 +132,17 @@ class ServerSession:
         self.loop = self.endpoint.loop
         self.ending = Ending(self.loop)
         self._bad_lines = BadLines()
-        self._is_held = False
+        self._is_waiting_for_lifespan = False
         self._finish_within = 0.0
 
     # Loaded and made when needed: a connection may be there for one request, which needs neither.
 
     @cached_property
-    def changes(self) -> Changes:
+    def subscriptions(self) -> ServerSubscriptions:
         """The client's subscriptions."""
-        from mcplumb.server.dispatch.notifications import Changes
+        from mcplumb.server.dispatch.notifications import ServerSubscriptions
 
-        return Changes(self)
+        return ServerSubscriptions(self)
 
     @cached_property
     def _handlers(self) -> NotificationHandlers:
@@ -160,7 +160,7 @@ class ServerSession:
     async def run(self, *, finish_within: float, stop_within: float) -> None:
         """Serve the connection until it ends or is stopped, and finish what was accepted, within these seconds."""
         try:
-            if self._is_held:
+            if self._is_waiting_for_lifespan:
                 self.endpoint.unpause("lifespan")
             else:
                 self._finish_within = finish_within
@@ -175,7 +175,7 @@ class ServerSession:
 
     def start(self, finish_within: float) -> None:
         """Watch the connection without reading yet, so that a client which leaves before that is noticed."""
-        self._is_held = True
+        self._is_waiting_for_lifespan = True
         self._finish_within = finish_within
         self.endpoint.pause("lifespan")
         self.connection.start(self)
@@ -190,8 +190,8 @@ class ServerSession:
         self.endpoint.stop_accepting()
         self.ending.bound(within)
         if why != "broken":
-            if "changes" in vars(self):
-                self.changes.end_all()
+            if "subscriptions" in vars(self):
+                self.subscriptions.end_all()
             if not self.check_finished():
                 self.ending.give_up_after(within)
                 await self.ending.finished
@@ -212,9 +212,9 @@ class ServerSession:
         """Stop all work. Nothing is sent for it any more."""
         self.ending.cancel()
         self.endpoint.drop_all()
-        self.endpoint.lose(Closed(_NO_MORE_INPUT))
-        if "changes" in vars(self):
-            self.changes.close()
+        self.endpoint.lose(Closed(_INPUT_ENDED))
+        if "subscriptions" in vars(self):
+            self.subscriptions.close()
 
     # --- What the connection reports ---
 
@@ -222,7 +222,7 @@ class ServerSession:
         """The client sends no more."""
         if not clean:
             _logger.info("The client's input ended in the middle of a line.")
-        self.endpoint.lose(Closed(_NO_MORE_INPUT))
+        self.endpoint.lose(Closed(_INPUT_ENDED))
         self.ending.go_on_within(float("inf"))
         self.ending.begin("ended")
 
@@ -268,8 +268,8 @@ class ServerSession:
         except DecodeError as error:
             _logger.debug("A cancellation was ignored. %s", error)
             return
-        if "changes" in vars(self) and isinstance(request_id, int | str):
-            self.changes.cancel(request_id)
+        if "subscriptions" in vars(self) and isinstance(request_id, int | str):
+            self.subscriptions.cancel(request_id)
         self.endpoint.cancelled(request_id)
 
     def malformed(self, bad: BadMessage) -> Error | None:
@@ -308,4 +308,4 @@ class ServerSession:
             endpoint.pause_if_queue_is_full()
 
 
-_NO_MORE_INPUT = "The client sends nothing any more, so it cannot answer."
+_INPUT_ENDED = "The client sends nothing any more, so it cannot answer."

@@ -20,7 +20,7 @@ def test_it_knows_what_was_listed_last() -> None:
 
 
 def test_it_does_not_grow_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_registry, "_MOST_TOOLS", 2)
+    monkeypatch.setattr(tool_registry, "_MAX_TOOLS", 2)
     box = ToolRegistry()
     box.learn(Tool(name, {}) for name in "abc")
     box.learn([Tool("b", {}), Tool("d", {})])

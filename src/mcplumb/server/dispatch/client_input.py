@@ -114,7 +114,7 @@ class Answers:
         try:
             state = _read_state(sealed)
         except msgspec.DecodeError as error:
-            raise StateRefused(_NOT_OURS, reason="sealed by another version") from error
+            raise StateRefused(_STATE_REFUSED, reason="sealed by another version") from error
         answers._known = state.answers
         for key, question in state.open.items():
             if key in given:
@@ -171,7 +171,7 @@ class Answers:
         return sealer.seal(_encode(state), method=method, params=params, principal=principal, now=now)
 
 
-_NOT_OURS = "The request state is none of this server's as it is now. Send the request again without it."
+_STATE_REFUSED = "The request state is none of this server's as it is now. Send the request again without it."
 
 
 def as_result(needed: list[InputNeeded], state: str) -> InputRequiredResult:
@@ -194,7 +194,7 @@ def _digest(request: InputRequest) -> str:
 
 T = TypeVar("T")
 
-_SPOKEN: dict[Need, str] = {
+_CAPABILITY_TEXT: dict[Need, str] = {
     "roots": "tell its roots",
     "sampling": "ask a model",
     "sampling.tools": "ask a model that may call tools",
@@ -218,7 +218,9 @@ async def ask(call: Call, request: InputRequest, kind: type[T], key: str | None 
         if admitted.revision.has_input_required:
             missing = missing_capability(need)
             raise RequestError(missing.code, missing.message, missing.data)
-        raise ToolError(f"This needs a client that can {_SPOKEN[need]}, and this client does not say that it can.")
+        raise ToolError(
+            f"This needs a client that can {_CAPABILITY_TEXT[need]}, and this client does not say that it can."
+        )
     if admitted.revision.has_input_required:
         if not may_need_input(call.method):
             raise UsageError(f"{call.method} may not ask the client for anything.")

@@ -58,7 +58,7 @@ __all__ = ["Dispatcher"]
 #: How many values a completion may have; the protocol says so.
 _MOST_COMPLETIONS = 100
 #: How much of a name that does not exist is repeated in the error about it.
-_LONGEST_SHOWN = 200
+_MAX_SHOWN = 200
 
 
 class _Retry(WithMeta, frozen=True, kw_only=True):
@@ -135,22 +135,22 @@ def _set_level(call: Call) -> Payload:
 
 
 def _subscribe(call: Call) -> Payload:
-    call.session.changes.subscribe(read(ResourceParams, call.request.params, what="params").uri)
+    call.session.subscriptions.subscribe(read(ResourceParams, call.request.params, what="params").uri)
     return Result()
 
 
 def _unsubscribe(call: Call) -> Payload:
-    call.session.changes.unsubscribe(read(ResourceParams, call.request.params, what="params").uri)
+    call.session.subscriptions.unsubscribe(read(ResourceParams, call.request.params, what="params").uri)
     return Result()
 
 
 def _listen(call: Call) -> None:
     """Open a subscription. Its response comes when it ends."""
     call.session.endpoint.incoming.exempt(call.id)
-    call.session.changes.listen(call.id, read(ListenParams, call.request.params, what="params").notifications)
+    call.session.subscriptions.listen(call.id, read(ListenParams, call.request.params, what="params").notifications)
 
 
-_AT_ONCE: dict[str, Callable[[Call], Payload | msgspec.Raw | None]] = {
+_IMMEDIATE: dict[str, Callable[[Call], Payload | msgspec.Raw | None]] = {
     "server/discover": _discover,
     "ping": _ping,
     "tools/list": _lister("tools", ListToolsResult, "tools"),
@@ -164,10 +164,10 @@ _AT_ONCE: dict[str, Callable[[Call], Payload | msgspec.Raw | None]] = {
 }
 
 
-def _answer_at_once(call: Call) -> Outcome | None:
+def _answer_immediately(call: Call) -> Outcome | None:
     """Answer a request that calls no function of the author's; None for a subscription, which stays open."""
     name, revision = call.request.method, call.admitted.revision
-    answer = _AT_ONCE.get(name)
+    answer = _IMMEDIATE.get(name)
     if answer is None or not METHODS[name].sent_by("client", revision):
         return ErrorDetail(METHOD_NOT_FOUND, f"There is no method {name[:80]!r} in protocol revision {revision}.")
     try:
@@ -189,15 +189,15 @@ def _initialized(shared: SharedState, revision: Revision) -> InitializeResult:
 
 # --- Methods that call a function of the author's ---
 
-_Begun: TypeAlias = Coroutine[Any, Any, Outcome] | Outcome
+_Started: TypeAlias = Coroutine[Any, Any, Outcome] | Outcome
 
 
-def _call_tool(call: Call) -> _Begun:
+def _call_tool(call: Call) -> _Started:
     params = call.params or read(_CallTool, call.request.params, what="params")
     call.params = None  # it may wait for long
     entry = call.session.find_tool(params.name)
     if entry is None:
-        raise RequestError(INVALID_PARAMS, f"There is no tool {params.name[:_LONGEST_SHOWN]!r}.")
+        raise RequestError(INVALID_PARAMS, f"There is no tool {params.name[:_MAX_SHOWN]!r}.")
     if params.request_state is not None or params.input_responses is not msgspec.UNSET:
         _reopen(call, params)
     try:
@@ -212,7 +212,7 @@ def _call_tool(call: Call) -> _Begun:
     return _call_in_thread(call, entry, arguments, entry.output.result_of)
 
 
-def _read_resource(call: Call) -> _Begun:
+def _read_resource(call: Call) -> _Started:
     params = call.params or read(_ReadResource, call.request.params, what="params")
     found = call.session.shared.catalog.find_resource(params.uri)
     if found is None:
@@ -245,11 +245,11 @@ def _read_result(call: Call, entry: ResourceEntry, contents: list[Any]) -> Paylo
     return ReadResourceResult(contents, ttl_ms=ttl_ms, cache_scope=entry.cache_scope or shared.cache_scope)
 
 
-def _get_prompt(call: Call) -> _Begun:
+def _get_prompt(call: Call) -> _Started:
     params = call.params or read(_GetPrompt, call.request.params, what="params")
     entry = call.session.shared.catalog.prompts.get(params.name)
     if entry is None:
-        raise RequestError(INVALID_PARAMS, f"There is no prompt {params.name[:_LONGEST_SHOWN]!r}.")
+        raise RequestError(INVALID_PARAMS, f"There is no prompt {params.name[:_MAX_SHOWN]!r}.")
     _reopen(call, params)
     try:
         arguments = entry.signature.read(params.arguments or {})
@@ -259,7 +259,7 @@ def _get_prompt(call: Call) -> _Begun:
     return _execute(call, entry, arguments, lambda value: prompt_result_of(value, description))
 
 
-def _complete(call: Call) -> _Begun:
+def _complete(call: Call) -> _Started:
     params = call.params or read(_Complete, call.request.params, what="params")
     catalog = call.session.shared.catalog
     ref = params.ref
@@ -268,7 +268,7 @@ def _complete(call: Call) -> _Begun:
     else:
         of, is_known = ref.uri, catalog.templates.get(ref.uri) is not None
     if not is_known:
-        raise RequestError(INVALID_PARAMS, f"There is no prompt or resource template {of[:_LONGEST_SHOWN]!r}.")
+        raise RequestError(INVALID_PARAMS, f"There is no prompt or resource template {of[:_MAX_SHOWN]!r}.")
     entry = catalog.completions.get((of, params.argument.name))
     if entry is None:
         return call.encoded(CompleteResult(Completion([])))
@@ -286,7 +286,7 @@ def _completed(value: Any) -> Payload:
     return CompleteResult(Completion(values[:_MOST_COMPLETIONS], len(values), has_more or None))
 
 
-def _call_handler(call: Call) -> _Begun:
+def _call_handler(call: Call) -> _Started:
     """Call the author's own handler of a method."""
     entry = call.session.shared.catalog.request_handlers[call.request.method]
     if may_need_input(call.request.method):
@@ -315,7 +315,7 @@ def _reopen(call: Call, params: _Retry) -> None:
 
 
 def _not_found(call: Call, uri: str) -> RequestError:
-    shown = uri[:_LONGEST_SHOWN]
+    shown = uri[:_MAX_SHOWN]
     return RequestError(call.admitted.revision.resource_not_found, f"There is no resource {shown!r}.", {"uri": shown})
 
 
@@ -325,12 +325,12 @@ def _not_found(call: Call, uri: str) -> RequestError:
 _ToResult: TypeAlias = Callable[[Any], Any] | None
 
 
-def _execute(call: Call, entry: Entry, arguments: dict[str, Any], to_result: _ToResult) -> _Begun:
+def _execute(call: Call, entry: Entry, arguments: dict[str, Any], to_result: _ToResult) -> _Started:
     signature = entry.signature
     if signature.context_name is not None:
         arguments[signature.context_name] = Context(call)
-    call_it = _await if signature.is_async else _call_in_thread
-    return call_it(call, entry, arguments, to_result)
+    call_function = _await if signature.is_async else _call_in_thread
+    return call_function(call, entry, arguments, to_result)
 
 
 async def _await(call: Call, entry: Entry, arguments: dict[str, Any], to_result: _ToResult) -> Outcome:
@@ -358,13 +358,13 @@ async def _await(call: Call, entry: Entry, arguments: dict[str, Any], to_result:
 async def _call_in_thread(call: Call, entry: Entry, arguments: dict[str, Any], to_result: _ToResult) -> Outcome:
     """Call a plain function in a thread, and return the outcome of the call."""
 
-    def call_it(**arguments: Any) -> Any:
+    def call_function(**arguments: Any) -> Any:
         # All in the thread, for converting may take time too: a function may return a path, whose file is read.
         value = entry.function(**arguments)
         return value if to_result is None else to_result(value)
 
     try:
-        value, error = await call.session.shared.workers.run(call_it, arguments)
+        value, error = await call.session.shared.workers.run(call_function, arguments)
         if error is None:
             return call.encoded(value)
     except Exception as raised:  # noqa: BLE001 - whatever it is, the client gets a response
@@ -380,7 +380,7 @@ class _Method:
 
     __slots__ = ("begin", "decode")
 
-    def __init__(self, params: type[WithMeta], begin: Callable[[Call], _Begun]) -> None:
+    def __init__(self, params: type[WithMeta], begin: Callable[[Call], _Started]) -> None:
         #: Decodes the params, if nothing is wrong with them; ``begin`` finds the words for what is.
         self.decode: Callable[[msgspec.Raw], WithMeta] = msgspec.json.Decoder(params).decode
         self.begin = begin
@@ -392,9 +392,9 @@ _CALLS = {
     "prompts/get": _Method(_GetPrompt, _get_prompt),
     "completion/complete": _Method(_Complete, _complete),
 }
-_HANDLED = _Method(WithMeta, _call_handler)
+_HANDLER_METHOD = _Method(WithMeta, _call_handler)
 
-_NOT_DECODED = (TypeError, msgspec.DecodeError, UnicodeDecodeError)
+_DECODE_ERRORS = (TypeError, msgspec.DecodeError, UnicodeDecodeError)
 
 
 class Dispatcher:
@@ -410,14 +410,14 @@ class Dispatcher:
     def admit(self, request: Request) -> Call | Reply:
         """Return the call for a request, or the reply to one that is refused or opens a session."""
         name = request.method
-        method = _HANDLED if name in self._handlers else _CALLS.get(name)
+        method = _HANDLER_METHOD if name in self._handlers else _CALLS.get(name)
         if method is None:
             return self._admit_other(request)
         params: Any
         try:
             params = method.decode(request.params)
             meta = params.meta
-        except _NOT_DECODED:
+        except _DECODE_ERRORS:
             params = meta = None  # whether the request is admitted at all is decided first
         admitted = self._admission.request(request, meta)
         if admitted.__class__ is Admitted:
@@ -436,7 +436,7 @@ class Dispatcher:
         return Call(
             request.id,
             request,
-            _answer_at_once,
+            _answer_immediately,
             session=self._session,
             admitted=admitted,
             params=None,

@@ -1,6 +1,6 @@
 """Notifications: those that handlers receive, and those that subscribers are sent.
 
-Changes are collected and go out together at the end of a turn of the loop, and wait for a client that does not keep
+ServerSubscriptions are collected and go out together at the end of a turn of the loop, and wait for a client that does not keep
 up. A change that is already waiting is not added again, so a flood of them never takes more room than what is watched.
 """
 
@@ -22,7 +22,7 @@ from mcplumb.wire.messages import INVALID_PARAMS, Error, Notification, RequestId
 if TYPE_CHECKING:
     from mcplumb.server.server_session import ServerSession
 
-__all__ = ["Changes", "NotificationHandlers"]
+__all__ = ["NotificationHandlers", "ServerSubscriptions"]
 
 _logger = logging.getLogger("mcplumb.server")
 
@@ -30,7 +30,7 @@ _logger = logging.getLogger("mcplumb.server")
 # --- Notifications of the client, for handlers ---
 
 #: How many notifications handlers may be busy with before reading pauses.
-_MOST_BUSY = 100
+_MAX_BUSY = 100
 
 
 class NotificationHandlers:
@@ -51,7 +51,7 @@ class NotificationHandlers:
         if task.done():
             return
         self._busy += 1
-        if self._busy == _MOST_BUSY:
+        if self._busy == _MAX_BUSY:
             endpoint.pause("notifications")
         task.add_done_callback(self._handled)
 
@@ -81,10 +81,10 @@ async def _handle(entry: HandlerEntry, notification: Notification, workers: Work
         _logger.exception("The %s failed.", entry.label)
 
 
-# --- Changes, for subscribers ---
+# --- ServerSubscriptions, for subscribers ---
 
 
-class Changes:
+class ServerSubscriptions:
     """The subscriptions of one connection, modern and legacy. Belongs to the thread of the event loop."""
 
     def __init__(self, session: ServerSession) -> None:
