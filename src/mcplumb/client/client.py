@@ -58,8 +58,8 @@ class Client:
     often), `Closed` and `ProtocolError`. Cancelling the task that awaits a request also cancels the request on the
     server.
 
-    ``timeout`` is in seconds: None means no limit; if omitted, the client's own timeout applies. ``meta`` is added to the request's
-    ``_meta``, for instance a ``traceparent``.
+    ``timeout`` is in seconds: None means no limit; if omitted, the client's own timeout applies. ``meta`` is added to
+    the request's ``_meta``, for example a ``traceparent``.
     """
 
     def __init__(self, supervisor: Supervisor) -> None:

@@ -1,8 +1,7 @@
-"""The handshake: find the server's era, agree on a revision, and remember it.
+"""The handshake: detect the server's era, agree on a revision, and remember the era.
 
-It is only ever a hint: a wrong one costs a question more, and is corrected.
-
-The rules are those of ``protocol.era``; here they are driven over real connections, with real time.
+`Handshake` drives the rules of `protocol.era` over a real connection and a real clock. `EraMemory` keeps the era of
+each server. It is only a hint: a wrong one costs one more request, and is corrected.
 """
 
 from __future__ import annotations
@@ -46,22 +45,21 @@ __all__ = ["EraMemory", "Handshake", "HandshakeResult", "process_memory"]
 _logger = logging.getLogger("mcplumb.client")
 
 
-# The memory of which era a server belongs to, so that it is not asked again at each start.
+# --- The era memory ---
 
-
-#: Servers that are remembered; those seen last.
-_MOST_SERVERS = 1000
-#: Seconds after which a server is asked again: it may have learned the other era by then.
+#: The number of servers remembered; the least recently seen are dropped first.
+_MAX_SERVERS = 1000
+#: Seconds after which an entry of the file expires: the server may support the other era by then.
 _MAX_AGE = 7 * 24 * 3600.0
-#: Seconds after which the file is told that a server still is what it was.
+#: Seconds after which the time stamp of an unchanged entry is renewed in the file.
 _FRESH_FOR = 24 * 3600.0
 
 
 class EraMemory:
-    """What is known of servers, by their keys: for this process and, with a ``path``, in a file for others too.
+    """The era of each server, by its key: in memory and, with a ``path``, in a file that programs share.
 
-    The file belongs to its user alone, and holds digests of the keys, never the commands themselves. A file that
-    cannot be read or written is no reason to fail: that is logged once.
+    The file is readable only by its owner and holds digests of the keys, never the commands themselves. A file that
+    cannot be read or written is not an error: it is logged once.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -72,17 +70,17 @@ class EraMemory:
         self._has_warned = False
 
     def recall(self, key: str) -> Era | None:
-        """The era that this server was found to belong to, if that is known."""
+        """Return the era of a server, or None if it is not known."""
         era = self._eras.get(key)
         if era is None and self._path is not None:
             era = _era_of(self._load().get(_digest(key)), time.time())
         return era
 
     def learn(self, key: str, era: Era) -> None:
-        """This server belongs to this era, whatever was known before."""
+        """Remember the era of a server, in place of the one known before."""
         self._eras.pop(key, None)
         self._eras[key] = era
-        if len(self._eras) > _MOST_SERVERS:
+        if len(self._eras) > _MAX_SERVERS:
             del self._eras[next(iter(self._eras))]
         if self._path is not None:
             self._store(_digest(key), era, time.time())
@@ -93,7 +91,7 @@ class EraMemory:
         if _era_of(entry, now) == era and now - entry["seen"] < _FRESH_FOR:
             return
         known = [(each, entry) for each, entry in servers.items() if _era_of(entry, now) is not None]
-        self._save(dict([*known[1 - _MOST_SERVERS :], (name, {"era": era, "seen": now})]))
+        self._save(dict([*known[1 - _MAX_SERVERS :], (name, {"era": era, "seen": now})]))
 
     def _load(self) -> dict[str, Any]:
         import json
@@ -119,7 +117,7 @@ class EraMemory:
             beside.touch(mode=0o600, exist_ok=False)
             try:
                 beside.write_text(json.dumps({"servers": servers}))
-                beside.replace(path)  # whoever reads it meanwhile sees one of the two
+                beside.replace(path)  # atomic: a concurrent reader sees the old or the new file
             finally:
                 beside.unlink(missing_ok=True)
         except OSError as error:
@@ -131,12 +129,12 @@ class EraMemory:
         _logger.log(level, "The memory of servers in %s cannot be %s: %s", self._path, what, error)
 
 
-#: What this process has found out.
+#: The eras found by this process.
 process_memory = EraMemory()
 
 
 def _era_of(entry: Any, now: float) -> Era | None:
-    """What an entry of the file says, if it can be understood and is not too old."""
+    """Return the era in an entry of the file; None if the entry is malformed or expired."""
     match entry:
         case {"era": "modern" | "legacy" as era, "seen": int() | float() as seen} if 0 <= now - seen < _MAX_AGE:
             known: Era = era
@@ -150,17 +148,16 @@ def _digest(key: str) -> str:
     return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# How a connection begins: finding the server's era, and agreeing on a revision.
-
+# --- The handshake ---
 
 T = TypeVar("T")
 
-#: The answers of HTTP which say that nobody is let in, in whichever era.
+#: HTTP status codes that refuse access, whatever the era.
 _ACCESS_DENIED = frozenset((401, 403, 407))
 
 
 class HandshakeResult(msgspec.Struct, frozen=True):
-    """What both sides agreed on, and what the server said of itself."""
+    """The revision agreed on, and what the server declared."""
 
     revision: Revision
     server_info: Implementation | None
@@ -169,7 +166,7 @@ class HandshakeResult(msgspec.Struct, frozen=True):
 
 
 class Handshake:
-    """Opens one link. ``session`` is the one that is open at the moment, also when the opening has failed."""
+    """One handshake over a link. ``session`` is the current session, even after a failure, so that it can be closed."""
 
     def __init__(
         self, link: Link, settings: ClientSettings, *, remembered: Era | None = None, first_id: int = 1
@@ -181,22 +178,22 @@ class Handshake:
         self._phase: Phase = "spawn"
         waits = settings.waits
         if not link.may_be_silent:
-            # It is slow, and will answer.
+            # Every request gets a response over this link: silence means that the server is slow.
             waits = msgspec.structs.replace(waits, quiet=waits.patience, quiet_modern=waits.patience)
         self._finder = EraFinder(settings.revisions, waits=waits, remembered=remembered)
         self._loop = asyncio.get_running_loop()
-        #: The questions that are open, under the futures of their answers.
+        #: The open requests, by the futures of their responses.
         self._pending: dict[asyncio.Future[Response], OutgoingRequest] = {}
-        #: What the server has answered to each.
+        #: The server's answers, by method.
         self._answers: dict[str, _ServerAnswer] = {}
 
     @property
     def next_id(self) -> int:
-        """The id of the next request, with which the next opening goes on."""
+        """The id of the next request; the next handshake continues from it."""
         return self._first_id if self.session is None else self.session.endpoint.outgoing.next_id
 
     async def run(self) -> tuple[ClientSession, HandshakeResult]:
-        """Find an agreement; ``ConnectError`` if there is none."""
+        """Agree on a revision and return the session; raise ``ConnectError`` if that fails."""
         session = await self._connect()
         todo = deque(self._finder.started(self._loop.time()))
         while True:
@@ -218,7 +215,7 @@ class Handshake:
                 case Agreed(revision):
                     return session, self._agree(session, revision)
                 case Failed(error):
-                    # What the server is, and what it says of itself, may be what its user has to know.
+                    # The lines that could not be read, and the end of stderr, often show the cause.
                     error.args = (f"{error} {_describe_faults(session)}{self._link.describe()}".strip(),)
                     raise error
 
@@ -233,7 +230,7 @@ class Handshake:
         return self.session
 
     def _ask(self, session: ClientSession, method: str, params: Any) -> None:
-        if session.is_open:  # otherwise the connection is gone, which is told by itself
+        if session.is_open:  # otherwise `_wait` reports that the connection is lost
             call, answer = session.endpoint.open(method, params)
             self._pending[answer] = call
 
@@ -247,7 +244,7 @@ class Handshake:
             raise ConnectError(str(cause)) from cause
 
     async def _wait(self, session: ClientSession) -> tuple[Action, ...]:
-        """Wait for the next thing to happen; returns what to do about it."""
+        """Wait for an answer, a deadline or the end of the connection, and return the next actions."""
         finder, loop = self._finder, self._loop
         timeout = None if finder.deadline is None else max(0.0, finder.deadline - loop.time())
         events: list[asyncio.Future[Any]] = [*self._pending, session.over]
@@ -261,7 +258,7 @@ class Handshake:
         cause = await self._link.explain(self._phase, session.over.result())
         session.lose(cause)
         if isinstance(cause, ConnectError) and (not isinstance(cause, ServerExited) or cause.phase == "spawn"):
-            raise cause  # it did not even read the question, and would not do any better the second time
+            raise cause  # it did not read the request, so starting it again would not help
         actions = finder.exited(loop.time())
         for action in actions:
             if isinstance(action, Failed) and not isinstance(action.error, NoCommonRevision):
@@ -281,12 +278,12 @@ class Handshake:
                 return finder.probe_result(answer.supported_versions, now)
             return finder.init_result(answer.protocol_version, now)
         if outcome is None:
-            return ()  # the connection is gone, which is told by itself
+            return ()  # `_wait` reports that the connection is lost
         detail = ErrorDetail(outcome.code, outcome.reason) if isinstance(outcome, BadMessage) else outcome.error
         return finder.probe_error(detail, now) if is_probe else finder.init_error(detail, now)
 
     def _error_detail(self, call: OutgoingRequest) -> ErrorDetail:
-        """What a question that got no answer says about the server; `ConnectError` if that is nothing."""
+        """Return what an unanswered request says about the server's era; raise `ConnectError` if it says nothing."""
         cause = call.cause
         if isinstance(cause, HttpError) and cause.status not in _ACCESS_DENIED:
             return ErrorDetail(0, str(cause))
@@ -294,7 +291,7 @@ class Handshake:
 
     def _agree(self, session: ClientSession, revision: Revision) -> HandshakeResult:
         for call in self._pending.values():
-            # Without a word: a server that has not answered this question may not know what a cancellation is.
+            # Without a cancellation: a server that has not answered may not know that notification.
             session.endpoint.forget(call)
         answer = self._answers["server/discover" if revision.is_modern else "initialize"]
         meta = answer.meta if isinstance(answer.meta, dict) else {}
@@ -317,7 +314,7 @@ def _describe_faults(session: ClientSession) -> str:
 
 
 class _ServerAnswer(Payload, frozen=True, kw_only=True):
-    """An answer to one of the questions, forgiving: who leaves something out, or gets it wrong, can be talked to."""
+    """The result of server/discover or initialize. Missing and invalid fields are tolerated."""
 
     supported_versions: Any = None
     protocol_version: Any = None

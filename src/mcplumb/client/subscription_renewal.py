@@ -1,4 +1,4 @@
-"""The subscriptions of a client, which outlive the connections that carry them."""
+"""Renewal of subscriptions: they outlive the connections that carry them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from mcplumb.errors import Closed, McplumbError, RequestLost
 
 __all__ = ["SubscriptionRenewal"]
 
-
-#: Seconds before a stream that has broken off is opened again: at first, and at most. A quiet stream that a proxy cuts
-#: once a minute has done well each time.
+#: Seconds before a broken stream is opened again: the first time, and at most. The wait starts over after a stream has
+#: lived for `_STABLE_AFTER` seconds, so a proxy that cuts idle streams once a minute does not make it grow.
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 30.0
 _STABLE_AFTER = 20.0
@@ -23,32 +22,32 @@ _STABLE_AFTER = 20.0
 class _Sessions(Protocol):
     @property
     def reopens(self) -> bool:
-        """Whether what was lost is to be opened again."""
+        """Whether lost subscriptions are opened again."""
 
     async def ready(self, what: str, within: float | None) -> ClientSession:
-        """The session to use, once there is one."""
+        """Wait for a session and return it."""
 
 
 class SubscriptionRenewal:
-    """Opens each subscription on the session there is, and again on the next when that one is lost."""
+    """Opens each subscription on the current session, and again on the next one when that session is lost."""
 
     def __init__(self, sessions: _Sessions) -> None:
         self._sessions = sessions
-        #: Each live subscription, with the session that it was last opened on.
+        #: Each open subscription, with the session that it was last opened on.
         self._open: dict[Changes, ClientSession] = {}
         self._renewals: dict[Changes, asyncio.Task[None]] = {}
-        #: How long those whose stream has broken off waited the last time, and since when they have been open.
+        #: For each subscription whose stream broke: the last wait, and when the stream was opened again.
         self._waits: dict[Changes, tuple[float, float]] = {}
-        #: Changes that consumers who are gone by now were too slow for.
+        #: The changes dropped by subscriptions that are closed by now.
         self._dropped = 0
 
     @property
     def dropped(self) -> int:
-        """Changes that a consumer was too slow for."""
+        """The number of changes dropped because a consumer was too slow."""
         return self._dropped + sum(changes.dropped for changes in self._open)
 
     async def open(self, changes: Changes) -> None:
-        """Open a subscription. Cancelled or failed, nothing is left of it."""
+        """Open a subscription. If this fails or is cancelled, nothing is left of it."""
         is_granted = False
         while True:
             try:
@@ -67,7 +66,7 @@ class SubscriptionRenewal:
                 if session.is_open:
                     self._open[changes] = session
                     return
-                # It was lost in the same moment, and nobody has renewed what was not known yet.
+                # The session was lost meanwhile, before `renew` could know of this subscription.
                 is_granted = True
                 changes.lose()
 
@@ -84,7 +83,7 @@ class SubscriptionRenewal:
                 await session.subscriptions.close(changes)
 
     def renew(self, session: ClientSession) -> None:
-        """There is another session: open on it what was open on the one before."""
+        """Open the subscriptions of the previous session on a new one."""
         for changes in self._open:
             if changes.has_ended:
                 continue
@@ -93,7 +92,7 @@ class SubscriptionRenewal:
             self._start(changes, self._renew(changes, session))
 
     def reopen(self, changes: Changes, cause: McplumbError) -> None:
-        """The stream of one subscription has broken off, although its session goes on."""
+        """Open a subscription again whose stream broke while its session stayed open."""
         session = self._open.get(changes)
         if session is None or not self._sessions.reopens:
             changes.end(cause)
@@ -101,7 +100,7 @@ class SubscriptionRenewal:
             self._start(changes, self._reopen(changes, session))
 
     def end(self, cause: Exception) -> None:
-        """There will be no other session: every subscription has ended, for this reason."""
+        """End every subscription with this cause, because there will be no other session."""
         for changes in self._open:
             changes.end(_gone(cause))
         for renewal in self._renewals.values():
@@ -131,7 +130,7 @@ class SubscriptionRenewal:
             if session.is_open:
                 changes.cut(error)
         except McplumbError as error:
-            if session.is_open:  # otherwise there will be another, or the end
+            if session.is_open:  # otherwise `renew` or `end` follows
                 changes.end(error)
 
 

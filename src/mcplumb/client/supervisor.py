@@ -1,4 +1,4 @@
-"""Keeping one server connected: from the opening of its link, through its crashes, until it is closed."""
+"""The supervisor: keeps one server connected, restarts it after a crash, and stops it in the end."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ __all__ = ["Supervisor"]
 _logger = logging.getLogger("mcplumb.client")
 
 _NO_RESTART = RestartPolicy(enabled=False)
-#: Seconds in which a server has to read what was sent last, before its input is closed.
+#: Seconds for the server to read the last messages before its input is closed.
 _LAST_WRITE_WAIT = 0.5
-#: How much of a server's name and version is logged.
+#: The number of characters of a server's name and version that are logged.
 _LONGEST_NAME = 80
 
 
 class Supervisor:
-    """One server's connections, one after the other. A task of its own owns them; everyone else only talks to it."""
+    """The connections of one server, one after the other. They belong to a task; all methods only signal that task."""
 
-    #: The latest session, and what was agreed on it.
+    #: The latest session, and the result of its handshake.
     session: ClientSession
     handshake_result: HandshakeResult
 
@@ -42,26 +42,26 @@ class Supervisor:
         self.settings = settings
         self.link = link
         self.subscriptions = SubscriptionRenewal(self)
-        #: What the server has said, and need not be asked for again.
+        #: None if caching is turned off.
         self.cache = ResultCache() if settings.cache else None
         self.registry = ToolRegistry()
-        #: Is told with each new connection; None leaves it to the server.
+        #: The log level to set on each new connection; None leaves it to the server.
         self._log_level: LoggingLevel | None = None
         self._memory = memory
         self._restarter = Restarter(settings.restart if link.can_restart else _NO_RESTART)
         self._handshake: Handshake | None = None
         self._task: asyncio.Task[None] | None = None
-        #: Set, and replaced, whenever there is something new for those who wait.
+        #: Set and replaced with each change of state, to wake the tasks that wait for one.
         self._state_changed = asyncio.Event()
         self._is_open = False
         self._has_ended = False
-        #: Why the last connection was lost, or could not be opened.
+        #: Why the last connection was lost or could not be opened.
         self._cause: Exception | None = None
-        #: What was counted on sessions that are over.
+        #: The counters of all earlier sessions.
         self._past: ClientStats | None = None
 
     async def open(self) -> None:
-        """Connect and agree on a revision. If it fails or is cancelled, everything is closed again."""
+        """Connect and agree on a revision. If this fails or is cancelled, everything is closed again."""
         if self._task is not None:
             raise UsageError("This was connected already: call connect again.")
         if self._has_ended:
@@ -78,9 +78,9 @@ class Supervisor:
             raise self._cause or Closed("The client was closed.")
 
     async def close(self) -> None:
-        """Close the connection and let the server go. From any task, at any time, as often as you like.
+        """Close the connection and stop the server. May be called from any task, at any time, repeatedly.
 
-        It takes no longer than the stop ladder, and half a second. Cancelled, it goes on without its caller.
+        Takes half a second longer than the stop ladder at most. If cancelled, it goes on in the background.
         """
         task = self._task
         if task is not None and not task.done():
@@ -89,12 +89,12 @@ class Supervisor:
             self._has_ended = True
             if task is not None:
                 task.cancel()
-                self._announce_change()  # in its place, if it was cancelled before its first step
+                self._announce_change()  # the task cannot do it if it is cancelled before its first step
         if task is not None and not task.done():
             await asyncio.wait((task,))
 
     async def ready(self, what: str, within: float | None) -> ClientSession:
-        """The session to use, once there is one; until then ``what`` waits, if it is worth waiting."""
+        """Wait for an open session and return it; raise if none is expected. ``what`` names the request in errors."""
         self.check_loop()
         try:
             async with asyncio.timeout(within):
@@ -108,26 +108,26 @@ class Supervisor:
         return self.session
 
     def check_loop(self) -> None:
-        """Raise if this is not the event loop that the client belongs to."""
+        """Raise `UsageError` outside the event loop that the client belongs to."""
         if self._task is None or self._task.get_loop() is not asyncio.get_running_loop():
             raise UsageError("A client belongs to the event loop in which it was connected: connect again in this one.")
 
     def set_log_level(self, level: LoggingLevel) -> None:
-        """Ask for log messages from this level on, with each request of a modern connection, now and later."""
+        """Set the log level of this session and of later ones."""
         self._log_level = level
         if self.handshake_result.revision.is_modern:
             self.session.set_log_level(level)
 
     @property
     def stats(self) -> ClientStats:
-        """What was seen on all connections so far."""
+        """The counters of all connections so far."""
         stats = self.session.stats
         stats = msgspec.structs.replace(stats, dropped=stats.dropped + self.subscriptions.dropped)
         return stats if self._past is None else stats + self._past
 
     @property
     def reopens(self) -> bool:
-        """Whether what was lost is to be opened again."""
+        """Whether lost connections and subscriptions are opened again."""
         return self.link.can_restart and self.settings.restart.enabled
 
     @property
@@ -143,7 +143,7 @@ class Supervisor:
         self._state_changed = asyncio.Event()
 
     def _check_alive(self, what: str) -> None:
-        """Raise if there is no session to wait for."""
+        """Raise if no session is expected."""
         if self._has_ended:
             why = "the client was closed." if self._cause is None else f"the server is gone. {self._cause}"
             raise Closed(f"{what} was not sent: {why}") from self._cause
@@ -156,24 +156,24 @@ class Supervisor:
                 f"{wait:.0f} s, and until then every call fails at once. The last time: {cause}"
             ) from cause
 
-    # The task's part
+    # --- The task ---
 
     async def _run(self) -> None:
         try:
             try:
                 await self._stay_connected()
             except asyncio.CancelledError:
-                pass  # by ``close``, or by the end of the event loop
-            except Exception as error:  # noqa: BLE001 - whoever opened it is told, or whoever calls next
+                pass  # by ``close``, or at the end of the event loop
+            except Exception as error:  # noqa: BLE001 - raised from `open`, or from the next request
                 self._cause = error
             await self._shut_down()
         except BaseException:
-            # It was cancelled again, or the event loop was dropped with everything in it.
+            # Cancelled a second time, or the event loop was discarded.
             self.link.kill()
             raise
 
     async def _stay_connected(self) -> None:
-        """Connect, and connect again whenever that is lost. Raises what it is lost to for good."""
+        """Connect, and reconnect after each loss. Raises the reason when it gives up."""
         await self._connect()
         self._is_open = True
         self._announce_change()
@@ -185,7 +185,7 @@ class Supervisor:
                 cause = await self._reconnect()
 
     async def _wait_before_restart(self, cause: McplumbError) -> None:
-        """The connection is lost, for this reason: wait for as long as the policy says, or raise the reason."""
+        """Fail the session with this cause, and wait until the next restart is due; raise the cause if none is."""
         loop = asyncio.get_running_loop()
         self._cause = cause
         decision = self._restarter.exited(loop.time(), random.random())  # noqa: S311 - chance, not secrets
@@ -193,7 +193,7 @@ class Supervisor:
         if isinstance(decision, GiveUp):
             raise cause
         self._announce_change()
-        # What the server has left behind ends now, and not only when the next one starts.
+        # Stop what is left of the old server now, not when the next one starts.
         await self.link.close()
         due = decision.until if isinstance(decision, BreakerOpen) else decision.at
         wait = max(0.0, due - loop.time())
@@ -201,6 +201,7 @@ class Supervisor:
         await asyncio.sleep(wait)
 
     async def _reconnect(self) -> McplumbError | None:
+        """Connect again and restore the subscriptions; return the error if that fails."""
         past = self.session.stats if self._past is None else self._past + self.session.stats
         try:
             await self._connect()
@@ -228,7 +229,7 @@ class Supervisor:
         self._restarter.connected(asyncio.get_running_loop().time())
         self._log_connected(asyncio.get_running_loop().time() - start)
         if key is not None and len({revision.era for revision in self.settings.revisions}) > 1:
-            # Otherwise it is what its user wanted, and not what it is.
+            # With only one era allowed, the outcome says nothing about the server.
             self._memory.learn(key, self.handshake_result.revision.era)
         self._restore_log_level()
 
@@ -239,7 +240,7 @@ class Supervisor:
         _logger.info("Connected to %s%s in protocol revision %s, after %.3f s.", who, where, revision, seconds)
 
     def _restore_log_level(self) -> None:
-        """Tell a new session what was set on the one before."""
+        """Set the log level of the previous session on the new one."""
         if self.handshake_result.revision.is_modern:
             level = self._log_level or ("info" if self.settings.on_log is not None else None)
             if level is not None:
@@ -254,7 +255,7 @@ class Supervisor:
             self.registry.clear()
 
     def _clear_caches(self) -> None:
-        """The server was started again, and may be another one."""
+        """Clear what was learned from the old server: the new one may differ."""
         if self.cache is not None:
             self.cache.clear()
         self.registry.clear()
@@ -270,6 +271,6 @@ class Supervisor:
 
 
 def _retrieve_exception(task: asyncio.Task[None]) -> None:
-    # A second Ctrl-C may have ended it, which is told to whoever pressed that.
+    # asyncio would log an exception that is never retrieved; `open` and requests raise it.
     if not task.cancelled():
         task.exception()

@@ -1,8 +1,8 @@
 """The protocol's methods on the server: admit a request, begin it, and call the author's function.
 
 `Dispatcher.admit` decides under which revision a request is served, and returns its `Call`. The endpoint then calls
-``begin``, which is one of the functions here: it looks the entry up, reads the arguments, and returns the coroutine
-that calls the function and converts what it returns. Methods that call no function return their result at once.
+``begin``, which is one of the functions here: it looks up the entry, decodes the arguments, and returns the coroutine
+that calls the author's function and converts its return value. Methods without a function return their result.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Dispatcher"]
 
-#: How many values a completion may have; the protocol says so.
+#: The maximum number of values of a completion, set by the protocol.
 _MOST_COMPLETIONS = 100
-#: How much of a name that does not exist is repeated in the error about it.
+#: The number of characters of an unknown name that an error repeats.
 _MAX_SHOWN = 200
 
 
 class _Retry(WithMeta, frozen=True, kw_only=True):
-    #: One of these is there if the request brings something that the function may have asked for.
+    #: Present if the request answers a request for input.
     input_responses: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     request_state: str | None = None
 
@@ -87,7 +87,7 @@ class _Complete(WithMeta, frozen=True):
     context: CompletionContext | None = None
 
 
-# --- Methods that are answered at once ---
+# --- Methods that call no function of the author ---
 
 
 def _discover(call: Call) -> Payload:
@@ -106,7 +106,7 @@ def _ping(_: Call) -> Payload:
 
 
 def _lister(kind: str, result: type[CacheableResult], field: str) -> Callable[[Call], msgspec.Raw]:
-    """Return a function that answers with a page of one of the catalog's lists."""
+    """Return the method for pages of one of the catalog's lists."""
 
     def answer(call: Call) -> msgspec.Raw:
         shared, revision = call.session.shared, call.admitted.revision
@@ -145,7 +145,7 @@ def _unsubscribe(call: Call) -> Payload:
 
 
 def _listen(call: Call) -> None:
-    """Open a subscription. Its response comes when it ends."""
+    """Open a subscription. Its response is sent when it ends."""
     call.session.endpoint.incoming.exempt(call.id)
     call.session.subscriptions.listen(call.id, read(ListenParams, call.request.params, what="params").notifications)
 
@@ -165,7 +165,7 @@ _IMMEDIATE: dict[str, Callable[[Call], Payload | msgspec.Raw | None]] = {
 
 
 def _answer_immediately(call: Call) -> Outcome | None:
-    """Answer a request that calls no function of the author's; None for a subscription, which stays open."""
+    """Return the outcome of a request that calls no function of the author; None if it stays open."""
     name, revision = call.request.method, call.admitted.revision
     answer = _IMMEDIATE.get(name)
     if answer is None or not METHODS[name].sent_by("client", revision):
@@ -187,14 +187,14 @@ def _initialized(shared: SharedState, revision: Revision) -> InitializeResult:
     )
 
 
-# --- Methods that call a function of the author's ---
+# --- Methods that call a function of the author ---
 
 _Started: TypeAlias = Coroutine[Any, Any, Outcome] | Outcome
 
 
 def _call_tool(call: Call) -> _Started:
     params = call.params or read(_CallTool, call.request.params, what="params")
-    call.params = None  # it may wait for long
+    call.params = None  # the call may run for long: free the memory
     entry = call.session.find_tool(params.name)
     if entry is None:
         raise RequestError(INVALID_PARAMS, f"There is no tool {params.name[:_MAX_SHOWN]!r}.")
@@ -231,7 +231,7 @@ def _read_resource(call: Call) -> _Started:
     try:
         arguments = entry.signature.read(values)
     except BadArguments as error:
-        # The address has the right form but names nothing.
+        # The URI matches the template but not the types of its parameters.
         raise _not_found(call, params.uri) from error
     return _execute(call, entry, arguments, to_result)
 
@@ -239,7 +239,7 @@ def _read_resource(call: Call) -> _Started:
 def _read_result(call: Call, entry: ResourceEntry, contents: list[Any]) -> Payload:
     shared = call.session.shared
     ttl_ms = shared.ttl_ms if entry.ttl_ms is None else entry.ttl_ms
-    # What depends on answers of the user must not be given to anyone else.
+    # A result that depends on a user's input must not be cached for others.
     if call.answers is not None:
         ttl_ms = 0
     return ReadResourceResult(contents, ttl_ms=ttl_ms, cache_scope=entry.cache_scope or shared.cache_scope)
@@ -287,7 +287,7 @@ def _completed(value: Any) -> Payload:
 
 
 def _call_handler(call: Call) -> _Started:
-    """Call the author's own handler of a method."""
+    """Call the author's handler for a custom method."""
     entry = call.session.shared.catalog.request_handlers[call.request.method]
     if may_need_input(call.request.method):
         _reopen(call, read(_Retry, call.request.params, what="params"))
@@ -299,7 +299,7 @@ def _call_handler(call: Call) -> _Started:
 
 
 def _reopen(call: Call, params: _Retry) -> None:
-    """Give a call that was made before the answers that it had, and those that come with it now."""
+    """Restore the answers of a call that is sent again, and add those that come with it."""
     is_retry = params.request_state is not None or params.input_responses is not msgspec.UNSET
     if is_retry and call.admitted.revision.has_input_required:
         shared, request = call.session.shared, call.request
@@ -321,7 +321,7 @@ def _not_found(call: Call, uri: str) -> RequestError:
 
 # --- Calling the function ---
 
-#: Makes a result of what a function returned; None if that is the result already.
+#: Converts a function's return value to a result; None if it is the result already.
 _ToResult: TypeAlias = Callable[[Any], Any] | None
 
 
@@ -359,7 +359,7 @@ async def _call_in_thread(call: Call, entry: Entry, arguments: dict[str, Any], t
     """Call a plain function in a thread, and return the outcome of the call."""
 
     def call_function(**arguments: Any) -> Any:
-        # All in the thread, for converting may take time too: a function may return a path, whose file is read.
+        # Converted in the thread, too: a function may return a path, whose file is then read.
         value = entry.function(**arguments)
         return value if to_result is None else to_result(value)
 
@@ -381,7 +381,7 @@ class _Method:
     __slots__ = ("begin", "decode")
 
     def __init__(self, params: type[WithMeta], begin: Callable[[Call], _Started]) -> None:
-        #: Decodes the params, if nothing is wrong with them; ``begin`` finds the words for what is.
+        #: Decodes valid params; for invalid ones, ``begin`` finds the error message.
         self.decode: Callable[[msgspec.Raw], WithMeta] = msgspec.json.Decoder(params).decode
         self.begin = begin
 
@@ -425,10 +425,10 @@ class Dispatcher:
         return self._not_admitted(admitted)
 
     def _admit_other(self, request: Request) -> Call | Reply:
-        """Admit a request that calls no function of the author's."""
+        """Admit a request that calls no function of the author."""
         name = request.method
         if name == "initialize" and self._session.endpoint.is_in_flight(request.id):
-            # Before it can open a session.
+            # Checked before it opens a session.
             return Reply(DUPLICATE_ID)
         admitted = self._admission.request(request)
         if type(admitted) is not Admitted:
@@ -448,5 +448,5 @@ class Dispatcher:
         if isinstance(verdict, InitializedSession):
             shared = self._session.shared
             return Reply(shared.written(_initialized(shared, verdict.revision), verdict.revision))
-        assert isinstance(verdict, Refused)  # noqa: S101 - the only one left
+        assert isinstance(verdict, Refused)  # noqa: S101 - for mypy
         return Reply(verdict.error)

@@ -1,7 +1,7 @@
-"""Notifications: those that handlers receive, and those that subscribers are sent.
+"""Notifications on the server: those from the client, for handlers, and those about changes, for subscribers.
 
-ServerSubscriptions are collected and go out together at the end of a turn of the loop, and wait for a client that does not keep
-up. A change that is already waiting is not added again, so a flood of them never takes more room than what is watched.
+Changes are collected, sent together at the end of a turn of the loop, and held back while the client does not keep up.
+A change that is already queued is not queued again, so the queue never exceeds the number of subscriptions.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["NotificationHandlers", "ServerSubscriptions"]
 _logger = logging.getLogger("mcplumb.server")
 
 
-# --- Notifications of the client, for handlers ---
+# --- Notifications from the client ---
 
-#: How many notifications handlers may be busy with before reading pauses.
+#: The number of notifications in handlers at which reading pauses.
 _MAX_BUSY = 100
 
 
 class NotificationHandlers:
-    """The notifications of one connection that handlers are busy with."""
+    """Calls the author's notification handlers for one connection, and counts the running ones."""
 
     def __init__(self, session: ServerSession) -> None:
         self._session = session
@@ -44,9 +44,9 @@ class NotificationHandlers:
         return self._busy
 
     def handle(self, entry: HandlerEntry, notification: Notification) -> None:
-        """Call the handler of a notification."""
+        """Call the handler for a notification."""
         endpoint = self._session.endpoint
-        # At once, as requests are: a request that comes after the notification must not overtake it.
+        # Started at once, as requests are: a later request must not overtake the notification.
         task = endpoint.start_task(_handle(entry, notification, self._session.shared.workers))
         if task.done():
             return
@@ -81,11 +81,11 @@ async def _handle(entry: HandlerEntry, notification: Notification, workers: Work
         _logger.exception("The %s failed.", entry.label)
 
 
-# --- ServerSubscriptions, for subscribers ---
+# --- Subscriptions ---
 
 
 class ServerSubscriptions:
-    """The subscriptions of one connection, modern and legacy. Belongs to the thread of the event loop."""
+    """The subscriptions of one connection, modern and legacy. Belongs to the event loop's thread."""
 
     def __init__(self, session: ServerSession) -> None:
         self._session = session
@@ -97,8 +97,8 @@ class ServerSubscriptions:
         self._flushing: asyncio.Task[None] | None = None
 
     def listen(self, request_id: RequestId, wanted: SubscriptionFilter) -> None:
-        """Open a modern subscription; RequestError if there are too many."""
-        # What was waiting before happened before.
+        """Open a modern subscription; raise RequestError if there are too many."""
+        # Send earlier changes first: the new subscription must not receive them.
         self._send()
         opened = self._publisher.open(request_id, wanted)
         if isinstance(opened, Error):
@@ -107,7 +107,7 @@ class ServerSubscriptions:
         self._session.endpoint.pause_while_clogged()
 
     def cancel(self, request_id: RequestId) -> None:
-        """The client ended a modern subscription."""
+        """End a modern subscription that the client cancelled."""
         self._publisher.cancel(request_id)
 
     def end_all(self) -> None:
@@ -120,7 +120,7 @@ class ServerSubscriptions:
                 session.endpoint.finish(request, result.result)
 
     def subscribe(self, uri: str) -> None:
-        """The legacy session wants to know when this resource changes; RequestError if it asks for too many."""
+        """Subscribe the legacy session to a resource; raise RequestError if there are too many."""
         limits = self._session.shared.limits
         if len(uri) > limits.max_uri:
             raise RequestError(
@@ -133,22 +133,22 @@ class ServerSubscriptions:
         self._subscribed.add(uri)
 
     def unsubscribe(self, uri: str) -> None:
-        """The legacy session has heard enough of this resource."""
+        """Unsubscribe the legacy session from a resource."""
         self._subscribed.discard(uri)
 
     def list_changed(self, topic: ListTopic) -> None:
-        """A list of the server's has changed."""
+        """Queue the notifications that a list has changed."""
         self._lists[topic] = None
         self._flush_soon()
 
     def resource_changed(self, uri: str) -> None:
-        """A resource has changed."""
+        """Queue the notifications that a resource has changed."""
         if uri in self._subscribed or self._publisher.is_watched(uri):
             self._updates[uri] = None
             self._flush_soon()
 
     def close(self) -> None:
-        """The connection is over."""
+        """Stop sending, because the connection is closed."""
         if self._flushing is not None:
             self._flushing.cancel()
 
