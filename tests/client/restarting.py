@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from mcplumb.client.client import Client
 from mcplumb.client.connector import Connecting
 from mcplumb.client.handshake import EraMemory
-from mcplumb.client.input_handlers import Inputs
+from mcplumb.client.input_handlers import InputHandlers
 from mcplumb.client.links.link import MemoryLink
-from mcplumb.client.options import Settings
-from mcplumb.client.supervisor import Keeper
+from mcplumb.client.options import ClientSettings
+from mcplumb.client.supervisor import Supervisor
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.restart import RestartPolicy
 from mcplumb.protocol.stop_ladder import StopLadder
@@ -52,9 +52,9 @@ def after_handshake(play: Play, revision: str = "2025-11-25") -> Play:
 
 def connecting(peer: Peer, **options: Any) -> Connecting:
     """What ``connect`` gives, for a server that is started again."""
-    settings = Settings(**{"inputs": Inputs(), "restart": PATIENT, **options})
+    settings = ClientSettings(**{"input_handlers": InputHandlers(), "restart": PATIENT, **options})
     link = RestartingLink(peer, limits=DEFAULT_LIMITS, stop=StopLadder())
-    return Connecting(Keeper(link, settings, EraMemory()))
+    return Connecting(Supervisor(link, settings, EraMemory()))
 
 
 def talk_through(peer: Peer, body: Callable[[Client], Awaitable[T]], **options: Any) -> T:

@@ -313,8 +313,8 @@ def test_timeouts_are_the_calls_or_the_clients(own: Any, asked: dict[str, Any], 
             def __getattr__(self, name: str) -> Any:
                 return getattr(real, name)
 
-        real = client._keeper.session.endpoint
-        client._keeper.session.endpoint = Fake()  # type: ignore[assignment]
+        real = client._supervisor.session.endpoint
+        client._supervisor.session.endpoint = Fake()  # type: ignore[assignment]
         await client.call_tool("x", **asked)
 
     talk(modern(nothing), body, timeout=own[0], max_timeout=own[1])

@@ -210,7 +210,7 @@ def test_the_end_of_the_stream_is_told_as_it_was(clean: bool, said: str) -> None
     async def body(client: Client) -> None:
         task = asyncio.ensure_future(client.call_tool("x"))
         await turns()
-        client._keeper.session.ended(clean=clean)
+        client._supervisor.session.ended(clean=clean)
         with pytest.raises(RequestLost, match=said):
             await task
 
@@ -227,7 +227,7 @@ def test_the_last_words_of_a_server_that_reads_no_more_are_heard() -> None:
     async def body(client: Client) -> None:
         heard, lost = (asyncio.ensure_future(client.call_tool("x")) for _ in range(2))
         await turns()
-        session = client._keeper.session
+        session = client._supervisor.session
         session.broke(BrokenPipeError(errno.EPIPE, "Broken pipe"))
         late = asyncio.ensure_future(client.call_tool("x"))
         broken.set()
@@ -249,7 +249,7 @@ def test_the_end_after_that_is_the_end() -> None:
     async def body(client: Client) -> None:
         task = asyncio.ensure_future(client.call_tool("x"))
         await turns()
-        session = client._keeper.session
+        session = client._supervisor.session
         session.broke(OSError("gone"))
         session.ended(clean=True)
         with pytest.raises(RequestLost, match="The server closed the connection"):

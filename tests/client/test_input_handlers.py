@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.client.input_handlers import Elicitation, Inputs
+from mcplumb.client.input_handlers import Elicitation, InputHandlers
 from mcplumb.errors import NotInRevision, ProtocolError, UsageError
 from mcplumb.revisions import LATEST, get_revision
 from mcplumb.types.client_features import (
@@ -42,7 +42,7 @@ OLDEST = get_revision("2024-11-05")
 
 
 def answer(request: InputRequest, **handlers: Any) -> InputResponse:
-    return run(Inputs(**handlers).answer(request, LATEST))
+    return run(InputHandlers(**handlers).answer(request, LATEST))
 
 
 async def later(value: Any) -> Any:
@@ -80,15 +80,15 @@ class Asker:
     ],
 )
 def test_what_has_a_handler_is_declared_and_nothing_else(handlers: Any, declared: ClientCapabilities) -> None:
-    assert Inputs(**handlers).capabilities == declared
+    assert InputHandlers(**handlers).capabilities == declared
 
 
 @pytest.mark.parametrize("request_", [FORM, SAMPLE, ROOTS])
 def test_what_has_no_handler_is_refused(request_: InputRequest) -> None:
-    inputs = Inputs()
-    assert not inputs.can_answer(request_)
+    input_handlers = InputHandlers()
+    assert not input_handlers.can_answer(request_)
     with pytest.raises(ProtocolError, match="which this client does not say that it can do"):
-        run(inputs.answer(request_, LATEST))
+        run(input_handlers.answer(request_, LATEST))
 
 
 # --- the user -------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_another_sample_is_the_mistake_of_the_handler() -> None:
 def test_what_the_revision_cannot_say_is_refused() -> None:
     two = CreateMessageResult("assistant", [TextContent("a"), TextContent("b")], model="m")
     with pytest.raises(NotInRevision, match="exactly one content block"):
-        run(Inputs(on_sample=lambda _: two).answer(SAMPLE, OLDEST))
+        run(InputHandlers(on_sample=lambda _: two).answer(SAMPLE, OLDEST))
 
 
 # --- the roots ------------------------------------------------------------------------------------------------------
@@ -198,4 +198,4 @@ def test_roots_may_be_asked_for_each_time(is_async: bool) -> None:
 @pytest.mark.parametrize("roots", ["file:///a", Path("a"), Root("file:///a")])
 def test_a_single_root_is_not_a_list(roots: Any) -> None:
     with pytest.raises(UsageError, match="roots is a single folder"):
-        Inputs(roots=roots)
+        InputHandlers(roots=roots)

@@ -132,7 +132,7 @@ def test_a_server_that_was_started_again_is_asked_again() -> None:
 
     async def body(client: Client) -> None:
         assert await names(client) == ["a"]
-        while peer.connections == 1 or not client._keeper.session.is_open:
+        while peer.connections == 1 or not client._supervisor.session.is_open:
             await turns()
             skip(1)
         assert await names(client) == ["b"]

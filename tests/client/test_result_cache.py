@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcplumb.client.result_cache import Cache
+from mcplumb.client.result_cache import ResultCache
 from mcplumb.protocol.subscription_state import Change, Missed, Topic
 from mcplumb.types.base import CacheableResult
 from mcplumb.types.resources import ReadResourceResult, ResourceContents
@@ -16,7 +16,7 @@ LISTS = ["tools/list", "prompts/list", "resources/list", "resources/templates/li
 
 
 def put(
-    cache: Cache,
+    cache: ResultCache,
     method: str,
     params: dict[str, Any] | None = None,
     *,
@@ -30,19 +30,19 @@ def put(
     return result
 
 
-def has(cache: Cache, method: str, params: dict[str, Any] | None = None, now: float = 0) -> bool:
+def has(cache: ResultCache, method: str, params: dict[str, Any] | None = None, now: float = 0) -> bool:
     return cache.get(method, params or {}, now) is not None
 
 
-def read(*uris: str) -> Cache:
+def read(*uris: str) -> ResultCache:
     """A cache that has what was read of these resources."""
-    cache = Cache()
+    cache = ResultCache()
     for uri in uris:
         put(cache, "resources/read", {"uri": uri})
     return cache
 
 
-def left(cache: Cache, *uris: str) -> list[str]:
+def left(cache: ResultCache, *uris: str) -> list[str]:
     return [uri for uri in uris if has(cache, "resources/read", {"uri": uri})]
 
 
@@ -50,7 +50,7 @@ def left(cache: Cache, *uris: str) -> list[str]:
 
 
 def test_a_result_is_fresh_until_its_time_is_over() -> None:
-    cache = Cache()
+    cache = ResultCache()
     result = put(cache, "tools/list", ttl_ms=1500, now=100)
     assert cache.get("tools/list", {}, 100) is result
     assert cache.get("tools/list", {}, 101.499) is result
@@ -60,20 +60,20 @@ def test_a_result_is_fresh_until_its_time_is_over() -> None:
 
 @pytest.mark.parametrize("ttl_ms", [None, 0, -1, -1e300])
 def test_a_result_without_a_time_is_not_kept(ttl_ms: float | None) -> None:
-    cache = Cache()
+    cache = ResultCache()
     put(cache, "tools/list", ttl_ms=ttl_ms)
     assert not has(cache, "tools/list")
 
 
 def test_a_result_is_kept_for_a_day_at_the_most() -> None:
-    cache = Cache()
+    cache = ResultCache()
     put(cache, "tools/list", ttl_ms=1e300)
     assert has(cache, "tools/list", now=DAY - 1)
     assert not has(cache, "tools/list", now=DAY)
 
 
 def test_a_newer_result_takes_the_place_of_an_older_one() -> None:
-    cache = Cache()
+    cache = ResultCache()
     put(cache, "tools/list", size=10)
     newer = put(cache, "tools/list", size=7, now=0.5)
     assert cache.get("tools/list", {}, 1.2) is newer
@@ -84,7 +84,7 @@ def test_a_newer_result_takes_the_place_of_an_older_one() -> None:
 
 @pytest.mark.parametrize("scope", ["public", "private", None])
 def test_both_scopes_are_kept(scope: Any) -> None:
-    cache = Cache()
+    cache = ResultCache()
     put(cache, "tools/list", cache_scope=scope)
     assert has(cache, "tools/list")
 
@@ -94,14 +94,14 @@ def test_both_scopes_are_kept(scope: Any) -> None:
 
 @pytest.mark.parametrize("method", ["server/discover", *LISTS, "resources/read"])
 def test_methods_whose_results_are_kept(method: str) -> None:
-    cache = Cache()
+    cache = ResultCache()
     put(cache, method)
     assert has(cache, method)
 
 
 @pytest.mark.parametrize("method", ["tools/call", "prompts/get", "completion/complete", "x/y"])
 def test_methods_whose_results_are_not(method: str) -> None:
-    cache = Cache()
+    cache = ResultCache()
     put(cache, method)
     assert not has(cache, method)
     assert (cache.hits, cache.misses) == (0, 0), "nothing was missed"
@@ -109,7 +109,7 @@ def test_methods_whose_results_are_not(method: str) -> None:
 
 
 def test_other_params_are_another_request() -> None:
-    cache = Cache()
+    cache = ResultCache()
     first, second = put(cache, "tools/list"), put(cache, "tools/list", {"cursor": "2"})
     assert first is not second
     assert cache.get("tools/list", {}, 0) is first
@@ -119,21 +119,21 @@ def test_other_params_are_another_request() -> None:
 
 
 def test_neither_metadata_nor_order_make_another_request() -> None:
-    cache = Cache()
+    cache = ResultCache()
     result = put(cache, "resources/read", {"uri": "a:b", "x": "y", "_meta": {"traceparent": "1"}})
     assert cache.get("resources/read", {"_meta": msgspec.Raw(b"{}"), "x": "y", "uri": "a:b"}, 0) is result
 
 
 @pytest.mark.parametrize("more", [{"inputResponses": {}}, {"requestState": "s"}, {"x": 1}, {"x": ["y"]}])
 def test_what_depends_on_more_than_texts_is_not_kept(more: dict[str, Any]) -> None:
-    cache = Cache()
+    cache = ResultCache()
     put(cache, "resources/read", {"uri": "a:b", **more})
     assert not has(cache, "resources/read", {"uri": "a:b", **more})
     assert not has(cache, "resources/read", {"uri": "a:b"})
 
 
 def test_only_complete_results_are_kept() -> None:
-    cache = Cache()
+    cache = ResultCache()
     put(cache, "resources/read", result_type="input_required")
     assert not has(cache, "resources/read")
     put(cache, "resources/read", result_type="complete")
@@ -141,7 +141,7 @@ def test_only_complete_results_are_kept() -> None:
 
 
 def test_what_comes_out_is_frozen() -> None:
-    cache = Cache()
+    cache = ResultCache()
     page = ListToolsResult(tools=[Tool("add", {"type": "object"})], ttl_ms=1000)
     contents = ReadResourceResult([ResourceContents("a:b", text="x")], ttl_ms=1000)
     cache.put("tools/list", {}, page, size=1, now=0, generation=0)
@@ -156,7 +156,7 @@ def test_what_comes_out_is_frozen() -> None:
 
 
 def test_those_not_used_for_the_longest_time_go_first() -> None:
-    cache = Cache(max_entries=3)
+    cache = ResultCache(max_entries=3)
     for uri in ("a:1", "a:2", "a:3"):
         put(cache, "resources/read", {"uri": uri})
     assert has(cache, "resources/read", {"uri": "a:1"})
@@ -165,7 +165,7 @@ def test_those_not_used_for_the_longest_time_go_first() -> None:
 
 
 def test_bytes_are_bounded() -> None:
-    cache = Cache(max_bytes=100)
+    cache = ResultCache(max_bytes=100)
     for number in range(10):
         put(cache, "resources/read", {"uri": f"a:{number}"}, size=40)
     assert (len(cache), cache.size) == (2, 80)
@@ -244,7 +244,7 @@ def test_everything_can_be_dropped(how: str) -> None:
 
 
 def test_the_pages_of_one_list_can_be_dropped() -> None:
-    cache = Cache()
+    cache = ResultCache()
     put(cache, "tools/list")
     put(cache, "tools/list", {"cursor": "2"})
     put(cache, "prompts/list")
@@ -264,7 +264,7 @@ def test_the_pages_of_one_list_can_be_dropped() -> None:
     ],
 )
 def test_a_result_on_its_way_when_something_changes_is_not_kept(change: Change | Missed | None, is_kept: bool) -> None:
-    cache = Cache()
+    cache = ResultCache()
     generation = cache.generation("resources/read")
     if change is not None:
         cache.changed(change)
@@ -274,7 +274,7 @@ def test_a_result_on_its_way_when_something_changes_is_not_kept(change: Change |
 
 
 def test_what_is_not_kept_on_its_way_leaves_what_is_fresh() -> None:
-    cache = Cache()
+    cache = ResultCache()
     before = cache.generation("tools/list")
     cache.changed(Change("tools"))
     newer = put(cache, "tools/list")

@@ -204,7 +204,7 @@ def test_a_handler_stops_when_the_connection_is_lost() -> None:
         await peer.leave()
 
     async def body(client: Client) -> None:
-        await client._keeper.session.over
+        await client._supervisor.session.over
         await turns()
         assert fate == ["cancelled"]
 

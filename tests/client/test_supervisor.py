@@ -7,10 +7,10 @@ import pytest
 from mcplumb.client.client import Client
 from mcplumb.client.connector import Connecting, connect
 from mcplumb.client.handshake import EraMemory
-from mcplumb.client.input_handlers import Inputs
+from mcplumb.client.input_handlers import InputHandlers
 from mcplumb.client.links.link import MemoryLink
-from mcplumb.client.options import Settings
-from mcplumb.client.supervisor import Keeper
+from mcplumb.client.options import ClientSettings
+from mcplumb.client.supervisor import Supervisor
 from mcplumb.errors import Closed, ConnectError, UsageError
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.stop_ladder import StopLadder
@@ -127,10 +127,10 @@ class DeadEnd(MemoryLink):
 
 async def test_a_link_that_leads_nowhere_is_closed_too() -> None:
     link = DeadEnd(modern(nothing), limits=DEFAULT_LIMITS, stop=StopLadder())
-    keeper = Keeper(link, Settings(inputs=Inputs()), EraMemory())
+    supervisor = Supervisor(link, ClientSettings(input_handlers=InputHandlers()), EraMemory())
     with pytest.raises(ConnectError, match="There is nobody"):
-        await keeper.open()
-    await keeper.close()
+        await supervisor.open()
+    await supervisor.close()
     assert link.closed == 1
 
 
@@ -190,13 +190,13 @@ def test_a_server_that_was_started_again_is_known() -> None:
 
     async def main() -> None:
         peer = Peer(first, after_handshake(nothing))
-        keeper = Keeper(
+        supervisor = Supervisor(
             Known(peer, limits=DEFAULT_LIMITS, stop=StopLadder()),
-            Settings(inputs=Inputs(), restart=PATIENT),
+            ClientSettings(input_handlers=InputHandlers(), restart=PATIENT),
             EraMemory(),
         )
-        async with Connecting(keeper) as client:
-            while peer.connections == 1 or not keeper.session.is_open:
+        async with Connecting(supervisor) as client:
+            while peer.connections == 1 or not supervisor.session.is_open:
                 await turns()
                 skip(1)
             assert not client.revision.is_modern
@@ -249,7 +249,7 @@ def test_what_was_counted_before_still_counts() -> None:
         await peer.leave()
 
     async def body(client: Client) -> None:
-        while peer.connections == 1 or not client._keeper.session.is_open:
+        while peer.connections == 1 or not client._supervisor.session.is_open:
             await turns()
             skip(1)
         assert client.stats.messages_in == 3
@@ -263,7 +263,7 @@ def test_what_happens_to_the_connection_is_logged(caplog: pytest.LogCaptureFixtu
         await peer.leave()
 
     async def body(client: Client) -> None:
-        while peer.connections == 1 or not client._keeper.session.is_open:
+        while peer.connections == 1 or not client._supervisor.session.is_open:
             await turns()
             skip(1)
 
@@ -288,14 +288,14 @@ def test_a_start_that_fails_is_tried_again_and_each_wait_is_longer() -> None:
         peer.refuse(await peer.expect("initialize"), -1)
 
     async def body(client: Client) -> None:
-        keeper, loop = client._keeper, asyncio.get_running_loop()
+        supervisor, loop = client._supervisor, asyncio.get_running_loop()
         for wait in (1, 2, 4):
-            await until(lambda: keeper._restarter.deadline is not None)
-            assert keeper._restarter.deadline is not None
-            assert keeper._restarter.deadline - loop.time() == pytest.approx(wait, abs=0.5)
+            await until(lambda: supervisor._restarter.deadline is not None)
+            assert supervisor._restarter.deadline is not None
+            assert supervisor._restarter.deadline - loop.time() == pytest.approx(wait, abs=0.5)
             skip(wait)
-            await until(lambda: keeper._restarter.deadline is None)
-        await until(lambda: keeper.session.is_open)
+            await until(lambda: supervisor._restarter.deadline is None)
+        await until(lambda: supervisor.session.is_open)
 
     peer = Peer(after_discovery(leave), fail, fail, after_discovery(nothing))
     talk_through(peer, body)
@@ -308,7 +308,7 @@ def test_it_may_be_closed_while_the_server_is_started_again(when: str) -> None:
         await peer.leave()
 
     async def body(client: Client) -> None:
-        await client._keeper.session.over
+        await client._supervisor.session.over
         waiting = asyncio.ensure_future(client.call_tool("x"))
         await turns()
         if when == "opening":

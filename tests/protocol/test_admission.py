@@ -10,7 +10,7 @@ from mcplumb.protocol.admission import (
     SESSION,
     Admission,
     Admitted,
-    Handshake,
+    InitializedSession,
     Need,
     Refused,
     WithMeta,
@@ -52,7 +52,7 @@ def initialize(version: Any = "2025-06-18", **more: Any) -> Request:
 
 def opened(revision: str = "2025-06-18") -> Admission:
     admission = Admission(REVISIONS)
-    assert isinstance(admission.request(initialize(revision)), Handshake)
+    assert isinstance(admission.request(initialize(revision)), InitializedSession)
     return admission
 
 
@@ -215,7 +215,7 @@ def test_a_missing_capability_is_listed(need: Need, required: dict[str, Any]) ->
 def test_the_clients_version_is_taken_when_it_is_served(revision: Revision) -> None:
     admission = Admission(REVISIONS)
     assert admission.session is None
-    handshake = Handshake(revision, ClientCapabilities(), Implementation("c", "1"))
+    handshake = InitializedSession(revision, ClientCapabilities(), Implementation("c", "1"))
     assert admission.request(initialize(str(revision))) == handshake
     assert (admission.session, admission.state) == (handshake, "opened")
     assert admission.initialized()
@@ -232,7 +232,7 @@ def test_the_clients_version_is_taken_when_it_is_served(revision: Revision) -> N
 def test_otherwise_it_is_our_newest_legacy_one(version: str) -> None:
     for served in (REVISIONS, REVISIONS[::-1], LEGACY[2:]):
         outcome = Admission(served).request(initialize(version))
-        assert isinstance(outcome, Handshake)
+        assert isinstance(outcome, InitializedSession)
         assert outcome.revision == (LEGACY[2] if served == LEGACY[2:] else LATEST_LEGACY)
 
 
@@ -251,7 +251,7 @@ def test_initialize_needs_little() -> None:
 def test_a_malformed_initialize_is_refused_and_may_be_repeated(params: dict[str, Any]) -> None:
     admission = Admission(REVISIONS)
     assert refusal(admission.request(request("initialize", params))).code == INVALID_PARAMS
-    assert isinstance(admission.request(initialize()), Handshake)
+    assert isinstance(admission.request(initialize()), InitializedSession)
 
 
 @pytest.mark.req("ERA-9", "HTP-5")
@@ -269,7 +269,7 @@ def test_initialize_as_a_modern_request_is_a_method_like_any_other(served: list[
     "meta", [{}, None, 5, {"progressToken": 1}, {PROTOCOL_VERSION: 5}, {PROTOCOL_VERSION: "2025-06-18"}]
 )
 def test_initialize_with_other_metadata_opens_a_session(meta: Any) -> None:
-    assert isinstance(Admission(REVISIONS).request(initialize(_meta=meta)), Handshake)
+    assert isinstance(Admission(REVISIONS).request(initialize(_meta=meta)), InitializedSession)
     assert refusal(Admission(MODERN).request(initialize(_meta=meta))).code == UNSUPPORTED_VERSION
 
 
@@ -286,7 +286,7 @@ def test_a_request_before_initialize_gets_a_clear_error_and_the_rest_works() -> 
     assert PROTOCOL_VERSION in error.message
     assert not admission.initialized(), "it came out of turn"
     assert isinstance(admission.request(request("ping")), Admitted)
-    assert isinstance(admission.request(initialize()), Handshake)
+    assert isinstance(admission.request(initialize()), InitializedSession)
 
 
 @pytest.mark.req("ERA-10")

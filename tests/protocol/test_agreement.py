@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcplumb.errors import NoCommonRevision
-from mcplumb.protocol.admission import Admission, Admitted, Handshake, Refused
+from mcplumb.protocol.admission import Admission, Admitted, InitializedSession, Refused
 from mcplumb.protocol.era import Action, Agreed, EraFinder, Failed, SendInitialize, SendProbe, StartAgain
 from mcplumb.revisions import LATEST, LEGACY, MODERN, REVISIONS, Era, Revision
 from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
@@ -37,7 +37,7 @@ class Server:
             params = {"_meta": {PROTOCOL_VERSION: name, CLIENT_CAPABILITIES: {}}}
         method = "server/discover" if isinstance(question, SendProbe) else "initialize"
         outcome = self.admission.request(Request(1, method, msgspec.Raw(msgspec.json.encode(params))))
-        if isinstance(outcome, Handshake):
+        if isinstance(outcome, InitializedSession):
             return str(outcome.revision)
         if isinstance(outcome, Refused):
             data = msgspec.Raw(msgspec.json.encode(outcome.error.data)) if outcome.error.data else msgspec.UNSET

@@ -148,7 +148,7 @@ def test_a_caller_cancelled_as_the_answer_comes_says_nothing_more() -> None:
         await turns()
         task.cancel()
         # Before the task has run again, its answer is there.
-        client._keeper.session.received(Result(2, msgspec.Raw(b"{}")))
+        client._supervisor.session.received(Result(2, msgspec.Raw(b"{}")))
         with pytest.raises(asyncio.CancelledError):
             await task
 
@@ -387,7 +387,7 @@ def test_a_connection_that_ends_loses_its_calls_at_once_and_takes_no_more(when: 
                 await client.call_tool("slow")
             assert isinstance(caught.value.__cause__, Closed)
         else:
-            await client._keeper.session.over
+            await client._supervisor.session.over
         with pytest.raises(Closed, match=r"'slow' was not sent: .* The server closed the connection\."):
             await client.call_tool("slow")
         with pytest.raises(Closed, match="notifications/x was not sent"):
@@ -469,7 +469,7 @@ def test_however_calls_end_nothing_of_them_stays() -> None:
             RequestTimeout,
         }
         await client.call_tool("last")
-        calls = client._keeper.session.endpoint
+        calls = client._supervisor.session.endpoint
         assert (len(calls.outgoing), calls._progress, calls._slots and calls._slots.free) == (0, {}, 10_000)
 
     talk(modern(play), body)
@@ -514,7 +514,7 @@ def test_a_call_that_is_forgotten_is_given_up_without_a_word() -> None:
         assert len(peer.seen) == 2
 
     async def body(client: Client) -> None:
-        calls = client._keeper.session.endpoint
+        calls = client._supervisor.session.endpoint
         assert calls.outgoing.next_id == 2
         call, answer = calls.open("ping", {})
         calls.forget(call)
@@ -533,7 +533,7 @@ def test_initialize_is_never_cancelled() -> None:
         assert [message["method"] for message in peer.seen] == ["server/discover", "initialize"]
 
     async def body(client: Client) -> None:
-        client._keeper.session.endpoint.open("initialize", {})
+        client._supervisor.session.endpoint.open("initialize", {})
 
     talk(modern(play), body)
 
@@ -550,7 +550,7 @@ def test_a_server_may_cancel_a_subscription_and_nothing_else() -> None:
     async def body(client: Client) -> None:
         task = begin(client)
         await turns()
-        call, answer = client._keeper.session.endpoint.open("subscriptions/listen", {})
+        call, answer = client._supervisor.session.endpoint.open("subscriptions/listen", {})
         assert await answer is None
         assert call.state == "ended"
         assert (await task).content

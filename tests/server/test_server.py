@@ -455,7 +455,7 @@ async def test_telling_a_server_whose_loop_is_gone_harms_nobody() -> None:
 
     async with raw_client(server) as peer:
         await peer.settled()
-        (session,) = server.presence._sessions
+        (session,) = server.active_sessions._sessions
         closed = asyncio.new_event_loop()
         closed.close()
         session.loop, own = closed, session.loop

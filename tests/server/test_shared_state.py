@@ -15,7 +15,7 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, REVISIONS, Revision
 from mcplumb.rpc.thread_pool import Workers
 from mcplumb.server.catalog import Catalog, CompletionEntry, EntryOptions, ResourceEntry
 from mcplumb.server.results import TextResult
-from mcplumb.server.shared_state import Shared
+from mcplumb.server.shared_state import SharedState
 from mcplumb.types.base import Annotations, Icon, Implementation, Result
 from mcplumb.types.client_features import InputRequiredResult
 from mcplumb.types.content import TextContent
@@ -26,7 +26,7 @@ from mcplumb.types.tools import CallToolResult
 IDENTITY = Implementation("clock", "1", title="A clock", icons=[Icon("https://example.com/clock.png")])
 
 
-def make_shared(**options: Any) -> Shared:
+def make_shared(**options: Any) -> SharedState:
     settings: dict[str, Any] = {
         "identity": IDENTITY,
         "instructions": None,
@@ -41,10 +41,10 @@ def make_shared(**options: Any) -> Shared:
         "experimental": None,
         "state_keys": [],
     }
-    return Shared(**{**settings, **options})
+    return SharedState(**{**settings, **options})
 
 
-def written(outcome: Any, revision: Revision, shared: Shared | None = None) -> dict[str, Any]:
+def written(outcome: Any, revision: Revision, shared: SharedState | None = None) -> dict[str, Any]:
     result = (shared or make_shared()).written(outcome, revision)
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(result))
     return plain

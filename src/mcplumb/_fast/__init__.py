@@ -1,14 +1,14 @@
-"""Speed tricks that rely on internals of CPython or asyncio: one file each, and one switch for all of them.
+"""Optimizations that rely on internals of CPython or asyncio: one file each, and one switch for all of them.
 
-``MCPLUMB_PLAIN=1`` in the environment turns every trick off; ``MCPLUMB_PLAIN=poll_ahead,eager_tasks`` only those named.
-It is read once, at import. A trick is also off on every Python, system and event loop on which it has not been proven:
-`may_use` and `is_proven_on` say so. No other package may use such internals (``tests/repo/test_internals.py``).
+``MCPLUMB_PLAIN=1`` in the environment turns every trick off, ``MCPLUMB_PLAIN=poll_ahead,eager_tasks`` the named ones.
+It is read once, at import. A trick is also off on every Python, system and event loop on which it is not proven: see
+`may_use` and `is_proven_on`. No other package may use such internals (``tests/repo/test_internals.py``).
 
 - `poll_ahead` waits for the next message inside the callback that read the last one.
 - `eager_tasks` runs the first step of a task when it is created.
 - `eager_futures` resumes the task that awaits a future when the result is set.
 - `lazy_ssl` loads OpenSSL when it is first used, and `keep_memory` lets glibc keep the memory of large messages: both
-  touch the whole process, so only ``Server.run`` and ``mcplumb serve`` use them.
+  affect the whole process, so only ``Server.run`` and ``mcplumb serve`` use them.
 
 ``python -m bench tricks`` measures what each of them buys.
 """
@@ -43,7 +43,7 @@ def may_use(trick: str) -> bool:
 
 
 def is_proven_on(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether an event loop is asyncio's own selector loop, and no subclass of it."""
+    """Return whether an event loop is asyncio's own selector loop, and not a subclass of it."""
     from asyncio import SelectorEventLoop  # importing this package must not load asyncio
 
     return type(loop) is SelectorEventLoop

@@ -1,7 +1,7 @@
-"""Resume the task that awaits a future when its result is set, and not a turn of the event loop later.
+"""Resume the task that awaits a future as soon as its result is set, instead of a turn of the event loop later.
 
 A future that a task awaits has exactly one callback, which is the task's next step (``Future._callbacks``).
-`give_now` takes it off, sets the result, and runs it in its context. Where another task is running, ``Context.run``
+`give_now` removes it, sets the result, and runs it in its context. Where another task is running, ``Context.run``
 or the task itself refuses ("cannot enter context"), and the step is scheduled as asyncio would have done it.
 
 What it buys, on one core: 9.7 µs of 30.8 a call of a client, one at a time (31 %), and 0.7 µs of 7.7 of its CPU with
@@ -9,7 +9,7 @@ What it buys, on one core: 9.7 µs of 30.8 a call of a client, one at a time (31
 
 Proven on CPython 3.11, 3.12 and 3.13 on Linux, with the futures and tasks of asyncio in C and in Python, in debug mode
 and with eager task factories; it uses nothing of the event loop but ``call_soon``. On other Pythons, and when it is
-switched off, `give_now` is `give`; so it is for a future of another make, which has no ``_callbacks``.
+switched off, `give_now` is `give`, and it acts as `give` for other kinds of futures, which have no ``_callbacks``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def give_now(future: asyncio.Future[T], value: T) -> None:
     try:
         context.run(wake, future)
     except RuntimeError as error:
-        # Trying costs less than asking whether a task is running. A step that has run is not run again.
+        # Trying costs less than checking first whether a task is running.
         loop = future.get_loop()
         if asyncio.current_task(loop) is None and "cannot enter context" not in str(error):
             raise

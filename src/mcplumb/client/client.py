@@ -1,5 +1,5 @@
-"""The client: a server, as those who use it see it."""
-# A timeout here is the protocol's: it cancels the request on the server. That of asyncio could not know.
+"""`Client`: the public methods for talking to one server."""
+# ``timeout`` parameters are part of the protocol: an expired one also cancels the request on the server.
 # ruff: noqa: ASYNC109
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import UNSET
 from mcplumb.client.options import ClientStats
 from mcplumb.client.requests import Meta, Requests, Timeout
 from mcplumb.client.subscriptions import Changes
-from mcplumb.client.supervisor import Keeper
+from mcplumb.client.supervisor import Supervisor
 from mcplumb.errors import UsageError
 from mcplumb.revisions import Revision
 from mcplumb.rpc.callback_queue import OnProgress
@@ -51,20 +51,20 @@ __all__ = ["Client"]
 
 
 class Client:
-    """A connected server. It belongs to the event loop in which it was connected.
+    """A connection to one server. It belongs to the event loop in which it was opened.
 
     Every request may raise `RemoteError` (the server answered with an error), `RequestTimeout`, `RequestLost` (the
     server was lost before it answered, and sending the request again is not safe), `ServerDown` (it was lost too
-    often), `Closed` and `ProtocolError`. Whoever cancels the task that waits for an answer cancels the request on the
-    server, too.
+    often), `Closed` and `ProtocolError`. Cancelling the task that awaits a request also cancels the request on the
+    server.
 
-    ``timeout`` is in seconds: None for no limit, and the client's own if left out. ``meta`` is added to the request's
-    ``_meta``, for instance a ``traceparent``.
+    ``timeout`` is in seconds: None means no limit; if omitted, the client's own timeout applies. ``meta`` is added to
+    the request's ``_meta``, for example a ``traceparent``.
     """
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
-        self._requests = Requests(keeper)
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._requests = Requests(supervisor)
 
     def __repr__(self) -> str:
         name = "unknown" if self.server_info is None else self.server_info.name
@@ -73,41 +73,41 @@ class Client:
     @property
     def revision(self) -> Revision:
         """The protocol revision that both sides speak; ``str`` of it is its date."""
-        return self._keeper.greeting.revision
+        return self._supervisor.handshake_result.revision
 
     @property
     def server_info(self) -> Implementation | None:
-        """Who the server says it is. A modern one may say nothing."""
-        return self._keeper.greeting.server_info
+        """The server's name and version. A modern server may omit them."""
+        return self._supervisor.handshake_result.server_info
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What the server says it can do."""
-        return self._keeper.greeting.capabilities
+        """The capabilities that the server declares."""
+        return self._supervisor.handshake_result.capabilities
 
     @property
     def instructions(self) -> str | None:
-        """How the server wants to be used, in words for a model."""
-        return self._keeper.greeting.instructions
+        """Instructions for a model on how to use the server."""
+        return self._supervisor.handshake_result.instructions
 
     @property
     def stats(self) -> ClientStats:
-        """What this client has seen so far."""
-        return self._keeper.stats
+        """Counters over all connections of this client."""
+        return self._supervisor.stats
 
     @property
     def process(self) -> ServerProcess | None:
-        """The server's process: its pid, its uptime, how often and why it was started again. None if it is not ours."""
-        return self._keeper.link.process
+        """The server's process: pid, uptime, restarts and their reasons. None if the client did not start it."""
+        return self._supervisor.link.process
 
     async def close(self) -> None:
-        """Give up what is open, and leave. From any task, at any time, as often as you like."""
-        await self._keeper.close()
+        """Cancel open requests and close the connection. May be called from any task, at any time, repeatedly."""
+        await self._supervisor.close()
 
     # Tools
 
     async def list_tools(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[Tool]:
-        """All tools, from all pages."""
+        """Return all tools, from all pages."""
         options = self._requests.options(timeout, meta=meta)
         pages = await self._requests.pages("tools/list", ListToolsResult, options)
         return [tool for page in pages for tool in page.tools]
@@ -115,7 +115,7 @@ class Client:
     async def tools_page(
         self, cursor: str | None = None, *, timeout: Timeout = UNSET, meta: Meta = None
     ) -> ListToolsResult:
-        """One page of the tools: the first, or the one that ``next_cursor`` of the page before names."""
+        """Return one page of the tools: the first, or the one for the ``next_cursor`` of the previous page."""
         options = self._requests.options(timeout, meta=meta)
         return await self._requests.page("tools/list", ListToolsResult, cursor, options)
 
@@ -129,11 +129,11 @@ class Client:
         on_progress: OnProgress | None = None,
         meta: Meta = None,
     ) -> CallToolResult:
-        """Call a tool. What it says of its own failure is a result too: look at ``is_error``.
+        """Call a tool and return its result. A tool that fails returns a result too: check ``is_error``.
 
-        A result that is not what the tool's output schema promises raises `ProtocolError`, where that is checked.
-        ``on_progress(progress, total, message)`` asks for progress, which extends the timeout, up to ``max_timeout``.
-        The time that this client takes to answer the server's questions does not count.
+        Where output is checked, a result that does not match the tool's output schema raises `ProtocolError`.
+        ``on_progress(progress, total, message)`` requests progress, which extends the timeout, up to ``max_timeout``.
+        The time that this client takes to answer the server's requests for input does not count.
         """
         requests = self._requests
         if timeout is UNSET and max_timeout is UNSET and on_progress is None and meta is None:
@@ -143,14 +143,14 @@ class Client:
         params = {"name": name, "arguments": arguments or {}}
         start = requests.loop.time()
         result = await requests.ask("tools/call", params, CallToolResult, options, start)
-        if result.structured_content is not None or name in requests.promising:
+        if result.structured_content is not None or name in requests.with_output_schema:
             await requests.validate_output(name, result, options, start)
         return result
 
     # Resources
 
     async def list_resources(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[Resource]:
-        """All resources, from all pages."""
+        """Return all resources, from all pages."""
         pages = await self._requests.pages(
             "resources/list", ListResourcesResult, self._requests.options(timeout, meta=meta)
         )
@@ -159,12 +159,12 @@ class Client:
     async def resources_page(
         self, cursor: str | None = None, *, timeout: Timeout = UNSET, meta: Meta = None
     ) -> ListResourcesResult:
-        """One page of the resources; see ``tools_page``."""
+        """Return one page of the resources; see ``tools_page``."""
         options = self._requests.options(timeout, meta=meta)
         return await self._requests.page("resources/list", ListResourcesResult, cursor, options)
 
     async def list_resource_templates(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[ResourceTemplate]:
-        """All resource templates, from all pages."""
+        """Return all resource templates, from all pages."""
         pages = await self._requests.pages(
             "resources/templates/list", ListResourceTemplatesResult, self._requests.options(timeout, meta=meta)
         )
@@ -173,7 +173,7 @@ class Client:
     async def resource_templates_page(
         self, cursor: str | None = None, *, timeout: Timeout = UNSET, meta: Meta = None
     ) -> ListResourceTemplatesResult:
-        """One page of the resource templates; see ``tools_page``."""
+        """Return one page of the resource templates; see ``tools_page``."""
         options = self._requests.options(timeout, meta=meta)
         return await self._requests.page("resources/templates/list", ListResourceTemplatesResult, cursor, options)
 
@@ -186,14 +186,14 @@ class Client:
         on_progress: OnProgress | None = None,
         meta: Meta = None,
     ) -> ReadResourceResult:
-        """The contents of a resource; otherwise as ``call_tool``."""
+        """Return the contents of a resource. For the parameters, see ``call_tool``."""
         options = self._requests.options(timeout, max_timeout, on_progress, meta)
         return await self._requests.ask_cached("resources/read", {"uri": uri}, ReadResourceResult, options)
 
     # Prompts
 
     async def list_prompts(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[Prompt]:
-        """All prompts, from all pages."""
+        """Return all prompts, from all pages."""
         pages = await self._requests.pages(
             "prompts/list", ListPromptsResult, self._requests.options(timeout, meta=meta)
         )
@@ -202,7 +202,7 @@ class Client:
     async def prompts_page(
         self, cursor: str | None = None, *, timeout: Timeout = UNSET, meta: Meta = None
     ) -> ListPromptsResult:
-        """One page of the prompts; see ``tools_page``."""
+        """Return one page of the prompts; see ``tools_page``."""
         options = self._requests.options(timeout, meta=meta)
         return await self._requests.page("prompts/list", ListPromptsResult, cursor, options)
 
@@ -216,7 +216,7 @@ class Client:
         on_progress: OnProgress | None = None,
         meta: Meta = None,
     ) -> GetPromptResult:
-        """The messages of a prompt; otherwise as ``call_tool``."""
+        """Return the messages of a prompt. For the parameters, see ``call_tool``."""
         params = {"name": name, "arguments": arguments or {}}
         options = self._requests.options(timeout, max_timeout, on_progress, meta)
         return await self._requests.ask("prompts/get", params, GetPromptResult, options)
@@ -231,9 +231,9 @@ class Client:
         timeout: Timeout = UNSET,
         meta: Meta = None,
     ) -> Completion:
-        """What ``value`` may become, as the value of an argument of a prompt or of a resource template.
+        """Return completions of ``value`` for an argument of a prompt or of a resource template.
 
-        ``ref`` is the prompt's name, or the template. ``context`` has the values that other arguments already have.
+        ``ref`` is the name of the prompt, or the template. ``context`` holds the values of the other arguments.
         """
         if isinstance(ref, str):
             ref = ResourceTemplateReference(ref) if "://" in ref else PromptReference(ref)
@@ -255,10 +255,11 @@ class Client:
         resources: Iterable[str] = (),
         timeout: Timeout = UNSET,
     ) -> Changes:
-        """Hear of changes: of the three lists, and of the resources with these addresses.
+        """Subscribe to changes of the three lists and of the resources with these URIs.
 
         ``async with client.listen(tools=True) as changes``, and then ``async for change in changes``. The block is
-        entered when the server has agreed; ``changes.honoured`` says to how much. The timeout is for that.
+        entered when the server has acknowledged the subscription; ``changes.honoured`` says which parts of it. The
+        timeout applies to that acknowledgement.
         """
         if isinstance(resources, str):
             raise UsageError("listen takes a list of addresses in resources=, and not a single one.")
@@ -270,28 +271,28 @@ class Client:
         )
         if wanted == SubscriptionFilter():
             raise UsageError("listen needs something to listen for: tools, prompts, resources_list or resources.")
-        return Changes(self._keeper.listening, wanted, self._requests.options(timeout).timeout)
+        return Changes(self._supervisor.subscriptions, wanted, self._requests.options(timeout).timeout)
 
     # The rest
 
     async def ping(self, *, timeout: Timeout = UNSET) -> None:
-        """Find out whether the server answers."""
+        """Check that the server answers."""
         method = "ping" if self.revision.has_ping else "server/discover"
         await self._requests.ask(method, {}, Result, self._requests.options(timeout))
 
     async def set_log_level(self, level: LoggingLevel, *, timeout: Timeout = UNSET) -> None:
-        """Ask for the server's log messages from this level on; ``on_log`` gets them.
+        """Request log messages of this level and above; ``on_log`` receives them.
 
-        A modern server is told with each request that follows.
+        A modern server gets the level with every later request.
         """
         if level not in LOGGING_LEVELS:
             raise UsageError(f"There is no log level {level!r}: use one of {', '.join(LOGGING_LEVELS)}.")
         if self.revision.has_set_level:
             await self._requests.ask("logging/setLevel", {"level": level}, Result, self._requests.options(timeout))
-        self._keeper.set_log_level(level)
+        self._supervisor.set_log_level(level)
 
     async def roots_changed(self) -> None:
-        """Tell the server that the roots are not what they were. A modern one asks when it wants to know."""
+        """Notify the server that the roots have changed. Does nothing in the modern era, where servers ask for them."""
         if self.revision.has_roots_list_changed:
             await self.notify("notifications/roots/list_changed")
 
@@ -305,7 +306,7 @@ class Client:
         on_progress: OnProgress | None = None,
         meta: Meta = None,
     ) -> Any:
-        """Send any request, for instance that of an extension. The result is plain data, and is not checked."""
+        """Send any request, for example one of an extension, and return its result as plain data, unchecked."""
         params = dict(params or {})
         own = params.pop("_meta", None)
         meta = meta if own is None else {**own, **(meta or {})}
@@ -315,5 +316,5 @@ class Client:
 
     async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send any notification."""
-        session = await self._keeper.ready(method, self._keeper.settings.timeout)
+        session = await self._supervisor.ready(method, self._supervisor.settings.timeout)
         await session.notify(method, UNSET if params is None else params)

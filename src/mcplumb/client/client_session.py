@@ -1,4 +1,4 @@
-"""One connection to one server: the client's handler on an endpoint, and what the agreed revision makes of messages."""
+"""The client's session on one connection: its handler on the endpoint, for the revision agreed on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from mcplumb.client.options import ClientStats, Settings
+from mcplumb.client.options import ClientSettings, ClientStats
 from mcplumb.client.subscriptions import LegacySubscriptions, ModernSubscriptions
 from mcplumb.errors import Closed, DecodeError, McplumbError, RequestError
 from mcplumb.protocol.in_flight import OutgoingRequest
@@ -48,11 +48,11 @@ from mcplumb.wire.messages import (
     RequestId,
 )
 
-__all__ = ["Session", "metadata"]
+__all__ = ["ClientSession", "metadata"]
 
 #: Seconds in which the server's last messages may still arrive after it stopped reading.
-_LAST_MESSAGES = 1.0
-#: Warnings about one server; after that its mistakes are logged at the level of debug messages.
+_LAST_MESSAGES_WAIT = 1.0
+#: The number of warnings about one server; later ones are logged at debug level.
 _MOST_WARNINGS = 20
 _LONGEST_QUOTE = 80
 
@@ -65,30 +65,30 @@ _INPUT_REQUESTS: dict[str, type[InputRequest]] = {
 _logger = logging.getLogger("mcplumb.client")
 
 
-class Session:
-    """The client's side of one connection. It speaks no revision until ``agree`` says which one."""
+class ClientSession:
+    """The client's side of one connection. It has no revision until ``agree`` sets one."""
 
     #: The revision that both sides agreed on.
     revision: Revision
 
-    def __init__(self, connection: Connection, settings: Settings, *, first_id: int = 1) -> None:
+    def __init__(self, connection: Connection, settings: ClientSettings, *, first_id: int = 1) -> None:
         self.connection = connection
         self.endpoint = Endpoint(connection, self, settings.limits, peer="server", first_id=first_id)
         self.received = self.endpoint.received
         self.violations = 0
-        #: Requests of the server that got no response, because the server does not read.
+        #: The number of server requests left unanswered because the server does not read.
         self.dropped = 0
-        #: The first line that was no message, and what was wrong with it.
+        #: The first line that is not a message, and why.
         self.first_fault: str | None = None
-        #: Done when nothing more will come: says how the connection ended. Its owner then calls ``lose``.
+        #: Resolves to a sentence that says how the connection ended. The owner then calls ``lose``.
         self.over: asyncio.Future[str] = self.endpoint.loop.create_future()
-        #: Is called with each change that the server reports, whether there is a subscription or not.
+        #: Called with each change that the server reports, with or without a subscription.
         self.on_change: Callable[[Change], None] | None = None
         self._settings = settings
         self._has_agreed = False
         #: The legacy revision in which the server may send requests; None if it may send none.
         self._legacy: Revision | None = None
-        # Until there is an agreement, nothing is subscribed to.
+        # A placeholder until ``agree`` sets the one of the era.
         self.subscriptions: ModernSubscriptions | LegacySubscriptions = LegacySubscriptions(self, ServerCapabilities())
         self._logs = None if settings.on_log is None else CallbackQueue(settings.on_log, "on_log")
         self._warnings = 0
@@ -108,15 +108,15 @@ class Session:
     # --- The handshake ---
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self.connection.start(self)
 
     def expect_legacy(self, revision: Revision) -> None:
-        """Accept requests of the server from now on: ``initialize`` is being sent, or was answered."""
+        """Accept requests from the server from now on, because ``initialize`` is being sent or was answered."""
         self._legacy = revision
 
     def agree(self, revision: Revision, capabilities: ServerCapabilities) -> None:
-        """Speak this revision from now on."""
+        """Use this revision from now on."""
         self.revision = revision
         self._has_agreed = True
         if revision.is_modern:
@@ -132,7 +132,7 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether anything can be sent."""
+        """Whether the session can send."""
         return self.endpoint.closed is None
 
     def request(
@@ -148,21 +148,21 @@ class Session:
         return self.endpoint.request(method, params, options, start)
 
     def open(self, method: str, params: dict[str, Any]) -> tuple[OutgoingRequest, asyncio.Future[Response]]:
-        """Send a request that stays open."""
+        """Send a request that stays open, and return it with the future of its response."""
         return self.endpoint.open(method, {**params, "_meta": self._meta})
 
     async def notify(self, method: str, params: Any = UNSET) -> None:
-        """Send a notification once the server reads."""
+        """Send a notification as soon as the connection is not clogged."""
         await self.endpoint.notify(Notification(method, params), self._settings.timeout)
 
     def set_log_level(self, level: LoggingLevel) -> None:
-        """Ask for log messages from this level on, with each request of a modern connection."""
+        """Request log messages of this level and above, with each request of a modern connection."""
         self._meta[LOG_LEVEL] = level
         self._encode_meta()
 
     @property
     def stats(self) -> ClientStats:
-        """What was seen so far."""
+        """The counters of this connection."""
         endpoint = self.endpoint
         return ClientStats(
             **msgspec.structs.asdict(self.connection.stats),
@@ -174,14 +174,14 @@ class Session:
         )
 
     def lose(self, cause: McplumbError) -> None:
-        """Fail every open request, because the connection is gone, for this reason."""
+        """Fail every open request with this cause, because the connection is lost."""
         self.endpoint.lose(cause)
         self.endpoint.drop_all()
 
     async def close(self, within: float) -> None:
-        """Give up open requests, tell the server, and close the connection: within so many seconds, or by force.
+        """Cancel open requests, notify the server, and close the connection within this many seconds, or abort it.
 
-        If cancelled, it closes by force.
+        If cancelled, it aborts the connection.
         """
         self.endpoint.drop_all()
         self.endpoint.give_up_all("The client is being closed.")
@@ -201,20 +201,20 @@ class Session:
     # --- What the connection reports ---
 
     def ended(self, *, clean: bool) -> None:
-        """The server sends no more."""
+        """End the session, because the server has closed its output."""
         self._end("The server closed the connection." if clean else "The connection ended in the middle of a message.")
 
     def hung_up(self) -> None:
-        """Cannot happen: reading is never paused."""
+        """Do nothing: this is only reported while reading is paused, which a client never does."""
 
     def broke(self, error: OSError) -> None:
-        """The server reads no more. What it has written before that may still arrive."""
+        """Refuse new requests, because the server no longer reads. Messages it has already sent may still arrive."""
         how = f"The server does not read any more: {error.strerror or error}."
         self.endpoint.refuse(Closed(how))
-        self._last_messages = self.endpoint.loop.call_later(_LAST_MESSAGES, self._end, how)
+        self._last_messages = self.endpoint.loop.call_later(_LAST_MESSAGES_WAIT, self._end, how)
 
     def failed(self, request_id: RequestId, error: McplumbError) -> None:
-        """A request gets no response, although the connection goes on."""
+        """Fail one request that gets no response, although the connection stays open."""
         self.endpoint.failed(request_id, error)
 
     def _end(self, how: str) -> None:
@@ -232,7 +232,7 @@ class Session:
             self._violate(f"it sent the request {request.method[:_LONGEST_QUOTE]!a}, which gets no answer.")
             return Reply(None)
         if self.connection.is_clogged:
-            # Responses would pile up. Reading less is no way out: the next message may be what a caller waits for.
+            # Responses would pile up. Reading cannot be paused: the next message may be the response a caller awaits.
             self.dropped += 1
             return Reply(None)
         return Handled(request.id, request, self._begin)
@@ -252,26 +252,26 @@ class Session:
             return ErrorDetail(METHOD_NOT_FOUND, f"This client does not know the method {method[:80]!a}.")
         params = read(dict[str, Any], request.request.params)
         asked = read(kind, {"method": method, "params": params}, what="request")
-        if not self._settings.inputs.can_answer(asked):
+        if not self._settings.input_handlers.can_answer(asked):
             return ErrorDetail(METHOD_NOT_FOUND, f"This client did not declare that it can do {method}.")
         return self._answer(method, asked, revision)
 
     async def _answer(self, method: str, asked: InputRequest, revision: Revision) -> Outcome:
-        """Let the user's handler answer. Meanwhile the server waits, so the deadlines of requests do not count."""
+        """Return the result of the user's handler. Deadlines of requests stand still, because the server waits."""
         self.endpoint.hold_deadlines()
         try:
             try:
-                return _encoded(await self._settings.inputs.answer(asked, revision))
+                return _encoded(await self._settings.input_handlers.answer(asked, revision))
             except RequestError as error:
                 data = UNSET if error.data is None else _encoded(error.data)
                 return ErrorDetail(error.code, error.message, data)
-        except Exception as error:  # noqa: BLE001 - it is logged, and the server gets a response
+        except Exception as error:  # noqa: BLE001 - logged; the server gets an error response
             return _failed_handler(method, error)
         finally:
             self.endpoint.resume_deadlines()
 
     def idle(self) -> None:
-        """Do nothing: a client does not wait for the requests of its server when it closes."""
+        """Do nothing: a closing client does not wait for the server's requests."""
 
     # --- Notifications and malformed messages ---
 
@@ -286,7 +286,7 @@ class Session:
             self._violate(f"it sent {notification.method}, and that cannot be understood. {error}")
 
     def malformed(self, bad: BadMessage) -> Error | None:
-        """Log a line that is no message; return the reply, if the server may send requests and this looks like one."""
+        """Log a line that is not a message; return a reply if it looks like a request that the server may send."""
         fault = f"{bad.quoted}. {bad.reason}"
         self._warn(f"A line from the server was passed over: {fault}")
         if self.first_fault is None:
@@ -296,11 +296,11 @@ class Session:
         return bad.reply(idless_errors=False)
 
     def malformed_batch(self) -> None:
-        """Note a batch in a revision that has none."""
+        """Record a violation: a batch in a revision without batches."""
         self._violate("it sent a batch, which this revision does not have.")
 
     def rejected(self, error: ErrorDetail) -> None:
-        """Note that the server could not read a message of this side."""
+        """Log that the server could not read one of our messages."""
         self._warn(f"The server could not read a message: {error.message[:_LONGEST_QUOTE]!a}.")
 
     @property
@@ -350,11 +350,11 @@ class _Change(Params, frozen=True):
     uri: str | None = None
 
 
-def metadata(settings: Settings, revision: Revision) -> dict[str, Any]:
-    """Return the ``_meta`` of a modern client's requests: the revision, its capabilities, and who it is."""
+def metadata(settings: ClientSettings, revision: Revision) -> dict[str, Any]:
+    """Return the ``_meta`` of a modern client's requests: revision, capabilities, and name and version."""
     meta: dict[str, Any] = {
         PROTOCOL_VERSION: revision.name,
-        CLIENT_CAPABILITIES: for_revision(settings.inputs.capabilities, revision),
+        CLIENT_CAPABILITIES: for_revision(settings.input_handlers.capabilities, revision),
     }
     if settings.client_info is not None:
         meta[CLIENT_INFO] = for_revision(settings.client_info, revision)
@@ -362,7 +362,7 @@ def metadata(settings: Settings, revision: Revision) -> dict[str, Any]:
 
 
 def _encoded(value: Any) -> msgspec.Raw:
-    # At once, so that a value that cannot be encoded is the failure of its handler and of nothing else.
+    # Encoded here, so that a value that cannot be encoded fails only its own handler.
     return msgspec.Raw(msgspec.json.encode(value))
 
 

@@ -1,4 +1,4 @@
-"""``connect``: from what a user has to a client that is ready."""
+"""`connect`: turn a command, an address, a config entry or a server object into a client."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 
 from mcplumb.client.client import Client
 from mcplumb.client.handshake import EraMemory, process_memory
-from mcplumb.client.input_handlers import Inputs, OnElicit, OnSample, Roots
+from mcplumb.client.input_handlers import InputHandlers, OnElicit, OnSample, Roots
 from mcplumb.client.links.link import CustomLink, MemoryLink, Opens, Serves
-from mcplumb.client.options import DEFAULT_MAX_TIMEOUT, DEFAULT_TIMEOUT, OnLog, Settings
-from mcplumb.client.supervisor import Keeper
+from mcplumb.client.options import DEFAULT_MAX_TIMEOUT, DEFAULT_TIMEOUT, ClientSettings, OnLog
+from mcplumb.client.supervisor import Supervisor
 from mcplumb.client.tool_registry import OutputChecker
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
 
     from mcplumb.transports.process.stderr import StderrMode
 
-__all__ = ["Connecting", "Entry", "connect"]
+__all__ = ["ConfigEntry", "Connecting", "connect"]
 
 _DEFAULT_STOP = StopLadder()
-#: To find nobody at an address costs nothing, and is what a server looks like that somebody else is starting again.
-_FOR_ADDRESSES = RestartPolicy(max_wait=5.0, breaker_after=20)
+#: Failing to connect to an address is cheap, and usual while a service manager restarts the server.
+_ADDRESS_RESTART = RestartPolicy(max_wait=5.0, breaker_after=20)
 _MCPLUMB = Implementation("mcplumb", __version__)
 
 
 @runtime_checkable
-class Entry(Protocol):
-    """A server as a config file has it."""
+class ConfigEntry(Protocol):
+    """A server's entry in a config file."""
 
     def connect_arguments(self) -> tuple[Any, dict[str, Any]]:
-        """What to connect to, and those options of ``connect`` that say how. A caller may say otherwise."""
+        """Return the target and the options for ``connect``; arguments of the caller take precedence."""
 
 
 def connect(
-    target: Entry | Serves | Opens | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    target: ConfigEntry | Serves | Opens | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     env: Mapping[str, str] | None = None,
     inherit_env: bool | Iterable[str] = False,
@@ -82,52 +82,59 @@ def connect(
 ) -> Connecting:
     """Connect to a server: ``async with connect(["python", "weather.py"]) as client``.
 
-    The target is a command that starts one: a list of the program and its arguments, or a string that is split as a
-    POSIX shell would, though no shell is involved. Or it is the address of one: ``unix:/path``, ``tcp://host:port``,
-    ``http://…`` or ``https://…``. Or it is a ``Server`` of this process. Or it is an async function that opens
-    a connection, each time a new one, over a transport of your own. Or it is an entry of a config file.
+    The target is one of:
 
-    * ``env``: variables for the server, beside a short list of safe ones of ours. ``inherit_env``: the names of more
-      to pass on, or True for all. ``cwd``: the folder to start it in.
-    * ``stderr``: what becomes of what it writes there: "inherit" shows it on ours, "capture" keeps the end of it for
-      errors and ``client.process.stderr``, "discard" drops it, and a function is called with each line.
-    * ``timeout``: seconds that the server has for an answer, unless a call says otherwise; None for no limit.
-      ``max_timeout``: seconds that progress can extend that to.
-    * ``restart``: how a server that exited is started again, or one at an address connected to again; False for not
-      at all. ``retry``: which of the requests that it took with it are sent again: those that are "safe",
-      "always" all, or "never" any.
-    * ``revisions``: the dates of the protocol revisions to allow; all of them if None.
-    * ``on_elicit``, ``on_sample``, ``roots``: what the server may ask for. Without them it is told that it may not.
-      If one of the functions raises something, so does the call that the question belongs to. A legacy server's
-      question does not say which call that is: there the server is told that the function failed, and the log says why.
-    * ``on_log``: is called with each log message of the server.
-    * ``client_info``: who asks; None says nothing. ``capabilities``: what else to declare, for instance extensions.
-    * ``cache``: whether lists and contents are kept for as long as a modern server allows, or asked for each time.
-    * ``check_output``: whether results of tools are checked against their output schemas, with jsonschema-rs; None
-      for if that is installed.
-    * ``era_memory``: a file that remembers which era each server belongs to, for the next program.
-    * ``limits``, ``waits``, ``stop``: the caps, the patience while connecting, and that while closing.
-    * ``tls``: for ``tcp://`` and ``https://``: an `ssl.SSLContext`. ``headers``, ``token``, ``proxy``: for HTTP: what
-      to send with each request, the bearer token to show, and the proxy to go through. ``http_sse``: True for a server
-      of the HTTP+SSE transport, False for one that is not; None finds out.
-    * ``trace``: is called with "in" or "out" and the bytes of each message, in the event loop's thread.
+    * a command to start: a list of the program and its arguments, or a string that is split as a POSIX shell would
+      split it (no shell is involved);
+    * an address: ``unix:/path``, ``tcp://host:port``, ``http://…`` or ``https://…``;
+    * a ``Server`` in this process;
+    * an async function that opens a new connection over a custom transport each time it is called;
+    * an entry of a config file.
+
+    Options:
+
+    * ``env``: environment variables for the server, in addition to a short list of safe ones that it always inherits.
+      ``inherit_env``: the names of more to inherit, or True for all. ``cwd``: the working directory.
+    * ``stderr``: what to do with the server's stderr: "inherit" passes it through, "capture" keeps its end for errors
+      and ``client.process.stderr``, "discard" drops it, and a function is called with each line.
+    * ``timeout``: seconds to wait for a response, unless the call sets its own; None for no limit.
+      ``max_timeout``: the limit up to which progress extends the timeout, in seconds.
+    * ``restart``: the policy for restarting a process that exited, or reconnecting to an address; False turns it off.
+      ``retry``: which requests that were lost with the connection are sent again: "safe" ones, "always" or "never".
+    * ``revisions``: the dates of the protocol revisions to allow; None allows all.
+    * ``on_elicit``, ``on_sample``, ``roots``: handlers for the server's requests for input. The client declares only
+      the capabilities it has handlers for. In the modern era, an exception in a handler is raised from the call that
+      needed the input. A legacy server's request does not name that call: the exception is logged, and the server
+      gets an error.
+    * ``on_log``: called with each log message of the server.
+    * ``client_info``: the client's name and version; None sends neither. ``capabilities``: further capabilities to
+      declare, for example extensions.
+    * ``cache``: whether to cache lists and contents for as long as a modern server allows.
+    * ``check_output``: whether to validate tool results against their output schemas with jsonschema-rs; None
+      validates if it is installed.
+    * ``era_memory``: a file that remembers the era of each server across programs.
+    * ``limits``, ``waits``, ``stop``: the caps, the timeouts of the handshake, and the timeouts of the shutdown.
+    * ``tls``: an `ssl.SSLContext` for ``tcp://`` and ``https://``. For HTTP: ``headers`` to send with each request,
+      the bearer ``token``, and the URL of a ``proxy``. ``http_sse``: True uses the HTTP+SSE transport, False never
+      does, None detects it.
+    * ``trace``: called with "in" or "out" and the bytes of each message, in the event loop's thread.
     """
-    if isinstance(target, Entry):
-        target, said = target.connect_arguments()
-        env = {**said.get("env", {}), **(env or {})} or None
-        headers = {**said.get("headers", {}), **(headers or {})} or None
-        cwd = said.get("cwd") if cwd is None else cwd
-        inherit_env = said.get("inherit_env", False) if inherit_env is False else inherit_env
-        http_sse = said.get("http_sse") if http_sse is None else http_sse
+    if isinstance(target, ConfigEntry):
+        target, options = target.connect_arguments()
+        env = {**options.get("env", {}), **(env or {})} or None
+        headers = {**options.get("headers", {}), **(headers or {})} or None
+        cwd = options.get("cwd") if cwd is None else cwd
+        inherit_env = options.get("inherit_env", False) if inherit_env is False else inherit_env
+        http_sse = options.get("http_sse") if http_sse is None else http_sse
     for name, function in (("on_elicit", on_elicit), ("on_sample", on_sample), ("on_log", on_log)):
         if function is not None and not callable(function):
             raise UsageError(f"{name} is a {type(function).__name__}: give it a function.")
     address = read_address(target) if isinstance(target, str) else None
     is_command = address is None and isinstance(target, str | os.PathLike | Sequence)
     if isinstance(restart, bool):
-        restart = msgspec.structs.replace(RestartPolicy() if is_command else _FOR_ADDRESSES, enabled=restart)
-    settings = Settings(
-        inputs=Inputs(on_elicit=on_elicit, on_sample=on_sample, roots=roots, capabilities=capabilities),
+        restart = msgspec.structs.replace(RestartPolicy() if is_command else _ADDRESS_RESTART, enabled=restart)
+    settings = ClientSettings(
+        input_handlers=InputHandlers(on_elicit=on_elicit, on_sample=on_sample, roots=roots, capabilities=capabilities),
         timeout=timeout,
         max_timeout=max_timeout,
         restart=restart,
@@ -150,7 +157,7 @@ def connect(
     if tls is not None and not can_have_tls:
         raise UsageError("tls is for a server with a tcp:// or https:// address.")
     if is_command and isinstance(target, str | os.PathLike | Sequence):
-        # A server in the same process needs none of this.
+        # Imported here, because a server in the same process needs none of it.
         from mcplumb.client.links.process_link import ProcessLink
         from mcplumb.transports.process.command import read_command
         from mcplumb.transports.process.stderr import check_stderr_mode
@@ -158,7 +165,7 @@ def connect(
         check_stderr_mode(stderr)
         command = read_command(target, env=env, inherit_env=inherit_env, cwd=cwd)
         return Connecting(
-            Keeper(ProcessLink(command, stderr=stderr, limits=limits, stop=stop, trace=trace), settings, memory)
+            Supervisor(ProcessLink(command, stderr=stderr, limits=limits, stop=stop, trace=trace), settings, memory)
         )
     if is_started:
         raise UsageError("env, inherit_env, cwd and stderr are for a server that is started, not for one that runs.")
@@ -175,38 +182,38 @@ def connect(
             http_sse=http_sse,
             trace=trace,
         )
-        keeper = Keeper(http, settings, memory)
-        http.use(keeper.toolbox)
-        return Connecting(keeper)
+        supervisor = Supervisor(http, settings, memory)
+        http.use(supervisor.registry)
+        return Connecting(supervisor)
     if address is not None:
         from mcplumb.client.links.socket_link import SocketLink
 
-        return Connecting(Keeper(SocketLink(address, limits=limits, tls=tls, trace=trace), settings, memory))
+        return Connecting(Supervisor(SocketLink(address, limits=limits, tls=tls, trace=trace), settings, memory))
     if callable(getattr(target, "serve_connection", None)):
         return Connecting(
-            Keeper(MemoryLink(cast("Serves", target), limits=limits, stop=stop, trace=trace), settings, memory)
+            Supervisor(MemoryLink(cast("Serves", target), limits=limits, stop=stop, trace=trace), settings, memory)
         )
     if callable(target):
         if trace is not None:
             raise UsageError("trace is for the transports of mcplumb: one of your own sees its messages itself.")
-        return Connecting(Keeper(CustomLink(target), settings, memory))
+        return Connecting(Supervisor(CustomLink(target), settings, memory))
     raise UsageError(f"connect takes a command, an address or a Server, and not a {type(target).__name__}.")
 
 
 class Connecting:
-    """A connection to be: enter it with ``async with``, or await it and close the client yourself."""
+    """The return value of `connect`: enter it with ``async with``, or await it and close the client yourself."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
 
     async def __aenter__(self) -> Client:
-        await self._keeper.open()
-        return Client(self._keeper)
+        await self._supervisor.open()
+        return Client(self._supervisor)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._keeper.close()
+        await self._supervisor.close()
 
     def __getattr__(self, name: str) -> NoReturn:
         hint = ". Use the client that it gives: async with connect(...) as client" if hasattr(Client, name) else ""

@@ -1,8 +1,7 @@
-"""The handshake: find the server's era, agree on a revision, and remember it.
+"""The handshake: detect the server's era, agree on a revision, and remember the era.
 
-It is only ever a hint: a wrong one costs a question more, and is corrected.
-
-The rules are those of ``protocol.era``; here they are driven over real connections, with real time.
+`Handshake` drives the rules of `protocol.era` over a real connection and a real clock. `EraMemory` keeps the era of
+each server. It is only a hint: a wrong one costs one more request, and is corrected.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from mcplumb.client.client_session import Session, metadata
+from mcplumb.client.client_session import ClientSession, metadata
 from mcplumb.client.links.link import Link, Phase
-from mcplumb.client.options import ANONYMOUS, Settings
+from mcplumb.client.options import ANONYMOUS, ClientSettings
 from mcplumb.errors import Closed, ConnectError, DecodeError, HttpError, NoCommonRevision, ServerExited, UsageError
 from mcplumb.protocol.era import (
     Action,
@@ -41,27 +40,26 @@ from mcplumb.types.revision_adapter import for_revision
 from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Error, ErrorDetail, Result
 
-__all__ = ["EraMemory", "Greeting", "Opening", "process_memory"]
+__all__ = ["EraMemory", "Handshake", "HandshakeResult", "process_memory"]
 
 _logger = logging.getLogger("mcplumb.client")
 
 
-# The memory of which era a server belongs to, so that it is not asked again at each start.
+# --- The era memory ---
 
-
-#: Servers that are remembered; those seen last.
-_MOST_SERVERS = 1000
-#: Seconds after which a server is asked again: it may have learned the other era by then.
-_KEEPS_FOR = 7 * 24 * 3600.0
-#: Seconds after which the file is told that a server still is what it was.
+#: The number of servers remembered; the least recently seen are dropped first.
+_MAX_SERVERS = 1000
+#: Seconds after which an entry of the file expires: the server may support the other era by then.
+_MAX_AGE = 7 * 24 * 3600.0
+#: Seconds after which the time stamp of an unchanged entry is renewed in the file.
 _FRESH_FOR = 24 * 3600.0
 
 
 class EraMemory:
-    """What is known of servers, by their keys: for this process and, with a ``path``, in a file for others too.
+    """The era of each server, by its key: in memory and, with a ``path``, in a file that programs share.
 
-    The file belongs to its user alone, and holds digests of the keys, never the commands themselves. A file that
-    cannot be read or written is no reason to fail: that is logged once.
+    The file is readable only by its owner and holds digests of the keys, never the commands themselves. A file that
+    cannot be read or written is not an error: it is logged once.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -69,31 +67,31 @@ class EraMemory:
             raise UsageError("The path of the era memory is empty: name a file, or leave it out.")
         self._path = None if path is None else os.path.expanduser(path)  # noqa: PTH111 - pathlib is slow to load
         self._eras: dict[str, Era] = {}
-        self._has_complained = False
+        self._has_warned = False
 
     def recall(self, key: str) -> Era | None:
-        """The era that this server was found to belong to, if that is known."""
+        """Return the era of a server, or None if it is not known."""
         era = self._eras.get(key)
         if era is None and self._path is not None:
             era = _era_of(self._load().get(_digest(key)), time.time())
         return era
 
     def learn(self, key: str, era: Era) -> None:
-        """This server belongs to this era, whatever was known before."""
+        """Remember the era of a server, in place of the one known before."""
         self._eras.pop(key, None)
         self._eras[key] = era
-        if len(self._eras) > _MOST_SERVERS:
+        if len(self._eras) > _MAX_SERVERS:
             del self._eras[next(iter(self._eras))]
         if self._path is not None:
-            self._keep(_digest(key), era, time.time())
+            self._store(_digest(key), era, time.time())
 
-    def _keep(self, name: str, era: Era, now: float) -> None:
+    def _store(self, name: str, era: Era, now: float) -> None:
         servers = self._load()
         entry = servers.pop(name, None)
         if _era_of(entry, now) == era and now - entry["seen"] < _FRESH_FOR:
             return
         known = [(each, entry) for each, entry in servers.items() if _era_of(entry, now) is not None]
-        self._save(dict([*known[1 - _MOST_SERVERS :], (name, {"era": era, "seen": now})]))
+        self._save(dict([*known[1 - _MAX_SERVERS :], (name, {"era": era, "seen": now})]))
 
     def _load(self) -> dict[str, Any]:
         import json
@@ -104,7 +102,7 @@ class EraMemory:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-            self._complain("read", error)
+            self._log_failure("read", error)
             return {}
         return servers if isinstance(servers, dict) else {}
 
@@ -119,26 +117,26 @@ class EraMemory:
             beside.touch(mode=0o600, exist_ok=False)
             try:
                 beside.write_text(json.dumps({"servers": servers}))
-                beside.replace(path)  # whoever reads it meanwhile sees one of the two
+                beside.replace(path)  # atomic: a concurrent reader sees the old or the new file
             finally:
                 beside.unlink(missing_ok=True)
         except OSError as error:
-            self._complain("written", error)
+            self._log_failure("written", error)
 
-    def _complain(self, what: str, error: Exception) -> None:
-        level = logging.DEBUG if self._has_complained else logging.WARNING
-        self._has_complained = True
+    def _log_failure(self, what: str, error: Exception) -> None:
+        level = logging.DEBUG if self._has_warned else logging.WARNING
+        self._has_warned = True
         _logger.log(level, "The memory of servers in %s cannot be %s: %s", self._path, what, error)
 
 
-#: What this process has found out.
+#: The eras found by this process.
 process_memory = EraMemory()
 
 
 def _era_of(entry: Any, now: float) -> Era | None:
-    """What an entry of the file says, if it can be understood and is not too old."""
+    """Return the era in an entry of the file; None if the entry is malformed or expired."""
     match entry:
-        case {"era": "modern" | "legacy" as era, "seen": int() | float() as seen} if 0 <= now - seen < _KEEPS_FOR:
+        case {"era": "modern" | "legacy" as era, "seen": int() | float() as seen} if 0 <= now - seen < _MAX_AGE:
             known: Era = era
             return known
     return None
@@ -150,17 +148,16 @@ def _digest(key: str) -> str:
     return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# How a connection begins: finding the server's era, and agreeing on a revision.
-
+# --- The handshake ---
 
 T = TypeVar("T")
 
-#: The answers of HTTP which say that nobody is let in, in whichever era.
-_DENIED = frozenset((401, 403, 407))
+#: HTTP status codes that refuse access, whatever the era.
+_ACCESS_DENIED = frozenset((401, 403, 407))
 
 
-class Greeting(msgspec.Struct, frozen=True):
-    """What both sides agreed on, and what the server said of itself."""
+class HandshakeResult(msgspec.Struct, frozen=True):
+    """The revision agreed on, and what the server declared."""
 
     revision: Revision
     server_info: Implementation | None
@@ -168,33 +165,35 @@ class Greeting(msgspec.Struct, frozen=True):
     instructions: str | None
 
 
-class Opening:
-    """Opens one link. ``session`` is the one that is open at the moment, also when the opening has failed."""
+class Handshake:
+    """One handshake over a link. ``session`` is the current session, even after a failure, so that it can be closed."""
 
-    def __init__(self, link: Link, settings: Settings, *, remembered: Era | None = None, first_id: int = 1) -> None:
-        self.session: Session | None = None
+    def __init__(
+        self, link: Link, settings: ClientSettings, *, remembered: Era | None = None, first_id: int = 1
+    ) -> None:
+        self.session: ClientSession | None = None
         self._link = link
         self._settings = settings
         self._first_id = first_id
         self._phase: Phase = "spawn"
         waits = settings.waits
         if not link.may_be_silent:
-            # It is slow, and will answer.
+            # Every request gets a response over this link: silence means that the server is slow.
             waits = msgspec.structs.replace(waits, quiet=waits.patience, quiet_modern=waits.patience)
         self._finder = EraFinder(settings.revisions, waits=waits, remembered=remembered)
         self._loop = asyncio.get_running_loop()
-        #: The questions that are open, under the futures of their answers.
-        self._questions: dict[asyncio.Future[Response], OutgoingRequest] = {}
-        #: What the server has answered to each.
-        self._said: dict[str, _Said] = {}
+        #: The open requests, by the futures of their responses.
+        self._pending: dict[asyncio.Future[Response], OutgoingRequest] = {}
+        #: The server's answers, by method.
+        self._answers: dict[str, _ServerAnswer] = {}
 
     @property
     def next_id(self) -> int:
-        """The id of the next request, with which the next opening goes on."""
+        """The id of the next request; the next handshake continues from it."""
         return self._first_id if self.session is None else self.session.endpoint.outgoing.next_id
 
-    async def run(self) -> tuple[Session, Greeting]:
-        """Find an agreement; ``ConnectError`` if there is none."""
+    async def run(self) -> tuple[ClientSession, HandshakeResult]:
+        """Agree on a revision and return the session; raise ``ConnectError`` if that fails."""
         session = await self._connect()
         todo = deque(self._finder.started(self._loop.time()))
         while True:
@@ -207,35 +206,35 @@ class Opening:
                 case SendInitialize(revision):
                     self._phase = "handshake"
                     session.expect_legacy(revision)
-                    self._ask(session, "initialize", _introduction(self._settings, revision))
+                    self._ask(session, "initialize", _initialize_params(self._settings, revision))
                 case SendInitialized():
-                    await self._welcome(session)
+                    await self._send_initialized(session)
                 case StartAgain():
                     session = await self._connect()
                     todo.extend(self._finder.started(self._loop.time()))
                 case Agreed(revision):
                     return session, self._agree(session, revision)
                 case Failed(error):
-                    # What the server is, and what it says of itself, may be what its user has to know.
-                    error.args = (f"{error} {_faults(session)}{self._link.describe()}".strip(),)
+                    # The lines that could not be read, and the end of stderr, often show the cause.
+                    error.args = (f"{error} {_describe_faults(session)}{self._link.describe()}".strip(),)
                     raise error
 
-    async def _connect(self) -> Session:
+    async def _connect(self) -> ClientSession:
         if self.session is not None:
             await self.session.close(0)
-        self._questions.clear()
+        self._pending.clear()
         self._phase = "spawn"
         connection = await self._link.open()
-        self.session = Session(connection, self._settings, first_id=self.next_id)
+        self.session = ClientSession(connection, self._settings, first_id=self.next_id)
         self.session.start()
         return self.session
 
-    def _ask(self, session: Session, method: str, params: Any) -> None:
-        if session.is_open:  # otherwise the connection is gone, which is told by itself
+    def _ask(self, session: ClientSession, method: str, params: Any) -> None:
+        if session.is_open:  # otherwise `_wait` reports that the connection is lost
             call, answer = session.endpoint.open(method, params)
-            self._questions[answer] = call
+            self._pending[answer] = call
 
-    async def _welcome(self, session: Session) -> None:
+    async def _send_initialized(self, session: ClientSession) -> None:
         try:
             await session.notify("notifications/initialized")
         except Closed:
@@ -244,14 +243,14 @@ class Opening:
                 raise cause from None
             raise ConnectError(str(cause)) from cause
 
-    async def _wait(self, session: Session) -> tuple[Action, ...]:
-        """Wait for the next thing to happen; returns what to do about it."""
+    async def _wait(self, session: ClientSession) -> tuple[Action, ...]:
+        """Wait for an answer, a deadline or the end of the connection, and return the next actions."""
         finder, loop = self._finder, self._loop
         timeout = None if finder.deadline is None else max(0.0, finder.deadline - loop.time())
-        happenings: list[asyncio.Future[Any]] = [*self._questions, session.over]
-        await asyncio.wait(happenings, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        for answer in [answer for answer in self._questions if answer.done()]:
-            actions = self._tell(self._questions.pop(answer), answer.result())
+        events: list[asyncio.Future[Any]] = [*self._pending, session.over]
+        await asyncio.wait(events, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for answer in [answer for answer in self._pending if answer.done()]:
+            actions = self._report(self._pending.pop(answer), answer.result())
             if actions:
                 return actions
         if not session.over.done():
@@ -259,54 +258,54 @@ class Opening:
         cause = await self._link.explain(self._phase, session.over.result())
         session.lose(cause)
         if isinstance(cause, ConnectError) and (not isinstance(cause, ServerExited) or cause.phase == "spawn"):
-            raise cause  # it did not even read the question, and would not do any better the second time
+            raise cause  # it did not read the request, so starting it again would not help
         actions = finder.exited(loop.time())
         for action in actions:
             if isinstance(action, Failed) and not isinstance(action.error, NoCommonRevision):
                 if isinstance(cause, ServerExited):
                     raise cause
-                raise ConnectError(f"{action.error} {_faults(session)}{cause}") from cause
+                raise ConnectError(f"{action.error} {_describe_faults(session)}{cause}") from cause
         return actions
 
-    def _tell(self, call: OutgoingRequest, outcome: Response) -> tuple[Action, ...]:
+    def _report(self, call: OutgoingRequest, outcome: Response) -> tuple[Action, ...]:
         finder, now, method = self._finder, self._loop.time(), call.method
         is_probe = method == "server/discover"
         if call.state == "failed":
-            outcome = Error(call.id, self._refusal(call))
+            outcome = Error(call.id, self._error_detail(call))
         if isinstance(outcome, Result):
-            said = self._said[method] = _read_or_none(_Said, outcome.result) or _Said()
+            answer = self._answers[method] = _read_or_none(_ServerAnswer, outcome.result) or _ServerAnswer()
             if is_probe:
-                return finder.probe_result(said.supported_versions, now)
-            return finder.init_result(said.protocol_version, now)
+                return finder.probe_result(answer.supported_versions, now)
+            return finder.init_result(answer.protocol_version, now)
         if outcome is None:
-            return ()  # the connection is gone, which is told by itself
+            return ()  # `_wait` reports that the connection is lost
         detail = ErrorDetail(outcome.code, outcome.reason) if isinstance(outcome, BadMessage) else outcome.error
         return finder.probe_error(detail, now) if is_probe else finder.init_error(detail, now)
 
-    def _refusal(self, call: OutgoingRequest) -> ErrorDetail:
-        """What a question that got no answer says about the server; `ConnectError` if that is nothing."""
+    def _error_detail(self, call: OutgoingRequest) -> ErrorDetail:
+        """Return what an unanswered request says about the server's era; raise `ConnectError` if it says nothing."""
         cause = call.cause
-        if isinstance(cause, HttpError) and cause.status not in _DENIED:
+        if isinstance(cause, HttpError) and cause.status not in _ACCESS_DENIED:
             return ErrorDetail(0, str(cause))
         raise ConnectError(f"The server could not be asked. {cause} {self._link.describe()}".strip()) from cause
 
-    def _agree(self, session: Session, revision: Revision) -> Greeting:
-        for call in self._questions.values():
-            # Without a word: a server that has not answered this question may not know what a cancellation is.
+    def _agree(self, session: ClientSession, revision: Revision) -> HandshakeResult:
+        for call in self._pending.values():
+            # Without a cancellation: a server that has not answered may not know that notification.
             session.endpoint.forget(call)
-        said = self._said["server/discover" if revision.is_modern else "initialize"]
-        meta = said.meta if isinstance(said.meta, dict) else {}
-        capabilities = _read_or_none(ServerCapabilities, said.capabilities) or ServerCapabilities()
+        answer = self._answers["server/discover" if revision.is_modern else "initialize"]
+        meta = answer.meta if isinstance(answer.meta, dict) else {}
+        capabilities = _read_or_none(ServerCapabilities, answer.capabilities) or ServerCapabilities()
         session.agree(revision, capabilities)
-        return Greeting(
+        return HandshakeResult(
             revision,
-            _read_or_none(Implementation, meta.get(SERVER_INFO) if revision.is_modern else said.server_info),
+            _read_or_none(Implementation, meta.get(SERVER_INFO) if revision.is_modern else answer.server_info),
             capabilities,
-            _read_or_none(str, said.instructions),
+            _read_or_none(str, answer.instructions),
         )
 
 
-def _faults(session: Session) -> str:
+def _describe_faults(session: ClientSession) -> str:
     if session.first_fault is None:
         return ""
     count = session.connection.stats.bad_lines
@@ -314,8 +313,8 @@ def _faults(session: Session) -> str:
     return f"The server wrote {many}: {session.first_fault} "
 
 
-class _Said(Payload, frozen=True, kw_only=True):
-    """An answer to one of the questions, forgiving: who leaves something out, or gets it wrong, can be talked to."""
+class _ServerAnswer(Payload, frozen=True, kw_only=True):
+    """The result of server/discover or initialize. Missing and invalid fields are tolerated."""
 
     supported_versions: Any = None
     protocol_version: Any = None
@@ -332,11 +331,11 @@ def _read_or_none(kind: type[T], value: Any) -> T | None:
         return None
 
 
-def _introduction(settings: Settings, revision: Revision) -> InitializeParams:
+def _initialize_params(settings: ClientSettings, revision: Revision) -> InitializeParams:
     return for_revision(
         InitializeParams(
             protocol_version=revision.name,
-            capabilities=settings.inputs.capabilities,
+            capabilities=settings.input_handlers.capabilities,
             client_info=settings.client_info or ANONYMOUS,
         ),
         revision,

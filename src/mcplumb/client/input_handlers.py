@@ -1,4 +1,4 @@
-"""The user's handlers of what a server may request: elicitation, sampling and roots, in both eras."""
+"""The user's handlers for a server's requests for input: elicitation, sampling and roots, in both eras."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from mcplumb.types.revision_adapter import for_revision
 
 __all__ = [
     "Elicitation",
-    "Inputs",
+    "InputHandlers",
     "OnElicit",
     "OnSample",
     "RootLike",
@@ -45,35 +45,35 @@ _logger = logging.getLogger("mcplumb.client")
 
 
 class Elicitation(msgspec.Struct, frozen=True):
-    """A question to the user, as ``on_elicit`` gets it."""
+    """A question to the user: the argument of ``on_elicit``."""
 
     message: str
-    #: ``form``: fill in ``schema``. ``url``: open ``url``, and say yes when the user agrees to go there.
+    #: ``form``: fill in ``schema``. ``url``: open ``url`` if the user agrees, and accept.
     mode: str
-    #: The JSON schema of the form.
+    #: The JSON Schema of the form.
     schema: dict[str, Any] | None
     url: str | None
-    #: The request as it came.
+    #: The params of the request, unchanged.
     params: ElicitParams
 
 
 _Answer: TypeAlias = dict[str, Any] | ElicitResult | None
-#: Returns the form's content to accept, None to decline, or an ``ElicitResult`` to say it in full.
+#: Returns the form's content to accept, None to decline, or a complete ``ElicitResult``.
 OnElicit: TypeAlias = Callable[[Elicitation], _Answer | Awaitable[_Answer]]
-#: Returns the model's message, or just its text.
+#: Returns the model's message, or only its text.
 OnSample: TypeAlias = Callable[
     [CreateMessageParams], CreateMessageResult | str | Awaitable[CreateMessageResult] | Awaitable[str]
 ]
-#: A folder: its path, its ``file://`` address, or the whole record.
+#: A folder: its path, its ``file://`` URI, or a complete ``Root``.
 RootLike: TypeAlias = str | os.PathLike[str] | Root
-#: The folders that a server may work in, or a function that gives them.
+#: The folders that a server may work in, or a function that returns them.
 Roots: TypeAlias = Iterable[RootLike] | Callable[[], Iterable[RootLike] | Awaitable[Iterable[RootLike]]]
 
 
-class Inputs:
-    """The handlers of one client. ``capabilities`` says which there are, and what else the client declares.
+class InputHandlers:
+    """The input handlers of one client, and the ``capabilities`` that it declares.
 
-    A plain handler runs in a thread, so that it may take its time; an async one runs on the event loop.
+    A plain handler runs in a thread, so it may block; an async one runs on the event loop.
     """
 
     def __init__(
@@ -96,15 +96,15 @@ class Inputs:
         if roots is not None:
             self._handlers[ListRootsRequest] = partial(_list_roots, roots if callable(roots) else _as_roots(roots))
             folders = declared.roots or RootsCapability(list_changed=True)
-        # What has no handler is not declared, whatever the caller says.
+        # A capability without a handler is not declared, even if the caller names it.
         self.capabilities = replace(declared, elicitation=elicitation, sampling=sampling, roots=folders)
 
     def can_answer(self, request: InputRequest) -> bool:
-        """Whether there is a handler for this."""
+        """Return whether there is a handler for this request."""
         return type(request) in self._handlers
 
     async def answer(self, request: InputRequest, revision: Revision) -> InputResponse:
-        """What the handler says to this, as the revision has it. What it raises goes through."""
+        """Return the handler's answer, in the form of the revision. Exceptions of the handler propagate."""
         handler = self._handlers.get(type(request))
         if handler is None:
             method = request.__struct_config__.tag
@@ -114,7 +114,7 @@ class Inputs:
 
 async def _elicit(handler: OnElicit, params: ElicitParams) -> ElicitResult:
     mode = params.mode or "form"
-    answer = await _run(handler, Elicitation(params.message, mode, params.requested_schema, params.url, params))
+    answer = await _call(handler, Elicitation(params.message, mode, params.requested_schema, params.url, params))
     if isinstance(answer, ElicitResult):
         return answer
     if answer is None:
@@ -128,7 +128,7 @@ async def _elicit(handler: OnElicit, params: ElicitParams) -> ElicitResult:
 
 
 async def _sample(handler: OnSample, params: CreateMessageParams) -> CreateMessageResult:
-    answer = await _run(handler, params)
+    answer = await _call(handler, params)
     if isinstance(answer, CreateMessageResult):
         return answer
     if isinstance(answer, str):
@@ -139,13 +139,13 @@ async def _sample(handler: OnSample, params: CreateMessageParams) -> CreateMessa
 
 
 async def _list_roots(roots: list[Root] | Callable[[], Any], _: Any) -> ListRootsResult:
-    return ListRootsResult(_as_roots(await _run(roots)) if callable(roots) else roots)
+    return ListRootsResult(_as_roots(await _call(roots)) if callable(roots) else roots)
 
 
-async def _run(handler: Callable[..., Any], *arguments: Any) -> Any:
+async def _call(handler: Callable[..., Any], *arguments: Any) -> Any:
     is_async = iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__)
-    answer = handler(*arguments) if is_async else await asyncio.to_thread(_called, handler, *arguments)
-    # A plain function, such as a lambda, may also return what an async one gave it.
+    answer = handler(*arguments) if is_async else await asyncio.to_thread(_call_in_thread, handler, *arguments)
+    # A plain function, such as a lambda, may also return an awaitable.
     return await answer if isawaitable(answer) else answer
 
 
@@ -161,14 +161,14 @@ def _as_root(root: RootLike) -> Root:
     path = os.fspath(root)
     if "://" in path:
         return Root(path)
-    from pathlib import Path  # most clients have no roots
+    from pathlib import Path  # imported here: most clients have no roots
 
     absolute = Path(path).absolute()
     return Root(absolute.as_uri(), name=absolute.name or None)
 
 
-def _called(handler: Callable[..., Any], *arguments: Any) -> Any:
+def _call_in_thread(handler: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return handler(*arguments)
-    except StopIteration as error:  # which no future can carry
+    except StopIteration as error:  # a future cannot hold it
         raise RuntimeError("The function raised StopIteration.") from error

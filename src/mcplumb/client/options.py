@@ -1,4 +1,4 @@
-"""What one client is set to, and what it counts."""
+"""The settings of a client, and its counters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from mcplumb.client.input_handlers import Inputs
+from mcplumb.client.input_handlers import InputHandlers
 from mcplumb.client.tool_registry import OutputChecker
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
@@ -19,28 +19,28 @@ from mcplumb.revisions import REVISIONS, Revision
 from mcplumb.types.base import Implementation
 from mcplumb.types.notification_params import LogMessageParams
 
-__all__ = ["ANONYMOUS", "DEFAULT_MAX_TIMEOUT", "DEFAULT_TIMEOUT", "ClientStats", "OnLog", "Settings"]
+__all__ = ["ANONYMOUS", "DEFAULT_MAX_TIMEOUT", "DEFAULT_TIMEOUT", "ClientSettings", "ClientStats", "OnLog"]
 
-#: Seconds that a server has for an answer. Most other clients wait as long.
+#: Seconds to wait for a response. Most other clients use the same value.
 DEFAULT_TIMEOUT = 60.0
-#: Seconds that progress can extend that to.
+#: The limit up to which progress extends the timeout, in seconds.
 DEFAULT_MAX_TIMEOUT = 600.0
 
-#: Who asks, where the protocol wants a name and the user does not.
+#: The client info where the protocol requires one and the user gives none.
 ANONYMOUS = Implementation("client", "0")
 
 #: Called with each log message of the server.
 OnLog: TypeAlias = Callable[[LogMessageParams], Awaitable[None] | None]
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The choices that hold for everything that one client does."""
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of one client. They apply to all its connections."""
 
-    inputs: Inputs
+    input_handlers: InputHandlers
     timeout: float | None = DEFAULT_TIMEOUT
     max_timeout: float | None = DEFAULT_MAX_TIMEOUT
     revisions: tuple[Revision, ...] = REVISIONS
-    #: None: modern requests do not say who asks.
+    #: None leaves the client info out of modern requests.
     client_info: Implementation | None = None
     on_log: OnLog | None = None
     limits: Limits = DEFAULT_LIMITS
@@ -57,27 +57,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name, kind in (("restart", RestartPolicy), ("stop", StopLadder), ("limits", Limits), ("waits", EraWaits)):
             if not isinstance(getattr(self, name), kind):
                 raise UsageError(f"{name} is a {type(getattr(self, name)).__name__}: give it a {kind.__name__}.")
-        may_resend("ping", policy=self.retry)  # says so if there is no such policy
+        may_resend("ping", policy=self.retry)  # raises UsageError if there is no such policy
 
 
 class ClientStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client has seen so far, over all its connections. Nothing in here was fatal."""
+    """The counters of a client, over all its connections. None of the events counted is fatal."""
 
     messages_in: int
     messages_out: int
     bytes_in: int
     bytes_out: int
-    #: Lines that were no message and were passed over.
+    #: Lines that are not messages; they were ignored.
     bad_lines: int
-    #: Answers to requests that had been given up.
+    #: Responses to requests that were cancelled or had timed out.
     late_answers: int
-    #: Answers and progress that belong to no request of this client's.
+    #: Responses and progress for requests that this client never sent.
     unknown_answers: int
     #: Messages that the server must not send, such as requests from a modern one.
     violations: int
-    #: Changes that belong to no subscription, for instance to one that has just been closed.
+    #: Changes without a subscription, for example because it was just closed.
     strays: int
-    #: News that a function or an iterator of the user's was too slow for.
+    #: Notifications dropped because a callback or an iterator of the user was too slow.
     dropped: int
 
     def __add__(self, other: ClientStats) -> ClientStats:

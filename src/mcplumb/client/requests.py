@@ -1,5 +1,9 @@
-"""Reading results, and answering those that ask for something first."""
-# A timeout here is the protocol's: it cancels the request on the server. That of asyncio could not know.
+"""The requests of a client: rounds of input, pages of lists, the cache, and sending again after a lost connection.
+
+`Requests` sends on whichever session the supervisor has open. `read_result` decodes a response, and `next_round`
+answers one that asks for input first.
+"""
+# ``timeout`` parameters are part of the protocol: an expired one also cancels the request on the server.
 # ruff: noqa: ASYNC109
 
 from __future__ import annotations
@@ -14,9 +18,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from mcplumb.client.client_session import Session
-from mcplumb.client.input_handlers import Inputs
-from mcplumb.client.supervisor import Keeper
+from mcplumb.client.client_session import ClientSession
+from mcplumb.client.input_handlers import InputHandlers
+from mcplumb.client.supervisor import Supervisor
 from mcplumb.errors import (
     Closed,
     DecodeError,
@@ -48,64 +52,61 @@ __all__ = ["MAX_ROUNDS", "Meta", "Requests", "Timeout", "next_round", "read_resu
 _logger = logging.getLogger("mcplumb.client")
 
 
-# Reading results, and answering those that ask for something first.
-
+# --- Results, and rounds of input ---
 
 R = TypeVar("R", bound=Result)
 
-#: The type of a result that needs nothing more; a legacy one says none.
+#: The ``resultType`` of a final result; legacy results have none.
 _COMPLETE = (None, COMPLETE)
+#: The params that belong to one round of a request.
+_ROUND_PARAMS = frozenset(("_meta", "inputResponses", "requestState"))
 
-#: How often one call is sent, at the most. Each question that a tool asks takes a round.
+#: How often one call is sent at most. Each request for input takes one round.
 MAX_ROUNDS = 32
 
 
 def read_result(kind: type[R], raw: msgspec.Raw, method: str, revision: Revision) -> R | InputRequiredResult:
-    """The result of a request, or what the server wants to know first; ``ProtocolError`` if it is neither."""
+    """Return the decoded result, or the server's request for input; raise ``ProtocolError`` if it is neither."""
     try:
-        result: R = DECODERS[kind].decode(raw)  # as `read` does if there is nothing in the way
+        result: R = DECODERS[kind].decode(raw)  # what `read` does, without its overhead
     except UNREADABLE:
         try:
             result = read(kind, raw, what="result of " + method)
         except DecodeError:
-            # One that asks for input lacks what the other kind must have.
+            # A result that asks for input lacks the required fields of the final one.
             if not revision.has_result_types or read_result_type(raw) == COMPLETE:
                 raise
-            return _question(raw, method)
+            return _read_input_required(raw, method)
     if result.result_type in _COMPLETE or not revision.has_result_types:
         return result
-    return _question(raw, method)
+    return _read_input_required(raw, method)
 
 
-def _question(raw: msgspec.Raw, method: str) -> InputRequiredResult:
-    read_result_type(raw)  # raises if it is a type that nobody knows
+def _read_input_required(raw: msgspec.Raw, method: str) -> InputRequiredResult:
+    read_result_type(raw)  # raises if the type is unknown
     if not METHODS[method].may_need_input:
         raise ProtocolError(f"The server wants input before it answers {method}, which needs none.")
     return read(InputRequiredResult, raw, what="result of " + method)
 
 
 async def next_round(
-    asked: InputRequiredResult, params: dict[str, Any], inputs: Inputs, revision: Revision
+    asked: InputRequiredResult, params: dict[str, Any], input_handlers: InputHandlers, revision: Revision
 ) -> dict[str, Any]:
-    """The params of the same request with what the server asked for, and with its state as it came."""
+    """Return the params of the next round: the request's own, the input asked for, and the server's state unchanged."""
     if asked.input_requests is None and asked.request_state is None:
         raise ProtocolError("The server wants input before it answers, and does not say which.")
-    retry = {key: value for key, value in params.items() if key not in _OF_ONE_ROUND}
+    retry = {key: value for key, value in params.items() if key not in _ROUND_PARAMS}
     if asked.input_requests is not None:
-        # One after the other, as a person would want to be asked.
+        # One after the other: a person can answer only one question at a time.
         retry["inputResponses"] = {
-            key: await inputs.answer(request, revision) for key, request in asked.input_requests.items()
+            key: await input_handlers.answer(request, revision) for key, request in asked.input_requests.items()
         }
     if asked.request_state is not None:
         retry["requestState"] = asked.request_state
     return retry
 
 
-_OF_ONE_ROUND = frozenset(("_meta", "inputResponses", "requestState"))
-
-
-# The requests of a client: as many rounds and pages as they need, and sent again after a crash where that is safe.
-
+# --- Requests ---
 
 Timeout: TypeAlias = float | UnsetType | None
 Meta: TypeAlias = dict[str, Any] | None
@@ -114,27 +115,27 @@ _R = TypeVar("_R", bound=Result | msgspec.Raw)
 _C = TypeVar("_C", bound=CacheableResult)
 _Page = TypeVar("_Page", ListToolsResult, ListResourcesResult, ListResourceTemplatesResult, ListPromptsResult)
 
-#: The kind of a result that is not read.
-_AS_IT_IS: Any = msgspec.Raw
+#: The kind of a result that is returned undecoded.
+_RAW: Any = msgspec.Raw
 _NO_RESULT = msgspec.Raw()
 
-#: Half the seconds before a request that was lost alone is sent again; then it is twice as long each time.
-_PAUSE = 0.1
-#: Sessions that one request may end, by what the server answers it with. Then it is not for the want of a session.
-_MOST_SESSIONS = 3
-#: Tools of which it is told that they cannot be used.
+#: Half the seconds before the first resend on a session that stayed open; the pause doubles each time.
+_RESEND_PAUSE = 0.1
+#: How many sessions one request may end by the server's answer to it before that answer counts as final.
+_MAX_SESSIONS = 3
+#: The number of unusable tools that are logged.
 _MOST_WARNINGS = 100
-#: Seconds to find out from a server that has just been lost whether an unlisted tool may be called again.
-_LOOK_UP_WITHIN = 5.0
-#: A list with more pages than this has no end.
+#: Seconds for listing the tools of a restarted server, to learn whether a call may be sent again.
+_LOOK_UP_TIMEOUT = 5.0
+#: A list with more pages than this is taken to be endless.
 _MAX_PAGES = 1000
 
 
 class _Sent(msgspec.Struct, frozen=True):
-    """A request that was sent, and what was known then."""
+    """A request that was sent, and the state in which it was sent."""
 
-    session: Session
-    #: That of the toolbox.
+    session: ClientSession
+    #: The generation of the tool registry.
     generation: int
     method: str
     params: dict[str, Any]
@@ -143,24 +144,24 @@ class _Sent(msgspec.Struct, frozen=True):
 
 
 class Requests:
-    """Asks one server, whichever of its connections is open."""
+    """Sends requests to one server, on whichever session is open."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._toolbox = keeper.toolbox
-        #: The tools whose results have to be something. It is the toolbox's, and changes with it.
-        self.promising = keeper.toolbox.promising
-        self._cache = keeper.cache
-        self._checker = keeper.settings.checker
-        self._keeper = keeper
-        self._timeout = keeper.settings.timeout
-        self._max_timeout = keeper.settings.max_timeout
-        #: The options of a call that gives none.
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._registry = supervisor.registry
+        #: The names of the tools with an output schema. This is the registry's own set.
+        self.with_output_schema = supervisor.registry.with_output_schema
+        self._cache = supervisor.cache
+        self._checker = supervisor.settings.checker
+        self._supervisor = supervisor
+        self._timeout = supervisor.settings.timeout
+        self._max_timeout = supervisor.settings.max_timeout
+        #: The options of a call without options of its own.
         self.usual_options = self.options()
-        self._mirrors = keeper.link.mirrors
-        #: By its time, timeouts run.
+        self._mirrors = supervisor.link.mirrors
+        #: The event loop whose clock times requests.
         self.loop = asyncio.get_running_loop()
-        self._looking = asyncio.Lock()
-        #: The names of tools that were left out.
+        self._lookup_lock = asyncio.Lock()
+        #: The names of the tools that were left out of lists.
         self._unusable: set[str] = set()
 
     async def ask(
@@ -171,53 +172,53 @@ class Requests:
         options: CallOptions,
         start: float | None = None,
         keep: Callable[[dict[str, Any], msgspec.Raw, _R], None] | None = None,
+        rounds: int = 1,
     ) -> _R:
-        """Send a request, answer what the server asks first, and return the decoded result.
+        """Send a request, answer the server's requests for input, and return the decoded result.
 
         With ``msgspec.Raw`` as ``kind``, the result is returned as the server wrote it, even if it asks for input.
-        ``start`` is when the first round began, if that is known. ``keep`` is called with the params of the last round,
-        the raw result and the decoded one.
+        ``start`` is when this round began, if known. ``keep`` is called with the params of the last round, the raw
+        result and the decoded one. ``rounds`` counts how often the request is sent.
         """
         if get_running_loop() is not self.loop:
-            self._keeper.check_loop()
-        usual = self.usual_options
-        rounds = 0
-        while rounds < MAX_ROUNDS:
-            rounds += 1
-            if start is None:
-                start = self.loop.time()
-            session, generation = self._keeper.session, self._toolbox.generation
-            raw, failed = _NO_RESULT, None
+            self._supervisor.check_loop()
+        if start is None:
+            start = self.loop.time()
+        session, generation = self._supervisor.session, self._registry.generation
+        meta, failed = session.encoded_meta, None
+        try:
+            if meta is not None and options is self.usual_options:
+                params["_meta"] = meta
+                raw = await session.endpoint.request(method, params, options, start)
+            else:
+                raw = await session.request(method, params, options, start)
+        except (Closed, RequestLost, RemoteError) as error:
+            if isinstance(error, RemoteError) and not (self._mirrors and error.code == HEADER_MISMATCH):
+                raise
+            raw, failed = _NO_RESULT, error
+        if failed is not None:
+            sent = _Sent(session, generation, method, params, options, start)
             try:
-                if options is usual and session.encoded_meta is not None:
-                    params["_meta"] = session.encoded_meta
-                    raw = await session.endpoint.request(method, params, options, start)
-                else:
-                    raw = await session.request(method, params, options, start)
-            except (Closed, RequestLost, RemoteError) as error:
-                if isinstance(error, RemoteError) and not (self._mirrors and error.code == HEADER_MISMATCH):
-                    raise
-                failed = error
-            if failed is not None:
-                sent = _Sent(session, generation, method, params, options, start)
-                try:
-                    raw = await self._recover(sent, failed)
-                finally:
-                    failed = None  # or the error and this frame would keep each other
-                session = self._keeper.session
-            if kind is _AS_IT_IS:
-                return raw  # type: ignore[return-value]
-            result = read_result(kind, raw, method, session.revision)  # type: ignore[type-var]
-            if result.__class__ is not InputRequiredResult:
-                if keep is not None:
-                    keep(params, raw, result)  # type: ignore[arg-type]
-                return result  # type: ignore[return-value]
-            params = await next_round(result, params, self._keeper.settings.inputs, session.revision)
-            start = None
-        raise ProtocolError(f"The server asked for input {MAX_ROUNDS} times, and did not come to a result of {method}.")
+                raw = await self._recover(sent, failed)
+            finally:
+                failed = None  # breaks the reference cycle between the error and this frame
+            session = self._supervisor.session
+        if kind is _RAW:
+            return raw  # type: ignore[return-value]
+        result = read_result(kind, raw, method, session.revision)  # type: ignore[type-var]
+        if result.__class__ is not InputRequiredResult:
+            if keep is not None:
+                keep(params, raw, result)  # type: ignore[arg-type]
+            return result  # type: ignore[return-value]
+        if rounds == MAX_ROUNDS:
+            raise ProtocolError(
+                f"The server asked for input {MAX_ROUNDS} times, and did not come to a result of {method}."
+            )
+        params = await next_round(result, params, self._supervisor.settings.input_handlers, session.revision)
+        return await self.ask(method, params, kind, options, keep=keep, rounds=rounds + 1)
 
     async def ask_cached(self, method: str, params: dict[str, Any], kind: type[_C], options: CallOptions) -> _C:
-        """Return a result from the cache, or ask for it and keep it for as long as the server allows."""
+        """Return a result from the cache, or request it and cache it for as long as the server allows."""
         cache = self._cache
         if cache is None or options.meta is not None:
             return await self.ask(method, params, kind, options)
@@ -233,7 +234,7 @@ class Requests:
         return await self.ask(method, params, kind, options, keep=keep)
 
     async def _recover(self, sent: _Sent, failed: Closed | RequestLost | RemoteError) -> msgspec.Raw:
-        """The result of a request that failed like this, sent again if that may help; otherwise the error."""
+        """Send a failed request again where that may help, and return its result; otherwise raise the error."""
         try:
             if isinstance(failed, RemoteError):
                 raise failed
@@ -242,83 +243,85 @@ class Requests:
             name = sent.params.get("name")
             if not self._mirrors or error.code != HEADER_MISMATCH or sent.method != "tools/call":
                 raise
-            # Some arguments of the tool have to be told in headers as well, and which these are is not known, or not
-            # as it is now. It has not run.
+            # The server wants some arguments in headers as well, and our copy of the tool's schema is missing or
+            # outdated. The tool has not run.
             options = sent.options
             end, last = (None if wait is None else sent.start + wait for wait in (options.timeout, options.max_timeout))
             if not isinstance(name, str) or await self._look_up_again(name, sent.generation, end) is None:
                 raise
         finally:
             del failed
-        options = replace(options, timeout=self._left(end), max_timeout=self._left(last))
-        again = replace(sent, session=self._keeper.session, options=options, start=self.loop.time())
+        options = replace(options, timeout=self._time_left(end), max_timeout=self._time_left(last))
+        again = replace(sent, session=self._supervisor.session, options=options, start=self.loop.time())
         try:
             return await again.session.request(again.method, again.params, options)
         except (Closed, RequestLost) as lost:
             return await self._send_again(again, lost)
 
-    async def _send_again(self, it: _Sent, lost: Closed | RequestLost) -> msgspec.Raw:
-        """Send a request again whose connection was lost, if that is safe, until there is an answer."""
-        used = it.session
+    async def _send_again(self, request: _Sent, lost: Closed | RequestLost) -> msgspec.Raw:
+        """Send a request whose connection was lost again, if that is safe, until it gets a response."""
+        used = request.session
         alone = 0
-        options = it.options
+        options = request.options
         waits = options.timeout, options.max_timeout
-        ends, ends_at_last = (None if wait is None else it.start + wait for wait in waits)
+        ends, ends_at_last = (None if wait is None else request.start + wait for wait in waits)
         sent: list[RequestLost] = []
         sessions = 0
         try:
             while True:
                 if (refusal := _refusal(lost)) is not None:
                     sessions += 1
-                    if sessions == _MOST_SESSIONS:
-                        raise _told(refusal, describe(it.method, it.params)) from refusal
-                if isinstance(lost, RequestLost):  # otherwise it was not sent: the connection had been lost before
+                    if sessions == _MAX_SESSIONS:
+                        raise _refusal_error(refusal, describe(request.method, request.params)) from refusal
+                if isinstance(lost, RequestLost):  # otherwise it was never sent
                     sent.append(lost)
                     ends = lost.deadline  # progress may have moved it
-                    if not await self._may_resend(it.method, it.params, len(sent), self._left(ends)):
+                    if not await self._may_resend(request.method, request.params, len(sent), self._time_left(ends)):
                         raise lost
                 try:
-                    session = await self._keeper.ready(describe(it.method, it.params), self._left(ends))
+                    session = await self._supervisor.ready(
+                        describe(request.method, request.params), self._time_left(ends)
+                    )
                 except (Closed, ServerDown, RequestTimeout):
-                    if sent:  # and nobody knows what came of it
+                    if sent:  # it may have been executed: raise the error that says so
                         raise sent[0] from sent[0].__cause__
                     raise
                 if session is used:
-                    # It is open, and this request was lost alone. Its server may be in the middle of a restart.
+                    # Only this request was lost, and the session is still open. The server may be restarting.
                     alone += 1
                     if alone > 1 and isinstance(lost, Closed):
                         raise lost
-                    await asyncio.sleep(_PAUSE * 2**alone)
+                    await asyncio.sleep(_RESEND_PAUSE * 2**alone)
                 used = session
                 try:
-                    left = replace(options, timeout=self._left(ends), max_timeout=self._left(ends_at_last))
-                    return await session.request(it.method, it.params, left)
+                    left = replace(options, timeout=self._time_left(ends), max_timeout=self._time_left(ends_at_last))
+                    return await session.request(request.method, request.params, left)
                 except (Closed, RequestLost) as error:
                     lost = error
         finally:
-            del lost, sent  # or they and this frame would keep each other
+            del lost, sent  # breaks the reference cycle between the errors and this frame
 
     async def validate_output(self, name: str, result: CallToolResult, options: CallOptions, start: float) -> None:
         """Raise `ProtocolError` if a result does not match its tool's output schema, which may have to be fetched."""
-        tool = self._toolbox.find(name)
+        tool = self._registry.find(name)
         is_promised = result.structured_content is not None if tool is None else tool.output_schema is not None
         if not (is_promised and self._checker.is_active) or result.is_error:
             return
         end = None if options.timeout is None else start + options.timeout
-        generation = self._toolbox.generation
+        generation = self._registry.generation
         if tool is None:
-            self._check(await self._look_up(name, end), result)
+            self._check_output(await self._look_up(name, end), result)
             return
         try:
-            self._check(tool, result)
+            self._check_output(tool, result)
         except ProtocolError:
-            # The schema may be an old one, of whose end the server had nobody to tell.
+            # The schema may be outdated: without a subscription the client is not notified of changes.
             again = await self._look_up_again(name, generation, end)
             if again is None or again.output_schema == tool.output_schema:
                 raise
-            self._check(again, result)
+            self._check_output(again, result)
 
-    def _check(self, tool: Tool | None, result: CallToolResult) -> None:
+    def _check_output(self, tool: Tool | None, result: CallToolResult) -> None:
         if tool is not None and tool.output_schema is not None:
             self._checker.check(tool.name, tool.output_schema, result)
 
@@ -329,20 +332,20 @@ class Requests:
             page = await self.ask_cached(method, params, kind, options)
         except RemoteError:
             if cursor is not None and self._cache is not None:
-                # The list is not what it was when the cursor was given, and pages that are known do not fit together.
+                # The list has changed since the cursor was issued, so the cached pages are stale.
                 self._cache.forget(method)
             raise
         if isinstance(page, ListToolsResult):
-            if self._keeper.link.mirrors and self._keeper.greeting.revision.has_mirrored_headers:
+            if self._supervisor.link.mirrors and self._supervisor.handshake_result.revision.has_mirrored_headers:
                 page = replace(page, tools=[tool for tool in page.tools if self._is_usable(tool)])
-            self._toolbox.learn(page.tools)
+            self._registry.learn(page.tools)
         return page
 
     async def pages(self, method: str, kind: type[_Page], options: CallOptions) -> list[_Page]:
-        """Return all pages of a list, as one server process has it."""
-        generation = self._toolbox.generation
+        """Return all pages of a list, all from the same session."""
+        generation = self._registry.generation
         pages = [await self.page(method, kind, None, options)]
-        session = self._keeper.session
+        session = self._supervisor.session
         seen = set()
         count = 1
         while (cursor := pages[-1].next_cursor) is not None:
@@ -351,13 +354,13 @@ class Requests:
             seen.add(cursor)
             pages.append(await self.page(method, kind, cursor, options))
             count += 1
-            if self._keeper.session is not session:
-                # The server was started again, and its list may be another one: from the beginning.
-                generation, session = self._toolbox.generation, self._keeper.session
+            if self._supervisor.session is not session:
+                # The server was restarted and its list may differ: start over.
+                generation, session = self._registry.generation, self._supervisor.session
                 pages = [await self.page(method, kind, None, options)]
                 seen.clear()
-        if method == "tools/list" and generation == self._toolbox.generation:
-            self._toolbox.is_complete = True
+        if method == "tools/list" and generation == self._registry.generation:
+            self._registry.is_complete = True
         return pages
 
     def options(
@@ -369,7 +372,7 @@ class Requests:
     ) -> CallOptions:
         """Return the options of a call, with the client's own timeouts where none are given.
 
-        Raises `UsageError` if a timeout is no number of seconds.
+        Raises `UsageError` if a timeout is not a number of seconds.
         """
         for name, limit in (("timeout", timeout), ("max_timeout", max_timeout)):
             if limit is not UNSET:
@@ -381,18 +384,18 @@ class Requests:
             if timeout is None:
                 max_timeout = None
             elif max_timeout is not None:
-                # A caller that allows more than usual means it.
+                # A timeout above the client's maximum raises that maximum.
                 max_timeout = max(timeout, max_timeout)
         return CallOptions(timeout, max_timeout, on_progress, meta)
 
     async def _may_resend(self, method: str, params: dict[str, Any], sent: int, timeout: float | None) -> bool:
-        policy = self._keeper.settings.retry
+        policy = self._supervisor.settings.retry
         if method != "tools/call" or policy != "safe":
             return may_resend(method, policy=policy, sent=sent)
         name = params["name"]
-        tool = self._toolbox.find(name)
+        tool = self._registry.find(name)
         if tool is None:
-            within = _LOOK_UP_WITHIN if timeout is None else min(timeout, _LOOK_UP_WITHIN)
+            within = _LOOK_UP_TIMEOUT if timeout is None else min(timeout, _LOOK_UP_TIMEOUT)
             tool = await self._look_up(name, self.loop.time() + within)
         marks = None if tool is None else tool.annotations
         if marks is None:
@@ -402,30 +405,30 @@ class Requests:
         )
 
     async def _look_up(self, name: str, end: float | None) -> Tool | None:
-        """What the server says of a tool that it has not listed yet; None if it says nothing until then.
+        """Return a tool from the registry, after listing the tools if necessary; None if it is not found in time.
 
-        What this is for has been done already, and is not to fail for that. Those who look at once share one list.
+        Does not raise, because the call that needs the tool has already been made. Concurrent lookups share one list.
         """
         try:
-            async with asyncio.timeout_at(end), self._looking:
-                if not self._toolbox.is_complete:
-                    await self.pages("tools/list", ListToolsResult, self.options(self._left(end)))
+            async with asyncio.timeout_at(end), self._lookup_lock:
+                if not self._registry.is_complete:
+                    await self.pages("tools/list", ListToolsResult, self.options(self._time_left(end)))
         except RemoteError:
-            self._toolbox.is_complete = True  # it does not tell, and need not be asked again
+            self._registry.is_complete = True  # the server has no list, so do not ask again
         except (McplumbError, TimeoutError) as error:
             _logger.debug("The tools of the server are not known. %s", error)
-        return self._toolbox.find(name)
+        return self._registry.find(name)
 
     async def _look_up_again(self, name: str, generation: int, end: float | None) -> Tool | None:
-        """The same if what was known in this generation of the toolbox turned out to be wrong, however fresh it is."""
-        if generation == self._toolbox.generation:  # otherwise somebody else has found out, and shares the list
-            self._toolbox.clear()
+        """Return a tool from a new list, because what this generation of the registry says turned out to be wrong."""
+        if generation == self._registry.generation:  # otherwise another call has cleared it already
+            self._registry.clear()
             if self._cache is not None:
                 self._cache.forget("tools/list")
         return await self._look_up(name, end)
 
     def _is_usable(self, tool: Tool) -> bool:
-        """Whether it can be said which arguments of this tool are told in headers. If not, it must not be called."""
+        """Return whether the tool's header annotations are valid. If not, the tool must not be called over HTTP."""
         from mcplumb.protocol.http_headers import BadAnnotation, param_headers
 
         try:
@@ -439,19 +442,19 @@ class Requests:
             return False
         return True
 
-    def _left(self, end: float | None) -> float | None:
+    def _time_left(self, end: float | None) -> float | None:
         return None if end is None else max(0.0, end - self.loop.time())
 
 
 def _refusal(lost: BaseException | None) -> HttpError | RemoteError | None:
-    """What the server said to this very request when it ended the session, if that is how it was lost."""
+    """Return the error response to this very request that ended the session; None if the request was lost otherwise."""
     while isinstance(lost, Closed):
         lost = lost.__cause__
     return lost if isinstance(lost, HttpError | RemoteError) else None
 
 
-def _told(refusal: HttpError | RemoteError, what: str) -> McplumbError:
-    """The same, with what it was said to."""
+def _refusal_error(refusal: HttpError | RemoteError, what: str) -> McplumbError:
+    """Return the final error for a request that keeps ending sessions."""
     if isinstance(refusal, RemoteError):
         return RemoteError(refusal.code, refusal.message, request=what)
-    return HttpError(refusal.status, f"{what} was refused, and ended {_MOST_SESSIONS} sessions with that. {refusal}")
+    return HttpError(refusal.status, f"{what} was refused, and ended {_MAX_SESSIONS} sessions with that. {refusal}")

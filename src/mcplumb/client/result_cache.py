@@ -1,4 +1,4 @@
-"""Results that need not be asked for again, as long as the server said that they stay fresh."""
+"""The result cache: results that the server allows the client to keep, until they expire or change."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import msgspec
 from mcplumb.protocol.subscription_state import Change, Missed, Topic
 from mcplumb.types.base import COMPLETE, CacheableResult
 
-__all__ = ["Cache"]
+__all__ = ["ResultCache"]
 
-#: Results, and bytes of the JSON that they came in. In memory they take some times as much.
+#: The number of results, and of bytes of their JSON. In memory they take a few times as much.
 _MAX_ENTRIES = 1000
 _MAX_BYTES = 16 * 1024 * 1024
-#: A server that promises more than a day means "for long". Nobody watches a clock that long to find out.
+#: The longest time for which a result is kept.
 _MAX_SECONDS = 24 * 60 * 60.0
 
-#: What is stale when something has changed.
-_CONCERNED: dict[Topic, tuple[str, ...]] = {
+#: The methods whose results become stale with a change.
+_AFFECTED: dict[Topic, tuple[str, ...]] = {
     "tools": ("tools/list",),
     "prompts": ("prompts/list",),
     "resources": ("resources/list", "resources/templates/list"),
     "updates": ("resources/read",),
 }
-#: The methods whose results may be kept at all.
-_METHODS = ("server/discover", *(method for methods in _CONCERNED.values() for method in methods))
-#: Requests with one of these depend on what a person answered.
-_OF_A_ROUND = ("inputResponses", "requestState")
-#: What may follow the address of a resource in the address of a part of it.
+#: The methods whose results may be cached.
+_METHODS = ("server/discover", *(method for methods in _AFFECTED.values() for method in methods))
+#: Results of requests with these params depend on a user's input.
+_INPUT_PARAMS = ("inputResponses", "requestState")
+#: What follows the URI of a resource in the URI of one of its parts.
 _PART = ("/", "?", "#")
 
-#: A method, and its params but for ``_meta``.
+#: A method, and its params without ``_meta``.
 _Key: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
 
 
@@ -42,27 +42,27 @@ class _Entry(msgspec.Struct, frozen=True):
     expires: float
 
 
-class Cache:
-    """What one client may remember of one server, by the hints in the server's results.
+class ResultCache:
+    """The cached results of one server, according to the cache hints in its results.
 
-    ``now`` is any clock in seconds that does not run backwards. A result is kept until its ``ttl_ms`` are over (at the
-    most a day), a change concerns it, or others need its place: those that were not used for the longest time go first.
-    Results without a positive ``ttl_ms``, those that took input from a person, and those with other params than texts
-    are not kept. Both scopes are: there is one client, with one identity.
+    ``now`` is any monotonic clock in seconds. A result is kept until its ``ttl_ms`` are over (a day at most), a change
+    affects it, or it is evicted as the least recently used. Results without a positive ``ttl_ms``, results that took
+    input from a user, and results of requests with params other than strings are not cached. Both cache scopes are
+    cached, because a client has one identity.
 
-    All callers get the same object. It is frozen, but the lists and dicts in it are not: they must not be changed.
-    Metadata is no part of what a request is known by; who sends some that changes the result has to do without.
+    All callers get the same object. It is frozen, but the lists and dicts in it are not: do not modify them. Metadata
+    is not part of the key, so requests with metadata of their own must bypass the cache.
     """
 
     def __init__(self, max_entries: int = _MAX_ENTRIES, max_bytes: int = _MAX_BYTES) -> None:
-        #: How many requests were answered from here, and how many that could have been were not.
+        #: The number of cacheable requests answered from the cache, and not.
         self.hits = 0
         self.misses = 0
-        #: Bytes that are kept.
+        #: The bytes of JSON of all cached results.
         self.size = 0
         self._max_entries = max_entries
         self._max_bytes = max_bytes
-        # The first of a plain dict is found by stepping over all that were first before.
+        # Not a plain dict: finding its first key steps over all deleted ones.
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._generations = dict.fromkeys(_METHODS, 0)
 
@@ -70,7 +70,7 @@ class Cache:
         return len(self._entries)
 
     def get(self, method: str, params: dict[str, Any], now: float) -> CacheableResult | None:
-        """The result of this request if it is still fresh."""
+        """Return the cached result of a request, if it is still fresh."""
         key = _key(method, params)
         if key is None:
             return None
@@ -83,16 +83,16 @@ class Cache:
         return entry.result
 
     def generation(self, method: str) -> int:
-        """A number to take before a request is sent, and to give to ``put`` with its result.
+        """Return the generation of a method: take it before sending a request, and pass it to ``put`` with the result.
 
-        If something changes in between, the result may be older than that, and is not kept.
+        If a change comes in between, the result may be older than the change, and is not cached.
         """
         return self._generations.get(method, 0)
 
     def put(
         self, method: str, params: dict[str, Any], result: CacheableResult, *, size: int, now: float, generation: int
     ) -> None:
-        """Keep a result that came now, if its hints allow. ``size`` is how many bytes of JSON it was."""
+        """Cache a result, if its hints allow. ``size`` is its size in bytes of JSON."""
         key = _key(method, params)
         if key is None or generation != self._generations[method]:
             return
@@ -106,9 +106,9 @@ class Cache:
             self._take(next(iter(self._entries)))
 
     def changed(self, change: Change | Missed) -> None:
-        """Drop what is stale now: a list, what was read of a resource, or everything if it is not known what changed.
+        """Drop what a change makes stale: a list, a resource, or everything if changes were missed.
 
-        An update may be that of a part of a resource (with an address below its own): then the whole has changed, too.
+        An update of a part of a resource (a URI below its own) also makes the whole resource stale.
         """
         if isinstance(change, Missed):
             self.clear()
@@ -117,18 +117,18 @@ class Cache:
             for key in [key for key in self._entries if _reads(key, change.uri)]:
                 self._take(key)
         else:
-            for method in _CONCERNED[change.topic]:
+            for method in _AFFECTED[change.topic]:
                 self.forget(method)
 
     def forget(self, method: str) -> None:
-        """Drop all results of a method, for instance all pages of a list when one of its cursors is not valid."""
+        """Drop all results of a method, for example all pages of a list when one of its cursors is invalid."""
         if method in self._generations:
             self._generations[method] += 1
         for key in [key for key in self._entries if key[0] == method]:
             self._take(key)
 
     def clear(self) -> None:
-        """Drop everything, for instance because the server was started again."""
+        """Drop everything, for example because the server was restarted."""
         for method in _METHODS:
             self.forget(method)
 
@@ -144,17 +144,17 @@ class Cache:
 
 
 def _key(method: str, params: dict[str, Any]) -> _Key | None:
-    """What a request is known by; None if its result must not be kept."""
+    """Return the cache key of a request; None if its result must not be cached."""
     if method not in _METHODS:
         return None
     known = [(name, value) for name, value in params.items() if name != "_meta"]
-    if any(name in _OF_A_ROUND or not isinstance(value, str) for name, value in known):
+    if any(name in _INPUT_PARAMS or not isinstance(value, str) for name, value in known):
         return None
     return method, frozenset(known)
 
 
 def _reads(key: _Key, uri: str) -> bool:
-    """Whether this is a request to read the resource with this address, or one that it is a part of."""
+    """Return whether a key reads the resource with this URI, or a resource that contains it."""
     method, params = key
     read = dict(params).get("uri", "")
     return method == "resources/read" and (

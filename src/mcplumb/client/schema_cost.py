@@ -1,9 +1,11 @@
-"""What a check against a JSON schema costs at the most, known before it is begun.
+"""An upper bound for the cost of validating a value against a JSON Schema, computed before validation starts.
 
-A validator cannot be interrupted, and holds up everything else while it runs. So its work is counted beforehand: how
-often can it visit a value that lies so many levels deep? That depends on the schema alone. The rest is to count the
-values on each level. The bound is far from tight for schemas that branch on every level, but it is found quickly. The
-prices were measured with jsonschema-rs 0.60, on schemas that were made to be slow and on random ones.
+Why it exists: jsonschema-rs cannot be interrupted and holds the GIL, so a thread with a timeout would not bound it, and
+a process per check would cost far more than the check. A hostile server could send a schema that takes for ever.
+
+How it works: the schema alone determines how often the validator can visit a value at a given depth; the rest is to
+count the values at each depth. The bound is loose for schemas that branch at every level, but fast to compute. The
+prices were measured with jsonschema-rs 0.60, on schemas built to be slow and on random ones.
 """
 
 from __future__ import annotations
@@ -14,62 +16,62 @@ from typing import Any
 
 __all__ = ["ENDLESS", "Cost", "SchemaRefused", "size_of"]
 
-#: As many steps as nobody waits for. More are not told apart.
+#: Stands for every number of steps that is too large.
 ENDLESS = 10**12
 
-#: Subschemas in one schema. Those that are made from the types of real programs have some hundreds.
+#: The number of subschemas. Schemas generated from the types of real programs have a few hundred.
 _MAX_PARTS = 1000
-#: Different patterns in one schema. Each may take some milliseconds to compile.
+#: The number of different patterns. Each may take some milliseconds to compile.
 _MAX_PATTERNS = 32
-#: How many numbers are kept for one schema: one for each subschema on each level.
+#: The number of costs kept for one schema: one for each subschema on each level.
 _MAX_NUMBERS = 20_000
-#: How many schemas `unevaluatedProperties` and `unevaluatedItems` may look through. Each is compiled for each of them.
+#: How many schemas `unevaluatedProperties` and `unevaluatedItems` may look through; each is compiled again for them.
 _MAX_UNEVALUATED = 1000
-#: How many schemas and values may lie within each other. They all are on the stack at once, with up to 500 bytes each.
+#: The nesting depth of schemas times values. All of them are on the stack at once, with up to 500 bytes each.
 _MAX_NESTED = 1000
-#: Integers beyond this one, and fractions beyond these, are compared digit by digit, which can take milliseconds.
+#: Numbers outside these bounds are compared digit by digit, which can take milliseconds.
 _MAX_INTEGER = 2**63 - 1
 _SMALLEST, _LARGEST = 1e-30, 1e30
 
-# The prices of some things, in steps. All others have the price 1.
+# Prices in steps; everything else costs 1.
 _COUNTING = 8  # to count a value
 _COMPARING = 16  # to compare a value with one in the schema, or an item with the others
 _BOUNDING = 60  # to compare a number with a bound
 _DIVIDING = 100  # to divide a number
-_FRACTION = 8  # times as much if that bound or divisor is no integer of a common size
+_FRACTION = 8  # the factor for a bound or divisor that is not an integer of common size
 _MATCHING = 2  # to match a character of a text with one of a pattern
-#: A list of so many strings is gone through; more of them are hashed.
+#: An enum of up to this many strings is searched in sequence; a longer one is hashed.
 _FEW_STRINGS = 10
 
-# Where a schema has others: for the same value, for its members, for its items. A member or an item is checked against
-# one of the first kind, and against all of the second.
+# Keywords with subschemas: for the same value, for its members, for its items. A member or an item is checked against
+# one of the _ONE_ keywords, and against all of the _ALL_ keywords.
 _HERE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
 _ONE_MEMBER = ("properties", "additionalProperties")
 _ALL_MEMBERS = ("patternProperties", "unevaluatedProperties")
 _ONE_ITEM = ("prefixItems", "items", "additionalItems")
 _ALL_ITEMS = ("contains", "unevaluatedItems")
 _BY_NAME = frozenset(("properties", "patternProperties", "dependentSchemas", "dependencies"))
-#: For these, each member is looked at.
+#: These examine every member.
 _BY_ANY_NAME = ("additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties")
-#: What a group ends with, or something that repeats already.
+#: The last character of a group or of a repetition.
 _ENDS = frozenset(")}*+?")
 _NOT_FOLLOWED = ("$dynamicRef", "$recursiveRef")
 
 
 class SchemaRefused(Exception):
-    """The schema cannot be used. Its text says why, as the end of a sentence."""
+    """The schema cannot be used. The text says why, as the end of a sentence."""
 
 
 class Cost:
-    """What checks against one schema cost. `SchemaRefused` if it has too many parts, or some that cannot be followed.
+    """The cost of validation against one schema. Raises `SchemaRefused` if it is too large or cannot be followed.
 
-    The unit is a step, which takes at the most about 10 ns.
+    The unit is a step, which takes about 10 ns at most.
     """
 
     def __init__(self, schema: dict[str, Any]) -> None:
         parts = _read(schema)
         order = _ordered(parts)
-        #: Whether it lets a value choose between schemas, so that a mistake has as many reasons.
+        #: Whether the schema has alternatives, so that one error has many causes.
         self.has_choices = any("anyOf" in part.schema or "oneOf" in part.schema for part in parts)
         self._height = max(part.height for part in parts)
         steps, names = [part.steps for part in parts], [part.name_steps for part in parts]
@@ -78,7 +80,7 @@ class Cost:
         self._per_character = _Levels(parts, order, steps, names, 1)
 
     def of(self, value: Any, most: int) -> int:
-        """The steps for this value, at the most. Beyond ``most`` they are not counted to the end."""
+        """Return an upper bound of the steps for a value. Counting stops beyond ``most``."""
         steps = depth = 0
         dicts: list[dict[str, Any]] = []
         lists: list[list[Any]] = [[value]]
@@ -110,7 +112,7 @@ class Cost:
 
 
 def size_of(value: Any, most: int = ENDLESS) -> int:
-    """How many values there are in a value, with itself. Beyond ``most`` they are not counted to the end."""
+    """Return the number of values in a value, itself included. Counting stops beyond ``most``."""
     size = 0
     dicts: list[dict[str, Any]] = []
     lists: list[list[Any]] = [[value]]
@@ -127,7 +129,7 @@ def _within(dicts: list[dict[str, Any]], lists: list[list[Any]]) -> Iterator[Any
 
 
 class _Part:
-    """A schema within the schema. Those that it leads to are given by their numbers."""
+    """A subschema. The subschemas that it leads to are given by their indexes."""
 
     __slots__ = (
         "all_items", "all_members", "height", "here", "is_unique", "looks_again", "name_pattern", "name_steps", "names",
@@ -144,21 +146,21 @@ class _Part:
         self.names: list[int] = []
         self.steps = 1 + sum(_price(keyword, value) for keyword, value in schema.items())
         self.name_steps = int(any(keyword in schema for keyword in _BY_ANY_NAME))
-        #: The steps for a character, of the text itself and of the names of its members.
+        #: The steps per character: of the string itself, and of the names of members.
         self.pattern = _pattern_price(schema.get("pattern")) + ("contentMediaType" in schema)
         self.name_pattern = sum(map(_pattern_price, _names(schema.get("patternProperties"))))
         self.is_unique = schema.get("uniqueItems") is True
         self.looks_again = "unevaluatedProperties" in schema or "unevaluatedItems" in schema
-        #: How many schemas there are for the same value, and how many of them lie within each other.
+        #: How many schemas apply to the same value, and how deep they are nested.
         self.spread = 1
         self.height = 1
 
 
 class _Levels:
-    """How much work a value is, by its depth: for each part one number a level, found when it is needed.
+    """The cost of a value by its depth: one number for each part and level, computed on demand.
 
-    ``own`` is what a part costs by itself, ``names`` for the name of each member, and ``unique`` for all that is below
-    an array without equal items.
+    ``own`` is the cost of each part by itself, ``names`` the cost of each member's name, and ``unique`` the cost of
+    each value below an array with ``uniqueItems``.
     """
 
     def __init__(self, parts: list[_Part], order: list[int], own: list[int], names: list[int], unique: int) -> None:
@@ -168,11 +170,11 @@ class _Levels:
         self._names = names
         self._unique = unique
         self._rows = [self._top()]
-        #: All further levels are like the last one.
+        #: Whether all further levels equal the last one.
         self._is_steady = not any(own) and not any(names) and not any(part.is_unique for part in parts)
 
     def at(self, depth: int) -> int:
-        """The steps for a value at this depth."""
+        """Return the steps for a value at this depth."""
         if depth < len(self._rows):
             return self._rows[depth][0]
         while depth >= len(self._rows) and not self._is_steady:
@@ -200,7 +202,7 @@ class _Levels:
             if len(self._rows) == 1:
                 member += self._names[number] + _all(above, part.names)
                 if part.looks_again:
-                    # Each part of it is asked for each member or item.
+                    # Each of its parts is evaluated for each member or item.
                     member += above[number]
                     item += above[number]
             members[number] = _again(part, member)
@@ -217,11 +219,11 @@ def _one(row: list[int], numbers: list[int]) -> int:
 
 
 def _again(part: _Part, steps: int) -> int:
-    # What was not evaluated is found by evaluating all again, and what lies within that once more for each time.
+    # Finding what is unevaluated means evaluating everything again, once more per nesting level.
     return min(steps * (2 + part.height) if part.looks_again else steps, ENDLESS)
 
 
-# Reading a schema
+# --- Reading a schema ---
 
 
 def _read(root: dict[str, Any]) -> list[_Part]:
@@ -240,7 +242,7 @@ def _read(root: dict[str, Any]) -> list[_Part]:
     def below(schema: dict[str, Any], keywords: Iterable[str]) -> list[int]:
         return [number(found) for keyword in keywords for found in _schemas(keyword, schema.get(keyword))]
 
-    for part in parts:  # which grow on the way
+    for part in parts:  # grows during the loop
         schema = part.schema
         _refuse(schema, is_root=schema is root)
         part.here = below(schema, _HERE)
@@ -278,7 +280,7 @@ def _schemas(keyword: str, value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _target(root: dict[str, Any], reference: Any) -> dict[str, Any] | None:
-    """The schema that a reference leads to; None if that is a boolean."""
+    """Return the schema that a reference leads to; None if it is a boolean."""
     quoted = f"{reference!a:.100}"
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         raise SchemaRefused(f"it refers to {quoted}, and only references like '#/$defs/name' are followed")
@@ -303,14 +305,14 @@ def _target(root: dict[str, Any], reference: Any) -> dict[str, Any] | None:
 
 
 def _ordered(parts: list[_Part]) -> list[int]:
-    """The numbers of the parts, each after those that check the same value for it."""
+    """Return the indexes of the parts, each after the parts that check the same value for it."""
     users: list[list[int]] = [[] for _ in parts]
     waits = [len(part.here) for part in parts]
     for user, part in enumerate(parts):
         for number in part.here:
             users[number].append(user)
     ready = [number for number, wait in enumerate(waits) if not wait]
-    for number in ready:  # which grow on the way
+    for number in ready:  # grows during the loop
         for user in users[number]:
             parts[user].spread = min(parts[user].spread + parts[number].spread, ENDLESS)
             parts[user].height = max(parts[user].height, parts[number].height + 1)
@@ -324,11 +326,11 @@ def _ordered(parts: list[_Part]) -> list[int]:
     return ready
 
 
-# Prices
+# --- Prices ---
 
 
 def _price(keyword: str, value: Any) -> int:
-    """What a keyword costs for one value, at the most."""
+    """Return the maximum cost of a keyword for one value."""
     if keyword in ("const", "enum"):
         if keyword == "enum" and isinstance(value, list) and all(isinstance(item, str | None) for item in value):
             return min(len(value), _FEW_STRINGS)
@@ -342,7 +344,7 @@ def _price(keyword: str, value: Any) -> int:
 
 
 def _pattern_price(pattern: Any) -> int:
-    """What a pattern costs for each character of a text: its own length, with what repeats written out, or more."""
+    """Return the cost of a pattern per character: at least its length with repetitions written out."""
     if not isinstance(pattern, str):
         return 0
     import re
@@ -355,7 +357,7 @@ def _pattern_price(pattern: Any) -> int:
             length += 1
         else:
             times = max(_limited(match[1]), _limited(match[2] or "0"), 1)
-            # What repeats is one character or class; or a group, which is no longer than all that came before.
+            # The repeated element is a character, a class, or a group, which is no longer than all before it.
             length = length * times if last in _ENDS else length + times
         last = match[0][-1]
     return _MATCHING * min(length, ENDLESS)

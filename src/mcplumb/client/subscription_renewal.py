@@ -1,4 +1,4 @@
-"""The subscriptions of a client, which outlive the connections that carry them."""
+"""Renewal of subscriptions: they outlive the connections that carry them."""
 
 from __future__ import annotations
 
@@ -6,49 +6,48 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from mcplumb.client.client_session import Session
+from mcplumb.client.client_session import ClientSession
 from mcplumb.client.subscriptions import Changes
 from mcplumb.errors import Closed, McplumbError, RequestLost
 
-__all__ = ["Listening"]
+__all__ = ["SubscriptionRenewal"]
 
-
-#: Seconds before a stream that has broken off is opened again: at first, and at most. A quiet stream that a proxy cuts
-#: once a minute has done well each time.
+#: Seconds before a broken stream is opened again: the first time, and at most. The wait starts over after a stream has
+#: lived for `_STABLE_AFTER` seconds, so a proxy that cuts idle streams once a minute does not make it grow.
 _FIRST_WAIT = 0.2
 _LONGEST_WAIT = 30.0
-_LIVED_WELL = 20.0
+_STABLE_AFTER = 20.0
 
 
 class _Sessions(Protocol):
     @property
     def reopens(self) -> bool:
-        """Whether what was lost is to be opened again."""
+        """Whether lost subscriptions are opened again."""
 
-    async def ready(self, what: str, within: float | None) -> Session:
-        """The session to use, once there is one."""
+    async def ready(self, what: str, within: float | None) -> ClientSession:
+        """Wait for a session and return it."""
 
 
-class Listening:
-    """Opens each subscription on the session there is, and again on the next when that one is lost."""
+class SubscriptionRenewal:
+    """Opens each subscription on the current session, and again on the next one when that session is lost."""
 
     def __init__(self, sessions: _Sessions) -> None:
         self._sessions = sessions
-        #: Each live subscription, with the session that it was last opened on.
-        self._live: dict[Changes, Session] = {}
+        #: Each open subscription, with the session that it was last opened on.
+        self._open: dict[Changes, ClientSession] = {}
         self._renewals: dict[Changes, asyncio.Task[None]] = {}
-        #: How long those whose stream has broken off waited the last time, and since when they have been open.
+        #: For each subscription whose stream broke: the last wait, and when the stream was opened again.
         self._waits: dict[Changes, tuple[float, float]] = {}
-        #: Changes that consumers who are gone by now were too slow for.
+        #: The changes dropped by subscriptions that are closed by now.
         self._dropped = 0
 
     @property
     def dropped(self) -> int:
-        """Changes that a consumer was too slow for."""
-        return self._dropped + sum(changes.dropped for changes in self._live)
+        """The number of changes dropped because a consumer was too slow."""
+        return self._dropped + sum(changes.dropped for changes in self._open)
 
     async def open(self, changes: Changes) -> None:
-        """Open a subscription. Cancelled or failed, nothing is left of it."""
+        """Open a subscription. If this fails or is cancelled, nothing is left of it."""
         is_granted = False
         while True:
             try:
@@ -65,9 +64,9 @@ class Listening:
                     raise
             else:
                 if session.is_open:
-                    self._live[changes] = session
+                    self._open[changes] = session
                     return
-                # It was lost in the same moment, and nobody has renewed what was not known yet.
+                # The session was lost meanwhile, before `renew` could know of this subscription.
                 is_granted = True
                 changes.lose()
 
@@ -77,61 +76,61 @@ class Listening:
         if renewal is not None:
             renewal.cancel()
         self._waits.pop(changes, None)
-        session = self._live.pop(changes, None)
+        session = self._open.pop(changes, None)
         if session is not None:
             self._dropped += changes.dropped
             if session.is_open:
                 await session.subscriptions.close(changes)
 
-    def renew(self, session: Session) -> None:
-        """There is another session: open on it what was open on the one before."""
-        for changes in self._live:
+    def renew(self, session: ClientSession) -> None:
+        """Open the subscriptions of the previous session on a new one."""
+        for changes in self._open:
             if changes.has_ended:
                 continue
             changes.lose()
-            self._live[changes] = session
-            self._begin(changes, self._renew(changes, session))
+            self._open[changes] = session
+            self._start(changes, self._renew(changes, session))
 
     def reopen(self, changes: Changes, cause: McplumbError) -> None:
-        """The stream of one subscription has broken off, although its session goes on."""
-        session = self._live.get(changes)
+        """Open a subscription again whose stream broke while its session stayed open."""
+        session = self._open.get(changes)
         if session is None or not self._sessions.reopens:
             changes.end(cause)
         else:
-            self._begin(changes, self._reopen(changes, session))
+            self._start(changes, self._reopen(changes, session))
 
     def end(self, cause: Exception) -> None:
-        """There will be no other session: every subscription has ended, for this reason."""
-        for changes in self._live:
+        """End every subscription with this cause, because there will be no other session."""
+        for changes in self._open:
             changes.end(_gone(cause))
         for renewal in self._renewals.values():
             renewal.cancel()
         self._renewals.clear()
 
-    def _begin(self, changes: Changes, renewal: Coroutine[Any, Any, None]) -> None:
+    def _start(self, changes: Changes, renewal: Coroutine[Any, Any, None]) -> None:
         before = self._renewals.get(changes)
         if before is not None and before is not asyncio.current_task():
             before.cancel()
         self._renewals[changes] = asyncio.get_running_loop().create_task(renewal)
 
-    async def _reopen(self, changes: Changes, session: Session) -> None:
+    async def _reopen(self, changes: Changes, session: ClientSession) -> None:
         loop = asyncio.get_running_loop()
         wait, since = self._waits.get(changes, (0.0, loop.time()))
-        if loop.time() - since > _LIVED_WELL:
+        if loop.time() - since > _STABLE_AFTER:
             wait = 0.0
         wait = min(max(2 * wait, _FIRST_WAIT), _LONGEST_WAIT)
         await asyncio.sleep(wait)
         self._waits[changes] = (wait, loop.time())
         await self._renew(changes, session)
 
-    async def _renew(self, changes: Changes, session: Session) -> None:
+    async def _renew(self, changes: Changes, session: ClientSession) -> None:
         try:
             await session.subscriptions.open(changes)
         except (Closed, RequestLost) as error:
             if session.is_open:
                 changes.cut(error)
         except McplumbError as error:
-            if session.is_open:  # otherwise there will be another, or the end
+            if session.is_open:  # otherwise `renew` or `end` follows
                 changes.end(error)
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions of a client on one connection, in both eras, and the changes they deliver."""
+"""Subscriptions of a client on one connection, in both eras, and `Changes`, the iterator that delivers them."""
 
 from __future__ import annotations
 
@@ -21,55 +21,54 @@ from mcplumb.types.notification_params import SubscriptionFilter
 from mcplumb.wire.messages import Result
 
 if TYPE_CHECKING:
-    from mcplumb.client.client_session import Session
+    from mcplumb.client.client_session import ClientSession
 
-__all__ = ["Changes", "LegacySubscriptions", "ModernSubscriptions", "Source"]
+__all__ = ["ChangeSource", "Changes", "LegacySubscriptions", "ModernSubscriptions"]
 
 _logger = logging.getLogger("mcplumb.client")
 
 
-# What a client hears of when it listens.
+# --- The iterator ---
+
+#: The number of changes queued for a consumer. Beyond it they are replaced by one `Missed`.
+_MAX_QUEUED = 1000
 
 
-#: Changes that wait for their consumer. It has to look at everything anew after so many anyway.
-_MAX_WAITING = 1000
-
-
-class Source(Protocol):
-    """Where changes come from: the way that one era has for them."""
+class ChangeSource(Protocol):
+    """Opens and closes the subscription that feeds a `Changes`."""
 
     async def open(self, changes: Changes) -> None:
-        """Begin to bring changes, and say with ``granted`` what is honoured."""
+        """Open the subscription, and report with ``granted`` what the server honours."""
 
     async def close(self, changes: Changes) -> None:
-        """Bring no more. Raises nothing, and may be called again."""
+        """Close the subscription. Raises nothing, and may be called again."""
 
     def reopen(self, changes: Changes, cause: McplumbError) -> None:
-        """Begin again, because what brought them has broken off; or end them, if that is not wanted."""
+        """Open the subscription again after its stream broke, or end it if lost subscriptions are not reopened."""
 
 
 class Changes:
     """An async context manager, and within it an async iterator over `Change` and `Missed`.
 
     It ends when the server ends the subscription, and raises when the server is gone for good. When the server is
-    started again, so is the subscription: a `Missed` then stands for what may have changed meanwhile. A consumer that
-    is too slow also finds a `Missed`, in the place of what it did not take in time.
+    restarted, the subscription is opened again, and a `Missed` stands for what may have changed meanwhile. A consumer
+    that is too slow also gets a `Missed`, in place of the changes that were dropped.
     """
 
-    def __init__(self, source: Source, wanted: SubscriptionFilter, timeout: float | None) -> None:
+    def __init__(self, source: ChangeSource, wanted: SubscriptionFilter, timeout: float | None) -> None:
         self.wanted = wanted
-        #: Seconds that the server has for each of its answers.
+        #: Seconds to wait for each response of the server.
         self.timeout = timeout
-        #: What the server agreed to tell, which may be less than what is wanted; None until it has.
+        #: The part of ``wanted`` that the server honours; None until it has acknowledged.
         self.honoured: SubscriptionFilter | None = None
-        #: How many changes the consumer was too slow for.
+        #: The number of changes dropped because the consumer was too slow.
         self.dropped = 0
-        #: Why nothing comes any more, if something went wrong.
+        #: The error that ended the subscription, if any.
         self.error: McplumbError | None = None
         self._source = source
-        self._waiting: deque[Change | Missed] = deque()
-        self._news = asyncio.Event()
-        #: Whether nothing more comes.
+        self._queue: deque[Change | Missed] = deque()
+        self._arrived = asyncio.Event()
+        #: Whether the subscription has ended.
         self.has_ended = False
         self._is_used = False
         self._is_lost = False
@@ -93,92 +92,91 @@ class Changes:
     async def __anext__(self) -> Change | Missed:
         if not self._is_used:
             raise UsageError("Enter the changes first: async with client.listen(...) as changes.")
-        # Cancelled here, nothing is lost: what came is taken only after the last wait.
-        while not self._waiting:
+        # Cancelling here loses nothing: a change is taken only after the last wait.
+        while not self._queue:
             if self.error is not None:
                 raise self.error
             if self.has_ended:
                 raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        return self._waiting.popleft()
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._queue.popleft()
 
     def lose(self) -> None:
-        """The connection is gone; there may be another."""
+        """Note that the connection is lost, so that the next grant is preceded by a `Missed`."""
         self._is_lost = True
 
     def cut(self, cause: McplumbError) -> None:
-        """What brought the changes has broken off, although the connection goes on."""
+        """Have the subscription opened again, because its stream broke while the connection stayed open."""
         if not self.has_ended:
             self.lose()
             self._source.reopen(self, cause)
 
     def granted(self, honoured: SubscriptionFilter) -> None:
-        """The server agreed to tell so much, for the first time or after the subscription had been lost."""
+        """Record what the server honours, for the first time or after the subscription was lost."""
         self.honoured = honoured
         if self._is_lost:
             self._is_lost = False
             self.push(Missed())
 
     def push(self, change: Change | Missed) -> None:
-        """Something changed."""
+        """Queue a change for the consumer."""
         if self.has_ended:
             return
-        if len(self._waiting) >= _MAX_WAITING:
-            self.dropped += len(self._waiting)
-            self._waiting.clear()
+        if len(self._queue) >= _MAX_QUEUED:
+            self.dropped += len(self._queue)
+            self._queue.clear()
             change = Missed()
-        self._waiting.append(change)
-        self._news.set()
+        self._queue.append(change)
+        self._arrived.set()
 
     def end(self, error: McplumbError | None = None) -> None:
-        """Nothing will come any more, because of the error if there is one. The first end counts."""
+        """End the iteration, with this error if there is one. Only the first call counts."""
         if not self.has_ended:
             self.has_ended = True
             self.error = error
-            self._news.set()
+            self._arrived.set()
 
 
-# How changes reach a client: by the subscriptions of the modern era, or by the notifications of the legacy one.
-
+# --- Subscriptions on one connection ---
 
 _METHOD = "subscriptions/listen"
 
 
 class _Stream(msgspec.Struct, eq=False):
-    """One subscription that is open: who asked for it, and the request that it is."""
+    """One open subscription: its consumer, and the request that keeps it open."""
 
     changes: Changes
     subscription: Subscription
     call: OutgoingRequest
-    #: Done when the server has acknowledged, or when it will not any more.
+    #: Done when the server has acknowledged, or never will.
     opened: asyncio.Future[None]
 
-    def let_in(self) -> None:
-        """Whoever waits to enter may do so, unless that was cancelled a moment ago."""
+    def mark_opened(self) -> None:
+        """Resume the task that opens the subscription, unless it was cancelled."""
         if not self.opened.done():
             self.opened.set_result(None)
 
 
 class ModernSubscriptions:
-    """Each ``listen`` is a request that stays open, and what comes for it carries its id."""
+    """Modern subscriptions: each is a request that stays open, and its notifications carry its id."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self._session = session
         self._listener = Listener()
         self._streams: dict[Subscription, _Stream] = {}
 
     @property
     def strays(self) -> int:
-        """Notifications that belong to no subscription."""
+        """The number of notifications without a subscription."""
         return self._listener.strays
 
     async def open(self, changes: Changes) -> None:
-        """Send the request, and wait for the server's word on what it honours."""
+        """Send the request, and wait for the server's acknowledgement."""
         try:
             async with asyncio.timeout(changes.timeout):
                 await self._session.connection.drained()
-                await self._begin(changes).opened
+                await self._start(changes).opened
         except TimeoutError:
             await self.close(changes)
             raise RequestTimeout(
@@ -194,23 +192,23 @@ class ModernSubscriptions:
             if stream.changes is changes:
                 del self._streams[stream.subscription]
                 self._listener.close(stream.subscription)
-                self._session.endpoint.give_up(stream.call, "Nobody listens any more.")
+                self._session.endpoint.give_up(stream.call, "The subscription was closed.")
 
     def acknowledged(self, subscription_id: Any, honoured: SubscriptionFilter) -> None:
-        """The server says what it will tell."""
+        """Record the server's acknowledgement of a subscription."""
         found = self._listener.acknowledged(subscription_id, honoured)
         if found is not None:
             stream = self._streams[found]
             stream.changes.granted(honoured)
-            stream.let_in()
+            stream.mark_opened()
 
     def changed(self, subscription_id: Any, change: Change) -> None:
-        """The server tells of a change."""
+        """Pass a change on to its subscription."""
         subscription = self._listener.changed(subscription_id, change)
         if subscription is not None:
             self._streams[subscription].changes.push(change)
 
-    def _begin(self, changes: Changes) -> _Stream:
+    def _start(self, changes: Changes) -> _Stream:
         session = self._session
         call, answer = session.open(_METHOD, {"notifications": changes.wanted})
         subscription = self._listener.open(call.id, changes.wanted)
@@ -233,28 +231,28 @@ class ModernSubscriptions:
                 stream.opened.set_exception(error)
             elif call.state == "failed" and isinstance(error, Closed | RequestLost):
                 stream.changes.cut(error)
-            elif call.state != "lost":  # otherwise there may be another connection
+            elif call.state != "lost":  # otherwise the subscription may be renewed on another connection
                 stream.changes.end(error)
-        stream.let_in()
+        stream.mark_opened()
 
 
 class LegacySubscriptions:
-    """Servers announce changes of their lists to everyone; resources are subscribed to one by one, whoever listens."""
+    """Legacy subscriptions: list changes are announced without asking; resources are subscribed to one by one."""
 
     strays = 0
 
-    def __init__(self, session: Session, capabilities: ServerCapabilities) -> None:
+    def __init__(self, session: ClientSession, capabilities: ServerCapabilities) -> None:
         self._session = session
         self._capabilities = capabilities
-        #: Each listener, with the addresses that were subscribed to for it.
+        #: Each consumer, with the URIs that were subscribed to for it.
         self._listeners: dict[Changes, list[str]] = {}
         self._counts: Counter[str] = Counter()
-        # Two listeners may want the same resource: one request after the other, so that the count is true.
+        # Two consumers may want the same resource: a lock per URI keeps its count correct.
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def open(self, changes: Changes) -> None:
-        """Subscribe to the resources that no other listener has subscribed to yet."""
-        honoured = _offered(changes.wanted, self._capabilities)
+        """Subscribe to the resources that no other consumer has subscribed to yet."""
+        honoured = _supported_filter(changes.wanted, self._capabilities)
         changes.granted(honoured)
         subscribed = self._listeners[changes] = []
         try:
@@ -269,7 +267,7 @@ class LegacySubscriptions:
             raise
 
     async def close(self, changes: Changes) -> None:
-        """Unsubscribe from the resources that nobody else listens to. Nobody waits for the server's word on that."""
+        """Unsubscribe from the resources without another consumer, without waiting for the responses."""
         uris = self._listeners.pop(changes, [])
         self._counts.subtract(uris)
         for uri in uris:
@@ -280,11 +278,11 @@ class LegacySubscriptions:
                     self._session.endpoint.open("resources/unsubscribe", {"uri": uri})
 
     def changed(self, _: Any, change: Change) -> None:
-        """The server tells of a change: everyone who asked for it gets it."""
+        """Pass a change on to every consumer that subscribed to it."""
         listeners = [changes for changes in self._listeners if change.topic in topics_of(_honoured(changes))]
         if change.topic == "updates":
             exact = [each for each in listeners if change.uri in (_honoured(each).resource_subscriptions or ())]
-            # Otherwise it is a part of a resource that somebody asked for. Of which one, only the server knows.
+            # Otherwise the URI is part of a subscribed resource; only the server knows which one.
             listeners = exact or listeners
         for changes in listeners:
             changes.push(change)
@@ -297,8 +295,8 @@ def _honoured(changes: Changes) -> SubscriptionFilter:
     return changes.honoured or SubscriptionFilter()
 
 
-def _offered(wanted: SubscriptionFilter, capabilities: ServerCapabilities) -> SubscriptionFilter:
-    """What a server with these capabilities tells of what is wanted."""
+def _supported_filter(wanted: SubscriptionFilter, capabilities: ServerCapabilities) -> SubscriptionFilter:
+    """Return the part of ``wanted`` that a server with these capabilities supports."""
     tools, prompts, resources = capabilities.tools, capabilities.prompts, capabilities.resources
     return SubscriptionFilter(
         tools_list_changed=wanted.tools_list_changed if tools and tools.list_changed else None,

@@ -1,4 +1,4 @@
-"""Keeping one server connected: from the opening of its link, through its crashes, until it is closed."""
+"""The supervisor: keeps one server connected, restarts it after a crash, and stops it in the end."""
 
 from __future__ import annotations
 
@@ -8,68 +8,68 @@ import random
 
 import msgspec
 
-from mcplumb.client.client_session import Session
-from mcplumb.client.handshake import EraMemory, Greeting, Opening
+from mcplumb.client.client_session import ClientSession
+from mcplumb.client.handshake import EraMemory, Handshake, HandshakeResult
 from mcplumb.client.links.link import Link
-from mcplumb.client.options import ClientStats, Settings
-from mcplumb.client.result_cache import Cache
-from mcplumb.client.subscription_renewal import Listening
-from mcplumb.client.tool_registry import Toolbox
+from mcplumb.client.options import ClientSettings, ClientStats
+from mcplumb.client.result_cache import ResultCache
+from mcplumb.client.subscription_renewal import SubscriptionRenewal
+from mcplumb.client.tool_registry import ToolRegistry
 from mcplumb.errors import Closed, McplumbError, RequestTimeout, ServerDown, UsageError
 from mcplumb.protocol.restart import BreakerOpen, GiveUp, Restarter, RestartPolicy
 from mcplumb.protocol.subscription_state import Change
 from mcplumb.types.notification_params import LoggingLevel
 
-__all__ = ["Keeper"]
+__all__ = ["Supervisor"]
 
 _logger = logging.getLogger("mcplumb.client")
 
 _NO_RESTART = RestartPolicy(enabled=False)
-#: Seconds in which a server has to read what was sent last, before its input is closed.
-_LAST_WORDS = 0.5
-#: How much of a server's name and version is logged.
+#: Seconds for the server to read the last messages before its input is closed.
+_LAST_WRITE_WAIT = 0.5
+#: The number of characters of a server's name and version that are logged.
 _LONGEST_NAME = 80
 
 
-class Keeper:
-    """One server's connections, one after the other. A task of its own owns them; everyone else only talks to it."""
+class Supervisor:
+    """The connections of one server, one after the other. They belong to a task; all methods only signal that task."""
 
-    #: The latest session, and what was agreed on it.
-    session: Session
-    greeting: Greeting
+    #: The latest session, and the result of its handshake.
+    session: ClientSession
+    handshake_result: HandshakeResult
 
-    def __init__(self, link: Link, settings: Settings, memory: EraMemory) -> None:
+    def __init__(self, link: Link, settings: ClientSettings, memory: EraMemory) -> None:
         self.settings = settings
         self.link = link
-        self.listening = Listening(self)
-        #: What the server has said, and need not be asked for again.
-        self.cache = Cache() if settings.cache else None
-        self.toolbox = Toolbox()
-        #: Is told with each new connection; None leaves it to the server.
+        self.subscriptions = SubscriptionRenewal(self)
+        #: None if caching is turned off.
+        self.cache = ResultCache() if settings.cache else None
+        self.registry = ToolRegistry()
+        #: The log level to set on each new connection; None leaves it to the server.
         self._log_level: LoggingLevel | None = None
         self._memory = memory
         self._restarter = Restarter(settings.restart if link.can_restart else _NO_RESTART)
-        self._opening: Opening | None = None
-        self._owner: asyncio.Task[None] | None = None
-        #: Set, and replaced, whenever there is something new for those who wait.
-        self._news = asyncio.Event()
+        self._handshake: Handshake | None = None
+        self._task: asyncio.Task[None] | None = None
+        #: Set and replaced with each change of state, to wake the tasks that wait for one.
+        self._state_changed = asyncio.Event()
         self._is_open = False
         self._has_ended = False
-        #: Why the last connection was lost, or could not be opened.
+        #: Why the last connection was lost or could not be opened.
         self._cause: Exception | None = None
-        #: What was counted on sessions that are over.
+        #: The counters of all earlier sessions.
         self._past: ClientStats | None = None
 
     async def open(self) -> None:
-        """Connect and agree on a revision. If it fails or is cancelled, everything is closed again."""
-        if self._owner is not None:
+        """Connect and agree on a revision. If this fails or is cancelled, everything is closed again."""
+        if self._task is not None:
             raise UsageError("This was connected already: call connect again.")
         if self._has_ended:
             raise Closed("This was closed before it was opened: call connect again.")
-        self._owner = asyncio.get_running_loop().create_task(self._own())
-        self._owner.add_done_callback(_look_at)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(_retrieve_exception)
         try:
-            await self._first_news()
+            await self._wait_until_opened()
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -78,72 +78,72 @@ class Keeper:
             raise self._cause or Closed("The client was closed.")
 
     async def close(self) -> None:
-        """Close the connection and let the server go. From any task, at any time, as often as you like.
+        """Close the connection and stop the server. May be called from any task, at any time, repeatedly.
 
-        It takes no longer than the stop ladder, and half a second. Cancelled, it goes on without its caller.
+        Takes half a second longer than the stop ladder at most. If cancelled, it goes on in the background.
         """
-        owner = self._owner
-        if owner is not None and not owner.done():
+        task = self._task
+        if task is not None and not task.done():
             self.check_loop()
         if not self._has_ended:
             self._has_ended = True
-            if owner is not None:
-                owner.cancel()
-                self._tell()  # in its place, if it was cancelled before its first step
-        if owner is not None and not owner.done():
-            await asyncio.wait((owner,))
+            if task is not None:
+                task.cancel()
+                self._announce_change()  # the task cannot do it if it is cancelled before its first step
+        if task is not None and not task.done():
+            await asyncio.wait((task,))
 
-    async def ready(self, what: str, within: float | None) -> Session:
-        """The session to use, once there is one; until then ``what`` waits, if it is worth waiting."""
+    async def ready(self, what: str, within: float | None) -> ClientSession:
+        """Wait for an open session and return it; raise if none is expected. ``what`` names the request in errors."""
         self.check_loop()
         try:
             async with asyncio.timeout(within):
                 while not self.session.is_open:
                     self._check_alive(what)
-                    await self._news.wait()
+                    await self._state_changed.wait()
         except TimeoutError:
             raise RequestTimeout(
-                f"{what} was not sent in time: the server is being {self._again}. {self._cause or ''}".strip()
+                f"{what} was not sent in time: the server is being {self._restart_verb}. {self._cause or ''}".strip()
             ) from self._cause
         return self.session
 
     def check_loop(self) -> None:
-        """Raise if this is not the event loop that the client belongs to."""
-        if self._owner is None or self._owner.get_loop() is not asyncio.get_running_loop():
+        """Raise `UsageError` outside the event loop that the client belongs to."""
+        if self._task is None or self._task.get_loop() is not asyncio.get_running_loop():
             raise UsageError("A client belongs to the event loop in which it was connected: connect again in this one.")
 
     def set_log_level(self, level: LoggingLevel) -> None:
-        """Ask for log messages from this level on, with each request of a modern connection, now and later."""
+        """Set the log level of this session and of later ones."""
         self._log_level = level
-        if self.greeting.revision.is_modern:
+        if self.handshake_result.revision.is_modern:
             self.session.set_log_level(level)
 
     @property
     def stats(self) -> ClientStats:
-        """What was seen on all connections so far."""
+        """The counters of all connections so far."""
         stats = self.session.stats
-        stats = msgspec.structs.replace(stats, dropped=stats.dropped + self.listening.dropped)
+        stats = msgspec.structs.replace(stats, dropped=stats.dropped + self.subscriptions.dropped)
         return stats if self._past is None else stats + self._past
 
     @property
     def reopens(self) -> bool:
-        """Whether what was lost is to be opened again."""
+        """Whether lost connections and subscriptions are opened again."""
         return self.link.can_restart and self.settings.restart.enabled
 
     @property
-    def _again(self) -> str:
+    def _restart_verb(self) -> str:
         return "connected to again" if self.link.process is None else "started again"
 
-    async def _first_news(self) -> None:
+    async def _wait_until_opened(self) -> None:
         while not self._is_open and not self._has_ended:
-            await self._news.wait()
+            await self._state_changed.wait()
 
-    def _tell(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+    def _announce_change(self) -> None:
+        self._state_changed.set()
+        self._state_changed = asyncio.Event()
 
     def _check_alive(self, what: str) -> None:
-        """Raise if there is no session to wait for."""
+        """Raise if no session is expected."""
         if self._has_ended:
             why = "the client was closed." if self._cause is None else f"the server is gone. {self._cause}"
             raise Closed(f"{what} was not sent: {why}") from self._cause
@@ -152,55 +152,56 @@ class Keeper:
             due = self._restarter.deadline
             wait = max(0.0, due - asyncio.get_running_loop().time()) if due is not None else 0.0
             raise ServerDown(
-                f"{what} was not sent: the server has failed {failures} times in a row. It is {self._again} in "
+                f"{what} was not sent: the server has failed {failures} times in a row. It is {self._restart_verb} in "
                 f"{wait:.0f} s, and until then every call fails at once. The last time: {cause}"
             ) from cause
 
-    # The owner's part
+    # --- The task ---
 
-    async def _own(self) -> None:
+    async def _run(self) -> None:
         try:
             try:
-                await self._keep()
+                await self._stay_connected()
             except asyncio.CancelledError:
-                pass  # by ``close``, or by the end of the event loop
-            except Exception as error:  # noqa: BLE001 - whoever opened it is told, or whoever calls next
+                pass  # by ``close``, or at the end of the event loop
+            except Exception as error:  # noqa: BLE001 - raised from `open`, or from the next request
                 self._cause = error
-            await self._shut()
+            await self._shut_down()
         except BaseException:
-            # It was cancelled again, or the event loop was dropped with everything in it.
+            # Cancelled a second time, or the event loop was discarded.
             self.link.kill()
             raise
 
-    async def _keep(self) -> None:
-        """Connect, and connect again whenever that is lost. Raises what it is lost to for good."""
+    async def _stay_connected(self) -> None:
+        """Connect, and reconnect after each loss. Raises the reason when it gives up."""
         await self._connect()
         self._is_open = True
-        self._tell()
+        self._announce_change()
         while True:
             how = await asyncio.shield(self.session.over)
             cause: McplumbError | None = await self.link.explain("call", how)
             while cause is not None:
-                await self._wait_after(cause)
-                cause = await self._try_again()
+                await self._wait_before_restart(cause)
+                cause = await self._reconnect()
 
-    async def _wait_after(self, cause: McplumbError) -> None:
-        """The connection is lost, for this reason: wait for as long as the policy says, or raise the reason."""
+    async def _wait_before_restart(self, cause: McplumbError) -> None:
+        """Fail the session with this cause, and wait until the next restart is due; raise the cause if none is."""
         loop = asyncio.get_running_loop()
         self._cause = cause
         decision = self._restarter.exited(loop.time(), random.random())  # noqa: S311 - chance, not secrets
         self.session.lose(cause)
         if isinstance(decision, GiveUp):
             raise cause
-        self._tell()
-        # What the server has left behind ends now, and not only when the next one starts.
+        self._announce_change()
+        # Stop what is left of the old server now, not when the next one starts.
         await self.link.close()
         due = decision.until if isinstance(decision, BreakerOpen) else decision.at
         wait = max(0.0, due - loop.time())
-        _logger.info("The server is %s in %.1f s. %s", self._again, wait, cause)
+        _logger.info("The server is %s in %.1f s. %s", self._restart_verb, wait, cause)
         await asyncio.sleep(wait)
 
-    async def _try_again(self) -> McplumbError | None:
+    async def _reconnect(self) -> McplumbError | None:
+        """Connect again and restore the subscriptions; return the error if that fails."""
         past = self.session.stats if self._past is None else self._past + self.session.stats
         try:
             await self._connect()
@@ -208,39 +209,39 @@ class Keeper:
             return error
         self._past = past
         self._cause = None
-        self._forget()
-        self.listening.renew(self.session)
-        self._tell()
+        self._clear_caches()
+        self.subscriptions.renew(self.session)
+        self._announce_change()
         return None
 
     async def _connect(self) -> None:
         key = self.link.key
         self._restarter.started(asyncio.get_running_loop().time())
-        self._opening = Opening(
+        self._handshake = Handshake(
             self.link,
             self.settings,
             remembered=None if key is None else self._memory.recall(key),
-            first_id=1 if self._opening is None else self._opening.next_id,
+            first_id=1 if self._handshake is None else self._handshake.next_id,
         )
         start = asyncio.get_running_loop().time()
-        self.session, self.greeting = await self._opening.run()
+        self.session, self.handshake_result = await self._handshake.run()
         self.session.on_change = self._changed
         self._restarter.connected(asyncio.get_running_loop().time())
-        self._log_agreement(asyncio.get_running_loop().time() - start)
+        self._log_connected(asyncio.get_running_loop().time() - start)
         if key is not None and len({revision.era for revision in self.settings.revisions}) > 1:
-            # Otherwise it is what its user wanted, and not what it is.
-            self._memory.learn(key, self.greeting.revision.era)
-        self._pass_on_log_level()
+            # With only one era allowed, the outcome says nothing about the server.
+            self._memory.learn(key, self.handshake_result.revision.era)
+        self._restore_log_level()
 
-    def _log_agreement(self, seconds: float) -> None:
-        revision, info, process = self.greeting.revision, self.greeting.server_info, self.link.process
+    def _log_connected(self, seconds: float) -> None:
+        revision, info, process = self.handshake_result.revision, self.handshake_result.server_info, self.link.process
         who = "a server without a name" if info is None else f"{info.name} {info.version}"[:_LONGEST_NAME]
         where = "" if process is None else f" (process {process.pid})"
         _logger.info("Connected to %s%s in protocol revision %s, after %.3f s.", who, where, revision, seconds)
 
-    def _pass_on_log_level(self) -> None:
-        """Tell a new session what was set on the one before."""
-        if self.greeting.revision.is_modern:
+    def _restore_log_level(self) -> None:
+        """Set the log level of the previous session on the new one."""
+        if self.handshake_result.revision.is_modern:
             level = self._log_level or ("info" if self.settings.on_log is not None else None)
             if level is not None:
                 self.session.set_log_level(level)
@@ -251,25 +252,25 @@ class Keeper:
         if self.cache is not None:
             self.cache.changed(change)
         if change.topic == "tools":
-            self.toolbox.clear()
+            self.registry.clear()
 
-    def _forget(self) -> None:
-        """The server was started again, and may be another one."""
+    def _clear_caches(self) -> None:
+        """Clear what was learned from the old server: the new one may differ."""
         if self.cache is not None:
             self.cache.clear()
-        self.toolbox.clear()
+        self.registry.clear()
 
-    async def _shut(self) -> None:
+    async def _shut_down(self) -> None:
         self._has_ended = True
-        self.listening.end(self._cause or Closed("The client was closed."))
-        self._tell()
-        if self._opening is not None and self._opening.session is not None:
-            await self._opening.session.close(min(_LAST_WORDS, self.settings.stop.close_wait))
+        self.subscriptions.end(self._cause or Closed("The client was closed."))
+        self._announce_change()
+        if self._handshake is not None and self._handshake.session is not None:
+            await self._handshake.session.close(min(_LAST_WRITE_WAIT, self.settings.stop.close_wait))
         await self.link.close()
         _logger.info("The connection is closed, and the server let go.")
 
 
-def _look_at(owner: asyncio.Task[None]) -> None:
-    # A second Ctrl-C may have ended it, which is told to whoever pressed that.
-    if not owner.cancelled():
-        owner.exception()
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
+    # asyncio would log an exception that is never retrieved; `open` and requests raise it.
+    if not task.cancelled():
+        task.exception()

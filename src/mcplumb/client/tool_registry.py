@@ -1,9 +1,9 @@
-"""What is known of a server's tools, and validation of their results against output schemas.
+"""The tools that a server has listed, and validation of their results against output schemas.
 
 The validator is jsonschema-rs, which is loaded with the first check. It fetches nothing, and matches patterns in linear
-time. But while it runs it holds up the event loop: it cannot be interrupted, and lets no other thread run. So a check
-is only begun if it cannot take long (see ``costing``). Measured on a small machine, what the limits allow took
-up to 0.1 s, and honest results a small part of that: 20 ms for 20,000 rows of 20 numbers.
+time. But it blocks the event loop: it cannot be interrupted, and holds the GIL. So a check only starts if its cost is
+bounded (see `schema_cost`). Measured on a small machine, the worst case within the limits took 0.1 s; realistic results
+take a fraction of that: 20 ms for 20,000 rows of 20 numbers.
 """
 
 from __future__ import annotations
@@ -23,50 +23,49 @@ from mcplumb.wire.message_decoder import is_too_deep
 if TYPE_CHECKING:
     from mcplumb.protocol.http_headers import ParamHeaders
 
-__all__ = ["OutputChecker", "Toolbox"]
+__all__ = ["OutputChecker", "ToolRegistry"]
 
 _logger = logging.getLogger("mcplumb.client")
 
 
-# What is known of a server's tools: what may be sent again, and what their results must be.
+# --- The registry ---
+
+#: The number of tools remembered; those listed first are dropped first.
+_MAX_TOOLS = 10_000
 
 
-#: Tools that are remembered; those listed last.
-_MOST_TOOLS = 10_000
-
-
-class Toolbox:
-    """The tools that the server has listed so far, by their names."""
+class ToolRegistry:
+    """The tools that the server has listed so far, by name."""
 
     def __init__(self) -> None:
-        #: Whether the whole list has been seen, so that there is no use in asking for one that is not in it.
+        #: Whether the whole list was read, so that a tool that is not in it does not exist.
         self.is_complete = False
-        #: Counts how often all was forgotten.
+        #: Incremented by each ``clear``.
         self.generation = 0
-        # The first of a plain dict is found by stepping over all that were first before.
+        # Not a plain dict: finding its first key steps over all deleted ones.
         self._tools: OrderedDict[str, Tool] = OrderedDict()
-        #: The names of those that have an output schema.
-        self.promising: set[str] = set()
+        #: The names of the tools with an output schema.
+        self.with_output_schema: set[str] = set()
         self._headers: dict[str, ParamHeaders | None] = {}
 
     def learn(self, tools: Iterable[Tool]) -> None:
-        """The server lists these."""
+        """Add tools that the server listed."""
         for tool in tools:
             self._tools.pop(tool.name, None)
             self._forget(tool.name)
             self._tools[tool.name] = tool
             if tool.output_schema is not None:
-                self.promising.add(tool.name)
-        while len(self._tools) > _MOST_TOOLS:
+                self.with_output_schema.add(tool.name)
+        while len(self._tools) > _MAX_TOOLS:
             oldest, _ = self._tools.popitem(last=False)
             self._forget(oldest)
 
     def find(self, name: str) -> Tool | None:
-        """The tool of this name, as it was listed last."""
+        """Return the tool of this name, as last listed; None if it is not known."""
         return self._tools.get(name)
 
     def param_headers(self, name: str) -> ParamHeaders | None:
-        """Which arguments of this tool are told in HTTP headers, too; None if none are, or if that is not known."""
+        """Return which arguments of a tool are also sent as HTTP headers; None if none are, or if it is not known."""
         tool = self._tools.get(name)
         if tool is None:
             return None
@@ -77,96 +76,95 @@ class Toolbox:
         return self._headers[name]
 
     def clear(self) -> None:
-        """Forget all: they are not what they were."""
+        """Forget all tools, because the list has changed."""
         self.is_complete = False
         self.generation += 1
         self._tools.clear()
         self._headers.clear()
-        self.promising.clear()
+        self.with_output_schema.clear()
 
     def _forget(self, name: str) -> None:
         self._headers.pop(name, None)
-        self.promising.discard(name)
+        self.with_output_schema.discard(name)
 
 
-# Are the results of tools what their output schemas promise?
+# --- Validation of results ---
 
-
-#: Tools whose schemas are kept ready: those that were called last.
-_MAX_TOOLS = 1000
-#: Bytes of a schema. To compile that many may take 0.1 s.
+#: The number of compiled schemas kept; the least recently used are dropped first.
+_MAX_VALIDATORS = 1000
+#: The size of a schema in bytes. Compiling this much may take 0.1 s.
 _MAX_SCHEMA = 128 * 1024
-#: How deep a schema may be nested. To compile each level takes 5 KB of the stack.
+#: The nesting depth of a schema. Compiling takes 5 KB of stack per level.
 _MAX_DEPTH = 64
-#: Bytes of a compiled pattern.
+#: The size of a compiled pattern in bytes.
 _MAX_PATTERN = 256 * 1024
-#: Steps that a check may take: 0.1 s, and less than 0.2 s with what it takes to count them.
+#: The steps of one check: 0.1 s, and below 0.2 s including the counting.
 _MAX_STEPS = 8_000_000
-#: Steps and values up to which the place of a mistake is looked for. Each may become an error with a copy of a value.
+#: The steps and values up to which an error is located. Each may become an error with a copy of a value.
 _MAX_EXPLAINED_STEPS = 30_000
 _MAX_EXPLAINED_SIZE = 100_000
-#: Characters that are quoted from each end of what is too long.
-_QUOTED = 100
+#: Characters quoted from each end of a text that is too long.
+_MAX_QUOTED = 100
 
 
 class OutputChecker:
-    """Checks the results of one server's tools.
+    """Validates the results of one server's tools against their output schemas.
 
-    ``mode`` is True to check, False not to, and None to check if jsonschema-rs is installed. Known are the drafts 4, 6,
-    7, 2019-09 and 2020-12, which holds where a schema names none. Formats are not checked.
+    ``mode`` is True to check, False not to, and None to check if jsonschema-rs is installed. Supported are the drafts
+    4, 6, 7, 2019-09 and 2020-12; the latter is the default. Formats are not checked.
 
-    A schema that cannot be used does not make its tool unusable: the results are not checked, and a warning says why,
-    once. Such a schema is not valid, too large, made to be slow, in a dialect that is not known, or refers to something
-    outside of itself, which is never fetched. The same holds for a single result that would take too long. No server
-    can do harm by that: one that wants no checks gives no schema.
+    A schema that cannot be used does not make its tool unusable: its results are not checked, and one warning says why.
+    Such a schema is invalid, too large, too expensive, in an unknown dialect, or has external references, which are
+    never fetched. A single result that would take too long is not checked either. A server gains nothing by that: to
+    avoid checks it could simply omit the schema.
     """
 
-    def __init__(self, mode: bool | None = None) -> None:  # noqa: FBT001 - there is nothing else to say
-        #: Whether anything is checked at all.
+    def __init__(self, mode: bool | None = None) -> None:  # noqa: FBT001 - the only parameter
+        #: Whether results are checked.
         self.is_active = mode is not False and _is_installed()
         if mode and not self.is_active:
             raise UsageError("Checking the output of tools needs jsonschema-rs: pip install 'mcplumb[schema]'.")
-        self._tools: dict[str, _Tool] = {}
+        self._tools: dict[str, _CheckedTool] = {}
 
     def check(self, tool: str, schema: dict[str, Any], result: CallToolResult) -> None:
-        """Check a result against the output schema of its tool; `ProtocolError` if it does not match.
+        """Raise `ProtocolError` if a result does not match the output schema of its tool.
 
-        A result that tells of an error may be anything. The call takes some microseconds, and in the worst case 0.2 s.
+        Error results are not checked. A check takes a few microseconds, and 0.2 s in the worst case.
         """
         if not self.is_active or result.is_error:
             return
         known = self._tools.pop(tool, None)
         if known is None or not known.has(schema):
-            known = _Tool(tool, schema)
+            known = _CheckedTool(tool, schema)
         self._tools[tool] = known
-        if len(self._tools) > _MAX_TOOLS:
+        if len(self._tools) > _MAX_VALIDATORS:
             del self._tools[next(iter(self._tools))]
         known.check(result.structured_content)
 
 
-class _Tool:
-    """A tool with its output schema, ready to be used unless there is something wrong with it."""
+class _CheckedTool:
+    """A tool with its compiled output schema, or without one if the schema cannot be used."""
 
     def __init__(self, name: str, schema: dict[str, Any]) -> None:
         self._name = _shortened(ascii(name))
         self._schema = schema
-        self._written = msgspec.json.encode(schema)
+        self._encoded = msgspec.json.encode(schema)
         self._is_warned = False
         self._validator: _Validator | None = None
         try:
-            self._validator = _Validator(schema, self._written)
+            self._validator = _Validator(schema, self._encoded)
         except SchemaRefused as reason:
             self._warn(
                 f"The results of the tool {self._name} are not checked, as its output schema is of no use:", reason
             )
 
     def has(self, schema: dict[str, Any]) -> bool:
-        """Whether this is its schema, still."""
-        # Compared as JSON, because for Python 1 and true are equal.
-        return schema is self._schema or msgspec.json.encode(schema) == self._written
+        """Return whether this schema equals the compiled one."""
+        # Compared as JSON, because in Python 1 == True.
+        return schema is self._schema or msgspec.json.encode(schema) == self._encoded
 
     def check(self, content: Any) -> None:
-        """Check structured content, or that there may be none."""
+        """Raise `ProtocolError` if structured content, or its absence, does not match the schema."""
         validator = self._validator
         if validator is None:
             return
@@ -175,9 +173,9 @@ class _Tool:
         elif not validator.is_valid(content):
             if content is None:
                 raise ProtocolError(f"The tool {self._name} has an output schema, but gave no structured content.")
-            mistake = validator.find_mistake(content)
+            problem = validator.describe_error(content)
             raise ProtocolError(
-                f"The tool {self._name} gave structured content that does not match its output schema: {mistake}."
+                f"The tool {self._name} gave structured content that does not match its output schema: {problem}."
             )
 
     def _warn(self, what: str, why: object) -> None:
@@ -187,7 +185,7 @@ class _Tool:
 
 
 class _Validator:
-    """A compiled schema. `SchemaRefused` if there is something wrong with it."""
+    """A compiled schema. Raises `SchemaRefused` if the schema cannot be used."""
 
     def __init__(self, schema: dict[str, Any], written: bytes) -> None:
         if len(written) > _MAX_SCHEMA:
@@ -210,17 +208,17 @@ class _Validator:
     def is_too_slow_for(self, content: Any) -> bool:
         return self._cost.of(content, _MAX_STEPS) > _MAX_STEPS
 
-    def find_mistake(self, content: Any) -> str:
-        """What is wrong with content that is not valid, and where, in some words."""
+    def describe_error(self, content: Any) -> str:
+        """Describe what is wrong with invalid content, and where."""
         steps, size = _MAX_EXPLAINED_STEPS, _MAX_EXPLAINED_SIZE
         if (self._cost.has_choices and self._cost.of(content, steps) > steps) or size_of(content, size) > size:
             return "it is too large to say where"
-        mistake = "it is not valid"
+        problem = "it is not valid"
         try:
             self._validate(content)
         except ValueError as error:
-            mistake = _reason(error)
-        return mistake
+            problem = _reason(error)
+        return problem
 
 
 def _is_installed() -> bool:
@@ -236,4 +234,4 @@ def _reason(error: ValueError) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= 2 * _QUOTED else f"{text[:_QUOTED]}…{text[-_QUOTED:]}"
+    return text if len(text) <= 2 * _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…{text[-_MAX_QUOTED:]}"

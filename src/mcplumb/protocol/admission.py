@@ -42,7 +42,7 @@ __all__ = [
     "SESSION",
     "Admission",
     "Admitted",
-    "Handshake",
+    "InitializedSession",
     "Need",
     "Refused",
     "WithMeta",
@@ -93,7 +93,7 @@ class Admitted(msgspec.Struct, frozen=True):
     meta: RequestMeta
 
 
-class Handshake(msgspec.Struct, frozen=True):
+class InitializedSession(msgspec.Struct, frozen=True):
     """Answer ``initialize`` with this revision: the session is open."""
 
     revision: Revision
@@ -134,14 +134,14 @@ class Admission:
         self._modern = {revision.name: revision for revision in newest_first(served) if revision.is_modern}
         self._legacy = [revision for revision in newest_first(served) if not revision.is_modern]
         #: The handshake of the legacy session; None while no session is open.
-        self.session: Handshake | None = None
+        self.session: InitializedSession | None = None
         # Admissions by the bytes of their metadata. Most requests of a client have the same metadata, and only the
         # metadata and the session, which never changes once it is open, decide about a request.
         self._cache: dict[bytes, Admitted] = {}
         # The metadata of the last request, which is usually that of the next one: comparing is faster than a lookup.
         self._latest_written = b""
 
-    def request(self, request: Request, meta: msgspec.Raw | None = None) -> Admitted | Handshake | Refused:
+    def request(self, request: Request, meta: msgspec.Raw | None = None) -> Admitted | InitializedSession | Refused:
         """Admit or refuse a request by its method and metadata. Its other parameters are not read.
 
         ``meta`` is its metadata as `WithMeta` returns it, if the caller has decoded that already.
@@ -173,7 +173,7 @@ class Admission:
         if self.session is not None:
             return self._cached(written, self._admit_in_session(self.session, meta))
         if self._legacy and method == "ping":
-            return self._admit_in_session(Handshake(self._legacy[0], ClientCapabilities(), None), meta)
+            return self._admit_in_session(InitializedSession(self._legacy[0], ClientCapabilities(), None), meta)
         return self._refuse_without_session(method)
 
     def _admit_modern(self, meta: RequestMeta) -> Admitted | Refused:
@@ -201,7 +201,7 @@ class Admission:
             self._cache[written] = verdict
         return verdict
 
-    def _admit_in_session(self, session: Handshake, meta: RequestMeta) -> Admitted:
+    def _admit_in_session(self, session: InitializedSession, meta: RequestMeta) -> Admitted:
         return Admitted(session.revision, session.capabilities, session.client_info, meta.progress_token, None, meta)
 
     def _is_modern(self, request: Request) -> bool:
@@ -216,7 +216,7 @@ class Admission:
             return False
         return version is not None and (version in self._modern or not self._legacy)
 
-    def _handshake(self, request: Request) -> Handshake | Refused:
+    def _handshake(self, request: Request) -> InitializedSession | Refused:
         if not self._legacy:
             return self._unsupported(_requested_version(request))
         params = read(_LenientInitializeParams, request.params, what="params")
@@ -224,7 +224,7 @@ class Admission:
             return _invalid_request("The session is open already: initialize must be sent once, at its start.")
         revision = choose_revision(self._legacy, [params.protocol_version]) or self._legacy[0]
         self.state = SESSION.after(self.state, "initialize")
-        self.session = Handshake(revision, params.capabilities, params.client_info)
+        self.session = InitializedSession(revision, params.capabilities, params.client_info)
         return self.session
 
     def _refuse_without_session(self, method: str) -> Refused:

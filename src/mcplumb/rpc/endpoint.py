@@ -104,6 +104,7 @@ class Endpoint:
         "_is_releasing",
         "_limits",
         "_max_queued",
+        "_new_future",
         "_on_message",
         "_outgoing",
         "_pauses",
@@ -167,6 +168,7 @@ class Endpoint:
         self._pauses: set[str] = set()
         self._unclogging: asyncio.Task[None] | None = None
         # Requests of this side, made with the first of them.
+        self._new_future: Callable[[], Future[Response]] = partial(Future, loop=self.loop)
         self._outgoing: Outgoing | None = None
         self._sent: dict[int, OutgoingRequest] = _NOTHING_SENT
         self._slots: SendSlots | None = None
@@ -564,8 +566,6 @@ class Endpoint:
         else:
             await self._wait_for_slot(slots, method, params, options, start)
         try:
-            if self.closed is not None:
-                raise self._not_sent(method) from self.closed
             outgoing: Outgoing = self._outgoing  # type: ignore[assignment] # made together with the slots
             timeout, max_timeout = options.timeout, options.max_timeout
             deadline = latest = None if max_timeout is None else start + max_timeout
@@ -575,7 +575,7 @@ class Endpoint:
                     deadline = latest
             number = outgoing.next_id
             outgoing.next_id = number + 1
-            answer: Future[Response] = Future(loop=self.loop)
+            answer: Future[Response] = self._new_future()
             request = OutgoingRequest(number, method, deadline, timeout, latest, answer)
             self._sent[number] = request
             on_progress = options.on_progress
@@ -691,10 +691,13 @@ class Endpoint:
 
     def refuse(self, cause: McplumbError) -> None:
         """Send no more requests, for this reason; the open ones still wait for their responses."""
+        if self.closed is None and self._slots is not None:
+            self._slots.close()
         self.closed = self.closed or cause
 
     def lose(self, cause: McplumbError) -> None:
         """End every request of this side, because the connection is gone."""
+        self.refuse(cause)
         self.closed = cause
         if self._outgoing is not None:
             for request in self._outgoing.close(cause):
@@ -708,13 +711,22 @@ class Endpoint:
         self._outgoing = Outgoing(max_in_flight=most, first_id=self.first_id)
         self._sent = self._outgoing.requests
         slots = self._slots = SendSlots(limits.max_in_flight, self.connection, self.loop)
+        if self.closed is not None:
+            slots.close()
         return slots
 
     async def _wait_for_slot(
         self, slots: SendSlots, method: str, params: Any, options: CallOptions, start: float
     ) -> None:
         waits = [start + wait for wait in (options.timeout, options.max_timeout) if wait is not None]
-        if not await slots.take(min(waits, default=None)):
+        self._check_open(method)
+        taken = await slots.take(min(waits, default=None))
+        if self.closed is not None:
+            if taken:
+                slots.free += 1
+                slots.wake()
+            self._check_open(method)
+        if not taken:
             raise RequestTimeout(
                 f"{describe(method, params)} was not sent in time: the {self._peer} does not read, or too many "
                 "requests are open."

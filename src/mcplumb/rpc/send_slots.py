@@ -44,6 +44,10 @@ class SendSlots:
                 self._draining.cancel()
                 self._draining = None
 
+    def close(self) -> None:
+        """Send every caller to the slow way from now on, where it finds out that the connection is closed."""
+        self.waiting += 1
+
     def wake(self) -> None:
         """Let the next callers look for a slot, because one has become free."""
         if not self._must_wait():

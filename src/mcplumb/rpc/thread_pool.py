@@ -56,7 +56,7 @@ class Job:
         value, error = None, None
         try:
             value = self._context.run(self._function, **self._kwargs)
-        except BaseException as raised:  # noqa: BLE001 - handed on to whoever waits
+        except BaseException as raised:  # noqa: BLE001 - raised in the waiting task
             error = raised
         if len(forks) != self._forks:
             end_fork()
@@ -120,7 +120,7 @@ class Workers:
             raise
 
     def abandon(self, job: Job) -> None:
-        """Nobody waits for this job any more."""
+        """Abandon the job: no task waits for it any more."""
         with self._changed:
             if job.is_abandoned:
                 return

@@ -161,14 +161,14 @@ class EntryOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Entry:
     """A named function that handles requests."""
 
-    __slots__ = ("function", "name", "signature", "spoken")
+    __slots__ = ("function", "label", "name", "signature")
 
     def __init__(self, kind: str, name: str, function: Callable[..., Any], signature: Signature) -> None:
         self.name = name
         self.function = function
         self.signature = signature
         #: The entry's name in error messages.
-        self.spoken = f"{kind} {name!r}"
+        self.label = f"{kind} {name!r}"
 
 
 class ToolEntry(Entry):
@@ -195,7 +195,7 @@ class ToolEntry(Entry):
         super().__init__("tool", name, function, inspect_function(function, context=Context))
         schema = self._take_input(input_schema)
         #: The arguments that HTTP clients repeat in headers; None if there are none.
-        self.param_headers = headers_in(schema, self.spoken)
+        self.param_headers = headers_in(schema, self.label)
         self.output = self._output_of(output_schema, structured=structured)
         self.payload = Tool(
             name,
@@ -215,18 +215,18 @@ class ToolEntry(Entry):
             return header_schema(self.signature.schema)
         from mcplumb.server.schema.codec import RawArguments, RawSchema  # most tools have none
 
-        raw = RawSchema(schema, f"input schema of the {self.spoken}")
-        self.read = RawArguments(raw, self.signature, self.spoken).read
+        raw = RawSchema(schema, f"input schema of the {self.label}")
+        self.read = RawArguments(raw, self.signature, self.label).read
         return raw.schema
 
     def _output_of(self, schema: dict[str, Any] | None, *, structured: bool | None) -> Output:
         if schema is None:
             return output_of(self.signature.returns, structured=structured)
         if structured is False:
-            raise UsageError(f"The {self.spoken} has an output schema, so it cannot have structured=False.")
+            raise UsageError(f"The {self.label} has an output schema, so it cannot have structured=False.")
         from mcplumb.server.schema.codec import RawSchema  # most tools have none
 
-        return output_with_schema(RawSchema(schema, f"output schema of the {self.spoken}"), self.spoken)
+        return output_with_schema(RawSchema(schema, f"output schema of the {self.label}"), self.label)
 
 
 class ResourceEntry(Entry):
@@ -266,7 +266,7 @@ class ResourceEntry(Entry):
             "meta": described.meta,
         }
         if template.is_template and size is not None:
-            raise UsageError(f"The {self.spoken} stands for many resources, so it cannot have a size.")
+            raise UsageError(f"The {self.label} stands for many resources, so it cannot have a size.")
         self.payload: Resource | ResourceTemplate = (
             ResourceTemplate(uri, name, **details) if template.is_template else Resource(uri, name, size, **details)
         )
@@ -275,11 +275,11 @@ class ResourceEntry(Entry):
         names = set(self.template.names)
         unknown = names - set(self.signature.names)
         if unknown:
-            raise UsageError(f"The {self.spoken} has variables that its function does not take: {_quoted(unknown)}.")
+            raise UsageError(f"The {self.label} has variables that its function does not take: {_quoted(unknown)}.")
         missing = set(self.signature.required) - (names - set(self.template.optional_names))
         if missing:
             raise UsageError(
-                f"The function of the {self.spoken} needs values that a URI may omit: {_quoted(missing)}. "
+                f"The function of the {self.label} needs values that a URI may omit: {_quoted(missing)}. "
                 "Give them defaults, or put them into the URI in braces, before its query."
             )
 
@@ -325,7 +325,7 @@ class CompletionEntry(Entry):
         super().__init__("completion of", f"{of}: {argument}", function, inspect_function(function, context=Context))
         if not 1 <= len(self.signature.names) <= 2:
             raise UsageError(
-                f"The function of the {self.spoken} takes {len(self.signature.names)} arguments. It must take the text "
+                f"The function of the {self.label} takes {len(self.signature.names)} arguments. It must take the text "
                 "typed so far, and may take the values of the other arguments."
             )
         #: The names of the function's parameters.
@@ -345,11 +345,11 @@ class HandlerEntry(Entry):
         super().__init__(f"{kind} handler", method, function, inspect_function(function, context=Context))
         if len(self.signature.names) != 1:
             raise UsageError(
-                f"The function of the {self.spoken} takes {len(self.signature.names)} arguments. It must take one, the "
+                f"The function of the {self.label} takes {len(self.signature.names)} arguments. It must take one, the "
                 "params, and may take a Context beside it."
             )
         if is_notification and self.signature.context_name is not None:
-            raise UsageError(f"The function of the {self.spoken} cannot have a Context: that is for requests.")
+            raise UsageError(f"The function of the {self.label} cannot have a Context: that is for requests.")
         self.is_notification = is_notification
         self.takes = self.signature.names[0]
 

@@ -86,7 +86,7 @@ class ModernText(msgspec.Struct, frozen=True, gc=False, tag_field="resultType", 
     meta: msgspec.Raw = msgspec.field(name="_meta")
 
 
-def output_with_schema(schema: RawSchema, spoken: str) -> Output:
+def output_with_schema(schema: RawSchema, label: str) -> Output:
     """Return the output of a tool with a schema from its author: return values become structured content."""
 
     def convert(value: Any) -> CallToolResult:
@@ -95,7 +95,7 @@ def output_with_schema(schema: RawSchema, spoken: str) -> Output:
         data = _json_of(value)
         for path, reason in schema.faults(msgspec.json.decode(data)):
             raise UsageError(
-                f"The {spoken} returned a value that does not match its output schema{_at(path)}: {shorten(reason)}."
+                f"The {label} returned a value that does not match its output schema{_at(path)}: {shorten(reason)}."
             )
         return CallToolResult([TextContent(data.decode())], structured_content=msgspec.Raw(data))
 

@@ -22,7 +22,7 @@ from mcplumb.server.catalog import (
 )
 from mcplumb.server.hosting.active_sessions import ActiveSessions, Lifespan, LifespanRunner
 from mcplumb.server.hosting.stderr_logs import LogFormat
-from mcplumb.server.shared_state import Shared
+from mcplumb.server.shared_state import SharedState
 from mcplumb.server.uri_templates import normalize_uri
 from mcplumb.types.base import Annotations, CacheScope, Icon, Implementation
 from mcplumb.types.tools import ToolAnnotations
@@ -94,7 +94,7 @@ class Server:
         #: In seconds, as in the constructor.
         self.finish_within = finish_within
         self.stop_within = stop_within
-        self._shared = Shared(
+        self._shared = SharedState(
             identity=Implementation(
                 name,
                 version,
@@ -117,7 +117,7 @@ class Server:
             state_ttl=state_ttl,
         )
         #: The open sessions.
-        self.presence = ActiveSessions(self._shared, LifespanRunner(lifespan))
+        self.active_sessions = ActiveSessions(self._shared, LifespanRunner(lifespan))
         if state_keys:
             self._shared.check_keys()
 
@@ -276,7 +276,7 @@ class Server:
 
     def resource_changed(self, uri: str) -> None:
         """Notify the clients that subscribed to a resource that it has changed."""
-        self.presence.for_each_session(lambda session: session.changes.resource_changed(uri))
+        self.active_sessions.for_each_session(lambda session: session.subscriptions.resource_changed(uri))
 
     # Prompts, completions
 
@@ -444,7 +444,7 @@ class Server:
         """Serve one connection until it ends. Several may be served at once, all in the same event loop."""
         from mcplumb.transports.connection import ANYONE
 
-        await self.presence.serve(
+        await self.active_sessions.serve(
             connection, peer or ANYONE, finish_within=self.finish_within, stop_within=self.stop_within
         )
 
@@ -454,7 +454,7 @@ class Server:
         import asyncio
 
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        async with self.presence.held(never, within=self.finish_within):
+        async with self.active_sessions.held(never, within=self.finish_within):
             yield
 
     def stop(self) -> bool:
@@ -462,10 +462,10 @@ class Server:
 
         Returns False if there is nothing to stop. May be called from any thread.
         """
-        return self.presence.stop(self.stop_within)
+        return self.active_sessions.stop(self.stop_within)
 
     def _list_changed(self, topic: ListTopic) -> None:
-        self.presence.for_each_session(lambda session: session.changes.list_changed(topic))
+        self.active_sessions.for_each_session(lambda session: session.subscriptions.list_changed(topic))
 
 
 def _decorated(function: F | None, options: dict[str, Any], add: Callable[..., None]) -> F | Callable[[F], F]:

@@ -1,4 +1,4 @@
-"""One connection of a server, from its first message to its end: the server's handler on an endpoint."""
+"""The server's session on one connection: its handler on the endpoint, from the first message to the shutdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mcplumb.server.dispatch.call import Call
 from mcplumb.server.dispatch.failures import outcome_of
 from mcplumb.server.dispatch.methods import Dispatcher
 from mcplumb.server.hosting.stderr_logs import BadLines
-from mcplumb.server.shared_state import Shared
+from mcplumb.server.shared_state import SharedState
 from mcplumb.transports.connection import ANYONE, Connection, Peer
 from mcplumb.types.base import Payload
 from mcplumb.types.notification_params import CancelledParams, LoggingLevel
@@ -27,27 +27,29 @@ from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, Notification, RequestId
 
 if TYPE_CHECKING:
-    from mcplumb.server.dispatch.notifications import Changes, NotificationHandlers
+    from mcplumb.server.dispatch.notifications import NotificationHandlers, ServerSubscriptions
 
-__all__ = ["LAST_WAIT", "Ending", "Session", "Why"]
+__all__ = ["LAST_WAIT", "Ending", "ServerSession", "Why"]
 
 _logger = logging.getLogger("mcplumb.server")
 
-#: The client's input ended, the client cannot be reached any more, or the server was stopped.
+#: Why a session ends: the client closed its output, the client is unreachable, or the server was stopped.
 Why: TypeAlias = Literal["ended", "broken", "stopped"]
 
-#: Seconds that stopped work may take to notice, and the client to read the last answers, at the least.
+#: The minimum of seconds for cancelled work to stop, and for the client to read the last responses.
 LAST_WAIT = 0.5
+
+_INPUT_ENDED = "The client sends nothing any more, so it cannot answer."
 
 
 class Ending:
-    """The end of one session. Its deadline may come nearer, and never goes away."""
+    """The shutdown of one session. Its deadline can only move earlier."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        #: Why the session ends; done as soon as that is known.
+        #: Resolves to the reason as soon as the session has to end.
         self.why: asyncio.Future[Why] = loop.create_future()
-        #: Done when nothing is left to do, or the time is over.
+        #: Done when no work is left, or the deadline has passed.
         self.finished: asyncio.Future[None] = loop.create_future()
         self._deadline = float("inf")
         self._timer: asyncio.TimerHandle | None = None
@@ -55,16 +57,16 @@ class Ending:
         self._closing: asyncio.Timeout | None = None
 
     def begin(self, why: Why) -> None:
-        """The session is to end. The first reason counts."""
+        """Start the shutdown. Only the first reason counts."""
         if not self.why.done():
             self.why.set_result(why)
 
     def bound(self, within: float) -> None:
-        """Everything is to have ended in so many seconds, the client's reading included."""
+        """Limit the whole shutdown to this many seconds, including the time for the client to read."""
         self._deadline = min(self._deadline, self._loop.time() + within)
 
     def give_up_after(self, within: float) -> None:
-        """What is not finished in so many seconds will not be."""
+        """Abandon work that is not finished within this many seconds."""
         self.bound(within)
         if self._timer is not None:
             self._timer.cancel()
@@ -73,21 +75,21 @@ class Ending:
             self._closing.reschedule(self._last_moment())
 
     def go_on_within(self, seconds: float) -> None:
-        """The client sends no more, but not all that it sent has been read: something has to happen in this time.
+        """End the session unless this is called again within this many seconds; ``inf`` turns the timer off.
 
-        To be called again whenever something has, and ended by ``go_on_within(inf)``.
+        For a client that has closed its output while its last messages are not all read: each message renews it.
         """
         if self._patience is not None:
             self._patience.cancel()
         self._patience = None if seconds == float("inf") else self._loop.call_later(seconds, self.begin, "ended")
 
     def finish(self) -> None:
-        """Nothing is left to do."""
+        """Report that no work is left."""
         if not self.finished.done():
             self.finished.set_result(None)
 
     async def close(self, connection: Connection) -> None:
-        """Close the connection, with as much time for the client to read as there is."""
+        """Close the connection, and leave the client the remaining time to read."""
         try:
             async with asyncio.timeout_at(self._last_moment()) as self._closing:
                 await connection.close()
@@ -97,7 +99,7 @@ class Ending:
             self._closing = None
 
     def cancel(self) -> None:
-        """The deadline matters no more."""
+        """Cancel all timers."""
         self.go_on_within(float("inf"))
         if self._timer is not None:
             self._timer.cancel()
@@ -106,21 +108,18 @@ class Ending:
         return max(self._deadline, self._loop.time() + LAST_WAIT)
 
 
-# One connection of a server: every message that comes in, and how the connection ends.
+class ServerSession:
+    """The server's side of one connection. It belongs to the event loop's thread."""
 
-
-class Session:
-    """The server's side of one connection. It belongs to the thread of the event loop."""
-
-    def __init__(self, shared: Shared, connection: Connection, peer: Peer = ANYONE) -> None:
+    def __init__(self, shared: SharedState, connection: Connection, peer: Peer = ANYONE) -> None:
         self.shared = shared
         self.connection = connection
-        #: Who the client has proved to be.
+        #: The authenticated identity of the client, if any.
         self.principal = peer.principal
         self.thread = threading.get_ident()
-        #: How many forks had happened when the session began.
+        #: The number of forks when the session began; a difference means that this is a forked child.
         self.forks = len(forks)
-        #: From which level on the legacy client wants log messages.
+        #: The minimum level of log messages for a legacy client.
         self.log_level: LoggingLevel = "info"
         self.find_tool = shared.catalog.tools.get
         self.text_meta = shared.text_meta
@@ -132,17 +131,17 @@ class Session:
         self.loop = self.endpoint.loop
         self.ending = Ending(self.loop)
         self._bad_lines = BadLines()
-        self._is_held = False
+        self._is_waiting_for_lifespan = False
         self._finish_within = 0.0
 
-    # Loaded and made when needed: a connection may be there for one request, which needs neither.
+    # Created when needed: over HTTP a connection carries one request, which needs neither.
 
     @cached_property
-    def changes(self) -> Changes:
+    def subscriptions(self) -> ServerSubscriptions:
         """The client's subscriptions."""
-        from mcplumb.server.dispatch.notifications import Changes
+        from mcplumb.server.dispatch.notifications import ServerSubscriptions
 
-        return Changes(self)
+        return ServerSubscriptions(self)
 
     @cached_property
     def _handlers(self) -> NotificationHandlers:
@@ -152,15 +151,15 @@ class Session:
 
     @property
     def is_ready_legacy(self) -> bool:
-        """Whether a legacy client has opened a session and said that it is ready."""
+        """Whether a legacy client has initialized its session and sent ``notifications/initialized``."""
         return self._admission.state == "ready"
 
-    # --- From start to end ---
+    # --- Start and shutdown ---
 
     async def run(self, *, finish_within: float, stop_within: float) -> None:
-        """Serve the connection until it ends or is stopped, and finish what was accepted, within these seconds."""
+        """Serve the connection until it ends or is stopped, then finish accepted requests within these seconds."""
         try:
-            if self._is_held:
+            if self._is_waiting_for_lifespan:
                 self.endpoint.unpause("lifespan")
             else:
                 self._finish_within = finish_within
@@ -174,15 +173,15 @@ class Session:
             self.connection.abort()
 
     def start(self, finish_within: float) -> None:
-        """Watch the connection without reading yet, so that a client which leaves before that is noticed."""
-        self._is_held = True
+        """Watch the connection without reading from it, so that a client that disconnects meanwhile is noticed."""
+        self._is_waiting_for_lifespan = True
         self._finish_within = finish_within
         self.endpoint.pause("lifespan")
         self.connection.start(self)
         self.connection.pause()
 
     def stop(self, within: float) -> None:
-        """Accept no more requests, and end after this many seconds at the latest."""
+        """Stop accepting requests, and end within this many seconds."""
         self.ending.begin("stopped")
         self.ending.give_up_after(within)
 
@@ -190,8 +189,8 @@ class Session:
         self.endpoint.stop_accepting()
         self.ending.bound(within)
         if why != "broken":
-            if "changes" in vars(self):
-                self.changes.end_all()
+            if "subscriptions" in vars(self):
+                self.subscriptions.end_all()
             if not self.check_finished():
                 self.ending.give_up_after(within)
                 await self.ending.finished
@@ -202,32 +201,32 @@ class Session:
         await self.ending.close(self.connection)
 
     def check_finished(self) -> bool:
-        """Whether nothing is left to do; if so, and the session is ending, that is noted."""
+        """Return whether no work is left, and if so complete a shutdown in progress."""
         is_finished = self.endpoint.is_idle and not vars(self).get("_handlers")
         if is_finished and not self.endpoint.is_open:
             self.ending.finish()
         return is_finished
 
     def _drop_all(self) -> None:
-        """Stop all work. Nothing is sent for it any more."""
+        """Cancel all work. Nothing more is sent for it."""
         self.ending.cancel()
         self.endpoint.drop_all()
-        self.endpoint.lose(Closed(_NO_MORE_INPUT))
-        if "changes" in vars(self):
-            self.changes.close()
+        self.endpoint.lose(Closed(_INPUT_ENDED))
+        if "subscriptions" in vars(self):
+            self.subscriptions.close()
 
-    # --- What the connection reports ---
+    # --- Reports of the connection ---
 
     def ended(self, *, clean: bool) -> None:
-        """The client sends no more."""
+        """Start the shutdown, because the client has closed its output."""
         if not clean:
             _logger.info("The client's input ended in the middle of a line.")
-        self.endpoint.lose(Closed(_NO_MORE_INPUT))
+        self.endpoint.lose(Closed(_INPUT_ENDED))
         self.ending.go_on_within(float("inf"))
         self.ending.begin("ended")
 
     def hung_up(self) -> None:
-        """The client is gone or sends no more; what it sent before is still read, as long as that goes on."""
+        """Bound the time for reading the rest, because the client has closed its output or is gone."""
         self.endpoint.watch_activity(self._active)
         self._active()
 
@@ -235,24 +234,24 @@ class Session:
         self.ending.go_on_within(self._finish_within)
 
     def broke(self, error: OSError) -> None:
-        """The client cannot be reached any more."""
+        """Drop all work, because the client is unreachable."""
         _logger.debug("The client is gone: %s.", error)
         self.ending.begin("broken")
         self._drop_all()
         self.ending.finish()
 
     def failed(self, request_id: RequestId, error: McplumbError) -> None:
-        """A request of this side does not reach the client."""
+        """Fail a request of ours that did not reach the client."""
         self.endpoint.failed(request_id, error)
 
-    # --- What the endpoint asks ---
+    # --- Calls from the endpoint ---
 
     def explain(self, call: Call, error: Exception) -> Outcome:
-        """Return the outcome of a call that could not begin."""
+        """Return the outcome of a call that could not be started."""
         return outcome_of(call, None, error)
 
     def notified(self, notification: Notification) -> None:
-        """Handle a notification: by the protocol's own rules, and by the author's handler."""
+        """Handle a notification by the rules of the protocol, and with the author's handler if there is one."""
         method = notification.method
         if method == "notifications/cancelled":
             self._cancel(notification)
@@ -268,19 +267,19 @@ class Session:
         except DecodeError as error:
             _logger.debug("A cancellation was ignored. %s", error)
             return
-        if "changes" in vars(self) and isinstance(request_id, int | str):
-            self.changes.cancel(request_id)
+        if "subscriptions" in vars(self) and isinstance(request_id, int | str):
+            self.subscriptions.cancel(request_id)
         self.endpoint.cancelled(request_id)
 
     def malformed(self, bad: BadMessage) -> Error | None:
-        """Log a line that is no message, and return the reply that it deserves in the revision in use."""
+        """Log a line that is not a message, and return the reply for it in the revision in use."""
         self._bad_lines.note(bad.reason)
         opened = self._admission.session
         revision = self.shared.revisions[0] if opened is None else opened.revision
         return bad.reply(idless_errors=revision.has_idless_errors)
 
     def malformed_batch(self) -> None:
-        """Refuse a batch in a revision that has none."""
+        """Refuse a batch in a revision without batches."""
         reason = "The line is a batch, and the protocol revision in use has none: send each message on a line."
         self.endpoint.received(BadMessage(reason, INVALID_REQUEST))
 
@@ -295,17 +294,14 @@ class Session:
         return opened is not None and opened.revision.has_batches
 
     def idle(self) -> None:
-        """Note that no request is open or queued any more."""
+        """Complete a shutdown in progress, because no request is open or queued any more."""
         self.check_finished()
 
     async def ask(self, method: str, params: Payload | None, about: RequestId) -> Any:
-        """Send the legacy client a request, for one of its own, and return its result."""
+        """Send a legacy client a request that belongs to one of its own, and return the result."""
         endpoint = self.endpoint
         endpoint.unpause("queue")
         try:
             return await endpoint.request(method, UNSET if params is None else params, about=about)
         finally:
             endpoint.pause_if_queue_is_full()
-
-
-_NO_MORE_INPUT = "The client sends nothing any more, so it cannot answer."

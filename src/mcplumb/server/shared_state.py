@@ -1,4 +1,4 @@
-"""What all connections of one server share."""
+"""The state that all connections of one server share: settings, catalog, thread pool and encoded results."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mcplumb.types.meta import SERVER_INFO
 from mcplumb.types.revision_adapter import for_revision
 
 if TYPE_CHECKING:
-    from mcplumb.protocol.request_state import Sealer  # it loads hashlib, and most servers never ask
+    from mcplumb.protocol.request_state import Sealer  # loads hashlib, which most servers never need
 
-__all__ = ["Shared"]
+__all__ = ["SharedState"]
 
 
-class Shared(msgspec.Struct, kw_only=True):
-    """The settings, the catalog and the threads of one server."""
+class SharedState(msgspec.Struct, kw_only=True):
+    """The settings, the catalog and the thread pool of one server, and caches of what it encodes often."""
 
     identity: Implementation
     instructions: str | None
@@ -43,7 +43,7 @@ class Shared(msgspec.Struct, kw_only=True):
     experimental: dict[str, Any] | None
     state_keys: list[bytes]
     state_ttl: float = 3600.0
-    #: What the lifespan gave; None while the server does not run.
+    #: The value that the lifespan yielded; None while the server does not run.
     lifespan: Any = None
     _sealer: Any = None
     _modern_admission: Admission | None = None
@@ -58,8 +58,8 @@ class Shared(msgspec.Struct, kw_only=True):
                 self.text_meta[revision.name] = msgspec.Raw(msgspec.json.encode(self.result_meta(revision)))
 
     def admission(self, era: Era | None) -> Admission:
-        """What judges the requests of a connection on which this era is spoken, or both."""
-        # The modern one remembers no client, so one does for all: there may be a connection for each request.
+        """Return the admission rules for a connection that is limited to this era, or to none."""
+        # The modern rules keep no state, so connections share them: over HTTP, each request has its own connection.
         if era == "modern" and self._modern_admission is not None:
             return self._modern_admission
         admission = Admission([each for each in self.revisions if era in (None, each.era)])
@@ -69,7 +69,7 @@ class Shared(msgspec.Struct, kw_only=True):
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What the server has. Each list may be empty now and have entries later, so all are named."""
+        """The server's capabilities. Empty lists are declared as well, because entries may be added later."""
         return ServerCapabilities(
             tools=ListCapability(list_changed=True),
             resources=ResourcesCapability(list_changed=True, subscribe=True),
@@ -82,9 +82,9 @@ class Shared(msgspec.Struct, kw_only=True):
 
     @property
     def sealer(self) -> Sealer:
-        """Seals request state, with the keys given or, without any, with one that lasts as long as the process."""
+        """The sealer of request state, with the given keys or, without any, a random key of this process."""
         if self._sealer is None:
-            from secrets import token_bytes  # most servers never ask
+            from secrets import token_bytes  # most servers never need it
 
             from mcplumb.protocol.request_state import Sealer
 
@@ -93,15 +93,15 @@ class Shared(msgspec.Struct, kw_only=True):
         return sealer
 
     def check_keys(self) -> None:
-        """UsageError if state cannot be sealed with the keys that were given, now and not at the first question."""
-        self.sealer  # noqa: B018 - asking for it makes it
+        """Raise UsageError if the given keys cannot seal state, now rather than at the first request for input."""
+        self.sealer  # noqa: B018 - the property creates it
 
     def now(self) -> float:
-        """The time by which request state is sealed."""
+        """Return the time used for sealing request state."""
         return time.time()
 
     def result_meta(self, revision: Revision) -> dict[str, Any]:
-        """The ``_meta`` of a result: who the server is. Not to be changed."""
+        """Return the ``_meta`` of results, with the server's name and version. Do not modify it."""
         meta = self._result_meta.get(revision.name)
         if meta is None:
             written = msgspec.Raw(msgspec.json.encode(for_revision(self.identity, revision)))
@@ -109,7 +109,7 @@ class Shared(msgspec.Struct, kw_only=True):
         return meta
 
     def written(self, outcome: Any, revision: Revision) -> Any:
-        """A result as this revision has it, with the server's name in its ``_meta`` where that is usual."""
+        """Return a result in the form of a revision, with the server's name in ``_meta`` if the revision has that."""
         if type(outcome) is TextResult:
             meta = self.text_meta.get(revision.name)
             return outcome if meta is None else ModernText(outcome.content, meta)
@@ -122,7 +122,7 @@ class Shared(msgspec.Struct, kw_only=True):
         return for_revision(outcome, revision)
 
     def _written_object(self, value: Any, revision: Revision) -> dict[str, Any]:
-        """The same for what the author's own handler returned."""
+        """Return the result of a custom request handler as an object in the form of a revision."""
         written = {} if value is None else msgspec.json.decode(write(value))
         if not isinstance(written, dict):
             raise UsageError(f"A result has to be an object, and this is {type(value).__name__!r}.")
@@ -132,7 +132,7 @@ class Shared(msgspec.Struct, kw_only=True):
         return written
 
     def pages(self, kind: str, version: int, revision: Revision) -> WrittenPages:
-        """What was kept of this version of a list."""
+        """Return the encoded pages of this version of a list."""
         pages = self._pages.get((kind, revision.name))
         if pages is None or pages.version != version:
             pages = self._pages[kind, revision.name] = WrittenPages(version)

@@ -313,7 +313,7 @@ async def _giving_up_on_draining(sender: End, receiver: End) -> None:
     await sender.within(asyncio.wait([quitter]), "drained ends when it is cancelled")
     await settle()
     receiver.resume()
-    await sender.within(patient, "drained returns, although somebody else gave up")
+    await sender.within(patient, "drained returns, although another waiter was cancelled")
     await receiver.until_count(count)
     require_each_once(receiver, count)
     await sender.close()

@@ -1,7 +1,7 @@
 """The transport interface: a connection, its receiver, and flow control.
 
-Messages are pushed, not awaited: a connection calls its receiver for each message, on the event loop's thread and
-never from within a call of the receiver's own. That way a message costs no task and no turn of the loop.
+Messages are pushed, not awaited: a connection calls its receiver for each message, in the event loop's thread and
+never from within a call that the receiver makes. So a message costs no task and no turn of the loop.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from mcplumb.wire.messages import Message, RequestId
 __all__ = ["ANYONE", "Connection", "Peer", "Receiver", "Serve", "Stats", "Waiters"]
 
 
-# What every transport gives: a connection, and what it asks of whoever owns one.
+# --- The interface ---
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """What a transport knows of the client at the other end before the first message."""
+    """What a transport knows about the client before the first message."""
 
-    #: The only era that is spoken on this connection; None if that is for the client to choose.
+    #: The only era allowed on this connection; None if the client chooses.
     era: Era | None = None
-    #: Who the client is, if it has proved that.
+    #: The authenticated identity of the client, if any.
     principal: str | None = None
 
 
-#: Of whom nothing is known.
+#: A client about which nothing is known.
 ANYONE = Peer()
 
 
 class Stats(msgspec.Struct):
-    """What went over a connection so far. A batch counts as one message."""
+    """The counters of a connection. A batch counts as one message."""
 
     messages_in: int = 0
     messages_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    #: Lines that were no message and were passed over.
+    #: Lines that are not messages; they were ignored.
     bad_lines: int = 0
 
 
@@ -54,94 +54,96 @@ class Receiver(Protocol):
     """The owner of a connection. Its methods return at once and raise nothing."""
 
     def received(self, item: Message | BadMessage | Batch) -> None:
-        """One message came, or a line that is none. Batches come as such whatever the revision."""
+        """Handle a message, a batch (in any revision), or a line that is not a message."""
 
     def ended(self, *, clean: bool) -> None:
-        """The peer sends no more: at the end of a message (``clean``) or in the middle of one.
+        """Handle the end of input: after a complete message (``clean``), or in the middle of one.
 
-        What came of a torn last message has been received already. Sending still works. Called at most once.
+        The part of a torn last message was already passed to ``received``. Sending still works. Called at most once.
         """
 
     def hung_up(self) -> None:
-        """The peer sends no more, but what it sent has not been received yet, because reading is paused.
+        """Handle the end of input while reading is paused and messages are left to be read.
 
-        ``ended`` comes when all of that has been received. Called at most once, where the system can tell.
+        ``ended`` follows after the last message. Called at most once, where the system can detect it.
         """
 
     def broke(self, error: OSError) -> None:
-        """Nothing can be sent any more, for instance because the peer is gone. Called at most once."""
+        """Handle a broken connection: nothing can be sent any more, for example because the peer is gone.
+
+        Called at most once.
+        """
 
     def failed(self, request_id: RequestId, error: McplumbError) -> None:
-        """This request, which was sent, gets no answer, for this reason, although the connection goes on.
+        """Handle the failure of one request that was sent and gets no response, while the connection stays open.
 
-        For transports that carry each request by itself. `Closed`: it cannot have reached the peer. `RequestLost`:
-        nobody knows. Any other error: it was refused.
+        For transports that carry each request separately. `Closed`: it cannot have reached the peer. `RequestLost`:
+        it may have. Any other error: it was refused.
         """
 
 
 class Connection(Protocol):
     """One connection to one peer.
 
-    All methods belong to the thread of the event loop that ``start`` was called on. After ``close`` or ``abort`` the
+    All methods belong to the thread of the event loop in which ``start`` was called. After ``close`` or ``abort`` the
     receiver is not called any more.
     """
 
     @property
     def is_clogged(self) -> bool:
-        """Whether more is queued than the peer should be made to catch up with. Whoever can wait should."""
+        """Whether the write queue is above its high-water mark. Senders that can wait should await ``drained``."""
 
     @property
     def stats(self) -> Stats:
-        """What went over the connection so far."""
+        """The counters of this connection."""
 
     def start(self, receiver: Receiver) -> None:
-        """Begin to read. To be called once."""
+        """Start reading. To be called once."""
 
     def send(self, message: Message, about: RequestId | None = None) -> None:
-        """Queue one message. What one turn of the loop sends goes out in one write.
+        """Queue one message. Messages sent in one turn of the loop leave in one write.
 
-        ``about`` is the request of the peer's that a notification or a request belongs to, if it belongs to one: where
-        a transport has several streams, that decides which one it goes on. A response says so by its id.
+        ``about`` is the peer's request that a notification or request belongs to, if any: where a transport has
+        several streams, it selects the stream. A response is matched by its own id.
 
-        `EncodeError` if it cannot be written as JSON; then nothing was queued. Nothing happens on a connection that
-        is closed or broken.
+        Raises `EncodeError`, and queues nothing, if the message cannot be encoded as JSON. Does nothing on a connection
+        that is closed or broken.
         """
 
     def send_batch(self, messages: Sequence[Message]) -> None:
-        """Queue several messages as one batch; otherwise as ``send``."""
+        """Queue several messages as one batch, as ``send`` queues one message."""
 
     async def drained(self) -> None:
-        """Wait until the connection is no longer clogged, or is closed or broken. Cancelling this harms nothing."""
+        """Wait until the connection is no longer clogged, or is closed or broken. May be cancelled safely."""
 
     def pause(self) -> None:
-        """Stop reading, as far as the transport can; what was read already may still be received."""
+        """Stop reading, as far as the transport can; messages already read may still be delivered."""
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
 
     async def close(self) -> None:
-        """Write what is queued, then close. May be called again. Cancelled, it aborts."""
+        """Write the queue, then close. May be called again. If cancelled, it aborts."""
 
     def abort(self) -> None:
-        """Close at once; what is queued is lost. May be called again, and after ``close``."""
+        """Close at once and drop the queue. May be called again, and after ``close``."""
 
 
-#: Serves one connection to its end: starts it, and closes it.
+#: Serves one connection from its start until it is closed.
 Serve: TypeAlias = Callable[[Connection, Peer], Coroutine[Any, Any, None]]
 
 
-# Those who wait until a peer has caught up.
+# --- Flow control ---
 
-
-#: How many look again at once. Few: all but the first may look in vain, and that must not grow with how many wait. Not
-#: one by one: what is sent in one turn of the loop leaves in one write.
+#: How many waiters are woken at once. Few, because all but the first may have to wait again, and that cost must not
+#: grow with their number. More than one, because messages sent in one turn of the loop leave in one write.
 _AT_ONCE = 64
 
 
 class Waiters:
-    """Tasks that wait for the same thing, in the order they came. They belong to one event loop.
+    """Tasks that wait for the same condition, first come, first served. They belong to one event loop.
 
-    ``room`` says how many of them would not look in vain, if that can be known.
+    ``room`` returns how many of them could proceed, if that can be known.
     """
 
     __slots__ = ("_due", "_loop", "_noted", "_room", "_timer", "_waiting", "_woken")
@@ -149,27 +151,27 @@ class Waiters:
     def __init__(self, loop: asyncio.AbstractEventLoop, room: Callable[[], int] | None = None) -> None:
         self._loop = loop
         self._room = room
-        #: By the place of each in the order. A plain dict would step over all who have left to find the first.
+        #: The futures of the waiters, in order. Not a plain dict: finding its first key steps over all deleted ones.
         self._waiting: OrderedDict[object, asyncio.Future[None]] = OrderedDict()
-        #: Those that have not looked yet since they were woken.
+        #: The waiters that were woken and have not checked the condition yet.
         self._woken: set[asyncio.Future[None]] = set()
-        #: A heap of deadlines, with one timer for all. Some of those who had them may have left.
+        #: A heap of deadlines, with one timer for all. It may contain waiters that have left.
         self._due: list[tuple[float, int, object]] = []
         self._noted = 0
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait_while(self, holds: Callable[[], bool], deadline: float | None = None) -> bool:
-        """Wait as long as this is so; it is looked at again after each ``wake``. Cancelling this harms nothing.
+        """Wait while the condition holds; it is checked again after each ``wake``. May be cancelled safely.
 
-        False if it is still so at the deadline, by the time of the loop.
+        Returns False if the condition still holds at the deadline, by the loop's clock.
         """
-        if not self._waiting and not holds():  # those who wait come first
+        if not self._waiting and not holds():  # earlier waiters come first
             return True
         place, has_to_wait = object(), True
         if deadline is not None:
             self._note(deadline, place)
         try:
-            # Those who waited run one after the other, and each may make it so again for the next, who stays in place.
+            # Woken tasks run one after the other. Each may restore the condition for the next, which keeps its place.
             while has_to_wait and (deadline is None or self._loop.time() < deadline):
                 await self._woken_at(place)
                 has_to_wait = holds()
@@ -179,12 +181,12 @@ class Waiters:
             if not self._waiting and self._due:
                 self._due.clear()
                 self._set_timer()
-            # Whoever looks last, or is cancelled instead, lets the next ones look.
+            # The last woken waiter, even if it is cancelled, wakes the next ones.
             if not self._woken and not holds():
                 self.wake()
 
     def wake(self) -> None:
-        """Let them look again, a few at a time. May be called when the event loop is gone, and they with it."""
+        """Wake some waiters to check the condition again. Does nothing if the event loop is closed."""
         if self._woken or self._loop.is_closed():
             return
         some = _AT_ONCE if self._room is None else min(_AT_ONCE, self._room())
@@ -200,14 +202,14 @@ class Waiters:
         finally:
             self._woken.discard(future)
 
-    # Deadlines
+    # --- Deadlines ---
 
     def _note(self, deadline: float, place: object) -> None:
         if len(self._due) > 2 * len(self._waiting):
-            # More than half have left: it is never much longer than there are those who wait.
+            # More than half have left: rebuild the heap, so that it stays proportional to the number of waiters.
             self._due = [due for due in self._due if due[2] in self._waiting]
             heapify(self._due)
-        self._noted += 1  # of two with the same deadline, who came first is first
+        self._noted += 1  # breaks ties: first come, first served
         heappush(self._due, (deadline, self._noted, place))
         if self._timer is None or deadline < self._timer.when():
             self._set_timer()

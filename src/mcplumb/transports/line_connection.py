@@ -316,8 +316,10 @@ class LineConnection:
             pieces = len(queue)
             pipe = self._pipe
             try:
-                is_direct = pipe is not None and pieces <= _MOST_PIECES
-                written = writev(pipe, queue) if is_direct else self._sink.write(queue)
+                if pipe is not None and pieces <= _MOST_PIECES:
+                    written = writev(pipe, queue)
+                else:
+                    written = self._sink.write(queue)
             except BlockingIOError:
                 written = 0
             except OSError as error:

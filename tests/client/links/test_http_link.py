@@ -12,7 +12,7 @@ import pytest
 
 from mcplumb import Client, ConnectError, Context, HttpError, RequestLost, Server, UsageError, connect
 from mcplumb.client.links.http_link import HttpLink
-from mcplumb.client.tool_registry import Toolbox
+from mcplumb.client.tool_registry import ToolRegistry
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.restart import RestartPolicy
 from mcplumb.protocol.subscription_state import Change, Missed
@@ -87,13 +87,13 @@ def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyP
 
 
 def test_it_knows_from_the_toolbox_what_is_told_in_headers() -> None:
-    one, toolbox = link(), Toolbox()
+    one, registry = link(), ToolRegistry()
     call = Request(1, "tools/call", {"name": "weather"})
     assert one._params_of(call) is None
-    one.use(toolbox)
+    one.use(registry)
     assert one._params_of(call) is None
     schema = {"type": "object", "properties": {"city": {"type": "string", "x-mcp-header": "City"}}}
-    toolbox.learn([Tool("weather", schema)])
+    registry.learn([Tool("weather", schema)])
     found = one._params_of(call)
     assert found is not None
     assert [header.name for header in found.headers] == ["Mcp-Param-City"]

@@ -200,7 +200,7 @@ def test_whoever_waits_for_the_server_waits_no_longer_than_the_timeout() -> None
     peer = Peer(after_discovery(leave), after_discovery(nothing))
 
     async def body(client: Client) -> None:
-        await client._keeper.session.over
+        await client._supervisor.session.over
         waiting = asyncio.ensure_future(client.list_tools(timeout=5))
         await turns()
         skip(5)
@@ -221,7 +221,7 @@ def test_what_was_not_sent_is_sent_when_the_server_is_back() -> None:
     peer = Peer(after_discovery(leave), after_discovery(back))
 
     async def body(client: Client) -> None:
-        await client._keeper.session.over
+        await client._supervisor.session.over
         # Never sent, so that sending it cannot be a second time.
         call = asyncio.ensure_future(client.call_tool("x"))
         await next_start(peer)
@@ -241,14 +241,14 @@ def test_calls_fail_at_once_while_the_server_is_down_for_good() -> None:
 
     async def body(client: Client) -> None:
         await next_start(peer)
-        await until(lambda: client._keeper._restarter.fails_fast)
+        await until(lambda: client._supervisor._restarter.fails_fast)
         with pytest.raises(ServerDown, match=r"failed 2 times in a row\. It is connected to again in 60 s") as caught:
             await client.call_tool("x")
         assert isinstance(caught.value.__cause__, Closed)
         with pytest.raises(ServerDown):
             await client.notify("notifications/x")
         skip(60)
-        await until(lambda: client._keeper.session.is_open)
+        await until(lambda: client._supervisor.session.is_open)
         assert (await client.call_tool("x")).content
 
     talk_through(peer, body, restart=RestartPolicy(first_wait=1, jitter=0, breaker_after=2))
@@ -298,7 +298,7 @@ def test_progress_has_given_a_lost_call_more_time() -> None:
     async def body(client: Client) -> None:
         await client.list_tools()
         call = asyncio.ensure_future(client.call_tool("x", timeout=10, max_timeout=100, on_progress=print))
-        await until(lambda: not client._keeper.session.is_open)
+        await until(lambda: not client._supervisor.session.is_open)
         await next_start(peer)
         assert (await call).content
 

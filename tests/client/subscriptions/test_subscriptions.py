@@ -213,7 +213,7 @@ def test_an_acknowledgement_that_comes_as_the_listener_gives_up_changes_nothing(
         task.cancel()
         # Before the task has run again, the acknowledgement is there.
         params = {"_meta": {SUBSCRIPTION_ID: 2}, "notifications": {"toolsListChanged": True}}
-        client._keeper.session.received(Notification(ACKNOWLEDGED, params))
+        client._supervisor.session.received(Notification(ACKNOWLEDGED, params))
         with pytest.raises(asyncio.CancelledError):
             await task
 

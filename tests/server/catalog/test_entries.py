@@ -56,7 +56,7 @@ async def book(guests: list[str], nights: int = 1, *, ctx: Context) -> Bill:
 
 def test_a_tool_is_described_by_its_function() -> None:
     entry = tool(book)
-    assert (entry.name, entry.spoken) == ("book", "tool 'book'")
+    assert (entry.name, entry.label) == ("book", "tool 'book'")
     payload = entry.payload
     assert payload.name == "book"
     assert payload.title is None
@@ -134,7 +134,7 @@ def test_a_resource_is_described_by_its_function() -> None:
         return ""
 
     entry = resource("notes://all", notes)
-    assert (entry.name, entry.spoken) == ("notes://all", "resource 'notes://all'")
+    assert (entry.name, entry.label) == ("notes://all", "resource 'notes://all'")
     assert msgspec.to_builtins(entry.payload) == {"uri": "notes://all", "name": "notes", "description": "All notes."}
 
 
@@ -174,7 +174,7 @@ def test_an_address_with_variables_is_a_template() -> None:
         return path
 
     entry = resource("files://{+path}{?lines}", file, mime_type="text/plain")
-    assert entry.spoken == "resource template 'files://{+path}{?lines}'"
+    assert entry.label == "resource template 'files://{+path}{?lines}'"
     assert msgspec.to_builtins(entry.payload) == {
         "uriTemplate": "files://{+path}{?lines}",
         "name": "file",
@@ -223,7 +223,7 @@ def test_a_prompt_has_the_arguments_of_its_function() -> None:
         return topic
 
     entry = PromptEntry(sort, EntryOptions(title="Sort!", icons=[ICON], meta={"a": 1}))
-    assert entry.spoken == "prompt 'sort'"
+    assert entry.label == "prompt 'sort'"
     assert msgspec.to_builtins(entry.payload) == {
         "name": "sort",
         "title": "Sort!",
@@ -252,7 +252,7 @@ def test_a_completion_takes_the_text_and_perhaps_the_others() -> None:
     assert CompletionEntry("sort", "topic", lambda typed: []).takes == ("typed",)
     entry = CompletionEntry("sort", "topic", lambda typed, others: [])
     assert tuple(entry.takes) == ("typed", "others")
-    assert entry.spoken == "completion of 'sort: topic'"
+    assert entry.label == "completion of 'sort: topic'"
 
 
 @pytest.mark.parametrize("function", [lambda: None, lambda a, b, c: []])
@@ -270,9 +270,9 @@ def test_a_handler_takes_the_params() -> None:
 
     entry = HandlerEntry("example.com/reset", reset, is_notification=False)
     assert (entry.takes, entry.signature.context_name) == ("params", "ctx")
-    assert entry.spoken == "request handler 'example.com/reset'"
+    assert entry.label == "request handler 'example.com/reset'"
     entry = HandlerEntry("example.com/hello", hello, is_notification=True)
-    assert entry.spoken == "notification handler 'example.com/hello'"
+    assert entry.label == "notification handler 'example.com/hello'"
     assert entry.is_notification
 
 

@@ -383,7 +383,7 @@ async def test_a_client_that_cannot_be_written_to_ends_what_still_runs() -> None
         peer.connection.abort()
         shop.server.add_tool(lambda: None, name="new")
         await turns()
-        (session,) = shop.server.presence._sessions
+        (session,) = shop.server.active_sessions._sessions
         session.broke(BrokenPipeError())
         await peer.served()
         assert shop.cancelled == [1, 2]

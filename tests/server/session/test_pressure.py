@@ -427,6 +427,6 @@ async def test_each_request_is_answered_once_whatever_happens(revision: Revision
         # It is as good as new.
         (request_id,) = numbered(peer, "echo", 1)
         assert "result" in await peer.answer(request_id)
-        (session,) = shop.server.presence._sessions
+        (session,) = shop.server.active_sessions._sessions
         endpoint = session.endpoint
         assert not any((endpoint.incoming, endpoint._queue, endpoint._batches))

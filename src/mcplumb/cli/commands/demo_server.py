@@ -78,7 +78,7 @@ async def order(ctx: Context) -> str:
 
 @server.tool
 async def add_tea(tea: str, minutes: int) -> str:
-    """Put a tea on the menu. Whoever is subscribed to the menu hears of it."""
+    """Put a tea on the menu. Subscribers to the menu are notified."""
     TEAS[tea] = minutes
     server.resource_changed("tea://menu")
     return f"{tea} is on the menu."

@@ -217,14 +217,14 @@ class Reloader:
 
     def __enter__(self) -> Self:
         self._files.changed()  # records the modules that are imported by now
-        self._server.presence.join(self)
+        self._server.active_sessions.join(self)
         threading.Thread(target=self._watch, name="mcplumb-reload", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._is_stopped.set()
         self._has_ended.set()
-        self._server.presence.leave(self)
+        self._server.active_sessions.leave(self)
 
     def stop(self) -> None:
         """Stop watching; called when the server is stopped."""

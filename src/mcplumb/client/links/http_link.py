@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mcplumb.client.links.link import Phase
-from mcplumb.client.tool_registry import Toolbox
+from mcplumb.client.tool_registry import ToolRegistry
 from mcplumb.errors import Closed, McplumbError, UsageError
 from mcplumb.limits import Limits
 from mcplumb.protocol.http_headers import ParamHeaders, is_token
@@ -64,13 +64,13 @@ class HttpLink:
         self._limits = limits
         self._http_sse = http_sse
         self._trace = trace
-        self._toolbox: Toolbox | None = None
+        self._registry: ToolRegistry | None = None
         self._connection: HttpConnection | None = None
         self._pool = _make_pool(self.key, _checked_headers(headers or {}, token), proxy, tls)
 
-    def use(self, toolbox: Toolbox) -> None:
+    def use(self, registry: ToolRegistry) -> None:
         """Use this registry to find the tool arguments that are also sent as headers."""
-        self._toolbox = toolbox
+        self._registry = registry
 
     async def open(self) -> Connection:
         """Return a new connection. The first request shows whether the server can be reached."""
@@ -108,9 +108,9 @@ class HttpLink:
         self._pool.kill()
 
     def _params_of(self, request: Request) -> ParamHeaders | None:
-        if self._toolbox is None or request.method != "tools/call":
+        if self._registry is None or request.method != "tools/call":
             return None
-        return self._toolbox.param_headers(request.params["name"])
+        return self._registry.param_headers(request.params["name"])
 
 
 def _make_pool(url: str, headers: dict[str, str], proxy: str | None, tls: ssl.SSLContext | None) -> ConnectionPool:

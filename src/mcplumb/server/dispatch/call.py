@@ -1,4 +1,4 @@
-"""One admitted request: what may still be sent for it, and how it is stopped."""
+"""`Call`: one admitted request, with its progress, its log messages and its cancellation."""
 
 from __future__ import annotations
 
@@ -20,43 +20,42 @@ from mcplumb.types.revision_adapter import for_revision
 from mcplumb.wire.messages import Notification
 
 if TYPE_CHECKING:
-    from mcplumb.server.server_session import Session
+    from mcplumb.server.server_session import ServerSession
 
 __all__ = ["Call"]
 
 T = TypeVar("T")
 
-#: How long progress waits, in seconds, before it is tried again on a client that does not keep up.
+#: Seconds between attempts to send progress to a client that does not keep up.
 _RETRY = 0.1
 
 _ENDED = "The request was cancelled or has ended, and nothing more is sent for it."
 
 _SEVERITY: dict[str, int] = {level: number for number, level in enumerate(LOGGING_LEVELS)}
 
-
-#: For the calls without a context, which have none.
+#: The ``outcomes`` of calls without a context.
 _NO_OUTCOMES: Any = frozenset()
 
 
 class Call(Handled, eq=False, gc=True, kw_only=True):
-    """One admitted request. It belongs to the thread of the event loop, except where a method says otherwise."""
+    """One admitted request. It belongs to the event loop's thread, except where a method says otherwise."""
 
-    session: Session
+    session: ServerSession
     admitted: Admitted
-    #: The decoded params; None if they could not be decoded at first sight, and the error is yet to be found.
+    #: The decoded params; None if decoding failed, in which case ``begin`` decodes them again for the error.
     params: Any
-    #: The answers of a modern call; None until there is one, or a question.
+    #: The client's input for a modern call; None until there is an answer or a question.
     answers: Answers | None = None
-    #: Read by other threads, too.
+    #: Also read by other threads.
     is_cancelled: bool = False
-    #: What other threads wait for; its context makes room for them.
+    #: The futures that other threads wait for; `Context` replaces the empty default.
     outcomes: set[ThreadFuture[Any]] = _NO_OUTCOMES
     _meter: ProgressMeter | None = None
     _timer: asyncio.TimerHandle | None = None
     _waits: set[asyncio.Task[Any]] | None = None
 
     def progress(self, progress: Number, total: Number | None, message: str | None) -> None:
-        """Tell the client how far the request is, if it wants to know."""
+        """Send progress to the client, if it asked for it. It may be held back and merged with later progress."""
         token = self.admitted.progress_token
         if token is None or not self.is_running:
             return
@@ -68,27 +67,27 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
         self._release(meter)
 
     def log(self, level: LoggingLevel, data: Any, logger: str | None) -> None:
-        """Send the client a log message, if it wants those of this level."""
+        """Send the client a log message, if it wants this level."""
         if self.wants_log(level):
             self._notify("notifications/message", LogMessageParams(level, data, logger=logger))
 
     def wants_log(self, level: LoggingLevel) -> bool:
-        """Whether the client wants log messages of this level. May be called from any thread."""
+        """Return whether the client wants log messages of this level. May be called from any thread."""
         least = self.admitted.log_level if self.admitted.revision.is_modern else self.session.log_level
         return least is not None and self.is_running and _SEVERITY[level] >= _SEVERITY[least]
 
     def release_stream(self, retry: float) -> None:
-        """Let go of the stream that this request has to itself, where the transport has such streams."""
+        """Release the HTTP stream of this request, where the transport has one per request."""
         release = getattr(self.session.connection, "release", None)
         if release is not None and self.is_running:
             release(self.id, retry)
 
     def encoded(self, outcome: Any) -> Any:
-        """Return a result as the client's revision has it."""
+        """Return a result in the form of the client's revision."""
         return self.session.shared.written(outcome, self.admitted.revision)
 
     def flush(self) -> None:
-        """Send the progress that is held back, because the response is about to be sent."""
+        """Send held-back progress before the response is sent."""
         if self._timer is not None:
             self._timer.cancel()
         self._stop_waits()
@@ -96,7 +95,7 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
             self._notify("notifications/progress", last)
 
     def stop(self) -> None:
-        """Stop the work as far as possible, because the response is not wanted any more."""
+        """Cancel the work as far as possible, because no response is wanted any more."""
         self.is_cancelled = True
         if self._timer is not None:
             self._timer.cancel()
@@ -105,12 +104,12 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
         self._stop_waits()
 
     def wait_in_thread(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the event loop and wait for what it gives; to be called from another thread only.
+        """Run a coroutine on the event loop and return its result. To be called from another thread only.
 
-        ``RequestCancelled`` if the request ends first.
+        Raises ``RequestCancelled`` if the request ends first.
         """
         outcome: ThreadFuture[T] = ThreadFuture()
-        # First this, then the look: whatever ends the request after the look finds it here.
+        # Registered before the check: if the request ends after the check, `_stop_waits` cancels it.
         self.has_told = True
         self.outcomes.add(outcome)
         try:
@@ -126,18 +125,18 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
             coroutine.close()
 
     def check_running(self) -> None:
-        """``RequestCancelled`` if nothing can be sent for the request any more."""
+        """Raise ``RequestCancelled`` if the request has ended."""
         if not self.is_running:
             raise RequestCancelled(_ENDED)
 
     def is_own_thread(self) -> bool:
-        """Whether this is the thread of the event loop."""
+        """Return whether the caller is in the event loop's thread."""
         return threading.get_ident() == self.session.thread
 
     def _begin_wait(self, coroutine: Coroutine[Any, Any, T], outcome: ThreadFuture[T]) -> None:
         if outcome.cancelled():
             return
-        # From here on the task decides: its coroutine must not be touched before it has ended.
+        # From here on the task resolves the future: its coroutine must not be closed before it has ended.
         self.outcomes.discard(outcome)
         if self._waits is None:
             self._waits = set()
@@ -158,7 +157,7 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
     def _stop_waits(self) -> None:
         for wait in self._waits or ():
             wait.cancel()
-        # Also those that have not even begun.
+        # Also those whose task has not been created yet.
         for outcome in tuple(self.outcomes):
             outcome.cancel()
 
@@ -166,7 +165,7 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
         self.session.endpoint.notify_about(self, Notification(method, for_revision(params, self.admitted.revision)))
 
     def _release(self, meter: ProgressMeter) -> None:
-        """Send the progress that is held back, if its time has come and the client keeps up; otherwise later."""
+        """Send held-back progress if it is due and the client keeps up; otherwise set a timer."""
         if self._timer is not None:
             return
         now = self.session.loop.time()

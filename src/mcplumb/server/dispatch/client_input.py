@@ -1,8 +1,8 @@
 """Input from the client while a request is handled, in both eras.
 
-A legacy client is sent a request, and the function waits for the answer. A modern one is never sent a request: the
-call ends with ``input_required``, the client sends it again with the answer, and the function runs again from its
-start. The answers it already has come back to it from the sealed request state, each under the key of its question.
+A legacy client gets a request, and the function waits for the answer. A modern client never gets requests: the call
+ends with ``input_required``, the client sends the call again with the answer, and the function runs again from its
+start. Earlier answers come back in the sealed request state, each under the key of its question.
 """
 
 from __future__ import annotations
@@ -31,19 +31,21 @@ from mcplumb.types.revision_adapter import for_revision
 from mcplumb.wire.messages import INVALID_PARAMS
 
 if TYPE_CHECKING:
-    from mcplumb.protocol.request_state import Params, Sealer  # it loads hashlib, and most servers never ask
+    from mcplumb.protocol.request_state import Params, Sealer  # loads hashlib, which most servers never need
     from mcplumb.server.dispatch.call import Call
 
 __all__ = ["Answers", "InputNeeded", "as_result", "ask", "may_need_input"]
 
 
-# --- Answers, and the questions without one ---
+# --- Answers and open questions ---
+
+_STATE_REFUSED = "The request state is none of this server's as it is now. Send the request again without it."
 
 
 class InputNeeded(BaseException):
-    """Ends a modern call that cannot go on without this answer.
+    """Ends a modern call that needs an answer from the client.
 
-    It is no ``Exception``, so that a function which guards its work against every error does not hold it up.
+    It is not an ``Exception``, so that a function that catches every error does not catch it.
     """
 
     def __init__(self, key: str, request: InputRequest) -> None:
@@ -53,15 +55,15 @@ class InputNeeded(BaseException):
 
 
 class _Answer(msgspec.Struct, array_like=True, frozen=True):
-    #: Which question it was: a function may ask another one under the same key when it runs again.
+    #: The digest of the question: a second run may ask another question under the same key.
     question: str
     answer: msgspec.Raw
 
 
 class _State(msgspec.Struct, array_like=True, frozen=True):
-    #: Under the keys of their questions, in the order of these.
+    #: By the keys of their questions, in the order they were asked.
     answers: dict[str, _Answer]
-    #: The questions that were asked last, under their keys, and in their order.
+    #: The digests of the open questions by key, in the order they were asked.
     open: dict[str, str]
 
 
@@ -72,16 +74,16 @@ _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Answers:
-    """The answers that a call has so far, and what it still asks."""
+    """The answers that a call has so far, and its open questions."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Answer] = {}
-        #: Those that came without a state, so that nobody knows what they were asked for.
+        #: Answers that came without a state, so that their questions are unknown.
         self._offered: dict[str, msgspec.Raw] = {}
-        #: The keys that the function has used, and how many it left to us.
+        #: The keys that the function has used, and the number of questions without a key.
         self._keys: set[str] = set()
         self._unnamed = 0
-        #: What the function asked and has no answer to, in that order.
+        #: The unanswered questions of the function, in order.
         self.needed: list[InputNeeded] = []
 
     @classmethod
@@ -96,11 +98,11 @@ class Answers:
         principal: str | None,
         now: float,
     ) -> Answers:
-        """The answers in a request state, together with those that came beside it.
+        """Return the answers from a request state and from the responses that came with it.
 
-        ``StateRefused`` if the state does not verify; ``DecodeError`` if the responses cannot be read. Responses to
-        questions that were not asked are passed over; questions without a response are asked again. Without a state,
-        nobody knows what was asked: a response is taken if its key is one that the author has given to a question.
+        Raises ``StateRefused`` if the state does not verify, ``DecodeError`` if the responses cannot be decoded.
+        Responses to questions that were not asked are ignored; questions without a response are asked again. Without
+        a state, a response is only used if the author gave its question that key.
         """
         try:
             given = _read_responses(responses) if isinstance(responses, msgspec.Raw) else {}
@@ -114,7 +116,7 @@ class Answers:
         try:
             state = _read_state(sealed)
         except msgspec.DecodeError as error:
-            raise StateRefused(_NOT_OURS, reason="sealed by another version") from error
+            raise StateRefused(_STATE_REFUSED, reason="sealed by another version") from error
         answers._known = state.answers
         for key, question in state.open.items():
             if key in given:
@@ -122,9 +124,9 @@ class Answers:
         return answers
 
     def claim(self, key: str | None) -> str:
-        """The key of the function's next question: this one or, without any, one that follows from its place.
+        """Return the key of the function's next question: the given one, or its number.
 
-        ``UsageError`` if another question has it.
+        Raises ``UsageError`` if another question has it.
         """
         if key is None:
             self._unnamed += 1
@@ -138,9 +140,9 @@ class Answers:
         return key
 
     def get(self, key: str, request: InputRequest) -> msgspec.Raw:
-        """The answer to the question with this key; ``InputNeeded`` if there is none yet.
+        """Return the answer to a question; raise ``InputNeeded`` if there is none yet.
 
-        ``EncodeError`` if the question cannot be written: here, where the function can see it.
+        Raises ``EncodeError`` if the question cannot be encoded, so that the function sees the error.
         """
         question = _digest(request)
         if key not in self._known and key in self._offered:
@@ -148,7 +150,7 @@ class Answers:
         if key in self._known:
             if self._known[key].question == question:
                 return self._known[key].answer
-            # The function took another way than last time. What it learned there since does not count here.
+            # The function asks something else than last time, so the later answers no longer apply.
             learned = list(self._known)
             for later in learned[learned.index(key) :]:
                 del self._known[later]
@@ -166,16 +168,13 @@ class Answers:
         principal: str | None,
         now: float,
     ) -> str:
-        """The request state: the answers so far, and what is asked now."""
+        """Return the sealed request state: the answers so far, and the questions asked now."""
         state = _State(self._known, {each.key: _digest(each.request) for each in needed})
         return sealer.seal(_encode(state), method=method, params=params, principal=principal, now=now)
 
 
-_NOT_OURS = "The request state is none of this server's as it is now. Send the request again without it."
-
-
 def as_result(needed: list[InputNeeded], state: str) -> InputRequiredResult:
-    """The result that asks for all of this."""
+    """Return the result that asks the client for this input."""
     return InputRequiredResult(input_requests={each.key: each.request for each in needed}, request_state=state)
 
 
@@ -191,10 +190,10 @@ def _digest(request: InputRequest) -> str:
 
 # --- Asking ---
 
-
 T = TypeVar("T")
 
-_SPOKEN: dict[Need, str] = {
+#: What a client with a capability can do, for an error message.
+_CAPABILITY_TEXT: dict[Need, str] = {
     "roots": "tell its roots",
     "sampling": "ask a model",
     "sampling.tools": "ask a model that may call tools",
@@ -204,9 +203,9 @@ _SPOKEN: dict[Need, str] = {
 
 
 async def ask(call: Call, request: InputRequest, kind: type[T], key: str | None = None) -> T:
-    """The client's answer, read as ``kind``. On a modern client this may end the call (``InputNeeded``).
+    """Return the client's answer, decoded as ``kind``. In the modern era this may end the call (``InputNeeded``).
 
-    A modern client sees the question under its ``key``. ``RequestCancelled`` if the request has ended.
+    A modern client gets the question under its ``key``. Raises ``RequestCancelled`` if the request has ended.
     """
     call.check_running()
     admitted = call.admitted
@@ -218,11 +217,13 @@ async def ask(call: Call, request: InputRequest, kind: type[T], key: str | None 
         if admitted.revision.has_input_required:
             missing = missing_capability(need)
             raise RequestError(missing.code, missing.message, missing.data)
-        raise ToolError(f"This needs a client that can {_SPOKEN[need]}, and this client does not say that it can.")
+        raise ToolError(
+            f"This needs a client that can {_CAPABILITY_TEXT[need]}, and this client does not say that it can."
+        )
     if admitted.revision.has_input_required:
         if not may_need_input(call.method):
             raise UsageError(f"{call.method} may not ask the client for anything.")
-        # What cannot be asked must fail here, where the function can see it.
+        # A question that the revision does not have fails here, so that the function sees the error.
         for_revision(request, admitted.revision)
         try:
             return read(kind, call.answers.get(key, request), what="client's answer")
@@ -242,7 +243,7 @@ async def ask(call: Call, request: InputRequest, kind: type[T], key: str | None 
 
 
 def may_need_input(method: str) -> bool:
-    """Whether a request of this method may be answered with a question."""
+    """Return whether a request of this method may be answered with a request for input."""
     return method in METHODS and METHODS[method].may_need_input
 
 
@@ -255,7 +256,7 @@ def _need_of(request: InputRequest) -> Need:
 
 
 def _with_id(request: InputRequest) -> InputRequest:
-    """The same, with the id that one revision wants for a web page."""
+    """Return the request with an elicitation id, which one revision requires for URLs."""
     if isinstance(request, ElicitRequest) and request.params.is_url and request.params.elicitation_id is None:
         from secrets import token_urlsafe  # most servers never ask
 

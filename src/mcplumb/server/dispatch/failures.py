@@ -1,4 +1,4 @@
-"""What becomes of a failed request: the error or the tool result that the client gets, and what is only logged."""
+"""Failed requests: the error or tool result that the client gets, and what is only logged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _logger = logging.getLogger("mcplumb.server")
 
 
 def outcome_of(call: Call, entry: Entry | None, error: BaseException) -> Outcome:
-    """Return the outcome of a call that raised this. Without an entry, no function was called yet."""
+    """Return the outcome of a call that raised this error. Without an entry, no function was called yet."""
     needed = _inputs_needed(error)
     try:
         if needed:
@@ -36,13 +36,13 @@ def outcome_of(call: Call, entry: Entry | None, error: BaseException) -> Outcome
             return call.encoded(_tool_failure(entry, error))
     except Exception as another:  # noqa: BLE001 - whatever it is, the client gets a response
         error = another
-    return error_of(error, call.method if entry is None else entry.spoken, is_clients=entry is None)
+    return error_of(error, call.method if entry is None else entry.label, is_clients=entry is None)
 
 
 def error_of(error: BaseException, what: str, *, is_clients: bool = False) -> ErrorDetail:
-    """Return the error to respond with: the author's own words are sent, everything else is only logged.
+    """Return the error to respond with: texts by the author are sent, everything else is only logged.
 
-    ``is_clients``: no function was called yet, so what cannot be decoded came from the client, which is told.
+    ``is_clients``: no function was called yet, so a decode error is the client's and is reported to it.
     """
     if isinstance(error, RequestError) and type(error.code) is int and type(error.message) is str:
         return ErrorDetail(error.code, error.message, msgspec.UNSET if error.data is None else error.data)
@@ -57,17 +57,17 @@ def error_of(error: BaseException, what: str, *, is_clients: bool = False) -> Er
 
 
 def _tool_failure(entry: ToolEntry, error: BaseException) -> Payload:
-    """Return what a model is told when a tool fails: the author's words, or where to look for the cause."""
+    """Return the result for a model when a tool fails: the author's text, or a reference to the log."""
     if isinstance(error, ToolError):
         text = str(error)
     else:
-        _logger.error("The %s failed.", entry.spoken, exc_info=error)
-        text = f"The {entry.spoken} failed, and the server's log says why."
+        _logger.error("The %s failed.", entry.label, exc_info=error)
+        text = f"The {entry.label} failed, and the server's log says why."
     return CallToolResult([TextContent(text)], is_error=True)
 
 
 def _inputs_needed(error: BaseException) -> list[InputNeeded]:
-    """Return the questions that the function asked, one or several at once."""
+    """Return the open questions in an exception, or in a group of them."""
     if isinstance(error, InputNeeded):
         return [error]
     if isinstance(error, BaseExceptionGroup):
@@ -79,7 +79,7 @@ def _inputs_needed(error: BaseException) -> list[InputNeeded]:
 def _input_required(call: Call, needed: list[InputNeeded]) -> Payload:
     shared, request = call.session.shared, call.request
     answers = call.answers or Answers()
-    # Questions that other tasks of the function have asked meanwhile are asked together with this one.
+    # Questions that other tasks of the function asked meanwhile are asked in the same round.
     needed = answers.needed or needed
     state = answers.seal(
         shared.sealer,

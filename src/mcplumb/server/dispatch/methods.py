@@ -1,8 +1,8 @@
 """The protocol's methods on the server: admit a request, begin it, and call the author's function.
 
 `Dispatcher.admit` decides under which revision a request is served, and returns its `Call`. The endpoint then calls
-``begin``, which is one of the functions here: it looks the entry up, reads the arguments, and returns the coroutine
-that calls the function and converts what it returns. Methods that call no function return their result at once.
+``begin``, which is one of the functions here: it looks up the entry, decodes the arguments, and returns the coroutine
+that calls the author's function and converts its return value. Methods without a function return their result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from mcplumb.errors import RequestError
-from mcplumb.protocol.admission import Admission, Admitted, Handshake, Refused, WithMeta
+from mcplumb.protocol.admission import Admission, Admitted, InitializedSession, Refused, WithMeta
 from mcplumb.rpc.endpoint import DUPLICATE_ID
 from mcplumb.rpc.handler import Outcome, Reply
 from mcplumb.rpc.thread_pool import end_fork, forks
@@ -50,19 +50,19 @@ from mcplumb.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorDetail,
 
 if TYPE_CHECKING:
     from mcplumb.revisions import Revision
-    from mcplumb.server.server_session import Session
-    from mcplumb.server.shared_state import Shared
+    from mcplumb.server.server_session import ServerSession
+    from mcplumb.server.shared_state import SharedState
 
 __all__ = ["Dispatcher"]
 
-#: How many values a completion may have; the protocol says so.
+#: The maximum number of values of a completion, set by the protocol.
 _MOST_COMPLETIONS = 100
-#: How much of a name that does not exist is repeated in the error about it.
-_LONGEST_SHOWN = 200
+#: The number of characters of an unknown name that an error repeats.
+_MAX_SHOWN = 200
 
 
 class _Retry(WithMeta, frozen=True, kw_only=True):
-    #: One of these is there if the request brings something that the function may have asked for.
+    #: Present if the request answers a request for input.
     input_responses: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     request_state: str | None = None
 
@@ -87,7 +87,7 @@ class _Complete(WithMeta, frozen=True):
     context: CompletionContext | None = None
 
 
-# --- Methods that are answered at once ---
+# --- Methods that call no function of the author ---
 
 
 def _discover(call: Call) -> Payload:
@@ -106,7 +106,7 @@ def _ping(_: Call) -> Payload:
 
 
 def _lister(kind: str, result: type[CacheableResult], field: str) -> Callable[[Call], msgspec.Raw]:
-    """Return a function that answers with a page of one of the catalog's lists."""
+    """Return the method for pages of one of the catalog's lists."""
 
     def answer(call: Call) -> msgspec.Raw:
         shared, revision = call.session.shared, call.admitted.revision
@@ -135,22 +135,22 @@ def _set_level(call: Call) -> Payload:
 
 
 def _subscribe(call: Call) -> Payload:
-    call.session.changes.subscribe(read(ResourceParams, call.request.params, what="params").uri)
+    call.session.subscriptions.subscribe(read(ResourceParams, call.request.params, what="params").uri)
     return Result()
 
 
 def _unsubscribe(call: Call) -> Payload:
-    call.session.changes.unsubscribe(read(ResourceParams, call.request.params, what="params").uri)
+    call.session.subscriptions.unsubscribe(read(ResourceParams, call.request.params, what="params").uri)
     return Result()
 
 
 def _listen(call: Call) -> None:
-    """Open a subscription. Its response comes when it ends."""
+    """Open a subscription. Its response is sent when it ends."""
     call.session.endpoint.incoming.exempt(call.id)
-    call.session.changes.listen(call.id, read(ListenParams, call.request.params, what="params").notifications)
+    call.session.subscriptions.listen(call.id, read(ListenParams, call.request.params, what="params").notifications)
 
 
-_AT_ONCE: dict[str, Callable[[Call], Payload | msgspec.Raw | None]] = {
+_IMMEDIATE: dict[str, Callable[[Call], Payload | msgspec.Raw | None]] = {
     "server/discover": _discover,
     "ping": _ping,
     "tools/list": _lister("tools", ListToolsResult, "tools"),
@@ -164,10 +164,10 @@ _AT_ONCE: dict[str, Callable[[Call], Payload | msgspec.Raw | None]] = {
 }
 
 
-def _answer_at_once(call: Call) -> Outcome | None:
-    """Answer a request that calls no function of the author's; None for a subscription, which stays open."""
+def _answer_immediately(call: Call) -> Outcome | None:
+    """Return the outcome of a request that calls no function of the author; None if it stays open."""
     name, revision = call.request.method, call.admitted.revision
-    answer = _AT_ONCE.get(name)
+    answer = _IMMEDIATE.get(name)
     if answer is None or not METHODS[name].sent_by("client", revision):
         return ErrorDetail(METHOD_NOT_FOUND, f"There is no method {name[:80]!r} in protocol revision {revision}.")
     try:
@@ -177,7 +177,7 @@ def _answer_at_once(call: Call) -> Outcome | None:
         return error_of(error, name, is_clients=True)
 
 
-def _initialized(shared: Shared, revision: Revision) -> InitializeResult:
+def _initialized(shared: SharedState, revision: Revision) -> InitializeResult:
     """Return the result of ``initialize``."""
     return InitializeResult(
         protocol_version=str(revision),
@@ -187,17 +187,17 @@ def _initialized(shared: Shared, revision: Revision) -> InitializeResult:
     )
 
 
-# --- Methods that call a function of the author's ---
+# --- Methods that call a function of the author ---
 
-_Begun: TypeAlias = Coroutine[Any, Any, Outcome] | Outcome
+_Started: TypeAlias = Coroutine[Any, Any, Outcome] | Outcome
 
 
-def _call_tool(call: Call) -> _Begun:
+def _call_tool(call: Call) -> _Started:
     params = call.params or read(_CallTool, call.request.params, what="params")
-    call.params = None  # it may wait for long
+    call.params = None  # the call may run for long: free the memory
     entry = call.session.find_tool(params.name)
     if entry is None:
-        raise RequestError(INVALID_PARAMS, f"There is no tool {params.name[:_LONGEST_SHOWN]!r}.")
+        raise RequestError(INVALID_PARAMS, f"There is no tool {params.name[:_MAX_SHOWN]!r}.")
     if params.request_state is not None or params.input_responses is not msgspec.UNSET:
         _reopen(call, params)
     try:
@@ -212,7 +212,7 @@ def _call_tool(call: Call) -> _Begun:
     return _call_in_thread(call, entry, arguments, entry.output.result_of)
 
 
-def _read_resource(call: Call) -> _Begun:
+def _read_resource(call: Call) -> _Started:
     params = call.params or read(_ReadResource, call.request.params, what="params")
     found = call.session.shared.catalog.find_resource(params.uri)
     if found is None:
@@ -231,7 +231,7 @@ def _read_resource(call: Call) -> _Begun:
     try:
         arguments = entry.signature.read(values)
     except BadArguments as error:
-        # The address has the right form but names nothing.
+        # The URI matches the template but not the types of its parameters.
         raise _not_found(call, params.uri) from error
     return _execute(call, entry, arguments, to_result)
 
@@ -239,17 +239,17 @@ def _read_resource(call: Call) -> _Begun:
 def _read_result(call: Call, entry: ResourceEntry, contents: list[Any]) -> Payload:
     shared = call.session.shared
     ttl_ms = shared.ttl_ms if entry.ttl_ms is None else entry.ttl_ms
-    # What depends on answers of the user must not be given to anyone else.
+    # A result that depends on a user's input must not be cached for others.
     if call.answers is not None:
         ttl_ms = 0
     return ReadResourceResult(contents, ttl_ms=ttl_ms, cache_scope=entry.cache_scope or shared.cache_scope)
 
 
-def _get_prompt(call: Call) -> _Begun:
+def _get_prompt(call: Call) -> _Started:
     params = call.params or read(_GetPrompt, call.request.params, what="params")
     entry = call.session.shared.catalog.prompts.get(params.name)
     if entry is None:
-        raise RequestError(INVALID_PARAMS, f"There is no prompt {params.name[:_LONGEST_SHOWN]!r}.")
+        raise RequestError(INVALID_PARAMS, f"There is no prompt {params.name[:_MAX_SHOWN]!r}.")
     _reopen(call, params)
     try:
         arguments = entry.signature.read(params.arguments or {})
@@ -259,7 +259,7 @@ def _get_prompt(call: Call) -> _Begun:
     return _execute(call, entry, arguments, lambda value: prompt_result_of(value, description))
 
 
-def _complete(call: Call) -> _Begun:
+def _complete(call: Call) -> _Started:
     params = call.params or read(_Complete, call.request.params, what="params")
     catalog = call.session.shared.catalog
     ref = params.ref
@@ -268,7 +268,7 @@ def _complete(call: Call) -> _Begun:
     else:
         of, is_known = ref.uri, catalog.templates.get(ref.uri) is not None
     if not is_known:
-        raise RequestError(INVALID_PARAMS, f"There is no prompt or resource template {of[:_LONGEST_SHOWN]!r}.")
+        raise RequestError(INVALID_PARAMS, f"There is no prompt or resource template {of[:_MAX_SHOWN]!r}.")
     entry = catalog.completions.get((of, params.argument.name))
     if entry is None:
         return call.encoded(CompleteResult(Completion([])))
@@ -286,8 +286,8 @@ def _completed(value: Any) -> Payload:
     return CompleteResult(Completion(values[:_MOST_COMPLETIONS], len(values), has_more or None))
 
 
-def _call_handler(call: Call) -> _Begun:
-    """Call the author's own handler of a method."""
+def _call_handler(call: Call) -> _Started:
+    """Call the author's handler for a custom method."""
     entry = call.session.shared.catalog.request_handlers[call.request.method]
     if may_need_input(call.request.method):
         _reopen(call, read(_Retry, call.request.params, what="params"))
@@ -299,7 +299,7 @@ def _call_handler(call: Call) -> _Begun:
 
 
 def _reopen(call: Call, params: _Retry) -> None:
-    """Give a call that was made before the answers that it had, and those that come with it now."""
+    """Restore the answers of a call that is sent again, and add those that come with it."""
     is_retry = params.request_state is not None or params.input_responses is not msgspec.UNSET
     if is_retry and call.admitted.revision.has_input_required:
         shared, request = call.session.shared, call.request
@@ -315,22 +315,22 @@ def _reopen(call: Call, params: _Retry) -> None:
 
 
 def _not_found(call: Call, uri: str) -> RequestError:
-    shown = uri[:_LONGEST_SHOWN]
+    shown = uri[:_MAX_SHOWN]
     return RequestError(call.admitted.revision.resource_not_found, f"There is no resource {shown!r}.", {"uri": shown})
 
 
 # --- Calling the function ---
 
-#: Makes a result of what a function returned; None if that is the result already.
+#: Converts a function's return value to a result; None if it is the result already.
 _ToResult: TypeAlias = Callable[[Any], Any] | None
 
 
-def _execute(call: Call, entry: Entry, arguments: dict[str, Any], to_result: _ToResult) -> _Begun:
+def _execute(call: Call, entry: Entry, arguments: dict[str, Any], to_result: _ToResult) -> _Started:
     signature = entry.signature
     if signature.context_name is not None:
         arguments[signature.context_name] = Context(call)
-    call_it = _await if signature.is_async else _call_in_thread
-    return call_it(call, entry, arguments, to_result)
+    call_function = _await if signature.is_async else _call_in_thread
+    return call_function(call, entry, arguments, to_result)
 
 
 async def _await(call: Call, entry: Entry, arguments: dict[str, Any], to_result: _ToResult) -> Outcome:
@@ -358,13 +358,13 @@ async def _await(call: Call, entry: Entry, arguments: dict[str, Any], to_result:
 async def _call_in_thread(call: Call, entry: Entry, arguments: dict[str, Any], to_result: _ToResult) -> Outcome:
     """Call a plain function in a thread, and return the outcome of the call."""
 
-    def call_it(**arguments: Any) -> Any:
-        # All in the thread, for converting may take time too: a function may return a path, whose file is read.
+    def call_function(**arguments: Any) -> Any:
+        # Converted in the thread, too: a function may return a path, whose file is then read.
         value = entry.function(**arguments)
         return value if to_result is None else to_result(value)
 
     try:
-        value, error = await call.session.shared.workers.run(call_it, arguments)
+        value, error = await call.session.shared.workers.run(call_function, arguments)
         if error is None:
             return call.encoded(value)
     except Exception as raised:  # noqa: BLE001 - whatever it is, the client gets a response
@@ -380,8 +380,8 @@ class _Method:
 
     __slots__ = ("begin", "decode")
 
-    def __init__(self, params: type[WithMeta], begin: Callable[[Call], _Begun]) -> None:
-        #: Decodes the params, if nothing is wrong with them; ``begin`` finds the words for what is.
+    def __init__(self, params: type[WithMeta], begin: Callable[[Call], _Started]) -> None:
+        #: Decodes valid params; for invalid ones, ``begin`` finds the error message.
         self.decode: Callable[[msgspec.Raw], WithMeta] = msgspec.json.Decoder(params).decode
         self.begin = begin
 
@@ -392,9 +392,9 @@ _CALLS = {
     "prompts/get": _Method(_GetPrompt, _get_prompt),
     "completion/complete": _Method(_Complete, _complete),
 }
-_HANDLED = _Method(WithMeta, _call_handler)
+_HANDLER_METHOD = _Method(WithMeta, _call_handler)
 
-_NOT_DECODED = (TypeError, msgspec.DecodeError, UnicodeDecodeError)
+_DECODE_ERRORS = (TypeError, msgspec.DecodeError, UnicodeDecodeError)
 
 
 class Dispatcher:
@@ -402,7 +402,7 @@ class Dispatcher:
 
     __slots__ = ("_admission", "_handlers", "_session")
 
-    def __init__(self, session: Session, admission: Admission) -> None:
+    def __init__(self, session: ServerSession, admission: Admission) -> None:
         self._session = session
         self._admission = admission
         self._handlers = session.shared.catalog.request_handlers
@@ -410,14 +410,14 @@ class Dispatcher:
     def admit(self, request: Request) -> Call | Reply:
         """Return the call for a request, or the reply to one that is refused or opens a session."""
         name = request.method
-        method = _HANDLED if name in self._handlers else _CALLS.get(name)
+        method = _HANDLER_METHOD if name in self._handlers else _CALLS.get(name)
         if method is None:
             return self._admit_other(request)
         params: Any
         try:
             params = method.decode(request.params)
             meta = params.meta
-        except _NOT_DECODED:
+        except _DECODE_ERRORS:
             params = meta = None  # whether the request is admitted at all is decided first
         admitted = self._admission.request(request, meta)
         if admitted.__class__ is Admitted:
@@ -425,10 +425,10 @@ class Dispatcher:
         return self._not_admitted(admitted)
 
     def _admit_other(self, request: Request) -> Call | Reply:
-        """Admit a request that calls no function of the author's."""
+        """Admit a request that calls no function of the author."""
         name = request.method
         if name == "initialize" and self._session.endpoint.is_in_flight(request.id):
-            # Before it can open a session.
+            # Checked before it opens a session.
             return Reply(DUPLICATE_ID)
         admitted = self._admission.request(request)
         if type(admitted) is not Admitted:
@@ -436,7 +436,7 @@ class Dispatcher:
         return Call(
             request.id,
             request,
-            _answer_at_once,
+            _answer_immediately,
             session=self._session,
             admitted=admitted,
             params=None,
@@ -444,9 +444,9 @@ class Dispatcher:
             stays_open=name == "subscriptions/listen",
         )
 
-    def _not_admitted(self, verdict: Admitted | Handshake | Refused) -> Reply:
-        if isinstance(verdict, Handshake):
+    def _not_admitted(self, verdict: Admitted | InitializedSession | Refused) -> Reply:
+        if isinstance(verdict, InitializedSession):
             shared = self._session.shared
             return Reply(shared.written(_initialized(shared, verdict.revision), verdict.revision))
-        assert isinstance(verdict, Refused)  # noqa: S101 - the only one left
+        assert isinstance(verdict, Refused)  # noqa: S101 - for mypy
         return Reply(verdict.error)

@@ -1,7 +1,7 @@
-"""Notifications: those that handlers receive, and those that subscribers are sent.
+"""Notifications on the server: those from the client, for handlers, and those about changes, for subscribers.
 
-Changes are collected and go out together at the end of a turn of the loop, and wait for a client that does not keep
-up. A change that is already waiting is not added again, so a flood of them never takes more room than what is watched.
+Changes are collected, sent together at the end of a turn of the loop, and held back while the client does not keep up.
+A change that is already queued is not queued again, so the queue never exceeds the number of subscriptions.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from mcplumb.types.payload_decoder import read
 from mcplumb.wire.messages import INVALID_PARAMS, Error, Notification, RequestId
 
 if TYPE_CHECKING:
-    from mcplumb.server.server_session import Session
+    from mcplumb.server.server_session import ServerSession
 
-__all__ = ["Changes", "NotificationHandlers"]
+__all__ = ["NotificationHandlers", "ServerSubscriptions"]
 
 _logger = logging.getLogger("mcplumb.server")
 
 
-# --- Notifications of the client, for handlers ---
+# --- Notifications from the client ---
 
-#: How many notifications handlers may be busy with before reading pauses.
-_MOST_BUSY = 100
+#: The number of notifications in handlers at which reading pauses.
+_MAX_BUSY = 100
 
 
 class NotificationHandlers:
-    """The notifications of one connection that handlers are busy with."""
+    """Calls the author's notification handlers for one connection, and counts the running ones."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ServerSession) -> None:
         self._session = session
         self._busy = 0
 
@@ -44,14 +44,14 @@ class NotificationHandlers:
         return self._busy
 
     def handle(self, entry: HandlerEntry, notification: Notification) -> None:
-        """Call the handler of a notification."""
+        """Call the handler for a notification."""
         endpoint = self._session.endpoint
-        # At once, as requests are: a request that comes after the notification must not overtake it.
+        # Started at once, as requests are: a later request must not overtake the notification.
         task = endpoint.start_task(_handle(entry, notification, self._session.shared.workers))
         if task.done():
             return
         self._busy += 1
-        if self._busy == _MOST_BUSY:
+        if self._busy == _MAX_BUSY:
             endpoint.pause("notifications")
         task.add_done_callback(self._handled)
 
@@ -66,7 +66,7 @@ async def _handle(entry: HandlerEntry, notification: Notification, workers: Work
     try:
         arguments = entry.signature.read({entry.takes: read(dict[str, Any], notification.params, what="params")})
     except (BadArguments, DecodeError) as error:
-        _logger.warning("A notification for the %s was ignored. %s", entry.spoken, error)
+        _logger.warning("A notification for the %s was ignored. %s", entry.label, error)
         return
     try:
         if entry.signature.is_async:
@@ -74,20 +74,20 @@ async def _handle(entry: HandlerEntry, notification: Notification, workers: Work
         else:
             _, failed = await workers.run(entry.function, arguments)
             if failed is not None:
-                _logger.error("The %s failed.", entry.spoken, exc_info=failed)
+                _logger.error("The %s failed.", entry.label, exc_info=failed)
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException:
-        _logger.exception("The %s failed.", entry.spoken)
+        _logger.exception("The %s failed.", entry.label)
 
 
-# --- Changes, for subscribers ---
+# --- Subscriptions ---
 
 
-class Changes:
-    """The subscriptions of one connection, modern and legacy. Belongs to the thread of the event loop."""
+class ServerSubscriptions:
+    """The subscriptions of one connection, modern and legacy. Belongs to the event loop's thread."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ServerSession) -> None:
         self._session = session
         self._publisher = Publisher(TOPICS, session.shared.limits)
         #: The resources that the legacy session subscribed to.
@@ -97,8 +97,8 @@ class Changes:
         self._flushing: asyncio.Task[None] | None = None
 
     def listen(self, request_id: RequestId, wanted: SubscriptionFilter) -> None:
-        """Open a modern subscription; RequestError if there are too many."""
-        # What was waiting before happened before.
+        """Open a modern subscription; raise RequestError if there are too many."""
+        # Send earlier changes first: the new subscription must not receive them.
         self._send()
         opened = self._publisher.open(request_id, wanted)
         if isinstance(opened, Error):
@@ -107,7 +107,7 @@ class Changes:
         self._session.endpoint.pause_while_clogged()
 
     def cancel(self, request_id: RequestId) -> None:
-        """The client ended a modern subscription."""
+        """End a modern subscription that the client cancelled."""
         self._publisher.cancel(request_id)
 
     def end_all(self) -> None:
@@ -120,7 +120,7 @@ class Changes:
                 session.endpoint.finish(request, result.result)
 
     def subscribe(self, uri: str) -> None:
-        """The legacy session wants to know when this resource changes; RequestError if it asks for too many."""
+        """Subscribe the legacy session to a resource; raise RequestError if there are too many."""
         limits = self._session.shared.limits
         if len(uri) > limits.max_uri:
             raise RequestError(
@@ -133,22 +133,22 @@ class Changes:
         self._subscribed.add(uri)
 
     def unsubscribe(self, uri: str) -> None:
-        """The legacy session has heard enough of this resource."""
+        """Unsubscribe the legacy session from a resource."""
         self._subscribed.discard(uri)
 
     def list_changed(self, topic: ListTopic) -> None:
-        """A list of the server's has changed."""
+        """Queue the notifications that a list has changed."""
         self._lists[topic] = None
         self._flush_soon()
 
     def resource_changed(self, uri: str) -> None:
-        """A resource has changed."""
+        """Queue the notifications that a resource has changed."""
         if uri in self._subscribed or self._publisher.is_watched(uri):
             self._updates[uri] = None
             self._flush_soon()
 
     def close(self) -> None:
-        """The connection is over."""
+        """Stop sending, because the connection is closed."""
         if self._flushing is not None:
             self._flushing.cancel()
 

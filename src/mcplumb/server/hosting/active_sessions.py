@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from mcplumb.server.shared_state import Shared
+from mcplumb.server.shared_state import SharedState
 
 if TYPE_CHECKING:
     import asyncio
 
-    from mcplumb.server.server_session import Session
+    from mcplumb.server.server_session import ServerSession
     from mcplumb.transports.connection import Connection, Peer
 
 __all__ = ["ActiveSessions", "Host", "Lifespan", "LifespanRunner"]
@@ -128,19 +128,19 @@ class ActiveSessions:
     The first of them opens what all sessions share, the lifespan and the threads, and the last one closes it.
     """
 
-    def __init__(self, shared: Shared, lifespans: LifespanRunner) -> None:
+    def __init__(self, shared: SharedState, lifespans: LifespanRunner) -> None:
         self._shared = shared
         self._lifespans = lifespans
-        self._sessions: set[Session] = set()
+        self._sessions: set[ServerSession] = set()
         self._hosts: set[Host] = set()
         self._holds = 0
         self._lock = threading.Lock()
 
     async def serve(self, connection: Connection, peer: Peer, *, finish_within: float, stop_within: float) -> None:
         """Serve one connection until it ends."""
-        from mcplumb.server.server_session import Session
+        from mcplumb.server.server_session import ServerSession
 
-        session = Session(self._shared, connection, peer)
+        session = ServerSession(self._shared, connection, peer)
         with self._lock:
             self._sessions.add(session)
         try:
@@ -195,7 +195,7 @@ class ActiveSessions:
             host.stop()
         return bool(hosts) or self.for_each_session(lambda session: session.stop(within))
 
-    def for_each_session(self, call: Callable[[Session], None]) -> bool:
+    def for_each_session(self, call: Callable[[ServerSession], None]) -> bool:
         """Call a function with every session, in the session's thread; return False if there are no sessions.
 
         May be called from any thread.

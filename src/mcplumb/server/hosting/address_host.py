@@ -83,9 +83,9 @@ class AddressHost:
         if self._is_stopped:
             self._stop()
         server = self._server
-        server.presence.join(self)
+        server.active_sessions.join(self)
         try:
-            async with server.presence.held(self._stopped, within=server.finish_within):
+            async with server.active_sessions.held(self._stopped, within=server.finish_within):
                 try:
                     if not self._stopped.done():
                         ready = [await self._open(place, trace) for place in self._places]
@@ -98,7 +98,7 @@ class AddressHost:
                 finally:
                     await self._close()
         finally:
-            server.presence.leave(self)
+            server.active_sessions.leave(self)
 
     async def _open(self, place: UnixAddress | TcpAddress | HttpAddress, trace: Trace | None) -> str:
         """Open a listener at one address, and return the address with its actual port."""
@@ -157,7 +157,7 @@ class AddressHost:
         try:
             await asyncio.sleep(0)
             # Close the listeners first: a client that connects now is refused and retries, and gets no error response.
-            self._server.presence.for_each_session(lambda session: session.stop(within))
+            self._server.active_sessions.for_each_session(lambda session: session.stop(within))
             if self._serving and within:
                 await asyncio.wait(self._serving, timeout=within + _LAST_STEPS)
             self._cancel()

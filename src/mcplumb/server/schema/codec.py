@@ -61,18 +61,18 @@ class RawSchema:
 class RawArguments:
     """Reads the arguments of a tool with a schema from its author: the function takes all of them as one parameter."""
 
-    def __init__(self, schema: RawSchema, signature: Signature, spoken: str) -> None:
+    def __init__(self, schema: RawSchema, signature: Signature, label: str) -> None:
         if schema.schema.get("type") != "object":
-            raise UsageError(f"The input schema of the {spoken} must have 'type': 'object', as arguments have names.")
+            raise UsageError(f"The input schema of the {label} must have 'type': 'object', as arguments have names.")
         if len(signature.names) != 1:
             raise UsageError(
-                f"The {spoken} has an input schema, so its function must take one parameter, a dict with all the "
+                f"The {label} has an input schema, so its function must take one parameter, a dict with all the "
                 f"arguments, and may take a Context beside it. It takes {len(signature.names)}."
             )
         (name,) = signature.names
         if signature.schema["properties"][name].get("type", "object") != "object":
             raise UsageError(
-                f"The {spoken} has an input schema, so its function gets all the arguments in {name!r}: "
+                f"The {label} has an input schema, so its function gets all the arguments in {name!r}: "
                 "annotate that with dict[str, Any], or with a type that has fields."
             )
         self._schema = schema

@@ -58,12 +58,12 @@ def is_async(function: Callable[..., Any]) -> bool:
     return any(map(inspect.iscoroutinefunction, _layers(function)))
 
 
-def parameters_of(function: Callable[..., Any], spoken: str) -> inspect.Signature:
+def parameters_of(function: Callable[..., Any], label: str) -> inspect.Signature:
     """Return the signature of a function, without the arguments that a partial has bound."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{spoken} has no signature that Python can inspect: wrap it in a function.") from error
+        raise UsageError(f"{label} has no signature that Python can inspect: wrap it in a function.") from error
     filled = {name for layer in _layers(function) if isinstance(layer, functools.partial) for name in layer.keywords}
     return signature.replace(parameters=[p for name, p in signature.parameters.items() if name not in filled])
 
@@ -142,8 +142,8 @@ def header_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "properties": properties}
 
 
-def headers_in(schema: dict[str, Any], spoken: str) -> ParamHeaders | None:
-    """Return the headers that an input schema asks for; raise UsageError about ``spoken`` if they are invalid."""
+def headers_in(schema: dict[str, Any], label: str) -> ParamHeaders | None:
+    """Return the headers that an input schema asks for; raise UsageError about ``label`` if they are invalid."""
     if _ANNOTATION.encode() not in msgspec.json.encode(schema):
         return None
     from mcplumb.protocol.http_headers import BadAnnotation, param_headers  # most tools have none
@@ -151,7 +151,7 @@ def headers_in(schema: dict[str, Any], spoken: str) -> ParamHeaders | None:
     try:
         return param_headers(schema)
     except BadAnnotation as error:
-        raise UsageError(f"HTTP clients would refuse the {spoken}. {error}") from error
+        raise UsageError(f"HTTP clients would refuse the {label}. {error}") from error
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
@@ -317,8 +317,8 @@ def inspect_function(function: Callable[..., Any], *, context: type, strict: boo
     if not callable(function):
         raise UsageError(f"{function!r} is not a function.")
     source = unwrap(function)
-    spoken = f"The function {getattr(source, '__qualname__', source)!r}"
-    signature = parameters_of(function, spoken)
+    label = f"The function {getattr(source, '__qualname__', source)!r}"
+    signature = parameters_of(function, label)
     # The context's class is often imported for type checkers only.
     names = {context.__name__: context, **getattr(source, "__globals__", {})}
     scope = enclosing_names(source)
@@ -326,7 +326,7 @@ def inspect_function(function: Callable[..., Any], *, context: type, strict: boo
     context_name = None
     parameters = []
     for parameter in signature.parameters.values():
-        what = f"{spoken} has a parameter {parameter.name!r} that"
+        what = f"{label} has a parameter {parameter.name!r} that"
         annotation = resolve_annotation(parameter.annotation, names, scope, what)
         if _is_context(annotation, context):
             if context_name is not None:
@@ -339,7 +339,7 @@ def inspect_function(function: Callable[..., Any], *, context: type, strict: boo
         parameters,
         docstring=docstring,
         context_name=context_name,
-        returns=resolve_annotation(signature.return_annotation, names, scope, f"{spoken} has a return annotation that"),
+        returns=resolve_annotation(signature.return_annotation, names, scope, f"{label} has a return annotation that"),
         is_async=is_async(function),
         strict=strict,
     )

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from mcplumb.client import tool_registry
-from mcplumb.client.tool_registry import Toolbox
+from mcplumb.client.tool_registry import ToolRegistry
 from mcplumb.types.tools import Tool
 
 
 def test_it_knows_what_was_listed_last() -> None:
-    box = Toolbox()
+    box = ToolRegistry()
     first, second = Tool("x", {}), Tool("x", {"type": "object"})
     assert box.find("x") is None
     box.learn([first, Tool("y", {})])
@@ -20,15 +20,15 @@ def test_it_knows_what_was_listed_last() -> None:
 
 
 def test_it_does_not_grow_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_registry, "_MOST_TOOLS", 2)
-    box = Toolbox()
+    monkeypatch.setattr(tool_registry, "_MAX_TOOLS", 2)
+    box = ToolRegistry()
     box.learn(Tool(name, {}) for name in "abc")
     box.learn([Tool("b", {}), Tool("d", {})])
     assert [name for name in "abcd" if box.find(name)] == ["b", "d"]
 
 
 def test_it_knows_which_arguments_are_told_in_headers() -> None:
-    box = Toolbox()
+    box = ToolRegistry()
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     assert box.param_headers("x") is None
     box.learn([Tool("x", schema), Tool("y", {"type": "object"})])
