@@ -155,16 +155,21 @@ def test_a_caller_cancelled_as_the_answer_comes_says_nothing_more() -> None:
     talk(modern(play), body)
 
 
-@pytest.mark.req("CAN-5")
+@pytest.mark.req("CAN-1", "CAN-5")
 def test_a_timeout_cancels_the_request() -> None:
+    cancelled = []
+
     async def play(peer: Peer) -> None:
         request = await peer.expect("tools/call")
         note = await peer.expect("notifications/cancelled")
         assert note["params"] == {"requestId": request["id"], "reason": "The request timed out."}
+        cancelled.append(request["id"])
 
     async def body(client: Client) -> None:
         with pytest.raises(RequestTimeout, match=r"tools/call 'slow' was not answered in time \(0\.01 s\), and has"):
             await client.call_tool("slow", timeout=0.01)
+        await turns()
+        assert len(cancelled) == 1
 
     talk(modern(play), body)
 
@@ -367,6 +372,24 @@ def test_more_calls_than_places_wait_their_turn() -> None:
 
     async def body(client: Client) -> None:
         await asyncio.gather(*(client.call_tool("x") for _ in range(5)))
+
+    talk(modern(play), body, limits=Limits(max_in_flight=1))
+
+
+def test_a_caller_does_not_overtake_those_that_wait_for_a_slot() -> None:
+    async def play(peer: Peer) -> None:
+        for name in "abc":
+            request = await peer.expect("tools/call")
+            assert request["params"]["name"] == name
+            peer.answer(request, TEXT)
+
+    async def body(client: Client) -> None:
+        async def call_twice() -> None:
+            await client.call_tool("a")
+            # The slot is free, and "b", which waits for it, has not been resumed yet.
+            await client.call_tool("c")
+
+        await asyncio.gather(call_twice(), client.call_tool("b"))
 
     talk(modern(play), body, limits=Limits(max_in_flight=1))
 

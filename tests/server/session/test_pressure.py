@@ -172,6 +172,40 @@ async def test_an_id_that_is_held_back_is_in_flight(limit: int) -> None:
         assert text_of((await peer.answer("running"))["result"]) == "8"
 
 
+@pytest.mark.req("FRM-8")
+async def test_an_id_in_the_queue_is_refused_at_once() -> None:
+    shop = Workshop(limits=limited(2))
+
+    async with raw_client(shop.server) as peer:
+        numbered(peer, "hold", 0, 1)
+        peer.post_call("echo", {"number": 9}, request_id="queued")
+        peer.post_call("echo", {"number": 1}, request_id="queued")
+        await turns()
+        assert codes(*peer.seen) == [-32600]
+        shop.go.set()
+        assert codes(await peer.answer("queued")) == [-32600]
+        assert text_of((await peer.answer("queued"))["result"]) == "9"
+
+
+@small_limits
+async def test_a_request_beyond_the_queue_is_refused_at_once_while_a_question_is_open(limit: int) -> None:
+    shop = Workshop(limits=limited(limit))
+
+    async with raw_client(shop.server, LATEST_LEGACY, capabilities=ABLE) as peer:
+        asking = numbered(peer, "ask", *range(limit))
+        questions = [await peer.question() for _ in asking]
+        before = order_of_answers(peer)
+        queued = numbered(peer, "echo", *range(100, 100 + limit))
+        refused = numbered(peer, "echo", 200, 201)
+        await turns()
+        assert order_of_answers(peer) == [*before, *refused]
+        for question in questions:
+            peer.reply(question, {"action": "accept"})
+        for request_id in (*asking, *queued):
+            assert "result" in await peer.answer(request_id)
+        assert codes(*[await peer.answer(request_id) for request_id in refused]) == [-32603, -32603]
+
+
 @small_limits
 async def test_a_question_is_answered_also_when_everything_is_full(limit: int) -> None:
     """A function that waits for the client must not wait behind requests that nobody reads."""

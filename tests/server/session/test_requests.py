@@ -147,6 +147,18 @@ async def test_a_cancelled_request_is_stopped_and_not_answered(revision: Revisio
         assert not any(each.get("id") == cancelled for each in peer.seen)
 
 
+@pytest.mark.req("CAN-3")
+async def test_the_work_on_a_cancelled_request_is_stopped_at_once() -> None:
+    shop = Workshop()
+
+    async with raw_client(shop.server) as peer:
+        (request_id,) = numbered(peer, "hold", 1)
+        await peer.settled()
+        peer.cancel(request_id)
+        await peer.settled()
+        assert shop.cancelled == [1]
+
+
 @pytest.mark.req("CAN-4")
 @pytest.mark.parametrize("revision", revisions(), ids=str)
 def test_other_cancellations_are_harmless(revision: Revision, caplog: pytest.LogCaptureFixture) -> None:
