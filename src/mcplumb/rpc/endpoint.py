@@ -183,7 +183,7 @@ class Endpoint:
         """Handle a `Message`, `BadMessage` or `Batch` of the peer; a message may be part of a batch."""
         kind = item.__class__
         if kind is Request:
-            needs_care = self._is_held_back or batch is not None
+            needs_care = self._is_held_back
             if needs_care and not self._may_accept(item, batch):
                 return
             request: Any = self._admit(item)
@@ -266,6 +266,7 @@ class Endpoint:
                 reply = self._handler.malformed(item)
                 if reply is not None:
                     replies[place] = reply
+        self._is_held_back = True  # until the requests of this batch have been begun
         answers = BatchAnswers(len(replies) + sum(isinstance(item, Request) for item in batch.items))
         for place, item in enumerate(batch.items):
             if isinstance(item, Request):
@@ -276,6 +277,7 @@ class Endpoint:
             elif not isinstance(item, BadMessage):
                 self.received(item)
         self._forget_if_complete(answers)
+        self._release()
 
     # --- Requests of the peer ---
 
