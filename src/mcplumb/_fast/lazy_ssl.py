@@ -2,7 +2,7 @@
 
 ``asyncio`` imports ``ssl``, which takes a good part of the memory of a small process and of its start; a server on
 pipes needs none of it. In a process that has loaded neither, `load_asyncio` puts a stand-in for ``ssl`` into
-``sys.modules``, and one for ``asyncio.sslproto``, the only module of ``asyncio`` that uses ``ssl`` while it is imported.
+``sys.modules``, and one for ``asyncio.sslproto``, the only module of ``asyncio`` that uses ``ssl`` at import.
 The first access to a stand-in, from any thread, turns it into the real module: the same object, fully loaded before the
 access returns.
 
