@@ -34,9 +34,9 @@ from mcplumb.protocol.state_table import Table
 from mcplumb.revisions import REVISIONS, Revision
 from mcplumb.testing import check_transport, checks, memory_pair
 from mcplumb.transports.connection import Connection, Peer, Receiver, Stats
+from mcplumb.transports.custom_transport import Carrier, CarrierConnection
 from mcplumb.transports.fd_connection import StreamConnection
 from mcplumb.transports.line_connection import LineConnection, Sink, Source
-from mcplumb.transports.message_connection import Carrier, CarrierConnection
 from mcplumb.transports.tls import client_tls, server_tls
 from tests.costs.walk import WALKS, Step, walk
 

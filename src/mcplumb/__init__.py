@@ -29,7 +29,7 @@ from mcplumb.version import __version__
 if TYPE_CHECKING:
     from mcplumb.client.client import Client
     from mcplumb.client.connector import connect
-    from mcplumb.config.config import load_config
+    from mcplumb.config.load_config import load_config
     from mcplumb.server.context import Context
     from mcplumb.server.media import Audio, File, Image
     from mcplumb.server.schema.signature import Header
@@ -86,7 +86,7 @@ _HOMES = {
     "Image": "mcplumb.server.media",
     "Server": "mcplumb.server.server",
     "connect": "mcplumb.client.connector",
-    "load_config": "mcplumb.config.config",
+    "load_config": "mcplumb.config.load_config",
 }
 
 

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from mcplumb.client.client import Client
+from mcplumb.client.client_settings import ClientSettings
 from mcplumb.client.connector import Connecting
 from mcplumb.client.handshake import EraMemory
 from mcplumb.client.input_handlers import InputHandlers
 from mcplumb.client.links.link import MemoryLink
-from mcplumb.client.options import ClientSettings
 from mcplumb.client.supervisor import Supervisor
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.restart import RestartPolicy

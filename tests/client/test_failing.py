@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcplumb import connect
-from mcplumb.client import Missed, subscription_renewal
+from mcplumb.client import Missed, subscriptions
 from mcplumb.client.client import Client
 from mcplumb.errors import Closed, ConnectError, ConnectTimeout, HttpError, McplumbError, ProtocolError, RequestLost
 from mcplumb.server.server import Server
@@ -194,7 +194,7 @@ LISTEN = "subscriptions/listen"
 
 @pytest.mark.req("STR-3")
 def test_a_subscription_whose_stream_breaks_off_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription_renewal, "_FIRST_WAIT", 0.001)
+    monkeypatch.setattr(subscriptions, "_FIRST_WAIT", 0.001)
     ways: list[Fallible] = []
 
     async def body(client: Client) -> None:
@@ -218,7 +218,7 @@ def test_its_waits_grow_while_it_does_not_do_well(monkeypatch: pytest.MonkeyPatc
         waits.append(seconds)
         await sleep(0)
 
-    monkeypatch.setattr(subscription_renewal, "_LONGEST_WAIT", 1.0)
+    monkeypatch.setattr(subscriptions, "_LONGEST_WAIT", 1.0)
     ways: list[Fallible] = []
 
     async def body(client: Client) -> None:

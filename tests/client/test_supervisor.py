@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from mcplumb.client.client import Client
+from mcplumb.client.client_settings import ClientSettings
 from mcplumb.client.connector import Connecting, connect
 from mcplumb.client.handshake import EraMemory
 from mcplumb.client.input_handlers import InputHandlers
 from mcplumb.client.links.link import MemoryLink
-from mcplumb.client.options import ClientSettings
 from mcplumb.client.supervisor import Supervisor
 from mcplumb.errors import Closed, ConnectError, UsageError
 from mcplumb.limits import DEFAULT_LIMITS

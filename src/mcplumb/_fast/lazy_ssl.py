@@ -2,8 +2,8 @@
 
 ``asyncio`` imports ``ssl``, which takes a good part of the memory of a small process and of its start; a server on
 pipes needs none of it. In a process that has loaded neither, `load_asyncio` puts a stand-in for ``ssl`` into
-``sys.modules``, and one for ``asyncio.sslproto``, the only module of ``asyncio`` that uses ``ssl`` at its import. The
-first access to a stand-in, from any thread, turns it into the real module: the same object, fully loaded before the
+``sys.modules``, and one for ``asyncio.sslproto``, the only module of ``asyncio`` that uses ``ssl`` at import.
+The first access to a stand-in, from any thread, turns it into the real module: the same object, fully loaded before the
 access returns.
 
 This affects the whole process, so only ``Server.run`` and ``mcplumb serve`` do it, which own the process. That is why

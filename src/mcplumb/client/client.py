@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from mcplumb.client.options import ClientStats
+from mcplumb.client.client_settings import ClientStats
 from mcplumb.client.requests import Meta, Requests, Timeout
 from mcplumb.client.subscriptions import Changes
 from mcplumb.client.supervisor import Supervisor

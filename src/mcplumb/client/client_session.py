@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from mcplumb.client.options import ClientSettings, ClientStats
+from mcplumb.client.client_settings import ClientSettings, ClientStats
 from mcplumb.client.subscriptions import LegacySubscriptions, ModernSubscriptions
 from mcplumb.errors import Closed, DecodeError, McplumbError, RequestError
 from mcplumb.protocol.in_flight import OutgoingRequest

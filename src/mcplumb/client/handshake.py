@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from mcplumb.client.client_session import ClientSession, metadata
+from mcplumb.client.client_settings import ANONYMOUS, ClientSettings
 from mcplumb.client.links.link import Link, Phase
-from mcplumb.client.options import ANONYMOUS, ClientSettings
 from mcplumb.errors import Closed, ConnectError, DecodeError, HttpError, NoCommonRevision, ServerExited, UsageError
 from mcplumb.protocol.era import (
     Action,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 from mcplumb.client import client as async_client
 from mcplumb.client import connector as async_connecting
 from mcplumb.client import subscriptions as async_changes
-from mcplumb.client.options import ClientStats
+from mcplumb.client.client_settings import ClientStats
 from mcplumb.errors import Closed, McplumbError
 from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.protocol.subscription_state import Change, Missed

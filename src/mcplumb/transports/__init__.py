@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mcplumb.transports.connection import Connection, Peer, Receiver, Stats
+    from mcplumb.transports.custom_transport import Carrier, CarrierConnection
     from mcplumb.transports.fd_connection import StreamConnection
     from mcplumb.transports.memory import memory_pair
-    from mcplumb.transports.message_connection import Carrier, CarrierConnection
 
 __all__ = [
     "Carrier",
@@ -21,8 +21,8 @@ __all__ = [
 
 # Imported on first use, so that a server on stdio does not load the other transports.
 _HOMES = {
-    "Carrier": "message_connection",
-    "CarrierConnection": "message_connection",
+    "Carrier": "custom_transport",
+    "CarrierConnection": "custom_transport",
     "Connection": "connection",
     "Peer": "connection",
     "Receiver": "connection",

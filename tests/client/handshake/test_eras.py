@@ -36,7 +36,7 @@ def test_what_was_learned_is_recalled() -> None:
 
 
 def test_it_does_not_grow_without_an_end(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    monkeypatch.setattr(handshake, "_MOST_SERVERS", 2)
+    monkeypatch.setattr(handshake, "_MAX_SERVERS", 2)
     for memory in (EraMemory(), EraMemory(file)):
         for key in "abc":
             memory.learn(key, "legacy")

@@ -15,7 +15,7 @@ from mcplumb.errors import McplumbError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.http_connection import HttpConnection
-from mcplumb.transports.http_client.modern_streamable_http import ParamsOf
+from mcplumb.transports.http_client.streamable_http import ParamsOf
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.messages import Error, Notification, Request, RequestId, Result
 from tests.kit.loop import Watched

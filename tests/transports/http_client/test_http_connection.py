@@ -11,8 +11,8 @@ from mcplumb.transports.http_client import connection_pool
 from mcplumb.transports.http_client import http_connection as module
 from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.http_connection import HttpConnection
-from mcplumb.transports.http_client.modern_streamable_http import ModernBinding
 from mcplumb.transports.http_client.post_queue import Post
+from mcplumb.transports.http_client.streamable_http import ModernBinding
 from mcplumb.wire.messages import Notification, Request, Result
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import run, turns

@@ -143,7 +143,7 @@ def _programs(beginning: str) -> list[CompletionItem]:
 
 def _names(args: list[str], beginning: str) -> list[CompletionItem]:
     """Return the servers of the config file in the line, or of all discovered ones; none if a file is broken."""
-    from mcplumb.config.config import discover_config, load_config
+    from mcplumb.config.load_config import discover_config, load_config
     from mcplumb.errors import UsageError
 
     at = args.index("--config") + 1 if "--config" in args else len(args)

@@ -15,11 +15,9 @@ from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.transports.connection import Receiver, Stats
 from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.http_sse import SseBinding
-from mcplumb.transports.http_client.inbox import Inbox
-from mcplumb.transports.http_client.legacy_streamable_http import LegacyBinding
-from mcplumb.transports.http_client.modern_streamable_http import ModernBinding, ParamsOf
 from mcplumb.transports.http_client.post_queue import Binding, Post, PostQueue
-from mcplumb.transports.http_client.response import POST_REFUSED
+from mcplumb.transports.http_client.response import POST_REFUSED, Inbox
+from mcplumb.transports.http_client.streamable_http import LegacyBinding, ModernBinding, ParamsOf
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.messages import BoundedId, Message, Notification, Request, RequestId, encode_batch, encode_line
 

@@ -11,9 +11,17 @@ from yarl import URL
 
 from mcplumb.errors import Closed, ConnectError, ConnectTimeout, McplumbError
 from mcplumb.transports.http_client.connection_pool import ConnectionPool
-from mcplumb.transports.http_client.inbox import Inbox
 from mcplumb.transports.http_client.post_queue import Post, Spawn
-from mcplumb.transports.http_client.response import EVENTS, Stream, discard, is_stream, is_success, refusal, refuse
+from mcplumb.transports.http_client.response import (
+    EVENTS,
+    Inbox,
+    Stream,
+    discard,
+    is_stream,
+    is_success,
+    refusal,
+    refuse,
+)
 from mcplumb.wire.server_sent_events import Event, EventTooLong
 
 __all__ = ["SseBinding"]

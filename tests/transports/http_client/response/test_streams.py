@@ -7,8 +7,7 @@ import pytest
 from mcplumb.errors import ProtocolError
 from mcplumb.limits import Limits
 from mcplumb.transports.http_client import response
-from mcplumb.transports.http_client.inbox import Inbox
-from mcplumb.transports.http_client.response import Stream
+from mcplumb.transports.http_client.response import Inbox, Stream
 from mcplumb.wire.message_decoder import BadMessage
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import run

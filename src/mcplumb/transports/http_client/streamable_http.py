@@ -1,31 +1,42 @@
-"""Streamable HTTP of the legacy era: one session over many HTTP requests, and streams that can be resumed."""
+"""Streamable HTTP at the client: the bindings of both eras.
+
+Modern: each request is one POST, and its response has all messages that belong to it. Legacy: one session over many
+HTTP requests, and streams that can be resumed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import aiohttp
 import msgspec
 
 from mcplumb.errors import Closed, ConnectError, HttpError, McplumbError, ProtocolError, RemoteError, RequestLost
+from mcplumb.protocol.http_headers import ParamHeaders, encode_field, headers_of
 from mcplumb.transports.http_client.connection_pool import ConnectionPool
-from mcplumb.transports.http_client.inbox import Inbox
 from mcplumb.transports.http_client.post_queue import Post, Spawn
 from mcplumb.transports.http_client.response import (
     EVENTS,
     JSON_OR_EVENTS,
+    Inbox,
     Stream,
     is_stream,
     is_success,
     receive,
     refusal,
 )
-from mcplumb.wire.messages import INVALID_REQUEST, ErrorDetail, Result
+from mcplumb.wire.messages import INVALID_REQUEST, ErrorDetail, Request, Result
 
-__all__ = ["LegacyBinding"]
+__all__ = ["LegacyBinding", "ModernBinding", "ParamsOf"]
+
+_logger = logging.getLogger("mcplumb.client")
+
+
+# --- The legacy era ---
 
 #: Consecutive attempts to resume a stream without receiving anything, before it counts as lost.
 _MOST_TRIES = 5
@@ -49,8 +60,6 @@ _SESSION_LOST_PHRASES = (
     "server not initialized",
 )
 _SESSION_LOST_CODES = frozenset((-32000, -32001, INVALID_REQUEST))
-
-_logger = logging.getLogger("mcplumb.client")
 
 
 class LegacyBinding:
@@ -205,3 +214,41 @@ def _is_about_session(sentence: str) -> bool:
 def _is_visible(text: str) -> bool:
     """Return whether the text consists of visible ASCII characters, at least one."""
     return text.isascii() and text.isprintable() and bool(text) and " " not in text
+
+
+# --- The modern era ---
+
+#: Returns the arguments of a request that are also sent as headers.
+ParamsOf: TypeAlias = Callable[[Request], ParamHeaders | None]
+
+_VERSION = "MCP-Protocol-Version"
+
+
+class ModernBinding:
+    """The `Binding` of the modern era. To cancel a request, cancel its exchange, which closes the response."""
+
+    def __init__(self, pool: ConnectionPool, inbox: Inbox, params_of: ParamsOf) -> None:
+        self._pool = pool
+        self._inbox = inbox
+        self._params_of = params_of
+        #: The revision in the last request, which notifications repeat in their header.
+        self._version: str | None = None
+
+    async def exchange(self, post: Post) -> None:
+        """Post it and receive the messages of its response."""
+        async with self._pool.request("POST", self._pool.url, self._headers(post), post.body) as response:
+            await receive(response, post, self._inbox, Stream(self._inbox))
+
+    async def end_session(self) -> None:
+        """Do nothing: there is no session."""
+
+    def _headers(self, post: Post) -> dict[str, str]:
+        headers = {"Accept": JSON_OR_EVENTS, "Content-Type": "application/json"}
+        if isinstance(post.first, Request):
+            headers.update(headers_of(post.first, self._params_of(post.first)))
+            self._version = headers.get(_VERSION, self._version)
+        else:
+            headers["Mcp-Method"] = encode_field(post.method)
+            if self._version is not None:
+                headers[_VERSION] = self._version
+        return headers

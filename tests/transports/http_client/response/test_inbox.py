@@ -4,7 +4,7 @@ import asyncio
 
 from mcplumb.errors import Closed
 from mcplumb.limits import Limits
-from mcplumb.transports.http_client.inbox import Inbox
+from mcplumb.transports.http_client.response import Inbox
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.server_sent_events import EventTooLong
 from tests.kit.loop import turns

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from mcplumb.client.client_settings import ClientSettings, ClientStats
 from mcplumb.client.input_handlers import InputHandlers
-from mcplumb.client.options import ClientSettings, ClientStats
 from mcplumb.errors import UsageError
 from mcplumb.transports.connection import Stats
 
