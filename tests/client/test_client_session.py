@@ -79,9 +79,9 @@ def test_bad_lines_are_counted_and_passed_over(era: str, caplog: pytest.LogCaptu
 
     talk_in(era, play, body, limits=Limits(max_line=2000))
     first, second, third = caplog.messages
-    assert first.startswith('A line from the server was passed over: \'{"jsonrpc"')
+    assert first.startswith('A line from the server was ignored: \'{"jsonrpc"')
     assert first.endswith("{}'. The line is not JSON: it ends too early, or has half of a surrogate pair.")
-    assert second.startswith('A line from the server was passed over: \'{"jsonrpc"')
+    assert second.startswith('A line from the server was ignored: \'{"jsonrpc"')
     assert second.endswith("xxx…'. A line is longer than the limit of 2000 bytes, and was skipped.")
     assert third == "The server could not read a message: 'What?'."
 

@@ -275,7 +275,7 @@ def test_what_happens_to_the_connection_is_logged(caplog: pytest.LogCaptureFixtu
     assert "in protocol revision 2026-07-28, after " in first_time
     assert lost.startswith("The server is ")
     assert second_time.startswith("Connected to ")
-    assert end == "The connection is closed, and the server let go."
+    assert end == "The connection is closed, and the server is released."
 
 
 @pytest.mark.req("LIF-5")

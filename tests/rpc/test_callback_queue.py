@@ -16,10 +16,10 @@ from tests.kit.loop import PATIENCE, run, turns
 async def test_a_plain_function_is_called_at_once() -> None:
     seen: list[Any] = []
 
-    courier = CallbackQueue(lambda *news: seen.append(news), "f")
-    courier.put(1, 2)
+    queue = CallbackQueue(lambda *news: seen.append(news), "f")
+    queue.put(1, 2)
     assert seen == [(1, 2)]
-    await courier.finish(None)
+    await queue.finish(None)
 
 
 @pytest.mark.parametrize("pauses", [0, 1])
@@ -33,12 +33,12 @@ def test_an_async_function_is_called_in_order_one_after_the_other(pauses: int, e
         seen.append(f"{name} ends")
 
     async def main() -> None:
-        courier = CallbackQueue(slow, "f")
+        queue = CallbackQueue(slow, "f")
         for names in ("ab", "c"):
             for name in names:
-                asyncio.get_running_loop().call_soon(courier.put, name)
+                asyncio.get_running_loop().call_soon(queue.put, name)
             await turns(3)
-            await courier.finish(None)
+            await queue.finish(None)
 
     run(main(), eager=eager)
     assert seen == [f"{name} {what}" for name in "abc" for what in ("begins", "ends")]
@@ -59,10 +59,10 @@ def test_what_a_function_raises_is_logged_and_the_next_news_is_brought(
         plain(number)
 
     async def main() -> None:
-        courier = CallbackQueue(slow if is_async else plain, "on_something")
-        courier.put(1)
-        courier.put(2)
-        await courier.finish(None)
+        queue = CallbackQueue(slow if is_async else plain, "on_something")
+        queue.put(1)
+        queue.put(2)
+        await queue.finish(None)
 
     run(main())
     assert seen == [2]
@@ -78,13 +78,13 @@ def test_a_function_that_is_too_slow_misses_the_oldest_news() -> None:
         await go.wait()
 
     async def main() -> None:
-        courier = CallbackQueue(slow, "f")
+        queue = CallbackQueue(slow, "f")
         for number in range(1003):
-            courier.put(number)
+            queue.put(number)
             await turns(2)
-        assert courier.dropped == 2
+        assert queue.dropped == 2
         go.set()
-        await courier.finish(None)
+        await queue.finish(None)
 
     go = asyncio.Event()
     run(main())
@@ -93,12 +93,12 @@ def test_a_function_that_is_too_slow_misses_the_oldest_news() -> None:
 
 async def test_any_awaitable_will_do() -> None:
     loop = asyncio.get_running_loop()
-    courier = CallbackQueue(loop.create_future, "f")
-    courier.put()
-    courier.put()
+    queue = CallbackQueue(loop.create_future, "f")
+    queue.put()
+    queue.put()
     await turns()
-    courier.stop()
-    courier.stop()
+    queue.stop()
+    queue.stop()
 
 
 def test_finishing_takes_no_longer_than_it_may() -> None:
@@ -111,10 +111,10 @@ def test_finishing_takes_no_longer_than_it_may() -> None:
             stopped.append(True)
 
     async def main() -> None:
-        courier = CallbackQueue(endless, "f")
-        courier.put()
-        courier.put()
-        await courier.finish(0.01)
+        queue = CallbackQueue(endless, "f")
+        queue.put()
+        queue.put()
+        await queue.finish(0.01)
 
     run(main())
     assert stopped == [True]
@@ -128,17 +128,17 @@ def progress(number: float) -> ProgressParams:
 async def test_a_flood_of_progress_is_thinned_out_and_keeps_its_last_value() -> None:
     seen: list[float] = []
 
-    courier = ProgressCallback(lambda number, *_: seen.append(number), asyncio.get_running_loop())
+    queue = ProgressCallback(lambda number, *_: seen.append(number), asyncio.get_running_loop())
     for number in range(1000):
-        courier.put(progress(number))
+        queue.put(progress(number))
     assert len(seen) < 1000
-    assert courier.dropped == 0
+    assert queue.dropped == 0
     skip(1)
     await turns()
     assert seen[-1] == 999, "it came when its turn came"
     for number in range(1000, 1100):
-        courier.put(progress(number))
-    await courier.finish(None)
+        queue.put(progress(number))
+    await queue.finish(None)
     assert seen[-1] == 1099, "it came before the answer"
 
 
@@ -146,11 +146,11 @@ async def test_a_flood_of_progress_is_thinned_out_and_keeps_its_last_value() -> 
 async def test_nothing_is_reported_for_a_call_that_failed(count: int) -> None:
     seen: list[float] = []
 
-    courier = ProgressCallback(lambda number, *_: seen.append(number), asyncio.get_running_loop())
+    queue = ProgressCallback(lambda number, *_: seen.append(number), asyncio.get_running_loop())
     for number in range(count):
-        courier.put(progress(number))
+        queue.put(progress(number))
     before = len(seen)
-    courier.stop()
+    queue.stop()
     skip(10)
     await turns()
     assert len(seen) == before
@@ -159,16 +159,16 @@ async def test_nothing_is_reported_for_a_call_that_failed(count: int) -> None:
 async def test_progress_that_is_held_back_waits_for_its_turn_again_and_again() -> None:
     seen: list[float] = []
 
-    courier = ProgressCallback(lambda number, *_: seen.append(number), asyncio.get_running_loop())
+    queue = ProgressCallback(lambda number, *_: seen.append(number), asyncio.get_running_loop())
     for number in range(1000):
-        courier.put(progress(number))
+        queue.put(progress(number))
     for more in range(1000, 1003):
         skip(1)
         await turns()
         assert seen[-1] == more - 1
         for _ in range(50):
-            courier.put(progress(more))
-    await courier.finish(None)
+            queue.put(progress(more))
+    await queue.finish(None)
     assert seen[-1] == 1002
 
 

@@ -288,7 +288,7 @@ class ClientSession:
     def malformed(self, bad: BadMessage) -> Error | None:
         """Log a line that is not a message; return a reply if it looks like a request that the server may send."""
         fault = f"{bad.quoted}. {bad.reason}"
-        self._warn(f"A line from the server was passed over: {fault}")
+        self._warn(f"A line from the server was ignored: {fault}")
         if self.first_fault is None:
             self.first_fault = fault
         if bad.is_response or self._legacy is None or self.connection.is_clogged:

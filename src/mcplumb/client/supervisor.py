@@ -267,7 +267,7 @@ class Supervisor:
         if self._handshake is not None and self._handshake.session is not None:
             await self._handshake.session.close(min(_LAST_WRITE_WAIT, self.settings.stop.close_wait))
         await self.link.close()
-        _logger.info("The connection is closed, and the server let go.")
+        _logger.info("The connection is closed, and the server is released.")
 
 
 def _retrieve_exception(task: asyncio.Task[None]) -> None:

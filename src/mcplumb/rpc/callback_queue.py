@@ -1,4 +1,4 @@
-"""Callbacks of the user: called in order, never awaited by the connection, and free to be slow or to fail."""
+"""User callbacks: called in order through a bounded queue, so that slow ones do not block the connection."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from mcplumb.types.notification_params import ProgressParams
 
 __all__ = ["CallbackQueue", "OnProgress", "ProgressCallback"]
 
-#: Called with the progress, the total and a message; the latter two are None if the peer does not say.
+#: Called with the progress, the total and a message; the latter two are None if the peer omits them.
 OnProgress: TypeAlias = Callable[[Number, Number | None, str | None], Awaitable[None] | None]
 
-#: Calls of an async callback that may wait. A callback that is slower than that misses the oldest of them.
+#: The number of queued calls of an async callback. Beyond it the oldest are dropped.
 _MAX_BACKLOG = 1000
 
 _logger = logging.getLogger("mcplumb.client")
@@ -94,7 +94,7 @@ class ProgressCallback:
 
     @property
     def dropped(self) -> int:
-        """How many values the callback was too slow for."""
+        """The number of values dropped because the callback was too slow."""
         return self._calls.dropped
 
     def put(self, progress: ProgressParams) -> None:

@@ -79,7 +79,7 @@ class Handler(Protocol):
         """Handle a notification."""
 
     def malformed(self, bad: BadMessage) -> Error | None:
-        """Note a line that is no message; return the reply that it deserves."""
+        """Log a line that is not a message; return the reply for it, or None."""
 
     def malformed_batch(self) -> None:
         """Note a batch in a revision that has none."""

@@ -1,4 +1,4 @@
-"""Send slots: how many requests of this side may be open, and the callers that wait for one of them."""
+"""Send slots: the limit on our own open requests, and the callers that wait for a free slot."""
 
 from __future__ import annotations
 

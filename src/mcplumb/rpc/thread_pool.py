@@ -1,4 +1,4 @@
-"""The threads that plain functions run in: bounded, first come first served; and the guard against forks."""
+"""The thread pool for plain functions: bounded, first come, first served; and the guard against forks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mcplumb.errors import UsageError
 __all__ = ["Job", "Workers", "end_fork", "forks"]
 
 
-#: Has an item for each fork between this process and the one that loaded this module. A function that forks returns in
-#: the child as well, which is no server: it must end there. Almost always empty, so looking at it costs nothing.
+#: One item for each fork between the process that loaded this module and this one. A function that forks also returns
+#: in the child, which is not the server and must exit. Almost always empty, so checking it costs nothing.
 forks: list[None] = []
 
 os.register_at_fork(after_in_child=lambda: forks.append(None))
@@ -52,7 +52,7 @@ class Job:
         self.is_abandoned = False
 
     def run(self) -> None:
-        """Call the function, and tell what came of it."""
+        """Call the function, and report its value or its exception."""
         value, error = None, None
         try:
             value = self._context.run(self._function, **self._kwargs)

@@ -176,27 +176,27 @@ class Client:
 
     @property
     def server_info(self) -> Implementation | None:
-        """Who the server says it is. A modern one may say nothing."""
+        """The server's name and version. A modern server may omit them."""
         return self._client.server_info
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What the server says it can do."""
+        """The capabilities that the server declares."""
         return self._client.capabilities
 
     @property
     def instructions(self) -> str | None:
-        """How the server wants to be used, in words for a model."""
+        """Instructions for a model on how to use the server."""
         return self._client.instructions
 
     @property
     def stats(self) -> ClientStats:
-        """What this client has seen so far."""
+        """Counters over all connections of this client."""
         return self._handle.read_in_loop(lambda: self._client.stats)
 
     @property
     def process(self) -> ServerProcess | None:
-        """The server's process: its pid, its uptime, how often and why it was started again. None if it is not ours."""
+        """The server's process: pid, uptime, restarts and their reasons. None if the client did not start it."""
         return self._client.process
 
     def close(self) -> None:

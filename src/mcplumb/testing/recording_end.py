@@ -216,7 +216,7 @@ class End:
 
     async def until_end(self) -> None:
         """Wait until ``ended`` is called."""
-        await self.until(lambda: self.ends, "the end is told")
+        await self.until(lambda: self.ends, "the end is reported")
 
     async def within(self, awaitable: Awaitable[T], what: str) -> T:
         """Await with a timeout; ``what`` describes the expected event."""

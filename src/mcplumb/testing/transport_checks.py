@@ -209,9 +209,9 @@ async def _input_that_is_no_message(first: End, second: End) -> None:
     await second.until_count(1)
     first.spoil()
     await second.until_count(2)
-    require(isinstance(second.items[1], BadMessage), f"What is no message was received as {second.items[1]!r:.200}.")
+    require(isinstance(second.items[1], BadMessage), f"An invalid message was received as {second.items[1]!r:.200}.")
     first.send_names(["behind"])
-    await second.until(lambda: "behind" in second.names, "the message behind what is no message arrives")
+    await second.until(lambda: "behind" in second.names, "the message after an invalid one arrives")
     bad = [item for item in second.items if isinstance(item, BadMessage)]
     require(second.connection.stats.bad_lines == len(bad), "The stats do not have the right number of bad lines.")
     first.abort()
@@ -357,7 +357,7 @@ async def _draining_ends_when_the_peer_is_gone(sender: End, receiver: End) -> No
     await settle()
     receiver.abort()
     await sender.within(waiting, "drained returns when the peer is gone")
-    await sender.until(lambda: sender.is_told_of_the_end, "a sender is told that its peer is gone")
+    await sender.until(lambda: sender.is_told_of_the_end, "a sender is notified that its peer is gone")
     await sender.close()
 
 
@@ -435,7 +435,7 @@ async def _close_writes_what_is_queued(closer: End, other: End) -> None:
     await closer.close()
     await other.until_end()
     require(sorted(other.names) == sorted(_NAMES), "What was sent before close did not arrive, once each.")
-    require(other.ends == [True], "A close at the end of a message is told as an end in the middle of one.")
+    require(other.ends == [True], "A close at the end of a message is reported as an end in the middle of one.")
     await other.close()
     await settle()
     _require_silent(closer, 0)
@@ -454,7 +454,7 @@ async def _close_waits_for_a_slow_peer(closer: End, other: End) -> None:
     closer.abort()
     await other.until_end()
     require_each_once(other, count)
-    require(other.ends == [True], "A close at the end of a message is told as an end in the middle of one.")
+    require(other.ends == [True], "A close at the end of a message is reported as an end in the middle of one.")
     await other.close()
 
 
@@ -471,7 +471,7 @@ async def _a_cancelled_close_aborts(closer: End, other: End) -> None:
     require(not another.cancelled(), "One close was cancelled, and another one raised CancelledError.")
     await closer.close()
     other.resume()
-    await other.until(lambda: other.is_told_of_the_end, "the end is told to the peer of a close that was cancelled")
+    await other.until(lambda: other.is_told_of_the_end, "the peer is notified of the end of a close that was cancelled")
     other.abort()
 
 
@@ -485,7 +485,7 @@ async def _abort_cuts_a_close_short(closer: End, other: End) -> None:
     closer.abort()
     await closer.within(closing, "close returns when the connection is aborted")
     other.resume()
-    await other.until(lambda: other.is_told_of_the_end, "the end is told to the peer of an abort")
+    await other.until(lambda: other.is_told_of_the_end, "the peer is notified of the end of an abort")
     other.abort()
 
 
@@ -509,7 +509,7 @@ async def _abort_loses_no_more_than_what_is_queued(closer: End, other: End) -> N
     count = await clog(closer, other)
     closer.abort()
     other.resume()
-    await other.until(lambda: other.is_told_of_the_end, "the end is told to the peer of an abort")
+    await other.until(lambda: other.is_told_of_the_end, "the peer is notified of the end of an abort")
     whole = [item for item in other.items if not isinstance(item, BadMessage)]
     require(set(other.names) <= {f"n{number}" for number in range(count)}, "After an abort, damaged messages arrived.")
     require(len(other.items) - len(whole) <= 1, "After an abort, more than one message arrived in part.")
@@ -526,10 +526,10 @@ async def _a_message_that_is_cut_off(closer: End, other: End) -> None:
     await settle()
     closer.abort()
     other.resume()
-    await other.until(lambda: other.is_told_of_the_end, "the end is told to the peer of an abort")
+    await other.until(lambda: other.is_told_of_the_end, "the peer is notified of the end of an abort")
     for item in other.items:
         if isinstance(item, BadMessage):
-            require(other.ends != [True], "A message was cut off, and the end is told as clean.")
+            require(other.ends != [True], "A message was cut off, and the end is reported as clean.")
         else:
             is_whole = isinstance(item, Notification) and len(bytes(item.params)) == len(text) + len('{"text":""}')
             require(is_whole, "A message was cut off, and received as if it were whole.")
@@ -596,7 +596,7 @@ async def _closing_while_paused(sender: End, closer: End) -> None:
     closer.resume()
     await settle()
     _require_silent(closer, count)
-    await sender.until(lambda: sender.is_told_of_the_end, "the peer is told that a paused end was closed")
+    await sender.until(lambda: sender.is_told_of_the_end, "the peer is notified that a paused end was closed")
     sender.abort()
 
 
@@ -609,7 +609,7 @@ async def _closing_while_the_peer_is_clogged(sender: End, closer: End) -> None:
     await closer.close()
     await settle()
     _require_silent(closer, count)
-    await sender.until(lambda: sender.is_told_of_the_end, "the peer is told, although it is clogged")
+    await sender.until(lambda: sender.is_told_of_the_end, "the peer is notified, although it is clogged")
     await sender.close()
 
 
@@ -622,7 +622,7 @@ async def _aborting_within_a_message(sender: End, closer: End) -> None:
     await closer.until_count(3)
     await settle()
     _require_silent(closer, 3)
-    await sender.until(lambda: sender.is_told_of_the_end, "the peer is told of an abort that a message asked for")
+    await sender.until(lambda: sender.is_told_of_the_end, "the peer is notified of an abort from within a message")
     sender.abort()
 
 
@@ -682,7 +682,7 @@ async def _a_peer_that_is_gone(sender: End, leaver: End) -> None:
     sender.start()
     leaver.start()
     leaver.abort()
-    await sender.until(lambda: sender.is_told_of_the_end, "an end is told that its peer is gone")
+    await sender.until(lambda: sender.is_told_of_the_end, "an end is notified that its peer is gone")
     for _ in range(100):
         sender.send_names(_NAMES)
         await asyncio.sleep(0)

@@ -94,7 +94,7 @@ def test_a_revision_that_ends_the_server_is_not_offered() -> None:
 def test_what_is_wrong_with_lines_is_logged_for_those_who_ask() -> None:
     server = f"echo noise; exec {PYTHON} {SERVERS / 'legacy.py'}"
     done = here("-v", "probe", "--quick", "--", "sh", "-c", server)
-    assert "A line from the server was passed over: 'noise'." in done.err
+    assert "A line from the server was ignored: 'noise'." in done.err
 
 
 def test_a_list_that_fails_is_no_reason_to_fail() -> None:

@@ -67,7 +67,7 @@ def test_a_trace_goes_to_the_file_if_there_is_one(tmp_path: Path) -> None:
 def test_a_warning_is_shown_by_default() -> None:
     done = here("ping", *NOISY)
     assert done.code == 0
-    assert done.err.startswith("A line from the server was passed over: '")
+    assert done.err.startswith("A line from the server was ignored: '")
 
 
 def test_a_log_that_cannot_be_written_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
