@@ -48,7 +48,7 @@ FAULTS: list[tuple[type[Sound], str, str]] = [
     (faulty.Mends, "a_message_that_is_cut_off_from_second", "received as if it were whole"),
     (faulty.NeverEnds, "closing_while_paused_from_first", "the peer is notified that a paused end was closed: that"),
     (faulty.NeverEnds, "a_peer_that_is_gone_from_first", "an end is notified that its peer is gone: that did not"),
-    (faulty.NeverEnds, "closing_what_was_never_started_from_first", "the end is told: that did not happen"),
+    (faulty.NeverEnds, "closing_what_was_never_started_from_first", "the end is reported: that did not happen"),
     (faulty.GoesOn, "close_writes_what_is_queued_from_first", "The first end had received called after its own close"),
     (faulty.ClosesAtOnce, "close_writes_what_is_queued_from_first", "did not arrive, once each"),
     (faulty.ClosesAtOnce, "close_waits_for_a_slow_peer_from_second", "not each of them arrived once"),
