@@ -30,7 +30,7 @@ from mcplumb.cli.server_target import ServerCommand
 from mcplumb.client import Change, Changes, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder
 from mcplumb.client.links.process_link import ProcessExit, ServerProcess
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.protocol.state_table import Table
+from mcplumb.protocol.transition_table import Table
 from mcplumb.revisions import REVISIONS, Revision
 from mcplumb.testing import check_transport, checks, memory_pair
 from mcplumb.transports.connection import Connection, Peer, Receiver, Stats

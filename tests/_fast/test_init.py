@@ -16,7 +16,7 @@ from mcplumb._fast import TRICKS, is_proven_on, is_switched_off, may_use
 #: What is on, and what the modules make of that.
 SHOW = """
 from mcplumb import _fast
-from mcplumb._fast import eager_futures, eager_tasks, keep_memory, lazy_ssl, poll_ahead
+from mcplumb._fast import eager_futures, eager_tasks, lazy_ssl, malloc_settings, poll_ahead
 import asyncio, sys, types
 
 async def main():
@@ -35,7 +35,7 @@ async def main():
     begun = loop.create_future()
     loop.call_soon(lambda: begun.set_result(start()))
     await (await begun)
-    assert on - seen <= {"lazy_ssl", "keep_memory"}, (on, seen)
+    assert on - seen <= {"lazy_ssl", "malloc_settings"}, (on, seen)
     assert seen <= on, (on, seen)
     print(*sorted(on))
 asyncio.run(main())

@@ -24,13 +24,13 @@ OTHERS = {
     "import mcplumb": ("mcplumb.client", "mcplumb.server", "mcplumb.transports", "mcplumb.cli"),
     "server at its first answer": (
         "mcplumb.client", "mcplumb.cli.", "mcplumb.config", "mcplumb.sync", "mcplumb.testing",
-        "mcplumb.protocol.request_state",
+        "mcplumb.protocol.sealed_request_state",
         "mcplumb.transports.process.child", "mcplumb.transports.http",
         "mcplumb.transports.socket_connection", "mcplumb.transports.tls",
     ),
     "client at its first result": (
         "mcplumb.server", "mcplumb.cli.", "mcplumb.config", "mcplumb.sync", "mcplumb.testing",
-        "mcplumb.protocol.request_state",
+        "mcplumb.protocol.sealed_request_state",
         "mcplumb.transports.stdio", "mcplumb.transports.http",
         "mcplumb.transports.socket_connection", "mcplumb.transports.tls",
     ),

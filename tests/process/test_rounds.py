@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.protocol.request_state import Sealer
+from mcplumb.protocol.sealed_request_state import Sealer
 from tests.kit.results import text_of
 from tests.process.harness import Client, Message, ServerProcess
 from tests.process.orders import EVERYTHING, OTHER_QUESTIONS, accept, order

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcplumb.errors import NoCommonRevision
-from mcplumb.protocol.admission import Admission, Admitted, InitializedSession, Refused
 from mcplumb.protocol.era import Action, Agreed, EraFinder, Failed, SendInitialize, SendProbe, StartAgain
+from mcplumb.protocol.version_negotiation import Admission, Admitted, InitializedSession, Refused
 from mcplumb.revisions import LATEST, LEGACY, MODERN, REVISIONS, Era, Revision
 from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from mcplumb.wire.messages import METHOD_NOT_FOUND, UNSUPPORTED_VERSION, ErrorDetail, Request

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mcplumb.errors import Closed
-from mcplumb.protocol.in_flight import OUTGOING, Incoming, IncomingRequest, Outgoing, OutgoingRequest, ProgressMeter
+from mcplumb.protocol.in_flight import OUTGOING, Incoming, IncomingRequest, Outgoing, OutgoingRequest
+from mcplumb.protocol.progress import ProgressMeter
 from mcplumb.protocol.subscription_state import (
     LIST_CHANGED,
     TOPICS,

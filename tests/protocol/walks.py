@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.protocol.state_table import Table
+from mcplumb.protocol.transition_table import Table
 
 
 def rows_taken(

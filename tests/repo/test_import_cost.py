@@ -22,7 +22,7 @@ HEAVY = {
     "uvicorn", "uvloop",
 }  # fmt: skip
 # The only module of the lower layers that needs more. It is loaded when a server seals something.
-HEAVY_MODULES = {"protocol.request_state": {"hashlib"}}
+HEAVY_MODULES = {"protocol.sealed_request_state": {"hashlib"}}
 
 
 def loaded(code: str) -> set[str]:
@@ -71,7 +71,9 @@ def test_a_server_on_stdio_loads_asyncio_and_msgspec_and_hardly_anything_else() 
     own = {name for name in names if name.startswith("mcplumb.")}
     assert {"mcplumb.server.server_session", "mcplumb.transports.fd_connection"} <= own
     assert not {
-        name for name in own if name.startswith(("mcplumb.client", "mcplumb.cli", "mcplumb.protocol.request_state"))
+        name
+        for name in own
+        if name.startswith(("mcplumb.client", "mcplumb.cli", "mcplumb.protocol.sealed_request_state"))
     }
     assert names - own - loaded("import asyncio, msgspec") <= {
         "mcplumb", "bisect", "_bisect", "importlib.util", "importlib._abc",
@@ -92,7 +94,7 @@ def test_the_exceptions_are_what_they_say() -> None:
 
 
 def test_the_guard_sees_what_is_loaded() -> None:
-    names = loaded("import json.decoder, mcplumb.protocol.state_table")
-    assert {"json.decoder", "mcplumb.protocol.state_table", "msgspec"} <= names
+    names = loaded("import json.decoder, mcplumb.protocol.transition_table")
+    assert {"json.decoder", "mcplumb.protocol.transition_table", "msgspec"} <= names
     assert "sys" not in names
     assert "msgspec" in foreign(names)

@@ -18,7 +18,7 @@ import pytest
 from annotated_types import Ge, Le, MinLen
 from hypothesis import strategies as st
 
-from mcplumb.server.schema.codec import BadValue
+from mcplumb.server.schema.type_codec import BadValue
 
 T = TypeVar("T")
 

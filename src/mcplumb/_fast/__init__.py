@@ -7,8 +7,8 @@ It is read once, at import. A trick is also off on every Python, system and even
 - `poll_ahead` waits for the next message inside the callback that read the last one.
 - `eager_tasks` runs the first step of a task when it is created.
 - `eager_futures` resumes the task that awaits a future when the result is set.
-- `lazy_ssl` loads OpenSSL when it is first used, and `keep_memory` lets glibc keep the memory of large messages: both
-  affect the whole process, so only ``Server.run`` and ``mcplumb serve`` use them.
+- `lazy_ssl` loads OpenSSL when it is first used, and `malloc_settings` lets glibc keep the memory of large messages.
+  Both affect the whole process, so only ``Server.run`` and ``mcplumb serve`` use them.
 
 ``python -m bench tricks`` measures what each of them buys.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["TRICKS", "is_proven_on", "is_switched_off", "may_use"]
 
 #: Every trick, by the name of its file.
-TRICKS = ("poll_ahead", "eager_tasks", "eager_futures", "lazy_ssl", "keep_memory")
+TRICKS = ("poll_ahead", "eager_tasks", "eager_futures", "lazy_ssl", "malloc_settings")
 
 _setting = os.environ.get("MCPLUMB_PLAIN", "0")
 _switched_off = TRICKS if _setting == "1" else tuple(_setting.split(","))

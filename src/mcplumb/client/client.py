@@ -16,7 +16,7 @@ from mcplumb.client.subscriptions import Changes
 from mcplumb.client.supervisor import Supervisor
 from mcplumb.errors import UsageError
 from mcplumb.revisions import Revision
-from mcplumb.rpc.callback_queue import OnProgress
+from mcplumb.rpc.user_callbacks import OnProgress
 from mcplumb.types.base import Implementation, Result
 from mcplumb.types.lifecycle import ServerCapabilities
 from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel, SubscriptionFilter

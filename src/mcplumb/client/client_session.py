@@ -17,10 +17,10 @@ from mcplumb.errors import Closed, DecodeError, McplumbError, RequestError
 from mcplumb.protocol.in_flight import OutgoingRequest
 from mcplumb.protocol.subscription_state import LIST_CHANGED, Change, Topic
 from mcplumb.revisions import Revision
-from mcplumb.rpc.callback_queue import CallbackQueue
 from mcplumb.rpc.endpoint import Endpoint
 from mcplumb.rpc.handler import NO_OPTIONS, CallOptions, Handled, Outcome, Reply
-from mcplumb.rpc.request_errors import Response
+from mcplumb.rpc.outgoing_errors import Response
+from mcplumb.rpc.user_callbacks import CallbackQueue
 from mcplumb.transports.connection import Connection
 from mcplumb.types.base import Params
 from mcplumb.types.client_features import CreateMessageRequest, ElicitRequest, InputRequest, ListRootsRequest

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from mcplumb.client.input_handlers import InputHandlers
-from mcplumb.client.tool_registry import OutputChecker
+from mcplumb.client.known_tools import OutputChecker
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.protocol.era import DEFAULT_WAITS, EraWaits

@@ -13,9 +13,9 @@ from mcplumb.client.client import Client
 from mcplumb.client.client_settings import DEFAULT_MAX_TIMEOUT, DEFAULT_TIMEOUT, ClientSettings, OnLog
 from mcplumb.client.handshake import EraMemory, process_memory
 from mcplumb.client.input_handlers import InputHandlers, OnElicit, OnSample, Roots
+from mcplumb.client.known_tools import OutputChecker
 from mcplumb.client.links.link import CustomLink, MemoryLink, Opens, Serves
 from mcplumb.client.supervisor import Supervisor
-from mcplumb.client.tool_registry import OutputChecker
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.protocol.era import DEFAULT_WAITS, EraWaits

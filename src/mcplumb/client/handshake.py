@@ -31,7 +31,7 @@ from mcplumb.protocol.era import (
 )
 from mcplumb.protocol.in_flight import OutgoingRequest
 from mcplumb.revisions import Era, Revision
-from mcplumb.rpc.request_errors import Response
+from mcplumb.rpc.outgoing_errors import Response
 from mcplumb.types.base import Implementation, Payload
 from mcplumb.types.lifecycle import InitializeParams, ServerCapabilities
 from mcplumb.types.meta import SERVER_INFO

@@ -35,9 +35,9 @@ from mcplumb.errors import (
 from mcplumb.protocol.in_flight import check_seconds
 from mcplumb.protocol.restart import may_resend
 from mcplumb.revisions import Revision
-from mcplumb.rpc.callback_queue import OnProgress
 from mcplumb.rpc.handler import CallOptions
-from mcplumb.rpc.request_errors import describe
+from mcplumb.rpc.outgoing_errors import describe
+from mcplumb.rpc.user_callbacks import OnProgress
 from mcplumb.types.base import COMPLETE, CacheableResult, Result
 from mcplumb.types.client_features import InputRequiredResult
 from mcplumb.types.method_table import METHODS

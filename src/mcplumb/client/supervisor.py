@@ -11,10 +11,10 @@ import msgspec
 from mcplumb.client.client_session import ClientSession
 from mcplumb.client.client_settings import ClientSettings, ClientStats
 from mcplumb.client.handshake import EraMemory, Handshake, HandshakeResult
+from mcplumb.client.known_tools import ToolRegistry
 from mcplumb.client.links.link import Link
 from mcplumb.client.result_cache import ResultCache
 from mcplumb.client.subscriptions import SubscriptionRenewal
-from mcplumb.client.tool_registry import ToolRegistry
 from mcplumb.errors import Closed, McplumbError, RequestTimeout, ServerDown, UsageError
 from mcplumb.protocol.restart import BreakerOpen, GiveUp, Restarter, RestartPolicy
 from mcplumb.protocol.subscription_state import Change

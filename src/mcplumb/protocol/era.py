@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from mcplumb.errors import ConnectError, ConnectTimeout, DecodeError, NoCommonRevision, UsageError
-from mcplumb.protocol.state_table import Table
+from mcplumb.protocol.transition_table import Table
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Era, Revision, choose_revision, newest_first
 from mcplumb.types.meta import UnsupportedVersionData
 from mcplumb.types.payload_decoder import read

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from mcplumb.errors import UsageError
-from mcplumb.protocol.state_table import Table
+from mcplumb.protocol.transition_table import Table
 
 __all__ = [
     "MAX_SENDS",

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from mcplumb.errors import UsageError
-from mcplumb.protocol.state_table import Table
+from mcplumb.protocol.transition_table import Table
 
 __all__ = ["STOP", "Action", "Step", "StopLadder", "Stopper"]
 

@@ -13,7 +13,7 @@ import msgspec
 
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.protocol.state_table import Table
+from mcplumb.protocol.transition_table import Table
 from mcplumb.types.base import COMPLETE
 from mcplumb.types.meta import SUBSCRIPTION_ID
 from mcplumb.types.notification_params import ListenResult, SubscriptionFilter

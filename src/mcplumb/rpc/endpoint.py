@@ -35,6 +35,7 @@ from mcplumb.errors import Closed, EncodeError, McplumbError, RequestTimeout
 from mcplumb.limits import Limits
 from mcplumb.protocol.in_flight import (
     ANSWERED,
+    DUPLICATE_ID,
     OUT_ANSWERED,
     BatchAnswers,
     Batches,
@@ -42,9 +43,9 @@ from mcplumb.protocol.in_flight import (
     Outgoing,
     OutgoingRequest,
 )
+from mcplumb.rpc.concurrency_limit import SendSlots
 from mcplumb.rpc.handler import NO_OPTIONS, CallOptions, Handled, Handler, Outcome, Reply
-from mcplumb.rpc.request_errors import Response, describe, failure
-from mcplumb.rpc.send_slots import SendSlots
+from mcplumb.rpc.outgoing_errors import Response, describe, failure
 from mcplumb.transports.connection import Connection
 from mcplumb.types.meta import PROGRESS_TOKEN
 from mcplumb.types.method_table import METHODS
@@ -63,9 +64,9 @@ from mcplumb.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from mcplumb.rpc.callback_queue import OnProgress, ProgressCallback
+    from mcplumb.rpc.user_callbacks import OnProgress, ProgressCallback
 
-__all__ = ["DUPLICATE_ID", "Endpoint"]
+__all__ = ["Endpoint"]
 
 _logger = logging.getLogger("mcplumb.rpc")
 
@@ -74,9 +75,6 @@ _NEVER = float("inf")
 _NOTHING_SENT: dict[int, OutgoingRequest] = {}
 _MAY_NEED_INPUT = frozenset(name for name, method in METHODS.items() if method.may_need_input)
 
-DUPLICATE_ID = ErrorDetail(
-    INVALID_REQUEST, "The id of this request is that of another one that has not been answered yet."
-)
 _STOPPING = ErrorDetail(INTERNAL_ERROR, "The server is stopping, and does not finish this request.")
 _TOO_MANY_QUEUED = ErrorDetail(
     INTERNAL_ERROR, "Too many requests wait already. Send this one again when some are answered."
@@ -746,7 +744,7 @@ class Endpoint:
             self._outgoing.count_stray(request_id)
 
     def _report_progress(self, request: OutgoingRequest, params: Any, on_progress: OnProgress) -> None:
-        from mcplumb.rpc.callback_queue import ProgressCallback  # servers need none
+        from mcplumb.rpc.user_callbacks import ProgressCallback  # servers need none
 
         if self._progress is None:
             self._progress = {}

@@ -13,7 +13,7 @@ from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Error, ErrorDetail, Notification, Request
 
 if TYPE_CHECKING:
-    from mcplumb.rpc.callback_queue import OnProgress
+    from mcplumb.rpc.user_callbacks import OnProgress
 
 __all__ = ["NO_OPTIONS", "CallOptions", "Handled", "Handler", "Outcome", "Reply"]
 

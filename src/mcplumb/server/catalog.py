@@ -213,7 +213,7 @@ class ToolEntry(Entry):
         self.read: Callable[[msgspec.Raw | None], dict[str, Any]] = self.signature.read
         if schema is None:
             return header_schema(self.signature.schema)
-        from mcplumb.server.schema.codec import RawArguments, RawSchema  # most tools have none
+        from mcplumb.server.schema.type_codec import RawArguments, RawSchema  # most tools have none
 
         raw = RawSchema(schema, f"input schema of the {self.label}")
         self.read = RawArguments(raw, self.signature, self.label).read
@@ -224,7 +224,7 @@ class ToolEntry(Entry):
             return output_of(self.signature.returns, structured=structured)
         if structured is False:
             raise UsageError(f"The {self.label} has an output schema, so it cannot have structured=False.")
-        from mcplumb.server.schema.codec import RawSchema  # most tools have none
+        from mcplumb.server.schema.type_codec import RawSchema  # most tools have none
 
         return output_with_schema(RawSchema(schema, f"output schema of the {self.label}"), self.label)
 

@@ -32,7 +32,7 @@ from mcplumb.types.tools import Tool
 from mcplumb.wire.messages import RequestId
 
 if TYPE_CHECKING:
-    from mcplumb.server.dispatch.call import Call
+    from mcplumb.server.dispatch.running_call import Call
     from mcplumb.types.client_features import InputRequest
 
 __all__ = ["Answer", "Context", "Roots", "Sampled", "Told"]
@@ -276,8 +276,8 @@ class Context:
         result = await self._ask(request, ElicitResult, key)
         if form is None or result.action != "accept":
             return Answer(result.action, None)
-        from mcplumb.server.schema.codec import BadValue
         from mcplumb.server.schema.elicitation_form import read_form
+        from mcplumb.server.schema.type_codec import BadValue
 
         try:
             return Answer(result.action, read_form(form, result.content or {}))

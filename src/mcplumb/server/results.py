@@ -20,10 +20,10 @@ import msgspec
 
 from mcplumb.errors import EncodeError, UsageError
 from mcplumb.server.media import Audio, Data, File, Image, block_of_bytes, mime_type_of, to_base64
-from mcplumb.server.schema.codec import schema_of, validator_of, write
 from mcplumb.server.schema.read_value import format_path, shorten
 from mcplumb.server.schema.signature import MISSING
-from mcplumb.server.schema.type_shapes import Path
+from mcplumb.server.schema.type_codec import schema_of, validator_of, write
+from mcplumb.server.schema.type_tree import Path
 from mcplumb.types.base import COMPLETE, Role
 from mcplumb.types.content import (
     AudioContent,
@@ -38,7 +38,7 @@ from mcplumb.types.resources import Resource, ResourceContents
 from mcplumb.types.tools import CallToolResult
 
 if TYPE_CHECKING:
-    from mcplumb.server.schema.codec import RawSchema
+    from mcplumb.server.schema.type_codec import RawSchema
 
 __all__ = [
     "ModernText",

@@ -22,7 +22,7 @@ from mcplumb.server.catalog import (
 )
 from mcplumb.server.hosting.active_sessions import ActiveSessions, Lifespan, LifespanRunner
 from mcplumb.server.hosting.stderr_logs import LogFormat
-from mcplumb.server.shared_state import SharedState
+from mcplumb.server.server_state import SharedState
 from mcplumb.server.uri_templates import normalize_uri
 from mcplumb.types.base import Annotations, CacheScope, Icon, Implementation
 from mcplumb.types.tools import ToolAnnotations

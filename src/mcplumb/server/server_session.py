@@ -14,11 +14,11 @@ from mcplumb.errors import Closed, DecodeError, McplumbError
 from mcplumb.rpc.endpoint import Endpoint
 from mcplumb.rpc.handler import Outcome
 from mcplumb.rpc.thread_pool import forks
-from mcplumb.server.dispatch.call import Call
 from mcplumb.server.dispatch.failures import outcome_of
 from mcplumb.server.dispatch.methods import Dispatcher
+from mcplumb.server.dispatch.running_call import Call
 from mcplumb.server.hosting.stderr_logs import BadLines
-from mcplumb.server.shared_state import SharedState
+from mcplumb.server.server_state import SharedState
 from mcplumb.transports.connection import ANYONE, Connection, Peer
 from mcplumb.types.base import Payload
 from mcplumb.types.notification_params import CancelledParams, LoggingLevel

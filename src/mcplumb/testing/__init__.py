@@ -3,8 +3,8 @@
 Nothing else in mcplumb imports this package.
 """
 
-from mcplumb.testing.check import Check, MakePair, Pair, Trait
-from mcplumb.testing.recording_end import End
+from mcplumb.testing.check_runner import Check, MakePair, Pair, Trait
+from mcplumb.testing.recording_receiver import End
 from mcplumb.testing.transport_checks import check_transport, checks
 from mcplumb.transports.memory import memory_pair
 

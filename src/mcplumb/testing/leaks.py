@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from mcplumb.testing.recording_end import require
+from mcplumb.testing.recording_receiver import require
 
 __all__ = ["no_leaks"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from mcplumb.errors import EncodeError
-from mcplumb.testing.check import PATIENCE, Check, MakePair, Trait, each_way, once
-from mcplumb.testing.recording_end import End, Item, require, settle
+from mcplumb.testing.check_runner import PATIENCE, Check, MakePair, Trait, each_way, once
+from mcplumb.testing.recording_receiver import End, Item, require, settle
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, Result, encode_line
 

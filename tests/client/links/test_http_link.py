@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mcplumb import Client, ConnectError, Context, HttpError, RequestLost, Server, UsageError, connect
+from mcplumb.client.known_tools import ToolRegistry
 from mcplumb.client.links.http_link import HttpLink
-from mcplumb.client.tool_registry import ToolRegistry
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.restart import RestartPolicy
 from mcplumb.protocol.subscription_state import Change, Missed

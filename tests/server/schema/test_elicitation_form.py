@@ -14,8 +14,8 @@ import pytest
 from annotated_types import Gt, Lt
 
 from mcplumb.errors import UsageError
-from mcplumb.server.schema.codec import BadValue
 from mcplumb.server.schema.elicitation_form import form_schema, read_form
+from mcplumb.server.schema.type_codec import BadValue
 from mcplumb.types.client_features import BooleanSchema, FormSchema, StringSchema
 from tests.server.types_in_use import Box, Colour, Level, Mood, Odd, Pair, Point
 from tests.spec import validator

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from typing_extensions import TypeAliasType
 
-from mcplumb.server.schema.codec import reader_of, schema_of, write
+from mcplumb.server.schema.type_codec import reader_of, schema_of, write
 from tests.server.types_in_use import (
     INTEGER,
     STRING,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mcplumb.client.known_tools import ToolRegistry
 from mcplumb.client.links.link import Phase
-from mcplumb.client.tool_registry import ToolRegistry
 from mcplumb.errors import Closed, McplumbError, UsageError
 from mcplumb.limits import Limits
 from mcplumb.protocol.http_headers import ParamHeaders, is_token

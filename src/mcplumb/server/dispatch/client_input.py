@@ -23,7 +23,7 @@ from mcplumb.errors import (
     ToolError,
     UsageError,
 )
-from mcplumb.protocol.admission import Need, has_capability, missing_capability
+from mcplumb.protocol.version_negotiation import Need, has_capability, missing_capability
 from mcplumb.types.client_features import CreateMessageRequest, ElicitRequest, InputRequest, InputRequiredResult
 from mcplumb.types.method_table import METHODS
 from mcplumb.types.payload_decoder import read
@@ -31,8 +31,8 @@ from mcplumb.types.revision_adapter import for_revision
 from mcplumb.wire.messages import INVALID_PARAMS
 
 if TYPE_CHECKING:
-    from mcplumb.protocol.request_state import Params, Sealer  # loads hashlib, which most servers never need
-    from mcplumb.server.dispatch.call import Call
+    from mcplumb.protocol.sealed_request_state import Params, Sealer  # loads hashlib, which most servers never need
+    from mcplumb.server.dispatch.running_call import Call
 
 __all__ = ["Answers", "InputNeeded", "as_result", "ask", "may_need_input"]
 

@@ -9,8 +9,8 @@ import msgspec
 from mcplumb.errors import DecodeError, RequestError, StateRefused, ToolError, UsageError
 from mcplumb.rpc.handler import Outcome
 from mcplumb.server.catalog import Entry, ToolEntry
-from mcplumb.server.dispatch.call import Call
 from mcplumb.server.dispatch.client_input import Answers, InputNeeded, as_result
+from mcplumb.server.dispatch.running_call import Call
 from mcplumb.types.base import Payload
 from mcplumb.types.content import TextContent
 from mcplumb.types.tools import CallToolResult

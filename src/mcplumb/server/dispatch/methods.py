@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from mcplumb.errors import RequestError
-from mcplumb.protocol.admission import Admission, Admitted, InitializedSession, Refused, WithMeta
-from mcplumb.rpc.endpoint import DUPLICATE_ID
+from mcplumb.protocol.in_flight import DUPLICATE_ID
+from mcplumb.protocol.version_negotiation import Admission, Admitted, InitializedSession, Refused, WithMeta
 from mcplumb.rpc.handler import Outcome, Reply
 from mcplumb.rpc.thread_pool import end_fork, forks
 from mcplumb.server.catalog import BadCursor, Entry, Registry, ResourceEntry
 from mcplumb.server.context import Context
-from mcplumb.server.dispatch.call import Call
 from mcplumb.server.dispatch.client_input import Answers, may_need_input
 from mcplumb.server.dispatch.failures import error_of, outcome_of
+from mcplumb.server.dispatch.running_call import Call
 from mcplumb.server.results import ModernText, TextResult, contents_of, prompt_result_of, result_of
 from mcplumb.server.schema.signature import BadArguments
 from mcplumb.types.base import CacheableResult, PageParams, Payload, Result
@@ -51,7 +51,7 @@ from mcplumb.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorDetail,
 if TYPE_CHECKING:
     from mcplumb.revisions import Revision
     from mcplumb.server.server_session import ServerSession
-    from mcplumb.server.shared_state import SharedState
+    from mcplumb.server.server_state import SharedState
 
 __all__ = ["Dispatcher"]
 

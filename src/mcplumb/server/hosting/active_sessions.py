@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from mcplumb.server.shared_state import SharedState
+from mcplumb.server.server_state import SharedState
 
 if TYPE_CHECKING:
     import asyncio

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from mcplumb.errors import UsageError
-from mcplumb.server.schema.codec import reader_of, schema_of
 from mcplumb.server.schema.from_annotation import parse_type
 from mcplumb.server.schema.read_value import as_text
-from mcplumb.server.schema.type_shapes import Array, Noted, Record, Shape, Union, Values
+from mcplumb.server.schema.type_codec import reader_of, schema_of
+from mcplumb.server.schema.type_tree import Array, Noted, Record, Shape, Union, Values
 from mcplumb.types.client_features import FormSchema
 
 __all__ = ["form_schema", "read_form"]

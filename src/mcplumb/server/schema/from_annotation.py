@@ -32,7 +32,7 @@ from mcplumb.server.schema.read_value import (
     with_limits,
     write_custom,
 )
-from mcplumb.server.schema.type_shapes import (
+from mcplumb.server.schema.type_tree import (
     Alias,
     Array,
     Field,

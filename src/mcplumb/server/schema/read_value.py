@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mcplumb.errors import UsageError
-from mcplumb.server.schema.type_shapes import (
+from mcplumb.server.schema.type_tree import (
     Alias,
     Array,
     Leaf,

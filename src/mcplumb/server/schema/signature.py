@@ -22,7 +22,7 @@ from mcplumb.server.schema.docstrings import Docstring, read_docstring
 from mcplumb.server.schema.from_annotation import is_field_info, parse_type, resolve_annotation
 from mcplumb.server.schema.read_value import Fault, ValueReader, format_path, read_custom, shorten
 from mcplumb.server.schema.to_json_schema import schema_for
-from mcplumb.server.schema.type_shapes import NO_DEFAULT, Completer, Field, Record, completer_of
+from mcplumb.server.schema.type_tree import NO_DEFAULT, Completer, Field, Record, completer_of
 
 if TYPE_CHECKING:
     from mcplumb.protocol.http_headers import ParamHeaders

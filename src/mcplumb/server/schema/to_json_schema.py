@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from mcplumb.server.schema.read_value import as_text, model_schema, write_custom
-from mcplumb.server.schema.type_shapes import (
+from mcplumb.server.schema.type_tree import (
     NO_DEFAULT,
     Alias,
     Array,

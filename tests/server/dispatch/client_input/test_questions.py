@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mcplumb.errors import DecodeError, EncodeError, StateRefused, UsageError
-from mcplumb.protocol.request_state import Sealer
+from mcplumb.protocol.sealed_request_state import Sealer
 from mcplumb.server.dispatch.client_input import Answers, InputNeeded, as_result
 from mcplumb.types.client_features import ElicitParams, ElicitRequest, InputRequest, ListRootsRequest
 

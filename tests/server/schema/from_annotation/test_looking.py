@@ -16,9 +16,9 @@ from annotated_types import Ge, MinLen
 from typing_extensions import TypeAliasType
 
 from mcplumb.errors import UsageError
-from mcplumb.server.schema.codec import reader_of, schema_of
 from mcplumb.server.schema.from_annotation import parse_type, resolve_annotation
-from mcplumb.server.schema.type_shapes import Model
+from mcplumb.server.schema.type_codec import reader_of, schema_of
+from mcplumb.server.schema.type_tree import Model
 from tests.server.types_in_use import (
     INTEGER,
     NATIVE,

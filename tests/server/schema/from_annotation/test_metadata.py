@@ -10,7 +10,7 @@ import pytest
 from annotated_types import Ge, Interval, Le, MultipleOf
 from typing_extensions import Doc
 
-from mcplumb.server.schema.codec import schema_of
+from mcplumb.server.schema.type_codec import schema_of
 
 
 class Other:

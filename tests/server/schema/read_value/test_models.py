@@ -13,7 +13,7 @@ import pydantic
 import pytest
 
 from mcplumb.errors import UsageError
-from mcplumb.server.schema.codec import reader_of, schema_of, write
+from mcplumb.server.schema.type_codec import reader_of, schema_of, write
 from tests.server.types_in_use import (
     Author,
     Book,

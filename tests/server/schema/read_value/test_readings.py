@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcplumb.server.schema.codec import reader_of
 from mcplumb.server.schema.from_annotation import ParsedType, parse_type
 from mcplumb.server.schema.read_value import ValueReader, expected, read_custom
+from mcplumb.server.schema.type_codec import reader_of
 from tests.kit.products import examples
 from tests.server.types_in_use import (
     JSON,

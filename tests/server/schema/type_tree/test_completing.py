@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from mcplumb import Server, connect
-from mcplumb.server.schema.codec import reader_of, write
 from mcplumb.server.schema.from_annotation import parse_type
-from mcplumb.server.schema.type_shapes import completer_of
+from mcplumb.server.schema.type_codec import reader_of, write
+from mcplumb.server.schema.type_tree import completer_of
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Literal, NoReturn, TypeAlias
 import msgspec
 
 from mcplumb.testing.leaks import no_leaks
-from mcplumb.testing.recording_end import End, require, settle
+from mcplumb.testing.recording_receiver import End, require, settle
 from mcplumb.transports.connection import Connection
 
 __all__ = ["PATIENCE", "Check", "MakePair", "Pair", "Trait", "each_way", "once"]

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 
 from mcplumb.errors import EncodeError, UsageError
-from mcplumb.server.schema.codec import BadValue, reader_of, schema_of, write
+from mcplumb.server.schema.type_codec import BadValue, reader_of, schema_of, write
 from tests.kit.products import examples
 from tests.server.types_in_use import (
     JSON,
@@ -254,7 +254,7 @@ def test_what_cannot_be_written_is_said() -> None:
 @pytest.mark.parametrize("library", ["pydantic", "attrs", "attr", "dataclasses", "pathlib", "json", "difflib"])
 def test_no_library_is_loaded_that_the_types_do_not_need(library: str) -> None:
     program = (
-        "import sys; from mcplumb.server.schema.codec import *; from mcplumb.server.schema.signature import *; "
+        "import sys; from mcplumb.server.schema.type_codec import *; from mcplumb.server.schema.signature import *; "
         "schema_of(dict[str, int | None]); reader_of(list[int])([1]); "
         "inspect_function(lambda x: x, context=type(sys)); "
         f"sys.exit({library!r} in sys.modules)"

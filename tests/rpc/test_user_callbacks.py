@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.rpc.callback_queue import CallbackQueue, ProgressCallback
+from mcplumb.rpc.user_callbacks import CallbackQueue, ProgressCallback
 from mcplumb.types.notification_params import ProgressParams
 from tests.client.peers import LOOPS, skip
 from tests.kit.loop import PATIENCE, run, turns

@@ -15,7 +15,7 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, REVISIONS, Revision
 from mcplumb.rpc.thread_pool import Workers
 from mcplumb.server.catalog import Catalog, CompletionEntry, EntryOptions, ResourceEntry
 from mcplumb.server.results import TextResult
-from mcplumb.server.shared_state import SharedState
+from mcplumb.server.server_state import SharedState
 from mcplumb.types.base import Annotations, Icon, Implementation, Result
 from mcplumb.types.client_features import InputRequiredResult
 from mcplumb.types.content import TextContent

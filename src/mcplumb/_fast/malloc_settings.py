@@ -29,6 +29,6 @@ _BLOCK_SIZE = 20_000_000
 
 def keep_memory() -> None:
     """Let glibc keep up to 40 MB of free memory in this process."""
-    if may_use("keep_memory"):
+    if may_use("malloc_settings"):
         with suppress(MemoryError):
             bytes(_BLOCK_SIZE)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mcplumb.client import tool_registry
-from mcplumb.client.tool_registry import ToolRegistry
+from mcplumb.client import known_tools
+from mcplumb.client.known_tools import ToolRegistry
 from mcplumb.types.tools import Tool
 
 
@@ -20,7 +20,7 @@ def test_it_knows_what_was_listed_last() -> None:
 
 
 def test_it_does_not_grow_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_registry, "_MAX_TOOLS", 2)
+    monkeypatch.setattr(known_tools, "_MAX_TOOLS", 2)
     box = ToolRegistry()
     box.learn(Tool(name, {}) for name in "abc")
     box.learn([Tool("b", {}), Tool("d", {})])

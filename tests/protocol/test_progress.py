@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcplumb.errors import UsageError
-from mcplumb.protocol.in_flight import ProgressMeter
+from mcplumb.protocol.progress import ProgressMeter
 from mcplumb.types.notification_params import ProgressParams
 
 

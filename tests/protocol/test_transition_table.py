@@ -9,7 +9,7 @@ import pytest
 
 import mcplumb.protocol
 from mcplumb.errors import UsageError
-from mcplumb.protocol.state_table import Table
+from mcplumb.protocol.transition_table import Table
 
 State = Literal["shut", "open", "broken"]
 Event = Literal["push", "pull", "kick"]

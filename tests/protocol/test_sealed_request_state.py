@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mcplumb.errors import StateRefused, UsageError
-from mcplumb.protocol.request_state import Params, Sealer
+from mcplumb.protocol.sealed_request_state import Params, Sealer
 
 KEY = bytes(range(32))
 OTHER_KEY = bytes(range(1, 33))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mcplumb.errors import UsageError
-from mcplumb.protocol.admission import (
+from mcplumb.protocol.version_negotiation import (
     SESSION,
     Admission,
     Admitted,

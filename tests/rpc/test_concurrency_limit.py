@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from mcplumb.rpc.send_slots import SendSlots
+from mcplumb.rpc.concurrency_limit import SendSlots
 from mcplumb.transports.line_connection import HIGH_WATER
 from mcplumb.transports.memory import memory_pair
 from mcplumb.wire.messages import Notification

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mcplumb.client.schema_cost import Cost, SchemaRefused, size_of
+from mcplumb.client.validation_cost import Cost, SchemaRefused, size_of
 from mcplumb.errors import ProtocolError, UsageError
 from mcplumb.types.tools import CallToolResult, Tool
 from mcplumb.wire.message_decoder import is_too_deep

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.client.tool_registry import OutputChecker
+from mcplumb.client.known_tools import OutputChecker
 from mcplumb.errors import ProtocolError, UsageError
 from mcplumb.types.tools import CallToolResult
 

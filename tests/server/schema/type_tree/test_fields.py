@@ -13,8 +13,8 @@ import pytest
 import typing_extensions
 
 from mcplumb.errors import UsageError
-from mcplumb.server.schema.codec import reader_of, schema_of, write
-from mcplumb.server.schema.type_shapes import (
+from mcplumb.server.schema.type_codec import reader_of, schema_of, write
+from mcplumb.server.schema.type_tree import (
     NO_DEFAULT,
     DeclaredField,
     declared_fields,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcplumb.server.schema.type_shapes import Field, Leaf, Record
+from mcplumb.server.schema.type_tree import Field, Leaf, Record
 
 
 def test_the_keys_of_a_record() -> None:

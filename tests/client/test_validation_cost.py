@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.client.schema_cost import ENDLESS, Cost, SchemaRefused, size_of
+from mcplumb.client.validation_cost import ENDLESS, Cost, SchemaRefused, size_of
 
 MOST = 10**9
 

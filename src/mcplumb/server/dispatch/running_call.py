@@ -10,8 +10,7 @@ from concurrent.futures import Future as ThreadFuture
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcplumb.errors import RequestCancelled
-from mcplumb.protocol.admission import Admitted
-from mcplumb.protocol.in_flight import ProgressMeter
+from mcplumb.protocol.version_negotiation import Admitted
 from mcplumb.rpc.handler import Handled
 from mcplumb.server.dispatch.client_input import Answers
 from mcplumb.types.base import Number
@@ -20,6 +19,7 @@ from mcplumb.types.revision_adapter import for_revision
 from mcplumb.wire.messages import Notification
 
 if TYPE_CHECKING:
+    from mcplumb.protocol.progress import ProgressMeter
     from mcplumb.server.server_session import ServerSession
 
 __all__ = ["Call"]
@@ -61,6 +61,8 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
             return
         meter = self._meter
         if meter is None:
+            from mcplumb.protocol.progress import ProgressMeter  # most calls report none
+
             meter = self._meter = ProgressMeter()
             self.has_told = True
         meter.hold(ProgressParams(token, progress, total, message))

@@ -34,7 +34,7 @@ server.run()
 """
 PROGRAM = """
 import resource
-from mcplumb._fast.keep_memory import keep_memory
+from mcplumb._fast.malloc_settings import keep_memory
 
 def pages():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -90,7 +90,7 @@ def test_who_has_said_how_much_is_kept_is_obeyed() -> None:
 def test_without_room_for_the_lesson_nothing_happens() -> None:
     program = """
 import resource
-from mcplumb._fast.keep_memory import keep_memory
+from mcplumb._fast.malloc_settings import keep_memory
 resource.setrlimit(resource.RLIMIT_AS, (1, resource.getrlimit(resource.RLIMIT_AS)[1]))
 keep_memory()
 """

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mcplumb.testing import End, Pair, checks, memory_pair
-from mcplumb.testing.check import each_way, once
+from mcplumb.testing.check_runner import each_way, once
 
 
 async def example(one: End, other: End) -> None:

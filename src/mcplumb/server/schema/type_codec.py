@@ -26,7 +26,7 @@ from mcplumb.server.schema.read_value import (
 )
 from mcplumb.server.schema.signature import MAX_FAULTS, BadArguments, Signature, describe_faults
 from mcplumb.server.schema.to_json_schema import schema_for
-from mcplumb.server.schema.type_shapes import completer_of
+from mcplumb.server.schema.type_tree import completer_of
 
 if TYPE_CHECKING:
     import jsonschema_rs

@@ -10,7 +10,6 @@ from contextvars import copy_context
 from inspect import isawaitable, iscoroutine
 from typing import Any, TypeAlias
 
-from mcplumb.protocol.in_flight import ProgressMeter
 from mcplumb.types.base import Number
 from mcplumb.types.notification_params import ProgressParams
 
@@ -88,6 +87,8 @@ class ProgressCallback:
 
     def __init__(self, function: OnProgress, loop: asyncio.AbstractEventLoop) -> None:
         self._calls = CallbackQueue(function, "on_progress")
+        from mcplumb.protocol.progress import ProgressMeter  # most clients want none
+
         self._meter = ProgressMeter()
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None

@@ -9,19 +9,19 @@ import msgspec
 
 from mcplumb.errors import UsageError
 from mcplumb.limits import Limits
-from mcplumb.protocol.admission import Admission
+from mcplumb.protocol.version_negotiation import Admission
 from mcplumb.revisions import Era, Revision
 from mcplumb.rpc.thread_pool import Workers
 from mcplumb.server.catalog import Catalog, WrittenPages
 from mcplumb.server.results import ModernText, TextResult
-from mcplumb.server.schema.codec import write
+from mcplumb.server.schema.type_codec import write
 from mcplumb.types.base import COMPLETE, CacheScope, Implementation, Payload, Result
 from mcplumb.types.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from mcplumb.types.meta import SERVER_INFO
 from mcplumb.types.revision_adapter import for_revision
 
 if TYPE_CHECKING:
-    from mcplumb.protocol.request_state import Sealer  # loads hashlib, which most servers never need
+    from mcplumb.protocol.sealed_request_state import Sealer  # loads hashlib, which most servers never need
 
 __all__ = ["SharedState"]
 
@@ -86,7 +86,7 @@ class SharedState(msgspec.Struct, kw_only=True):
         if self._sealer is None:
             from secrets import token_bytes  # most servers never need it
 
-            from mcplumb.protocol.request_state import Sealer
+            from mcplumb.protocol.sealed_request_state import Sealer
 
             self._sealer = Sealer(self.state_keys or [token_bytes(32)], ttl=self.state_ttl)
         sealer: Sealer = self._sealer

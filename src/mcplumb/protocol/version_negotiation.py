@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, final
 import msgspec
 
 from mcplumb.errors import DecodeError, UsageError
-from mcplumb.protocol.state_table import Table
+from mcplumb.protocol.transition_table import Table
 from mcplumb.revisions import Revision, choose_revision, newest_first
 from mcplumb.types.base import Implementation, Payload
 from mcplumb.types.lifecycle import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
