@@ -353,3 +353,16 @@ def test_stats_tell_what_was_seen() -> None:
         assert stats.dropped == 0
 
     talk(modern(play), body)
+
+
+def test_a_malformed_answer_in_a_batch_ends_its_call() -> None:
+    async def play(peer: Peer) -> None:
+        request = await peer.expect("tools/call")
+        both = {"jsonrpc": "2.0", "id": request["id"], "result": 5, "error": {"code": 1, "message": "x"}}
+        peer.connection.send(msgspec.Raw(msgspec.json.encode([both])))  # type: ignore[arg-type]
+
+    async def body(client: Client) -> None:
+        with pytest.raises(ProtocolError, match="cannot be read"):
+            await client.call_tool("x", timeout=None)
+
+    talk_legacy(play, body, "2025-03-26")

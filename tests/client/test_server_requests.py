@@ -301,3 +301,23 @@ def test_a_request_of_the_wrong_shape_is_refused() -> None:
         peer.answer(request, TEXT)
 
     talk_legacy(play, call)
+
+
+@pytest.mark.req("LEG-4")
+def test_a_handler_that_is_cancelled_by_itself_is_a_failure() -> None:
+    async def play(peer: Peer) -> None:
+        request = await peer.expect("tools/call")
+        for number in (7, 8):
+            peer.ask(number, "roots/list")
+            assert error(await peer.expect_answer(number)) == (-32603, "The client's handler for roots/list failed.")
+        peer.answer(request, TEXT)
+
+    asked: list[int] = []
+
+    async def roots() -> list[str]:
+        asked.append(1)
+        if len(asked) > 1:
+            await asyncio.sleep(0)
+        raise asyncio.CancelledError
+
+    talk_legacy(play, call, roots=roots)

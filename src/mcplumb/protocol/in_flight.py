@@ -4,8 +4,8 @@
 record, each record follows one transition table, and every request ends exactly once. Nothing is sent for a request
 that has ended: no second response, no progress after the response, nothing at all after a cancellation.
 
-Both keep their records in the dict ``requests``. The endpoint reads and writes it directly for the one transition that
-every request makes (accepted, then answered); all others go through the methods here.
+Both keep their records in the dict ``requests``. The endpoint reads and writes it directly for the two transitions that
+every request makes (opened or accepted, then answered); all others go through the methods here.
 """
 
 from __future__ import annotations

@@ -19,14 +19,15 @@ class SendSlots:
     are served in order and share one timer and one watch on the connection.
     """
 
-    __slots__ = ("_connection", "_draining", "_loop", "_waiters", "free", "waiting")
+    __slots__ = ("_connection", "_draining", "_is_closed", "_loop", "_waiters", "free", "waiting")
 
     def __init__(self, count: int, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
         self.free = count
         self.waiting = 0
         self._connection = connection
         self._loop = loop
-        self._waiters = Waiters(loop, lambda: self.free)
+        self._is_closed = False
+        self._waiters = Waiters(loop, lambda: self.waiting if self._is_closed else self.free)
         #: Waits for the peer to read, while any caller waits for that.
         self._draining: asyncio.Task[None] | None = None
 
@@ -47,6 +48,8 @@ class SendSlots:
     def close(self) -> None:
         """Send every caller to the slow way from now on, where it finds out that the connection is closed."""
         self.waiting += 1
+        self._is_closed = True
+        self._waiters.wake()
 
     def wake(self) -> None:
         """Let the next callers look for a slot, because one has become free."""
@@ -54,6 +57,8 @@ class SendSlots:
             self._waiters.wake()
 
     def _must_wait(self) -> bool:
+        if self._is_closed:
+            return False
         if not self._connection.is_clogged:
             return not self.free
         if self._draining is None:

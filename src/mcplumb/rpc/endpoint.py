@@ -5,7 +5,7 @@ begins and ends requests:
 
 * A request of the peer is admitted by the handler, which returns a record of it. Its ``begin`` returns the outcome, or
   a coroutine that returns it; the endpoint runs that in a task of its own. ``finish`` sends the outcome. It is the one
-  function that ends a request, so nothing is sent for a request that has ended.
+  function that answers a request, so nothing is sent for a request that has ended.
 * A request of this side takes a send slot, gets an id and a deadline, and is awaited as a future. One timer serves all
   deadlines. A response resumes its caller within the delivery of the message, so that what the caller sends next leaves
   with the same write.
@@ -81,7 +81,7 @@ _TOO_MANY_QUEUED = ErrorDetail(
 )
 _TOO_MANY_OPEN = ErrorDetail(INTERNAL_ERROR, "This client is busy with too many requests already.")
 _NOT_IN_BATCH = ErrorDetail(INVALID_REQUEST, "A subscription cannot be part of a batch, whose answers come together.")
-_NOT_ENCODABLE = ErrorDetail(INTERNAL_ERROR, "The server's answer cannot be written as JSON.")
+_NOT_ENCODABLE = ErrorDetail(INTERNAL_ERROR, "The answer cannot be written as JSON.")
 
 
 class Endpoint:
@@ -95,9 +95,9 @@ class Endpoint:
     __slots__ = (
         "_admit",
         "_batches",
+        "_deadline_holds",
         "_fresh_context",
         "_handler",
-        "_held",
         "_is_held_back",
         "_is_releasing",
         "_limits",
@@ -159,7 +159,8 @@ class Endpoint:
         #: Requests beyond the cap, in order. A plain dict would step over all that have left to find the first.
         self._queue: OrderedDict[RequestId, tuple[Request, BatchAnswers | None]] | None = None
         self._is_releasing = False
-        #: Whether a request needs more than the straight way: others are queued or batched, or the end has begun.
+        #: Whether a request needs more than the straight way: others are queued or batched, activity is watched, or the
+        #: end has begun.
         self._is_held_back = False
         self._on_message: Callable[[], None] | None = None
         #: Why nothing is read at the moment.
@@ -173,7 +174,7 @@ class Endpoint:
         self._progress: dict[int, ProgressCallback] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = _NEVER
-        self._held = 0
+        self._deadline_holds = 0
 
     # --- Messages ---
 
@@ -205,7 +206,10 @@ class Endpoint:
                     self._tasks.add(task)
                     task.add_done_callback(partial(self._finish_task, request))
                     return
-                outcome = task.result()
+                try:
+                    outcome = task.result()
+                except (Exception, asyncio.CancelledError):  # noqa: BLE001 - whatever it is, the peer gets a response
+                    outcome = self._outcome_of(request, task)
             if outcome is not None:
                 if self.connection.is_clogged:
                     self._finish_when_drained(request, outcome)
@@ -246,13 +250,17 @@ class Endpoint:
 
     def _received_bad(self, bad: BadMessage) -> None:
         reply = self._handler.malformed(bad)
+        self._break_off(bad)
+        if reply is not None:
+            self._deliver(reply, None)
+            self.pause_while_clogged()
+
+    def _break_off(self, bad: BadMessage) -> None:
+        """End the request that a malformed response answers."""
         if bad.is_response and self._outgoing is not None:
             broken = self._outgoing.break_off(bad.id)
             if broken is not None:
                 give(broken.waiter, bad)
-        if reply is not None:
-            self._deliver(reply, None)
-            self.pause_while_clogged()
 
     def _received_batch(self, batch: Batch) -> None:
         if not self._handler.has_batches:
@@ -264,15 +272,18 @@ class Endpoint:
                 reply = self._handler.malformed(item)
                 if reply is not None:
                     replies[place] = reply
-        self._is_held_back = True  # until the requests of this batch have been begun
         answers = BatchAnswers(len(replies) + sum(isinstance(item, Request) for item in batch.items))
         for place, item in enumerate(batch.items):
             if isinstance(item, Request):
+                # Again for each: a cancellation among the messages of the batch may have taken it back.
+                self._is_held_back = True
                 self.received(item, answers)
             elif place in replies:
                 self._deliver(replies[place], answers)
                 self.pause_while_clogged()
-            elif not isinstance(item, BadMessage):
+            elif isinstance(item, BadMessage):
+                self._break_off(item)
+            else:
                 self.received(item)
         self._forget_if_complete(answers)
         self._release()
@@ -323,7 +334,7 @@ class Endpoint:
         if self._queue is None:
             self._queue = OrderedDict()
         # A batch has been read as a whole already.
-        if len(self._queue) >= self._max_queued and (batch is None or self._outgoing):
+        if len(self._queue) >= self._max_queued and (batch is None or self._is_asking):
             self._reply(request.id, _TOO_MANY_QUEUED, batch)
             return
         self._queue[request.id] = request, batch
@@ -333,12 +344,24 @@ class Endpoint:
     def _finish_task(self, request: Handled, task: asyncio.Task[Outcome]) -> None:
         """End a request whose coroutine had to wait and has now returned."""
         self._tasks.discard(task)
-        if task.cancelled() or task.exception() is not None or request.state != "running":
-            return  # it was stopped, or the whole process is ending
+        outcome = self._outcome_of(request, task)
+        if outcome is None:
+            return
         if self.connection.is_clogged:
-            self._finish_when_drained(request, task.result())
+            self._finish_when_drained(request, outcome)
         else:
-            self.finish(request, task.result())
+            self.finish(request, outcome)
+
+    def _outcome_of(self, request: Handled, task: asyncio.Task[Outcome]) -> Outcome | None:
+        """Return the outcome of a task that has ended; None if the request has ended before, or the process ends."""
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if request.state != "running":
+            return None
+        if error is None:
+            return task.result()
+        if isinstance(error, asyncio.CancelledError):
+            error = RuntimeError("The handler was cancelled, and not by this endpoint.")
+        return self._handler.explain(request, error) if isinstance(error, Exception) else None
 
     def _finish_when_drained(self, request: Handled, outcome: Outcome) -> None:
         async def finish() -> None:
@@ -351,7 +374,7 @@ class Endpoint:
         self.keep(request.task)
 
     def finish(self, request: Handled, outcome: Outcome) -> None:
-        """End a request of the peer with its outcome, unless it has ended already. Nothing else ends one."""
+        """Answer a request of the peer with its outcome, unless it has ended already. Nothing else answers one."""
         if request.state == "running":
             if request.has_told:
                 request.flush()
@@ -464,7 +487,7 @@ class Endpoint:
         self.is_open = False
         self._is_held_back = True
 
-    def watch_activity(self, on_message: Callable[[], None] | None) -> None:
+    def watch_activity(self, on_message: Callable[[], None]) -> None:
         """Call this for each message from now on."""
         self._on_message = on_message
         self._is_held_back = True
@@ -533,10 +556,15 @@ class Endpoint:
         self._unclogging = None
         self.unpause("clogged")
 
+    @property
+    def _is_asking(self) -> bool:
+        """Whether a request of this side waits for its response, or for a slot."""
+        return self._slots is not None and bool(self._outgoing or self._slots.waiting)
+
     def pause_if_queue_is_full(self) -> None:
         """Stop reading while no more requests can be queued, and no longer."""
         # An end that waits for responses must go on reading, or it waits for ever.
-        if self._queue is None or len(self._queue) < self._max_queued or self._outgoing:
+        if self._queue is None or len(self._queue) < self._max_queued or self._is_asking:
             self.unpause("queue")
         else:
             self.pause("queue")
@@ -674,12 +702,12 @@ class Endpoint:
         A legacy server does not say for which request it asks, so it may be any of them. None gets more than its
         ``max_timeout``.
         """
-        self._held += 1
+        self._deadline_holds += 1
 
     def resume_deadlines(self) -> None:
         """Let the deadlines count again from now."""
         self._extend_deadlines()
-        self._held -= 1
+        self._deadline_holds -= 1
 
     @property
     def outgoing(self) -> Outgoing:
@@ -777,7 +805,7 @@ class Endpoint:
 
     def _expire(self) -> None:
         self._stop_timer()
-        if self._held:
+        if self._deadline_holds:
             self._extend_deadlines()
         for request, notification in self.outgoing.expire(self.loop.time()):
             give(request.waiter, None)

@@ -111,7 +111,11 @@ class Workers:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(settle, value, error)
 
-        job = Job(function, kwargs, hand_over, copy_context())
+        def call_if_wanted(**kwargs: Any) -> Any:
+            # A task that is cancelled abandons the job in the next turn of the loop only.
+            return None if done.cancelled() else function(**kwargs)
+
+        job = Job(call_if_wanted, kwargs, hand_over, copy_context())
         self.submit(job)
         try:
             return await done

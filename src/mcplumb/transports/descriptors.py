@@ -246,8 +246,6 @@ class PipeSink(_DescriptorSink):
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
         """Write as much as the pipe has room for, and return how many bytes that was."""
         try:
-            if len(pieces) == 1:  # the usual case, and os.write is faster
-                return os.write(self._fd, pieces[0])
             return os.writev(self._fd, pieces[:_MAX_PIECES])
         except BlockingIOError:
             return 0

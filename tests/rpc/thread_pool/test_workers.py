@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import random
 import threading
@@ -331,4 +332,27 @@ def test_a_job_for_which_no_thread_can_start_never_runs(
         errand.wait()
     assert refused.outcomes == []
     assert [each.outcomes for each in (first, second)] == [[("first", None)], [("second", None)]]
+    workers.close()
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_for_a_thread_is_not_run() -> None:
+    workers = Workers(1)
+    busy, release, done = threading.Event(), threading.Event(), threading.Event()
+    ran: list[str] = []
+
+    def first() -> None:
+        busy.set()
+        release.wait(PATIENCE)
+
+    one = asyncio.ensure_future(workers.run(first, {}))
+    other = asyncio.ensure_future(workers.run(lambda: ran.append("other"), {}))
+    await asyncio.to_thread(busy.wait, PATIENCE)
+    last = asyncio.ensure_future(workers.run(done.set, {}))
+    await asyncio.sleep(0)
+    other.cancel()
+    # The thread comes to the cancelled call while the loop does not turn, so its task cannot take the call back.
+    release.set()
+    assert done.wait(PATIENCE)
+    assert ran == []
+    await asyncio.wait([one, other, last])
     workers.close()

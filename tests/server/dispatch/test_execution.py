@@ -175,7 +175,7 @@ def test_an_error_of_the_author_s_own_is_the_answer(kind: str, data: Any, caplog
 @pytest.mark.parametrize("data", [object(), {"text": "\ud800"}])
 def test_an_error_that_cannot_be_written_is_answered_all_the_same(data: Any) -> None:
     error = outcome("async", raising(RequestError(-32099, "Closed.", data)))["error"]
-    assert error == {"code": -32603, "message": "The server's answer cannot be written as JSON."}
+    assert error == {"code": -32603, "message": "The answer cannot be written as JSON."}
 
 
 def surrogate() -> str:

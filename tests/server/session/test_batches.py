@@ -206,3 +206,17 @@ async def test_a_request_of_a_batch_may_be_cancelled_while_it_is_held_back(cance
         assert [each["id"] for batch in peer.inbox if "batch" in batch for each in batch["batch"]] == left
         # Cancelled before its first step, the first one never begins; with eager tasks it has begun by then.
         assert set(shop.begun) | {0} == {0, *left}
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_cancellation_among_the_messages_of_a_batch_leaves_the_batch_whole(first: bool) -> None:
+    shop = Workshop()
+    async with raw_client(shop.server, WITH_BATCHES) as peer:
+        held = peer.post_call("hold", {"number": 1})
+        await turns()
+        cancel = Notification("notifications/cancelled", {"requestId": held})
+        ping, another = peer.message("ping", {}, request_id=50), peer.message("ping", {}, request_id=51)
+        peer.connection.send_batch([cancel, ping, another] if first else [ping, cancel, another])
+        await peer.settled()
+        batches = [message["batch"] for message in peer.inbox if "batch" in message]
+        assert [[answer["id"] for answer in batch] for batch in batches] == [[50, 51]]

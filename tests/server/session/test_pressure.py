@@ -3,17 +3,29 @@
 import asyncio
 import itertools
 import random
+import socket
 
 import pytest
 
+from mcplumb.errors import Closed
 from mcplumb.limits import Limits
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.types.meta import LOG_LEVEL
 from mcplumb.wire.messages import Request
-from tests.kit.loop import happens, run, turns
+from tests.kit.loop import PATIENCE, happens, run, turns, until
 from tests.kit.results import text_of
-from tests.server.harness import ABLE, WITH_BATCHES, Id, Peer, make_server, methods_in, progress_in, raw_client
+from tests.server.harness import (
+    ABLE,
+    WITH_BATCHES,
+    Id,
+    Peer,
+    make_server,
+    methods_in,
+    piped_client,
+    progress_in,
+    raw_client,
+)
 from tests.server.workshop import Workshop, both_eras, codes, limited, numbered, order_of_answers, small_limits
 
 # More requests than may be in flight
@@ -464,3 +476,60 @@ async def test_each_request_is_answered_once_whatever_happens(revision: Revision
         (session,) = shop.server.active_sessions._sessions
         endpoint = session.endpoint
         assert not any((endpoint.incoming, endpoint._queue, endpoint._batches))
+
+
+# Questions to a client that does not read
+
+
+async def test_a_question_that_waits_for_the_client_to_read_does_not_stop_the_reading() -> None:
+    server = make_server(limits=Limits(max_in_flight=1, max_waiting=1))
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        for _ in range(30):
+            ctx.info("x" * 100_000)
+        return str(len(await ctx.roots()))
+
+    @server.tool
+    async def fast() -> str:
+        return "fast"
+
+    async with piped_client(server, LATEST_LEGACY, capabilities=ABLE) as (peer, hang_up):
+        asking = peer.post_call("ask")
+        await asyncio.sleep(0)
+        peer.connection.pause()
+        await turns()
+        waiting = peer.post_call("fast")
+        await turns()
+        peer.connection.resume()
+        peer.reply(await peer.question("roots/list"), {"roots": []})
+        assert text_of((await peer.answer(asking))["result"]) == "0"
+        assert text_of((await peer.answer(waiting))["result"]) == "fast"
+        await hang_up()
+
+
+async def test_a_question_that_waits_for_the_client_to_read_ends_with_the_input() -> None:
+    server = make_server(finish_within=PATIENCE)
+    raised: list[str] = []
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        for _ in range(30):
+            ctx.info("x" * 100_000)
+        try:
+            await ctx.roots()
+        except Closed as error:
+            raised.append(str(error))
+        return "told"
+
+    async with piped_client(server, LATEST_LEGACY, capabilities=ABLE) as (peer, _):
+        asking = peer.post_call("ask")
+        await asyncio.sleep(0)
+        peer.connection.pause()
+        await turns()
+        assert peer.socket is not None
+        peer.socket.shutdown(socket.SHUT_WR)
+        await until(lambda: raised)
+        peer.connection.resume()
+        assert text_of((await peer.answer(asking))["result"]) == "told"
+    assert "sends nothing any more" in raised[0]

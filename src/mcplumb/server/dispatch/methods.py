@@ -214,6 +214,7 @@ def _call_tool(call: Call) -> _Started:
 
 def _read_resource(call: Call) -> _Started:
     params = call.params or read(_ReadResource, call.request.params, what="params")
+    call.params = None  # it may wait for long
     found = call.session.shared.catalog.find_resource(params.uri)
     if found is None:
         raise _not_found(call, params.uri)
@@ -247,6 +248,7 @@ def _read_result(call: Call, entry: ResourceEntry, contents: list[Any]) -> Paylo
 
 def _get_prompt(call: Call) -> _Started:
     params = call.params or read(_GetPrompt, call.request.params, what="params")
+    call.params = None  # it may wait for long
     entry = call.session.shared.catalog.prompts.get(params.name)
     if entry is None:
         raise RequestError(INVALID_PARAMS, f"There is no prompt {params.name[:_MAX_SHOWN]!r}.")
@@ -261,6 +263,7 @@ def _get_prompt(call: Call) -> _Started:
 
 def _complete(call: Call) -> _Started:
     params = call.params or read(_Complete, call.request.params, what="params")
+    call.params = None  # it may wait for long
     catalog = call.session.shared.catalog
     ref = params.ref
     if isinstance(ref, PromptReference):
