@@ -19,7 +19,7 @@ from mcplumb.server.dispatch.methods import Dispatcher
 from mcplumb.server.dispatch.running_call import Call
 from mcplumb.server.hosting.stderr_logs import BadLines
 from mcplumb.server.server_state import SharedState
-from mcplumb.transports.connection import ANYONE, Connection, Peer
+from mcplumb.transports.connection import ANYONE, Connection, Peer, StartedAwait
 from mcplumb.types.base import Payload
 from mcplumb.types.notification_params import CancelledParams, LoggingLevel
 from mcplumb.types.payload_decoder import read
@@ -90,9 +90,12 @@ class Ending:
 
     async def close(self, connection: Connection) -> None:
         """Close the connection, and leave the client the remaining time to read."""
+        closing = StartedAwait(connection.close())
+        if closing.is_done:
+            return
         try:
             async with asyncio.timeout_at(self._last_moment()) as self._closing:
-                await connection.close()
+                await closing
         except TimeoutError:
             _logger.warning("The client did not read the last answers in time.")
         finally:
@@ -211,7 +214,8 @@ class ServerSession:
         """Cancel all work. Nothing more is sent for it."""
         self.ending.cancel()
         self.endpoint.drop_all()
-        self.endpoint.lose(Closed(_INPUT_ENDED))
+        if self.endpoint.closed is None:
+            self.endpoint.lose(Closed(_INPUT_ENDED))
         if "subscriptions" in vars(self):
             self.subscriptions.close()
 

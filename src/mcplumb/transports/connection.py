@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,7 +20,9 @@ from mcplumb.revisions import Era
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Message, RequestId
 
-__all__ = ["ANYONE", "Connection", "Peer", "Receiver", "Serve", "Stats", "Waiters"]
+__all__ = ["ANYONE", "Connection", "Peer", "Receiver", "Serve", "StartedAwait", "Stats", "Waiters"]
+
+T = TypeVar("T")
 
 
 # --- The interface ---
@@ -227,3 +229,45 @@ class Waiters:
             if future is not None and not future.done():
                 future.set_result(None)
         self._set_timer()
+
+
+# --- Awaiting what is mostly done at once ---
+
+
+class StartedAwait(Generic[T]):
+    """An awaitable that runs at once, until it has to wait for the first time or is done.
+
+    ``is_done`` says which, and ``value`` is its result. A caller that finds it done needs no timeout, and a timeout is
+    a good part of a small HTTP request; any other caller awaits this, in the same task. What it raises at once is
+    raised here.
+    """
+
+    __slots__ = ("_awaited", "_rest", "is_done", "value")
+
+    value: T
+
+    def __init__(self, awaitable: Awaitable[T]) -> None:
+        self._rest = awaitable.__await__()
+        try:
+            self._awaited: Any = next(self._rest)
+        except StopIteration as done:
+            self.value = done.value
+            self.is_done = True
+        else:
+            self.is_done = False
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        if self.is_done:
+            return self.value
+        awaited, rest = self._awaited, self._rest
+        try:
+            while True:
+                try:
+                    yield awaited
+                except BaseException as error:  # noqa: BLE001 - it is meant for what is awaited
+                    awaited = rest.throw(error)
+                else:
+                    awaited = next(rest)
+        except StopIteration as done:
+            value: T = done.value
+            return value

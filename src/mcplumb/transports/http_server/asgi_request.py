@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
+from mcplumb.transports.connection import StartedAwait
 from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, RequestId, encode_line
 
 __all__ = [
@@ -136,9 +137,13 @@ class HttpRequest:
         length = self._headers.get(b"content-length", b"")
         if len(length) > _LONGEST_NUMBER or (length.isdigit() and int(length) > max_bytes):
             raise _too_large(max_bytes)
+        # Mostly the whole body has arrived already, and needs no timer.
+        first = StartedAwait(self._receive())
+        if first.is_done and not first.value.get("more_body", False):
+            return _chunk_of(first.value, max_bytes, 0)
         try:
             async with asyncio.timeout(within) as self._body_timeout:
-                event = await self._receive()
+                event = await first
                 chunk = _chunk_of(event, max_bytes, 0)
                 return await self._read_rest(chunk, max_bytes) if event.get("more_body", False) else chunk
         except TimeoutError:
