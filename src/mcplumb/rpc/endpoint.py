@@ -93,37 +93,11 @@ class Endpoint:
     """
 
     __slots__ = (
-        "_admit",
-        "_batches",
-        "_deadline_holds",
-        "_fresh_context",
-        "_handler",
-        "_is_held_back",
-        "_is_releasing",
-        "_limits",
-        "_max_queued",
-        "_new_future",
-        "_on_message",
-        "_outgoing",
-        "_pauses",
-        "_peer",
-        "_progress",
-        "_queue",
-        "_sent",
-        "_slots",
-        "_start_task",
-        "_tasks",
-        "_timer",
-        "_timer_at",
-        "_unclogging",
-        "closed",
-        "connection",
-        "dropped",
-        "first_id",
-        "incoming",
-        "is_open",
-        "loop",
-    )
+        "_admit", "_batches", "_deadline_holds", "_fresh_context", "_handler", "_is_held_back", "_is_releasing",
+        "_limits", "_max_queued", "_new_future", "_on_message", "_outgoing", "_pauses", "_peer", "_progress",
+        "_queue", "_sent", "_slots", "_start_task", "_tasks", "_timer", "_timer_at", "_unclogging", "closed",
+        "connection", "dropped", "first_id", "incoming", "is_open", "loop",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -762,10 +736,7 @@ class Endpoint:
 
     def _check_open(self, method: str) -> None:
         if self.closed is not None:
-            raise self._not_sent(method) from self.closed
-
-    def _not_sent(self, method: str) -> Closed:
-        return Closed(f"{method} was not sent: the connection is closed. {self.closed}")
+            raise Closed(f"{method} was not sent: the connection is closed. {self.closed}") from self.closed
 
     def _count_stray(self, request_id: Any) -> None:
         if self._outgoing is not None:
