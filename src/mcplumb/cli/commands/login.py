@@ -1,0 +1,204 @@
+"""``mcplumb login`` and ``logout``: sign in to a protected server once, for all commands."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from mcplumb.cli.render.output import clean_line, is_terminal, say
+from mcplumb.cli.server_target import Target, server_command
+from mcplumb.errors import AuthorizationError, UsageError
+
+if TYPE_CHECKING:
+    from mcplumb.client.auth.authorizer import Entry
+    from mcplumb.client.auth.oauth import OAuth
+
+__all__ = ["default_sign_in", "login", "logout", "signed_in"]
+
+#: The environment variable with the secret of a client that was registered by hand.
+_SECRET = "MCPLUMB_CLIENT_SECRET"  # noqa: S105
+_LONGEST = 200
+
+
+@server_command()
+@click.option("--client-id", metavar="ID", help=f"A client registered by hand; its secret is in {_SECRET}.")
+@click.option("--client-metadata-url", metavar="URL", help="Where this client's metadata document is published.")
+@click.option("--issuer", metavar="URL", help="The authorization server that --client-id belongs to.")
+@click.option(
+    "--scope", metavar="SCOPE", multiple=True, help="A scope to request, instead of what the server asks for."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="The port of the redirect address."
+)
+@click.option("--no-browser", is_flag=True, help="Print the address, to be opened on another machine.")
+@click.option("--again", is_flag=True, help="Sign in even if you are signed in.")
+async def login(
+    target: Target,
+    *,
+    client_id: str | None,
+    client_metadata_url: str | None,
+    issuer: str | None,
+    scope: tuple[str, ...],
+    port: int,
+    no_browser: bool,
+    again: bool,
+) -> None:
+    """Sign in to a protected server.
+
+    A browser opens, where you agree. The tokens are kept in your keyring, or in a file that only you can read, and are
+    refreshed when they expire. Every command uses them, for this server only. On a machine without a browser, open the
+    printed address elsewhere, and paste the address that the browser ends at.
+
+    \b
+    mcplumb login -s https://example.com/mcp
+    mcplumb login -s https://example.com/mcp --no-browser
+    """
+    from mcplumb.client.auth.oauth import OAuth
+
+    address = _address_of(target)
+    if again:
+        await _forget(address)
+    auth = OAuth(
+        client_id=client_id,
+        client_secret=os.environ.get(_SECRET) if client_id is not None else None,
+        client_metadata_url=client_metadata_url,
+        issuer=issuer,
+        scopes=scope or None,
+        port=port,
+        on_visit=_print_and_ask if no_browser else _open_browser,
+    )
+    async with target.connect(auth=auth, token=None):
+        pass
+    entry = signed_in(address)
+    if entry is None:
+        say(f"{target.title} does not ask for a sign-in.")
+        return
+    say(f"Signed in to {target.title}. {_described(entry)}")
+
+
+@server_command()
+async def logout(target: Target) -> None:
+    """Sign out of a server.
+
+    The tokens are deleted here, and the authorization server is told, where it can be.
+
+    \b
+    mcplumb logout -s https://example.com/mcp
+    """
+    from mcplumb.client.auth.authorizer import revoke_entry
+
+    address = _address_of(target)
+    entry = await _forget(address)
+    if entry is None:
+        say(f"You are not signed in to {target.title}.")
+        return
+    try:
+        is_known = await revoke_entry(entry)
+    except AuthorizationError as error:
+        say(f"The tokens are deleted here, but the authorization server does not know. {error}")
+        return
+    where = f" {entry.grant.issuer} knows." if is_known else ""
+    say(f"Signed out of {target.title}.{where}")
+
+
+def signed_in(address: str) -> Entry | None:
+    """Return what is kept of the user's sign-in at an address."""
+    from mcplumb.client.auth.authorizer import default_folder, entry_name, read_entry
+    from mcplumb.stores.token_store import FileTokens, default_token_store
+
+    folder, name = default_folder(), entry_name(address, "default")
+    return read_entry(default_token_store(folder).load(name)) if FileTokens(folder).has(name) else None
+
+
+def default_sign_in(address: str) -> OAuth | None:
+    """Return the sign-in that commands use at an address: tokens that are kept, or a question in a terminal."""
+    from urllib.parse import urlsplit
+
+    from mcplumb.protocol.oauth.discovery import is_loopback
+
+    parts = urlsplit(address)
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+        return None  # tokens are not sent there
+
+    from mcplumb.client.auth.oauth import OAuth
+
+    async def ask() -> bool:
+        if not is_terminal():
+            say(f"It asks for a sign-in. Sign in with: mcplumb login -s {shlex.quote(_shown(address))}")
+            return False
+        answer = ""
+        while answer not in ("y", "yes", "n", "no"):
+            answer = (await _typed(f"{_shown(address)} asks you to sign in. Open a browser? [Y/n]: ")).lower() or "y"
+        return answer.startswith("y")
+
+    return OAuth(sign_in=ask, on_visit=_open_browser)
+
+
+def _address_of(target: Target) -> str:
+    if target.is_started or not str(target.place).startswith(("http://", "https://")):
+        raise UsageError(
+            "Only a server with an http:// or https:// address asks for a sign-in. One that mcplumb starts gets its "
+            "credentials from its environment: -e NAME=VALUE."
+        )
+    return str(target.place)
+
+
+async def _forget(address: str) -> Entry | None:
+    """Delete what is kept of a sign-in, and return it."""
+    from mcplumb.client.auth.authorizer import default_folder, entry_name, read_entry
+    from mcplumb.stores.token_store import FileTokens, default_token_store
+
+    folder, name = default_folder(), entry_name(address, "default")
+    if not FileTokens(folder).has(name):
+        return None
+    store = default_token_store(folder)
+    async with store.locked(name):  # a refresh that is under way would save its tokens afterwards
+        entry = read_entry(store.load(name))
+        store.delete(name)
+    return entry
+
+
+def _described(entry: Entry) -> str:
+    """Say who granted what, and for how long."""
+    grant = entry.grant
+    text = f"{grant.issuer} granted access"
+    if grant.scopes:
+        text += f" to {clean_line(', '.join(grant.scopes), _LONGEST)}"
+    if grant.refresh_token is None and grant.expires_at is not None:
+        text += f", for {max(0.0, grant.expires_at - time.time()) / 60:.0f} minutes"
+    return f"{clean_line(text, 2 * _LONGEST)}."
+
+
+def _shown(address: str) -> str:
+    return clean_line(address.partition("?")[0], _LONGEST)
+
+
+def _open_browser(url: str) -> None:
+    import webbrowser
+
+    say(f"Sign in at this address, if no browser opens:\n{url}")
+    webbrowser.open(url)
+
+
+async def _print_and_ask(url: str) -> str | None:
+    say(f"Open this address in a browser, on any machine:\n{url}")
+    if not is_terminal():
+        return None
+    say("If the browser runs on another machine, it ends at a page that cannot be shown. Paste its address here.")
+    while not (answer := await _typed("Address: ")):
+        pass
+    return answer
+
+
+async def _typed(prompt: str) -> str:
+    """Return a line that the user types. The wait can be cancelled, and no thread is left in it."""
+    from mcplumb.cli.input_prompts import read_line
+
+    try:
+        return (await read_line(prompt)).strip()
+    except EOFError:
+        raise click.Abort from None

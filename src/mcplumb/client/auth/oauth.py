@@ -1,0 +1,266 @@
+"""What a client brings to a protected server: ``connect(url, auth=OAuth())``, and the ways without a user.
+
+Each class says which flow gets a grant. `Authorizer` drives the flow.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from mcplumb.client.auth.key_signing import assertion_signer
+from mcplumb.errors import UsageError
+from mcplumb.protocol.oauth.challenge import Challenge
+from mcplumb.protocol.oauth.client_identity import ClientIdentity, SignAssertion, check_metadata_url
+from mcplumb.protocol.oauth.discovery import ServerMetadata
+from mcplumb.protocol.oauth.flow import SignIn, client_credentials, enterprise_grant, jwt_bearer, sign_in
+from mcplumb.protocol.oauth.steps import Flow
+from mcplumb.protocol.oauth.tokens import DpopProver, Grant
+from mcplumb.stores.token_store import TokenStore
+
+__all__ = ["Auth", "ClientCredentials", "EnterpriseManaged", "FlowContext", "OAuth", "OnVisit", "WorkloadIdentity"]
+
+#: Shows the user the address to sign in at. It may return the address that the browser was redirected to, if it knows
+#: it; otherwise the redirect is awaited on loopback.
+OnVisit: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
+
+#: Seconds for the user to sign in.
+_SIGN_IN_TIMEOUT = 300.0
+
+
+class FlowContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The circumstances in which a grant is needed."""
+
+    endpoint: str
+    challenge: Challenge | None = None
+    #: The grant that does not suffice.
+    before: Grant | None = None
+    #: Makes DPoP proofs, if tokens are to be bound to a key.
+    prover: DpopProver | None = None
+    #: Where a sign-in's redirect is awaited.
+    redirect_uri: str = ""
+    #: The registrations made earlier, by issuer.
+    registered: Mapping[str, ClientIdentity] = {}
+
+
+class Auth:
+    """The base of all ways to be authorized."""
+
+    #: Whether a user has to consent.
+    needs_user = False
+
+    def __init__(self, *, scopes: Iterable[str] | None = None, dpop: bool = False) -> None:
+        if isinstance(scopes, str):
+            raise UsageError("scopes is a string: give a list of scopes.")
+        self.scopes = None if scopes is None else tuple(scopes)
+        #: Whether tokens are bound to a key.
+        self.uses_dpop = dpop
+
+    def flow(self, context: FlowContext) -> Flow[Grant]:
+        """Return the flow that gets a grant."""
+        raise NotImplementedError
+
+
+class OAuth(Auth):
+    """Sign in with a browser.
+
+    * ``client_id``, ``client_secret``, ``issuer``: a client that was registered by hand, and where. Without them, the
+      client registers itself.
+    * ``client_metadata_url``: the https address of the client's metadata document, which is its client_id at servers
+      that support that. ``private_key``: in PEM, for a client that authenticates with a signed assertion.
+    * ``scopes``: the scopes to request; None requests what the server asks for.
+    * ``user``: tokens are kept per server and user; any name will do. ``store``: where they are kept.
+    * ``port``: of the redirect address, if the registration fixes it. ``on_visit``: shows the address to open;
+      None opens a browser. ``timeout``: seconds for the user to sign in.
+    * ``sign_in``: False uses only tokens of an earlier sign-in; a function is asked before each sign-in.
+    * ``dpop``: bind the tokens to a key, so that a stolen one is of no use.
+    """
+
+    needs_user = True
+
+    def __init__(
+        self,
+        *,
+        client_id: str | None = None,
+        client_secret: str | None = None,
+        issuer: str | None = None,
+        client_metadata_url: str | None = None,
+        private_key: str | bytes | None = None,
+        scopes: Iterable[str] | None = None,
+        client_name: str = "mcplumb",
+        user: str = "default",
+        store: TokenStore | None = None,
+        port: int = 0,
+        on_visit: OnVisit | None = None,
+        timeout: float = _SIGN_IN_TIMEOUT,
+        sign_in: bool | Callable[[], bool | Awaitable[bool]] = True,
+        dpop: bool = False,
+    ) -> None:
+        super().__init__(scopes=scopes, dpop=dpop)
+        if client_id is None and (client_secret is not None or issuer is not None):
+            raise UsageError("client_secret and issuer belong to a client_id: give it as well.")
+        self.client = None
+        if client_id is not None:
+            self.client = ClientIdentity(client_id=client_id, client_secret=client_secret, issuer=issuer)
+        self.client_metadata_url = None if client_metadata_url is None else check_metadata_url(client_metadata_url)
+        self.sign: SignAssertion | None = None if private_key is None else assertion_signer(private_key)
+        self.client_name = client_name
+        self.user = user
+        self.store = store
+        self.port = port
+        self.on_visit = on_visit
+        self.timeout = timeout
+        self.sign_in = sign_in
+
+    def __repr__(self) -> str:
+        return f"OAuth(client={self.client!r}, user={self.user!r})"
+
+    def flow(self, context: FlowContext) -> Flow[Grant]:
+        """Return the flow of a sign-in."""
+        settings = SignIn(
+            redirect_uri=context.redirect_uri,
+            client_name=self.client_name,
+            client=None if self.client is None else _pinned(self.client, context.before),
+            registered=context.registered,
+            client_metadata_url=self.client_metadata_url,
+            scopes=self.scopes,
+            sign=self.sign,
+            prover=context.prover,
+        )
+        return sign_in(
+            context.endpoint, context.challenge, settings, now=time.time(), random=os.urandom, before=context.before
+        )
+
+
+class ClientCredentials(Auth):
+    """Authorize the program itself, without a user: with a secret, or with a private key in PEM."""
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        client_secret: str | None = None,
+        private_key: str | bytes | None = None,
+        algorithm: str | None = None,
+        issuer: str | None = None,
+        scopes: Iterable[str] | None = None,
+        dpop: bool = False,
+    ) -> None:
+        super().__init__(scopes=scopes, dpop=dpop)
+        if (client_secret is None) == (private_key is None):
+            raise UsageError("ClientCredentials needs either a client_secret or a private_key.")
+        self._client = ClientIdentity(client_id=client_id, client_secret=client_secret, issuer=issuer)
+        self._sign = None if private_key is None else assertion_signer(private_key, algorithm)
+
+    def __repr__(self) -> str:
+        return f"ClientCredentials(client={self._client!r})"
+
+    def flow(self, context: FlowContext) -> Flow[Grant]:
+        """Return the flow of the client credentials grant."""
+        return client_credentials(
+            context.endpoint,
+            context.challenge,
+            _pinned(self._client, context.before),
+            now=time.time(),
+            random=os.urandom,
+            scopes=self.scopes,
+            before=context.before,
+            sign=self._sign,
+            prover=context.prover,
+        )
+
+
+class WorkloadIdentity(Auth):
+    """Authorize a workload with a JWT that its platform issued.
+
+    ``assertion`` is the JWT, or a function that returns a current one.
+    """
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        assertion: str | Callable[[], str],
+        issuer: str | None = None,
+        scopes: Iterable[str] | None = None,
+        dpop: bool = False,
+    ) -> None:
+        super().__init__(scopes=scopes, dpop=dpop)
+        self._client = ClientIdentity(client_id=client_id, issuer=issuer)
+        self._assertion = assertion
+
+    def __repr__(self) -> str:
+        return f"WorkloadIdentity(client={self._client!r})"
+
+    def flow(self, context: FlowContext) -> Flow[Grant]:
+        """Return the flow of the JWT bearer grant."""
+        assertion = self._assertion if isinstance(self._assertion, str) else self._assertion()
+        return jwt_bearer(
+            context.endpoint,
+            context.challenge,
+            _pinned(self._client, context.before),
+            assertion,
+            now=time.time(),
+            random=os.urandom,
+            scopes=self.scopes,
+            before=context.before,
+            prover=context.prover,
+        )
+
+
+class EnterpriseManaged(Auth):
+    """Authorize a user whom the enterprise's identity provider has signed in: its id token is exchanged for a grant.
+
+    ``id_token`` is the token, or a function that returns a current one.
+    """
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        client_secret: str | None = None,
+        idp_issuer: str,
+        idp_token_endpoint: str,
+        idp_client_id: str,
+        idp_client_secret: str | None = None,
+        id_token: str | Callable[[], str],
+        issuer: str | None = None,
+        scopes: Iterable[str] | None = None,
+    ) -> None:
+        super().__init__(scopes=scopes)
+        self._client = ClientIdentity(client_id=client_id, client_secret=client_secret, issuer=issuer)
+        self._provider = ServerMetadata(issuer=idp_issuer, token_endpoint=idp_token_endpoint)
+        self._identity = ClientIdentity(client_id=idp_client_id, client_secret=idp_client_secret, issuer=idp_issuer)
+        self._id_token = id_token
+
+    def __repr__(self) -> str:
+        return f"EnterpriseManaged(client={self._client!r}, idp_issuer={self._provider.issuer!r})"
+
+    def flow(self, context: FlowContext) -> Flow[Grant]:
+        """Return the flow of the token exchange and the grant that follows it."""
+        return enterprise_grant(
+            context.endpoint,
+            context.challenge,
+            _pinned(self._client, context.before),
+            identity_provider=self._provider,
+            identity_client=self._identity,
+            id_token=self._id_token if isinstance(self._id_token, str) else self._id_token(),
+            now=time.time(),
+            random=os.urandom,
+            scopes=self.scopes,
+            before=context.before,
+        )
+
+
+def _pinned(client: ClientIdentity, before: Grant | None) -> ClientIdentity:
+    """Return a client's credentials, bound to the issuer that they were used at before, if the user named none.
+
+    A server that names another authorization server later does not get to see them there.
+    """
+    if before is None or client.issuer is not None or before.client.client_id != client.client_id:
+        return client
+    return msgspec.structs.replace(client, issuer=before.issuer)

@@ -1,0 +1,224 @@
+"""Tokens: what an authorization server grants, and the requests to its token endpoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from mcplumb.errors import AuthorizationError
+from mcplumb.protocol.oauth.client_identity import (
+    ClientIdentity,
+    SignAssertion,
+    authenticate,
+    is_expired,
+    told_by,
+)
+from mcplumb.protocol.oauth.discovery import ServerMetadata, read_document
+from mcplumb.protocol.oauth.steps import Answer, Flow, RandomBytes, form_post, hidden
+
+__all__ = ["MAX_LIFETIME", "REFRESH_AHEAD", "DpopProver", "Grant", "GrantRefused", "exchange_token", "request_token"]
+
+#: Longest lifetime that is believed; a token that is said to live longer is refreshed after this, in seconds.
+MAX_LIFETIME = 10 * 365 * 86400.0
+#: A token is refreshed this long before it expires, or at three quarters of a shorter life, in seconds.
+REFRESH_AHEAD = 60.0
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """What one authorization server has granted for one resource. It is kept, and used for this resource only."""
+
+    issuer: str
+    resource: str
+    client: ClientIdentity
+    access_token: str
+    token_endpoint: str
+    revocation_endpoint: str | None = None
+    #: "Bearer" or "DPoP".
+    token_type: str = "Bearer"  # noqa: S105
+    refresh_token: str | None = None
+    #: The scopes that were requested: a later request adds to them.
+    scopes: tuple[str, ...] = ()
+    #: When it was granted and when it expires, in seconds since the epoch; None if the server did not say.
+    granted_at: float = 0.0
+    expires_at: float | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Grant(issuer={self.issuer!r}, resource={self.resource!r}, client={self.client!r}, "
+            f"access_token={hidden(self.access_token)}, refresh_token={hidden(self.refresh_token)}, "
+            f"scopes={self.scopes!r}, expires_at={self.expires_at!r})"
+        )
+
+    def is_fresh(self, now: float) -> bool:
+        """Return whether the access token can be used; False from shortly before it expires."""
+        if self.expires_at is None:
+            return True
+        ahead = min(REFRESH_AHEAD, max(0.0, self.expires_at - self.granted_at) / 4)
+        return now < self.expires_at - ahead
+
+
+class DpopProver(Protocol):
+    """Makes the proofs that a request comes from the holder of a key (DPoP, RFC 9449)."""
+
+    def proof(self, method: str, url: str, *, now: float, nonce: str | None, access_token: str | None) -> str:
+        """Return a fresh proof for one request."""
+
+
+class GrantRefused(AuthorizationError):
+    """The token endpoint refused: ``error`` is its OAuth error code, for example ``invalid_grant``."""
+
+    def __init__(self, error: str, sentence: str, *, issuer: str) -> None:
+        self.error = error
+        super().__init__("refused", sentence, issuer=issuer)
+
+
+class _TokenAnswer(msgspec.Struct, frozen=True):
+    """A successful answer of a token endpoint."""
+
+    access_token: str
+    token_type: str = "Bearer"  # noqa: S105
+    expires_in: float | None = None
+    refresh_token: str | None = None
+    scope: str | None = None
+    issued_token_type: str | None = None
+
+
+class _TokenError(msgspec.Struct, frozen=True):
+    error: str = ""
+
+
+def _fetch_token(
+    metadata: ServerMetadata,
+    client: ClientIdentity,
+    fields: Mapping[str, str],
+    *,
+    now: float,
+    random: RandomBytes,
+    sign: SignAssertion | None,
+    prover: DpopProver | None,
+    what: str,
+) -> Flow[tuple[_TokenAnswer, float]]:
+    """Send one request to the token endpoint; return the answer, and when it arrived."""
+    if is_expired(client, now):
+        raise AuthorizationError(
+            "client", f"The secret of the client {client.client_id!r} has expired.", issuer=metadata.issuer
+        )
+    purpose = "a token request"
+    url = metadata.token_endpoint
+    nonce: str | None = None
+    while True:
+        credentials, headers = authenticate(client, metadata, now=now, random=random, sign=sign)
+        if prover is not None:
+            headers["dpop"] = prover.proof("POST", url, now=now, nonce=nonce, access_token=None)
+        answer: Answer = yield form_post(url, purpose, {**fields, **credentials}, headers)
+        now = answer.at
+        if answer.status == 200:
+            break
+        code = _error_code(answer)
+        # A server may answer the first proof with a nonce that the next one must have (RFC 9449, section 8).
+        was, nonce = nonce, answer.headers.get("dpop-nonce")
+        if prover is None or code != "use_dpop_nonce" or nonce is None or was is not None:
+            raise GrantRefused(
+                code,
+                f"The authorization server {metadata.issuer} refused {what}: {told_by(answer)}.",
+                issuer=metadata.issuer,
+            )
+    given = {name: value for name, value in read_document(answer, purpose).items() if value is not None}
+    try:
+        # Some servers write expires_in as a string.
+        token = msgspec.convert(given, _TokenAnswer, strict=False)
+    except msgspec.ValidationError as error:
+        raise AuthorizationError(
+            "document", f"The token that {metadata.issuer} sent cannot be used: {error}.", issuer=metadata.issuer
+        ) from None
+    return token, now
+
+
+def _error_code(answer: Answer) -> str:
+    try:
+        return msgspec.json.decode(answer.body[:65536], type=_TokenError).error[:100]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+def request_token(
+    metadata: ServerMetadata,
+    client: ClientIdentity,
+    fields: Mapping[str, str],
+    *,
+    resource: str,
+    scopes: tuple[str, ...],
+    now: float,
+    random: RandomBytes,
+    sign: SignAssertion | None = None,
+    prover: DpopProver | None = None,
+    what: str = "to grant a token",
+) -> Flow[Grant]:
+    """Request an access token for one resource, and return what was granted."""
+    asked = {**fields, "resource": resource}
+    token, at = yield from _fetch_token(
+        metadata, client, asked, now=now, random=random, sign=sign, prover=prover, what=what
+    )
+    kind = token.token_type.lower()
+    # Who asked for a token that is bound to a key does not take one that anybody can use.
+    if kind != ("bearer" if prover is None else "dpop"):
+        raise AuthorizationError(
+            "document",
+            f"{metadata.issuer} granted a token of the type {token.token_type[:50]!r}, which cannot be used here.",
+            issuer=metadata.issuer,
+        )
+    if not _is_header_text(token.access_token):
+        raise AuthorizationError(
+            "document", f"{metadata.issuer} granted a token that cannot be sent in a header.", issuer=metadata.issuer
+        )
+    return Grant(
+        issuer=metadata.issuer,
+        resource=resource,
+        client=client,
+        access_token=token.access_token,
+        token_endpoint=metadata.token_endpoint,
+        revocation_endpoint=metadata.revocation_endpoint,
+        token_type="DPoP" if kind == "dpop" else "Bearer",
+        refresh_token=token.refresh_token,
+        scopes=scopes,
+        granted_at=at,
+        expires_at=_expiry(token.expires_in, at),
+    )
+
+
+def exchange_token(
+    metadata: ServerMetadata,
+    client: ClientIdentity,
+    fields: Mapping[str, str],
+    *,
+    issued_token_type: str,
+    now: float,
+    random: RandomBytes,
+    sign: SignAssertion | None = None,
+) -> Flow[str]:
+    """Exchange one token for another of the given type (RFC 8693), and return it."""
+    what = "to exchange the token"
+    token, _ = yield from _fetch_token(
+        metadata, client, fields, now=now, random=random, sign=sign, prover=None, what=what
+    )
+    if token.issued_token_type != issued_token_type:
+        raise AuthorizationError(
+            "document",
+            f"{metadata.issuer} issued a token of the type {str(token.issued_token_type)[:100]!r} "
+            f"instead of {issued_token_type!r}.",
+            issuer=metadata.issuer,
+        )
+    return token.access_token
+
+
+def _is_header_text(token: str) -> bool:
+    return bool(token) and token.isascii() and token.isprintable() and " " not in token
+
+
+def _expiry(expires_in: float | None, at: float) -> float | None:
+    if expires_in is None or math.isnan(expires_in):
+        return None
+    return at + min(max(expires_in, 0.0), MAX_LIFETIME)

@@ -1,0 +1,89 @@
+"""Makes the HTTP requests of an OAuth flow: to any host, without cookies, redirects or credentials of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import aiohttp
+from yarl import URL
+
+from mcplumb.errors import AuthorizationError
+from mcplumb.protocol.oauth.steps import Answer, Fetch
+from mcplumb.version import __version__
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["Fetcher", "open_fetcher"]
+
+#: Seconds for one request, connecting included.
+_TIMEOUT = 30.0
+#: The largest body that is read; the flow refuses documents of more than a megabyte.
+_MAX_BODY = (1 << 20) + 1
+
+
+class Fetcher:
+    """Makes requests one after the other."""
+
+    def __init__(self, session: aiohttp.ClientSession, proxy: str | None, tls: ssl.SSLContext | None) -> None:
+        self._session = session
+        self._proxy = proxy
+        self._tls = tls
+
+    async def fetch(self, fetch: Fetch) -> Answer:
+        """Make one request; raise `AuthorizationError` if there is no answer."""
+        # The address as it was checked: yarl would decode and encode it again.
+        url = URL(fetch.url, encoded=True)
+        where = f"{url.scheme}://{url.raw_authority}"
+        try:
+            async with (
+                asyncio.timeout(_TIMEOUT),
+                self._session.request(
+                    fetch.method,
+                    url,
+                    headers=dict(fetch.headers),
+                    data=fetch.body or None,
+                    allow_redirects=False,
+                    proxy=self._proxy,
+                    ssl=True if self._tls is None else self._tls,
+                ) as response,
+            ):
+                body = await _read(response)
+                headers = {name.lower(): value for name, value in response.headers.items()}
+                return Answer(response.status, body, time.time(), headers)
+        except TimeoutError:
+            raise AuthorizationError(
+                "unreachable", f"{where} did not answer within {_TIMEOUT:g} s, when asked for {fetch.purpose}."
+            ) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # The text of such an error has the host, not the request.
+            raise AuthorizationError(
+                "unreachable", f"{where} could not be asked for {fetch.purpose}: {_reason(error)}."
+            ) from None
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for piece in response.content.iter_chunked(65536):
+        body += piece
+        if len(body) >= _MAX_BODY:
+            break
+    return bytes(body)
+
+
+def _reason(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
+
+
+@asynccontextmanager
+async def open_fetcher(*, proxy: str | None = None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Fetcher]:
+    """Yield a `Fetcher`; its connections are closed at the end."""
+    headers = {"User-Agent": f"mcplumb/{__version__}", "Accept-Encoding": "identity"}
+    async with aiohttp.ClientSession(
+        headers=headers, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
+    ) as session:
+        yield Fetcher(session, proxy, tls)

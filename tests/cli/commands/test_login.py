@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from mcplumb.stores.token_store import FileTokens
+from tests.cli.kit import on_terminal
+from tests.client.auth.test_authorizer import site
+
+
+class Run:
+    """A run of the command line."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def visit(self) -> str:
+        """Open the address that it prints, as a browser does, and return the page at the end."""
+        assert self.process.stderr is not None
+        while line := (await self.process.stderr.readline()).decode():
+            if match := re.search(r"http://\S+/authorize\?\S+", line):
+                async with aiohttp.ClientSession() as session, session.get(match.group()) as response:
+                    return await response.text()
+        raise AssertionError("It printed no address.")
+
+    async def done(self) -> tuple[int, str, str]:
+        out, err = await self.process.communicate()
+        return self.process.returncode or 0, out.decode(), err.decode()
+
+
+@asynccontextmanager
+async def mcplumb(state: Path, *words: str) -> AsyncIterator[Run]:
+    env = {
+        **os.environ,
+        "XDG_STATE_HOME": str(state),
+        "XDG_CONFIG_HOME": str(state),
+        "MCPLUMB_KEYRING": "0",
+        "COLUMNS": "200",
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "mcplumb", *words,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=env,
+    )  # fmt: skip
+    try:
+        yield Run(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def said(state: Path, *words: str) -> tuple[int, str, str]:
+    async with mcplumb(state, *words) as run:
+        return await run.done()
+
+
+async def test_login_lasts_until_logout(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        code, _, err = await said(tmp_path, "tools", "-s", place.url)
+        assert code != 0
+        assert f"mcplumb login -s {place.url}" in err
+        async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser") as run:
+            assert "Signed in" in await run.visit()
+            code, _, err = await run.done()
+        assert (code, "Signed in to" in err) == (0, True), err
+        assert place.auth.issuer in err
+        code, out, err = await said(tmp_path, "tools", "-s", place.url)
+        assert (code, "whoami" in out) == (0, True), err
+        code, _, err = await said(tmp_path, "login", "-s", place.url)
+        assert (code, "Signed in to" in err) == (0, True), "It needs no browser any more."
+        code, _, err = await said(tmp_path, "logout", "-s", place.url)
+        assert (code, "Signed out" in err) == (0, True)
+        code, _, err = await said(tmp_path, "tools", "-s", place.url)
+        assert code != 0
+        _, _, err = await said(tmp_path, "logout", "-s", place.url)
+        assert "not signed in" in err
+
+
+async def test_a_server_that_is_started_gets_its_credentials_otherwise(tmp_path: Path) -> None:
+    code, _, err = await said(tmp_path, "login", "--", "python", "server.py")
+    assert code == 2
+    assert "from its environment" in err
+
+
+async def test_no_token_is_printed(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        async with mcplumb(tmp_path, "--trace", "-vv", "login", "-s", place.url, "--no-browser") as run:
+            await run.visit()
+            _, out, err = await run.done()
+        _, out2, err2 = await said(tmp_path, "--trace", "-vv", "call", "whoami", "-s", place.url)
+        for secret in [*place.auth.tokens, *place.auth.refresh_tokens]:
+            assert secret not in out + err + out2 + err2
+        assert place.auth.tokens
+
+
+async def test_logout_waits_for_a_refresh_that_is_under_way(tmp_path: Path) -> None:
+    store = FileTokens(tmp_path / "mcplumb" / "tokens")
+    async with site(tmp_path) as place:
+        async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser") as run:
+            await run.visit()
+            await run.done()
+        [name] = store.names()
+        async with mcplumb(tmp_path, "logout", "-s", place.url) as run:
+            async with store.locked(name):
+                kept = store.load(name)
+                assert kept is not None
+                with contextlib.suppress(TimeoutError):  # a logout that does not wait has ended by then
+                    await asyncio.wait_for(run.process.wait(), 3)
+                store.save(name, kept.replace(b"refresh-", b"rotated-"))
+            code, _, err = await run.done()
+        assert (code, "Signed out" in err, store.names()) == (0, True, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        (["tools"], [("Open a browser? [Y/n]: ", "\x03")]),
+        (["tools"], [("Open a browser? [Y/n]: ", "maybe\n"), ("Open a browser? [Y/n]: ", "n\n")]),
+        (["login", "--no-browser"], [("Address: ", "\x03")]),
+        (["login", "--no-browser"], [("Address: ", "\x04")]),
+    ],
+)
+async def test_a_user_who_does_not_want_to_sign_in(
+    tmp_path: Path, words: list[str], typed: list[tuple[str, str]]
+) -> None:
+    env = {"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "MCPLUMB_KEYRING": "0"}
+    async with site(tmp_path) as place:
+        done = await asyncio.to_thread(on_terminal, *words, "-s", place.url, typed=typed, columns=200, env=env)
+    assert done.code in (1, 3, 130), done
+    assert "Fatal Python error" not in done.out
+    assert "Traceback" not in done.out

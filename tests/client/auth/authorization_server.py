@@ -1,0 +1,132 @@
+"""An authorization server for tests, over real HTTP: registration, codes with PKCE, rotated refresh tokens.
+
+It is strict: a code or a refresh token that is used twice ends the session that it belongs to, and is counted.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+
+class AuthorizationServer:
+    """Grants everything to everybody, and remembers whom."""
+
+    def __init__(self) -> None:
+        self.issuer = ""
+        self.lifetime = 3600
+        self.gives_refresh_tokens = True
+        self.metadata: dict[str, Any] = {}
+        #: The redirect's error, instead of a code.
+        self.denial: str | None = None
+        #: The status of every answer to a refresh, instead of a token.
+        self.refuses: int | None = None
+        #: Called before a refresh is answered.
+        self.before_refresh: Callable[[], Awaitable[None]] | None = None
+        self.clients: dict[str, dict[str, Any]] = {}
+        self.codes: dict[str, dict[str, str]] = {}
+        #: By access token: the scope.
+        self.tokens: dict[str, str] = {}
+        #: By refresh token: the session that it belongs to. Used ones stay.
+        self.refresh_tokens: dict[str, str] = {}
+        self.used: set[str] = set()
+        self.ended: set[str] = set()
+        self.requests: list[tuple[str, dict[str, str]]] = []
+
+    @property
+    def refreshes(self) -> int:
+        return sum(fields.get("grant_type") == "refresh_token" for path, fields in self.requests if path == "/token")
+
+    async def _metadata(self, request: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "issuer": self.issuer,
+                "authorization_endpoint": f"{self.issuer}/authorize",
+                "token_endpoint": f"{self.issuer}/token",
+                "registration_endpoint": f"{self.issuer}/register",
+                "code_challenge_methods_supported": ["S256"],
+                "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
+                "authorization_response_iss_parameter_supported": True,
+                **self.metadata,
+            }
+        )
+
+    async def _register(self, request: web.Request) -> web.Response:
+        client_id = f"client-{len(self.clients)}"
+        self.clients[client_id] = await request.json()
+        return web.json_response({"client_id": client_id}, status=201)
+
+    async def _authorize(self, request: web.Request) -> web.Response:
+        query = dict(request.query)
+        self.requests.append(("/authorize", query))
+        answer = {"state": query["state"], "iss": self.issuer}
+        if self.denial is not None:
+            answer["error"] = self.denial
+        else:
+            code = answer["code"] = f"code-{secrets.token_hex(8)}"
+            self.codes[code] = query
+        raise web.HTTPFound(f"{query['redirect_uri']}?{urlencode(answer)}")
+
+    async def _token(self, request: web.Request) -> web.Response:
+        fields = {name: str(value) for name, value in (await request.post()).items()}
+        self.requests.append(("/token", fields))
+        match fields["grant_type"]:
+            case "authorization_code":
+                asked = self.codes.pop(fields["code"])
+                digest = sha256(fields["code_verifier"].encode()).digest()
+                if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != asked["code_challenge"]:
+                    return web.json_response({"error": "invalid_grant"}, status=400)
+                return self._grant(secrets.token_hex(8), asked.get("scope", ""))
+            case "refresh_token" if self.refuses is not None:
+                return web.Response(status=self.refuses)
+            case "refresh_token":
+                if self.before_refresh is not None:
+                    await self.before_refresh()
+                token = fields["refresh_token"]
+                session = self.refresh_tokens.get(token)
+                if session is None or token in self.used or session in self.ended:
+                    self.ended.add(session or "")
+                    return web.json_response({"error": "invalid_grant"}, status=400)
+                self.used.add(token)
+                return self._grant(session, "")
+            case "client_credentials":
+                return self._grant(None, fields.get("scope", ""))
+        return web.json_response({"error": "unsupported_grant_type"}, status=400)
+
+    def _grant(self, session: str | None, scope: str) -> web.Response:
+        access, answer = f"access-{secrets.token_hex(8)}", {}
+        self.tokens[access] = scope
+        if session is not None and self.gives_refresh_tokens:
+            answer["refresh_token"] = f"refresh-{secrets.token_hex(8)}"
+            self.refresh_tokens[answer["refresh_token"]] = session
+        return web.json_response(
+            {"access_token": access, "token_type": "Bearer", "expires_in": self.lifetime, **answer}
+        )
+
+    @asynccontextmanager
+    async def running(
+        self, **pages: Callable[[web.Request], Awaitable[web.Response]]
+    ) -> AsyncIterator[AuthorizationServer]:
+        """Serve on loopback, with further pages."""
+        app = web.Application()
+        for name, page in pages.items():
+            app.router.add_get(f"/{name}", page)
+        app.router.add_get("/.well-known/oauth-authorization-server", self._metadata)
+        app.router.add_post("/register", self._register)
+        app.router.add_get("/authorize", self._authorize)
+        app.router.add_post("/token", self._token)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            self.issuer = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            yield self
+        finally:
+            await runner.cleanup()

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcplumb import connect
+from tests.client.auth.refresh_race import run
+from tests.client.auth.test_authorizer import site
+
+
+@pytest.mark.req("AUT-7")
+@pytest.mark.parametrize(("rounds", "crowd"), [(2, 6), pytest.param(200, 50, marks=pytest.mark.thorough)])
+def test_however_many_are_killed_no_session_is_lost(rounds: int, crowd: int) -> None:
+    figures = run(rounds, crowd, seed=1)
+    assert figures.refreshes <= rounds
+    assert (figures.failed, figures.lost) == (0, 0), figures
+
+
+async def test_an_answer_that_never_ends() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            while True:
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        program = (
+            "from mcplumb.client.auth import refresh_process as r\n"
+            "from mcplumb.protocol.oauth.steps import Fetch\n"
+            "r._TIMEOUT = 0.3\n"
+            f"r._fetch(Fetch('POST', 'http://127.0.0.1:{port}/token', 'a token request'), None)\n"
+        )
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stderr=asyncio.subprocess.PIPE)
+        async with asyncio.timeout(30):
+            _, faults = await process.communicate()
+    assert b"no whole answer within 0.3 s" in faults
+
+
+async def test_a_proxy_that_asks_for_a_password() -> None:
+    heads = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(proxy, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        fetch = f"Fetch('POST', 'https://auth.example/token', 'a token request'), 'http://me:a%20b@127.0.0.1:{port}'"
+        program = (
+            "from mcplumb.client.auth import refresh_process as r\nfrom mcplumb.protocol.oauth.steps import Fetch\n"
+            f"r._fetch({fetch})\n"
+        )
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stderr=asyncio.subprocess.PIPE)
+        async with asyncio.timeout(30):
+            await process.communicate()
+    assert f"Proxy-Authorization: Basic {base64.b64encode(b'me:a b').decode()}\r\n" in heads[0]
+
+
+async def test_a_program_ends_while_a_refresh_is_under_way(tmp_path: Path) -> None:
+    has_begun, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        has_begun.set()
+        await may_go_on.wait()
+
+    async with site(tmp_path) as place:
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        place.age(3600)
+        before = place.entry().grant
+        place.auth.before_refresh = hold
+        program = (
+            "import asyncio\nfrom mcplumb import OAuth, connect\nfrom mcplumb.stores import FileTokens\n"
+            "async def main():\n"
+            f"    async with connect({place.url!r}, auth=OAuth(store=FileTokens({str(place.store.folder)!r}))):\n"
+            "        pass\n"
+            "asyncio.run(main())\n"
+        )
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stderr=asyncio.subprocess.PIPE)
+        await has_begun.wait()
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(30):
+            await process.communicate()  # although the authorization server has not answered
+        may_go_on.set()
+        [name] = place.store.names()
+        async with asyncio.timeout(30), place.store.locked(name):
+            assert place.entry().grant.refresh_token != before.refresh_token, "It is saved all the same."

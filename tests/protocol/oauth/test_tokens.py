@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from mcplumb.errors import AuthorizationError
+from mcplumb.protocol.oauth.client_identity import ClientIdentity
+from mcplumb.protocol.oauth.discovery import ServerMetadata
+from mcplumb.protocol.oauth.steps import Answer, Fetch
+from mcplumb.protocol.oauth.tokens import Grant, GrantRefused, exchange_token, request_token
+from tests.protocol.oauth.world import ENDPOINT, ISSUER, NOW, TOKEN, World, answer, issuer, random
+
+METADATA = msgspec.convert(issuer(), ServerMetadata)
+CLIENT = ClientIdentity(client_id="me", issuer=ISSUER, auth_method="none")
+URL = f"{ISSUER}/token"
+
+
+class Prover:
+    def proof(self, method: str, url: str, *, now: float, nonce: str | None, access_token: str | None) -> str:
+        return f"{method} {url} {now} {nonce} {access_token}"
+
+
+def grant(page: Answer, prover: Prover | None = None, client: ClientIdentity = CLIENT) -> tuple[Grant, World]:
+    world = World({URL: page})
+    flow = request_token(
+        METADATA,
+        client,
+        {"grant_type": "x"},
+        resource=ENDPOINT,
+        scopes=("a",),
+        now=NOW - 5,
+        random=random,
+        prover=prover,
+    )
+    return world.drive(flow), world
+
+
+def test_a_token() -> None:
+    granted, world = grant(answer(TOKEN))
+    assert granted == Grant(
+        issuer=ISSUER,
+        resource=ENDPOINT,
+        client=CLIENT,
+        access_token="the-token",
+        token_endpoint=URL,
+        refresh_token="the-refresh",
+        scopes=("a",),
+        granted_at=NOW,
+        expires_at=NOW + 3600,
+    )
+    assert world.form(URL) == {"grant_type": "x", "resource": ENDPOINT, "client_id": "me"}
+
+
+@pytest.mark.req("AUT-8")
+def test_a_grant_shows_no_token() -> None:
+    granted, _ = grant(answer(TOKEN))
+    assert "the-token" not in repr(granted)
+    assert "the-refresh" not in repr(granted)
+
+
+@pytest.mark.req("AUT-7")
+@pytest.mark.parametrize(
+    ("lifetime", "still", "no_more"),
+    [(3600, 3539, 3541), (40, 29, 31), (0, None, 0), (-5, None, 0)],
+)
+def test_a_token_is_fresh_until_shortly_before_its_end(lifetime: float, still: float | None, no_more: float) -> None:
+    granted, _ = grant(answer({**TOKEN, "expires_in": lifetime}))
+    assert still is None or granted.is_fresh(NOW + still)
+    assert not granted.is_fresh(NOW + no_more)
+
+
+@pytest.mark.parametrize("lifetime", [None, "nan"])
+def test_a_token_without_an_end(lifetime: object) -> None:
+    granted, _ = grant(answer({**TOKEN, "expires_in": lifetime}))
+    assert granted.expires_at is None
+    assert granted.is_fresh(NOW + 1e9)
+
+
+@pytest.mark.parametrize("lifetime", [1e300, "3600", 10**400])
+def test_a_lifetime_may_be_anything(lifetime: object) -> None:
+    try:
+        granted, _ = grant(answer({**TOKEN, "expires_in": lifetime}))
+    except AuthorizationError as error:
+        assert error.reason == "document"  # noqa: PT017
+    else:
+        assert granted.is_fresh(NOW + 60)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        {},
+        {"access_token": 1},
+        {**TOKEN, "token_type": "mac"},
+        {**TOKEN, "token_type": "DPoP"},
+        {**TOKEN, "access_token": ""},
+        {**TOKEN, "access_token": "a\r\nX-Evil: 1"},
+        {**TOKEN, "access_token": "a b"},
+        {**TOKEN, "access_token": "ä"},
+        b"no",
+    ],
+)
+def test_a_token_that_cannot_be_used(token: object) -> None:
+    with pytest.raises(AuthorizationError) as caught:
+        grant(answer(token))
+    assert caught.value.reason == "document"
+
+
+@pytest.mark.parametrize(("body", "error"), [({"error": "invalid_grant"}, "invalid_grant"), (b"<html>", ""), ([], "")])
+def test_a_refusal(body: object, error: str) -> None:
+    with pytest.raises(GrantRefused, match="refused to grant a token") as caught:
+        grant(answer(body, 400))
+    assert caught.value.error == error
+    assert caught.value.issuer == ISSUER
+
+
+def test_an_expired_secret_is_not_sent() -> None:
+    expired = msgspec.structs.replace(
+        CLIENT, client_secret="x", secret_expires_at=1.0, auth_method="client_secret_post"
+    )
+    with pytest.raises(AuthorizationError, match="has expired"):
+        grant(answer(TOKEN), client=expired)
+
+
+@pytest.mark.req("AUT-9")
+def test_dpop() -> None:
+    granted, world = grant(answer({**TOKEN, "token_type": "DPoP"}), Prover())
+    assert granted.token_type == "DPoP"
+    assert world.fetched[0].headers["dpop"] == f"POST {URL} {NOW - 5} None None"
+
+
+@pytest.mark.req("AUT-9")
+def test_dpop_with_a_nonce() -> None:
+    def page(fetch: Fetch) -> Answer:
+        if " n1 " in fetch.headers["dpop"]:
+            return answer({**TOKEN, "token_type": "DPoP"})
+        return answer({"error": "use_dpop_nonce"}, 400, dpop_nonce="n1")
+
+    world = World({URL: page})
+    flow = request_token(METADATA, CLIENT, {}, resource=ENDPOINT, scopes=(), now=NOW, random=random, prover=Prover())
+    assert world.drive(flow).access_token == "the-token"
+    assert len(world.fetched) == 2
+
+
+@pytest.mark.parametrize("headers", [{}, {"dpop_nonce": "n"}])
+def test_a_nonce_is_tried_once(headers: dict[str, str]) -> None:
+    with pytest.raises(GrantRefused):
+        grant(answer({"error": "use_dpop_nonce"}, 400, **headers), Prover())
+    with pytest.raises(GrantRefused):
+        grant(answer({"error": "use_dpop_nonce"}, 400, **headers))
+
+
+@pytest.mark.req("AUT-9")
+@pytest.mark.parametrize("kind", ["wanted", "another", None])
+def test_an_exchange(kind: str | None) -> None:
+    world = World({URL: answer({"access_token": "assertion", "token_type": "N_A", "issued_token_type": kind})})
+    flow = exchange_token(METADATA, CLIENT, {"a": "b"}, issued_token_type="wanted", now=NOW, random=random)
+    if kind == "wanted":
+        assert world.drive(flow) == "assertion"
+    else:
+        with pytest.raises(AuthorizationError, match="instead of 'wanted'"):
+            world.drive(flow)
+
+
+@pytest.mark.req("AUT-9")
+def test_who_asks_for_a_bound_token_takes_no_other() -> None:
+    with pytest.raises(AuthorizationError, match="'Bearer', which cannot be used here"):
+        grant(answer(TOKEN), Prover())
