@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".interop"
 
 OLDEST_NODE = 20
-INSTALL_SECONDS = 180
+INSTALL_SECONDS = 600
 
 
 class NotInstalled(Exception):
@@ -29,6 +29,7 @@ class NotInstalled(Exception):
 class Environment(NamedTuple):
     """Packages of a registry that can live together: npm's if they are for TypeScript, else PyPI's."""
 
+    #: ``typescript`` or ``npm`` at its start says that the packages are npm's.
     name: str
     packages: tuple[str, ...]
     #: These are put over the others as they are, whatever they say that they need.
@@ -36,7 +37,7 @@ class Environment(NamedTuple):
 
     @property
     def is_python(self) -> bool:
-        return not self.name.startswith("typescript")
+        return not self.name.startswith(("typescript", "npm"))
 
     def command(self, program: Path, scratch: Path, cache: Path = CACHE) -> list[str]:
         """Makes the environment if need be, and gives the command that runs a program of ours in it."""

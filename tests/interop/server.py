@@ -1,4 +1,4 @@
-"""The server that the official clients visit: a small inn, with one of everything."""
+"""Our own server that the clients of others use: it has one of everything."""
 
 from __future__ import annotations
 

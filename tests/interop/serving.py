@@ -1,4 +1,4 @@
-"""Servers of others that are reached over HTTP: each in a process of its own, with all that it writes in a file."""
+"""Servers that are reached over HTTP, each in a process of its own: those of others, and ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Literal
 
 from mcplumb import Client, connect
 from tests.interop.visiting import MARK, VISIT_SECONDS, processes_with
@@ -127,6 +127,26 @@ def serving(command: Sequence[str], folder: Path) -> Iterator[HttpServer]:
             server.stop()
         finally:
             print(server.said)  # pytest shows it if the test fails
+
+
+@contextmanager
+def served(
+    command: Sequence[str], way: Literal["stdio", "http", "sse"], stderr: IO[str] | None = None
+) -> Iterator[list[str]]:
+    """Where a client finds a server of ours: the command itself, or the address of the process that runs it."""
+    if way == "stdio":
+        yield list(command)
+        return
+    with subprocess.Popen(
+        [*command, "http://127.0.0.1:0/mcp"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        try:
+            yield [address if way == "http" else address.removesuffix("/mcp") + "/sse"]
+        finally:
+            process.terminate()
+            process.wait(VISIT_SECONDS)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from mcplumb import Client, RequestLost
 from mcplumb.protocol.restart import RestartPolicy
 from mcplumb.protocol.subscription_state import Change, Missed
 from tests.interop.environments import TYPESCRIPT_V1
-from tests.interop.inns import FAST_3, FAST_4, NOTES, TS_1, TS_2, V1, V2, Guest, Inn
+from tests.interop.sdk_servers import FAST_3, FAST_4, NOTES, TS_1, TS_2, V1, V2, Callbacks, SdkServer
 from tests.interop.serving import HttpServer, calling, serving
 from tests.interop.visiting import LEGACY, complain_not, read, said
 
@@ -33,29 +33,29 @@ SERVERS = [
 STUBBORN = RestartPolicy(max_wait=0.2, breaker_after=1000)
 
 #: These keep what they have sent, for a client that was cut off.
-KEEPING = [TS_1._replace(way="http")]
+RESUMABLE = [TS_1._replace(way="http")]
 
 EVERYTHING = "mcp-server-everything"
 
 
 @pytest.fixture(scope="module", params=SERVERS, ids=str)
-def inn(request: pytest.FixtureRequest) -> Inn:
-    each: Inn = request.param
+def sdk_server(request: pytest.FixtureRequest) -> SdkServer:
+    each: SdkServer = request.param
     return each
 
 
 @pytest.fixture(scope="module")
-def server(inn: Inn, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
-    scratch = tmp_path_factory.mktemp(str(inn))
-    with serving(inn.command(scratch), scratch / "log") as server:
+def server(sdk_server: SdkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
+    scratch = tmp_path_factory.mktemp(str(sdk_server))
+    with serving(sdk_server.command(scratch), scratch / "log") as server:
         yield server
 
 
 @pytest.mark.req("LEG-1", "HTP-6", "HTP-7")
-def test_older_revisions(inn: Inn, server: HttpServer) -> None:
+def test_older_revisions(sdk_server: SdkServer, server: HttpServer) -> None:
     async def go() -> None:
         for revision in ("2024-11-05", "2025-03-26", "2025-06-18"):
-            async with calling(server.url(inn.path), revisions=[revision]) as client:
+            async with calling(server.url(sdk_server.path), revisions=[revision]) as client:
                 assert str(client.revision) == revision
                 assert len(await client.list_tools()) == 9
                 assert said(await client.call_tool("greet", {"name": "Åse"})) == "Hello, Åse!"
@@ -65,15 +65,15 @@ def test_older_revisions(inn: Inn, server: HttpServer) -> None:
 
 
 @pytest.mark.req("HTP-1", "HTP-6", "SSE-2")
-def test_several_clients_at_once(inn: Inn, server: HttpServer) -> None:
+def test_several_clients_at_once(sdk_server: SdkServer, server: HttpServer) -> None:
     """Each gets its own answers and questions, also if some of them are of the other era."""
 
-    async def stay(name: str, client: Client, guest: Guest) -> None:
+    async def stay(name: str, client: Client, callbacks: Callbacks) -> None:
         greetings = [client.call_tool("greet", {"name": f"{name} {number}"}) for number in range(10)]
         booking = client.call_tool("book", {"room": name})
         booked, *greeted = await asyncio.gather(booking, *greetings)
-        assert said(booked) == f"{name}: 2 nights, breakfast {inn.true}"
-        assert guest.asked == [f"How long do you stay in {name}?"]
+        assert said(booked) == f"{name}: 2 nights, breakfast {sdk_server.true}"
+        assert callbacks.asked == [f"How long do you stay in {name}?"]
         assert [said(each) for each in greeted] == [f"Hello, {name} {number}!" for number in range(10)]
         complain_not(client)
 
@@ -81,12 +81,12 @@ def test_several_clients_at_once(inn: Inn, server: HttpServer) -> None:
         async with AsyncExitStack() as stack:
             stays = []
             for number in range(6):
-                guest = Guest()
+                callbacks = Callbacks()
                 revisions = [LEGACY] if number % 2 else None
-                visit = calling(server.url(inn.path), revisions=revisions, on_elicit=guest.answer)
+                visit = calling(server.url(sdk_server.path), revisions=revisions, on_elicit=callbacks.answer)
                 client = await stack.enter_async_context(visit)
-                assert str(client.revision) == (LEGACY if number % 2 else inn.revision)
-                stays.append(stay(f"room {number}", client, guest))
+                assert str(client.revision) == (LEGACY if number % 2 else sdk_server.revision)
+                stays.append(stay(f"room {number}", client, callbacks))
             await asyncio.gather(*stays)
 
     asyncio.run(go())
@@ -137,34 +137,34 @@ async def wired(server: HttpServer) -> AsyncIterator[Wire]:
 
 
 @pytest.mark.req("HTP-6", "LIF-6")
-def test_a_connection_that_breaks_off(inn: Inn, server: HttpServer) -> None:
+def test_a_connection_that_breaks_off(sdk_server: SdkServer, server: HttpServer) -> None:
     """If the server keeps its events, nothing is lost. Else nobody knows what became of that call, and others go on."""
 
     async def go() -> None:
-        guest = Guest()
-        async with wired(server) as wire, calling(f"http://127.0.0.1:{wire.near}{inn.path}") as client:
-            climb = asyncio.create_task(client.call_tool("climb", {"steps": 3}, on_progress=guest.on_progress))
-            await guest.last_step.wait()
+        callbacks = Callbacks()
+        async with wired(server) as wire, calling(f"http://127.0.0.1:{wire.near}{sdk_server.path}") as client:
+            climb = asyncio.create_task(client.call_tool("climb", {"steps": 3}, on_progress=callbacks.on_progress))
+            await callbacks.last_step.wait()
             wire.cut()
-            if inn in KEEPING:
+            if sdk_server in RESUMABLE:
                 assert said(await client.call_tool("release")) == "released"
                 assert said(await climb) == "climbed 3 steps"
             else:
                 with pytest.raises(RequestLost):
                     await climb
                 assert said(await client.call_tool("greet", {"name": "again"})) == "Hello, again!"
-            assert guest.steps == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
+            assert callbacks.steps == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
             complain_not(client)
 
     asyncio.run(go())
 
 
 @pytest.mark.req("LIF-6", "SUB-4", "SUB-6", "STR-3", "HTP-6")
-def test_a_server_that_is_killed_and_started_again(inn: Inn, server: HttpServer) -> None:
+def test_a_server_that_is_killed_and_started_again(sdk_server: SdkServer, server: HttpServer) -> None:
     """Calls that are safe do not notice; what became of another one is not known, and it is not made again."""
 
     async def go() -> None:
-        guest = Guest()
+        callbacks = Callbacks()
         is_back = asyncio.Event()
 
         async def read_on(client: Client) -> None:
@@ -174,20 +174,20 @@ def test_a_server_that_is_killed_and_started_again(inn: Inn, server: HttpServer)
                 assert await read(client, "interop://cities/Oslo") == "Oslo is a city."
 
         async with AsyncExitStack() as stack:
-            visit = calling(server.url(inn.path), restart=STUBBORN, cache=False)
+            visit = calling(server.url(sdk_server.path), restart=STUBBORN, cache=False)
             client = await stack.enter_async_context(visit)
-            listening = client.listen(resources=[NOTES]) if inn.subscribes else None
+            listening = client.listen(resources=[NOTES]) if sdk_server.subscribes else None
             changes = None if listening is None else await stack.enter_async_context(listening)
             reading = [asyncio.create_task(read_on(client)) for _ in range(4)]
-            climb = asyncio.create_task(client.call_tool("climb", {"steps": 3}, on_progress=guest.on_progress))
-            await guest.last_step.wait()
+            climb = asyncio.create_task(client.call_tool("climb", {"steps": 3}, on_progress=callbacks.on_progress))
+            await callbacks.last_step.wait()
             server.kill()
             await asyncio.to_thread(server.start)
             is_back.set()
             await asyncio.gather(*reading)
             with pytest.raises(RequestLost):
                 await climb
-            assert len(guest.steps) == 3
+            assert len(callbacks.steps) == 3
             if changes is not None:
                 assert await anext(changes) == Missed()
                 await client.call_tool("rewrite", {"text": "Bring boots."})

@@ -116,8 +116,8 @@ def test_uv_that_leaves_with_its_server() -> None:
 def test_uv_with_a_server_that_stays() -> None:
     # FastMCP 3 does not leave as long as a call is open.
     async def go() -> None:
-        inn = by_uv(FASTMCP_3.executable("python"), "python", str(HERE / "servers" / "fastmcp_3.py"))
-        async with inn(stop=IMPATIENT) as client:
+        launch = by_uv(FASTMCP_3.executable("python"), "python", str(HERE / "servers" / "fastmcp_3.py"))
+        async with launch(stop=IMPATIENT) as client:
             begun = asyncio.Event()
             call = client.call_tool("climb", {"steps": 1}, on_progress=lambda *_: begun.set())
             climb = asyncio.create_task(call)
@@ -133,8 +133,8 @@ def test_uv_with_a_server_that_stays() -> None:
 def test_a_modern_server_that_is_slow_to_start_stays_modern(tmp_path: Path) -> None:
     # It reads the question for its era together with the older greeting, would answer both, and then be legacy.
     async def go() -> None:
-        inn = TYPESCRIPT_V2.command(HERE / "servers" / "typescript_v2.mjs", tmp_path)
-        slow = ["sh", "-c", f"sleep 1.5; exec {shlex.join(inn)}"]
+        server = TYPESCRIPT_V2.command(HERE / "servers" / "typescript_v2.mjs", tmp_path)
+        slow = ["sh", "-c", f"sleep 1.5; exec {shlex.join(server)}"]
         async with visiting(slow, on_elicit=lambda _: {"nights": 1, "breakfast": False}) as client:
             assert str(client.revision) == MODERN
             booked = said(await client.call_tool("book", {"room": "the attic"}))

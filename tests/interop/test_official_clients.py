@@ -6,14 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 
 from tests.interop.environments import PYTHON_V1, PYTHON_V2, TYPESCRIPT_V1, TYPESCRIPT_V2, Environment
+from tests.interop.serving import served
 
 HERE = Path(__file__).parent
 SERVER = [sys.executable, str(HERE / "server.py")]
@@ -73,24 +72,6 @@ class Visit(NamedTuple):
     stderr: str
 
 
-@contextmanager
-def served(client: Client, server: list[str], stderr: IO[str]) -> Iterator[list[str]]:
-    """Where the client finds the server: the command itself, or the address of the process that runs it."""
-    if client.way == "stdio":
-        yield server
-        return
-    with subprocess.Popen(
-        [*server, "http://127.0.0.1:0/mcp"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True
-    ) as process:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        try:
-            yield [address if client.way == "http" else address.removesuffix("/mcp") + "/sse"]
-        finally:
-            process.terminate()
-            process.wait(VISIT_SECONDS)
-
-
 @pytest.fixture(scope="module", params=CLIENTS, ids=str)
 def visited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Visit:
     client: Client = request.param
@@ -101,7 +82,7 @@ def visited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     command += [client.mode] if client.mode else []
     witnessed = [sys.executable, str(HERE / "witness.py"), str(endings), *SERVER]
     log = scratch / "stderr"
-    with log.open("w") as stderr, served(client, witnessed, stderr) as place:
+    with log.open("w") as stderr, served(witnessed, client.way, stderr) as place:
         command += place
         try:
             done = subprocess.run(

@@ -31,12 +31,17 @@ MARK = "INTEROPMARK"
 
 @asynccontextmanager
 async def visiting(
-    command: Sequence[str], *, env: dict[str, str] | None = None, stop: StopLadder = POLITE, **options: Any
+    command: Sequence[str],
+    *,
+    env: dict[str, str] | None = None,
+    stop: StopLadder = POLITE,
+    seconds: float = VISIT_SECONDS,
+    **options: Any,
 ) -> AsyncIterator[Client]:
-    """``connect``, and a look around after it."""
+    """Connect to a server, and fail if a process is left at the end, or if all of it takes longer than this."""
     mark = uuid.uuid4().hex
     try:
-        async with asyncio.timeout(VISIT_SECONDS):
+        async with asyncio.timeout(seconds):
             async with connect(command, env={MARK: mark, **(env or {})}, stop=stop, **options) as client:
                 assert processes_with(mark)
                 yield client

@@ -1,23 +1,23 @@
-"""The inn, written with version 1 of the official Python SDK."""
+"""The test server, written with version 1 of the official Python SDK."""
 
-import inn
+import common
 from mcp.server.fastmcp import Context, FastMCP
 from mcp.server.fastmcp.exceptions import ToolError
 from mcp.types import Completion
 
-server = FastMCP(inn.NAME, instructions=inn.INSTRUCTIONS, port=inn.port, **inn.http_options)
-inn.furnish(server, Context, ToolError, lambda ctx: ctx.session.send_resource_updated(inn.NOTES))
+server = FastMCP(common.NAME, instructions=common.INSTRUCTIONS, port=common.port, **common.http_options)
+common.add_features(server, Context, ToolError, lambda ctx: ctx.session.send_resource_updated(common.NOTES))
 
 
 @server.tool()
 async def book(room: str, ctx: Context) -> str:
-    stay = await ctx.elicit(inn.question(room), inn.Stay)
-    return inn.booked(room, stay.data) if stay.action == "accept" else f"{room}: {stay.action}"
+    stay = await ctx.elicit(common.question(room), common.Stay)
+    return common.booked(room, stay.data) if stay.action == "accept" else f"{room}: {stay.action}"
 
 
 @server.completion()
 async def complete(_reference, argument, _context) -> Completion:
-    return Completion(values=inn.complete(argument.value))
+    return Completion(values=common.complete(argument.value))
 
 
-server.run("streamable-http" if inn.way.startswith("http") else inn.way)
+server.run("streamable-http" if common.way.startswith("http") else common.way)

@@ -1,4 +1,4 @@
-// The inn, written with version 2 of the official TypeScript SDK.
+// The test server, written with version 2 of the official TypeScript SDK.
 
 import { randomUUID } from "node:crypto";
 import { EventEmitter, once } from "node:events";

@@ -1,4 +1,4 @@
-"""What the inns of all Python SDKs have in common: their decorators have the same names."""
+"""The parts of the test server that are the same with all Python SDKs: their decorators have the same names."""
 
 import asyncio
 import sys
@@ -43,7 +43,9 @@ def complete(value: str) -> list[str]:
     return [city for city in CITIES if city.startswith(value)]
 
 
-def furnish(server: Any, context: type, tool_error: type[Exception], announce_change: Callable[[Any], Any]) -> None:
+def add_features(
+    server: Any, context: type, tool_error: type[Exception], announce_change: Callable[[Any], Any]
+) -> None:
     """Add to the server what only differs by these two classes, and by how a change of the notes is announced."""
     go_on = asyncio.Event()
     was_cancelled = asyncio.Event()

@@ -14,7 +14,7 @@ import pytest
 from mcplumb import Client, NoCommonRevision
 from mcplumb.protocol.subscription_state import Change
 from tests.interop.environments import PYTHON_V1, PYTHON_V2, TYPESCRIPT_V1, TYPESCRIPT_V2, Environment
-from tests.interop.inns import NOTES, OVER_HTTP, OVER_STDIO, Guest, Inn, use
+from tests.interop.sdk_servers import NOTES, OVER_HTTP, OVER_STDIO, Callbacks, SdkServer, use
 from tests.interop.serving import calling, serving
 from tests.interop.visiting import LEGACY, MODERN, said, visiting
 
@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 
 class Visit(NamedTuple):
-    inn: Inn
+    sdk_server: SdkServer
     #: What our client saw.
     report: dict[str, Any]
     #: How the server's process ended; the one before it too, if it was started again to find its era.
@@ -31,28 +31,32 @@ class Visit(NamedTuple):
     log: str = ""
 
 
-async def visit(inn: Inn, visited: AbstractAsyncContextManager[Client], guest: Guest) -> dict[str, Any]:
+async def visit(
+    sdk_server: SdkServer, visited: AbstractAsyncContextManager[Client], callbacks: Callbacks
+) -> dict[str, Any]:
     async with visited as client:
-        return await use(client, guest, inn)
+        return await use(client, callbacks, sdk_server)
 
 
 @pytest.fixture(scope="module", params=OVER_STDIO + OVER_HTTP, ids=str)
 def visited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Visit:
-    inn: Inn = request.param
-    scratch = tmp_path_factory.mktemp(str(inn))
-    guest = Guest()
+    sdk_server: SdkServer = request.param
+    scratch = tmp_path_factory.mktemp(str(sdk_server))
+    callbacks = Callbacks()
     options: dict[str, Any] = {
-        "revisions": [LEGACY] if inn.is_pinned else None, "on_elicit": guest.answer, "on_log": guest.log.put_nowait,
-    }  # fmt: skip
-    if inn.way != "stdio":
-        with serving(inn.command(scratch), scratch / "log") as server:
-            report = asyncio.run(visit(inn, calling(server.url(inn.path), **options), guest))
-            return Visit(inn, report, [], server.said)
+        "revisions": [LEGACY] if sdk_server.is_pinned else None,
+        "on_elicit": callbacks.answer,
+        "on_log": callbacks.log.put_nowait,
+    }
+    if sdk_server.way != "stdio":
+        with serving(sdk_server.command(scratch), scratch / "log") as server:
+            report = asyncio.run(visit(sdk_server, calling(server.url(sdk_server.path), **options), callbacks))
+            return Visit(sdk_server, report, [], server.said)
     endings = scratch / "endings"
     endings.mkdir()
-    command = [sys.executable, str(HERE / "witness.py"), str(endings), *inn.command(scratch)]
-    report = asyncio.run(visit(inn, visiting(command, **options), guest))
-    return Visit(inn, report, [json.loads(path.read_text()) for path in sorted(endings.iterdir())])
+    command = [sys.executable, str(HERE / "witness.py"), str(endings), *sdk_server.command(scratch)]
+    report = asyncio.run(visit(sdk_server, visiting(command, **options), callbacks))
+    return Visit(sdk_server, report, [json.loads(path.read_text()) for path in sorted(endings.iterdir())])
 
 
 @pytest.mark.req("LEG-1")
@@ -60,7 +64,7 @@ def visited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize("environment", [PYTHON_V1, PYTHON_V2, TYPESCRIPT_V1, TYPESCRIPT_V2], ids=lambda it: it.name)
 def test_older_revisions(environment: Environment, revision: str, tmp_path: Path) -> None:
     async def go() -> None:
-        command = Inn(environment, revision).command(tmp_path)
+        command = SdkServer(environment, revision).command(tmp_path)
         async with visiting(command, revisions=[revision]) as client:
             assert str(client.revision) == revision
             assert len(await client.list_tools()) == 9
@@ -72,7 +76,7 @@ def test_older_revisions(environment: Environment, revision: str, tmp_path: Path
 @pytest.mark.req("ERA-8")
 def test_a_client_that_allows_only_what_a_server_does_not_know(tmp_path: Path) -> None:
     async def go() -> None:
-        command = Inn(TYPESCRIPT_V1, LEGACY).command(tmp_path)
+        command = SdkServer(TYPESCRIPT_V1, LEGACY).command(tmp_path)
         async with visiting(command, revisions=[MODERN]):
             raise AssertionError("They cannot agree.")
 
@@ -83,11 +87,11 @@ def test_a_client_that_allows_only_what_a_server_does_not_know(tmp_path: Path) -
 
 @pytest.mark.req("ERA-1", "ERA-2", "ERA-4")
 def test_the_newest_common_revision_is_agreed_on(visited: Visit) -> None:
-    assert visited.report["revision"] == visited.inn.revision
+    assert visited.report["revision"] == visited.sdk_server.revision
 
 
 def test_the_server_introduces_itself(visited: Visit) -> None:
-    assert visited.report["server"] == ["inn", visited.inn.version]
+    assert visited.report["server"] == ["inn", visited.sdk_server.version]
     assert visited.report["instructions"] == "A small inn, for trying clients."
 
 
@@ -106,7 +110,7 @@ def test_a_tool_gives_structured_content(visited: Visit) -> None:
 
 
 def test_a_tool_fails(visited: Visit) -> None:
-    assert visited.report["refusal"] == f"error: {visited.inn.error_prefix}The inn is full."
+    assert visited.report["refusal"] == f"error: {visited.sdk_server.error_prefix}The inn is full."
 
 
 def test_resources_are_listed_and_read(visited: Visit) -> None:
@@ -116,7 +120,7 @@ def test_resources_are_listed_and_read(visited: Visit) -> None:
 
 
 def test_a_resource_that_is_not_there_is_an_error(visited: Visit) -> None:
-    assert visited.report["missing"] == visited.inn.missing
+    assert visited.report["missing"] == visited.sdk_server.missing
 
 
 def test_prompts_are_listed_and_got(visited: Visit) -> None:
@@ -125,40 +129,43 @@ def test_prompts_are_listed_and_got(visited: Visit) -> None:
 
 
 def test_arguments_are_completed(visited: Visit) -> None:
-    completed = [["Oslo", "Osaka"], ["Oslo", "Osaka"]] if visited.inn.completes else None
+    completed = [["Oslo", "Osaka"], ["Oslo", "Osaka"]] if visited.sdk_server.completes else None
     assert visited.report.get("completions") == completed
 
 
 def test_progress_arrives_while_the_call_runs(visited: Visit) -> None:
-    if "progress" not in visited.inn.lacks:
+    if "progress" not in visited.sdk_server.lacks:
         assert visited.report["progress"] == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
         assert visited.report["climb"] == "climbed 3 steps"
 
 
 @pytest.mark.req("MRT-4", "MRT-5")
 def test_forms_are_filled_in_and_declined(visited: Visit) -> None:
-    if "questions" not in visited.inn.lacks:
+    if "questions" not in visited.sdk_server.lacks:
         assert visited.report["asked"] == ["How long do you stay in the attic?", "How long do you stay in the cellar?"]
-        assert visited.report["booking"] == f"the attic: 2 nights, breakfast {visited.inn.true}"
+        assert visited.report["booking"] == f"the attic: 2 nights, breakfast {visited.sdk_server.true}"
         assert visited.report["declined"] == "the cellar: decline"
 
 
 def test_log_messages_arrive(visited: Visit) -> None:
     words = "Dinner is served."
-    if "log" not in visited.inn.lacks:
-        assert visited.report["log"] == ["info", {"msg": words, "extra": None} if visited.inn.wraps_log else words]
+    if "log" not in visited.sdk_server.lacks:
+        assert visited.report["log"] == [
+            "info",
+            {"msg": words, "extra": None} if visited.sdk_server.wraps_log else words,
+        ]
 
 
 @pytest.mark.req("SUB-3", "SUB-6")
 def test_a_change_of_a_resource_is_heard_of(visited: Visit) -> None:
-    can_hear = visited.inn.subscribes and "changes" not in visited.inn.lacks
+    can_hear = visited.sdk_server.subscribes and "changes" not in visited.sdk_server.lacks
     heard = [Change("updates", NOTES), "Bring a hat."] if can_hear else None
     assert visited.report.get("change") == heard
 
 
 @pytest.mark.req("CAN-1")
 def test_a_call_that_is_cancelled_is_stopped_on_the_server(visited: Visit) -> None:
-    if "progress" not in visited.inn.lacks:
+    if "progress" not in visited.sdk_server.lacks:
         assert visited.report["stopped"] == "stopped"
     assert visited.report["still there"] == "Hello, again!"
 
@@ -170,7 +177,7 @@ def test_nobody_complains(visited: Visit) -> None:
 
 @pytest.mark.req("LIF-2", "HTP-6")
 def test_the_server_is_left_well(visited: Visit) -> None:
-    if visited.inn.way == "stdio":
+    if visited.sdk_server.way == "stdio":
         assert visited.endings[-1] == {"status": 0, "signals": []}
     else:
-        assert visited.log.count("DELETE /mcp") == visited.inn.has_session
+        assert visited.log.count("DELETE /mcp") == visited.sdk_server.has_session

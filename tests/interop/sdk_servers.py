@@ -1,4 +1,4 @@
-"""The inn: one small server, written with each SDK of others, and what a guest of ours does there.
+"""One small server, written with each SDK of others, and what a client of ours does with it.
 
 What an SDK does differently, and what a way of serving leaves out, is in its row below.
 """
@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 NOTES = "interop://notes"
 
 
-class Inn(NamedTuple):
+class SdkServer(NamedTuple):
     environment: Environment
     #: What is agreed on.
     revision: str
@@ -79,15 +79,15 @@ class Inn(NamedTuple):
 EXECUTING = "Error executing tool refuse: "
 
 OVER_STDIO = [
-    V1 := Inn(PYTHON_V1, LEGACY, version="1.30.0", missing=0, error_prefix=EXECUTING),
-    V2_LEGACY := Inn(PYTHON_V2, LEGACY, is_pinned=True, error_prefix=EXECUTING),
-    V2 := Inn(PYTHON_V2, MODERN, subscribes=True, error_prefix=EXECUTING),
-    FAST_3 := Inn(FASTMCP_3, LEGACY, completes=False, missing=-32002, wraps_log=True),
-    FAST_4_LEGACY := Inn(FASTMCP_4, LEGACY, is_pinned=True, completes=False, wraps_log=True),
-    FAST_4 := Inn(FASTMCP_4, MODERN, completes=False, wraps_log=True),
-    TS_1 := Inn(TYPESCRIPT_V1, LEGACY, subscribes=True, true="true"),
-    TS_2_LEGACY := Inn(TYPESCRIPT_V2, LEGACY, is_pinned=True, subscribes=True, true="true"),
-    TS_2 := Inn(TYPESCRIPT_V2, MODERN, subscribes=True, true="true"),
+    V1 := SdkServer(PYTHON_V1, LEGACY, version="1.30.0", missing=0, error_prefix=EXECUTING),
+    V2_LEGACY := SdkServer(PYTHON_V2, LEGACY, is_pinned=True, error_prefix=EXECUTING),
+    V2 := SdkServer(PYTHON_V2, MODERN, subscribes=True, error_prefix=EXECUTING),
+    FAST_3 := SdkServer(FASTMCP_3, LEGACY, completes=False, missing=-32002, wraps_log=True),
+    FAST_4_LEGACY := SdkServer(FASTMCP_4, LEGACY, is_pinned=True, completes=False, wraps_log=True),
+    FAST_4 := SdkServer(FASTMCP_4, MODERN, completes=False, wraps_log=True),
+    TS_1 := SdkServer(TYPESCRIPT_V1, LEGACY, subscribes=True, true="true"),
+    TS_2_LEGACY := SdkServer(TYPESCRIPT_V2, LEGACY, is_pinned=True, subscribes=True, true="true"),
+    TS_2 := SdkServer(TYPESCRIPT_V2, MODERN, subscribes=True, true="true"),
 ]
 
 OVER_HTTP = [
@@ -115,7 +115,7 @@ OVER_HTTP = [
 ]
 
 
-class Guest:
+class Callbacks:
     """Answers what the server asks, and keeps what it says."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ def said_in(prompt: GetPromptResult) -> list[str]:
     ]
 
 
-async def use(client: Client, guest: Guest, inn: Inn) -> dict[str, Any]:
+async def use(client: Client, callbacks: Callbacks, sdk_server: SdkServer) -> dict[str, Any]:
     assert client.server_info is not None
     report: dict[str, Any] = {
         "revision": str(client.revision),
@@ -169,37 +169,37 @@ async def use(client: Client, guest: Guest, inn: Inn) -> dict[str, Any]:
         completions = [await client.complete(ref, "city", "Os") for ref in ("plan", "interop://cities/{city}")]
         report["completions"] = [completion.values for completion in completions]
 
-    if "progress" not in inn.lacks:
+    if "progress" not in sdk_server.lacks:
         # The tool waits after its last step until another call lets it go on.
-        climb = asyncio.create_task(client.call_tool("climb", {"steps": 3}, on_progress=guest.on_progress))
-        await guest.last_step.wait()
+        climb = asyncio.create_task(client.call_tool("climb", {"steps": 3}, on_progress=callbacks.on_progress))
+        await callbacks.last_step.wait()
         await client.call_tool("release")
         report["climb"] = said(await climb)
-        report["progress"] = list(guest.steps)
+        report["progress"] = list(callbacks.steps)
 
-    if "questions" not in inn.lacks:
+    if "questions" not in sdk_server.lacks:
         report["booking"] = said(await client.call_tool("book", {"room": "the attic"}))
         report["declined"] = said(await client.call_tool("book", {"room": "the cellar"}))
-        report["asked"] = guest.asked
+        report["asked"] = callbacks.asked
 
-    if "log" not in inn.lacks:
+    if "log" not in sdk_server.lacks:
         if client.capabilities.logging is not None or not client.revision.has_set_level:
             await client.set_log_level("info")
         await client.call_tool("announce", {"text": "Dinner is served."})
-        message = await guest.log.get()
+        message = await callbacks.log.get()
         report["log"] = [message.level, message.data]
 
     resources = client.capabilities.resources
-    if resources is not None and resources.subscribe and "changes" not in inn.lacks:
+    if resources is not None and resources.subscribe and "changes" not in sdk_server.lacks:
         async with client.listen(resources=[NOTES]) as changes:
             await client.call_tool("rewrite", {"text": "Bring a hat."})
             change = await anext(changes)
         report["change"] = [change, await read(client, NOTES)]
 
-    if "progress" not in inn.lacks:
-        guest.last_step.clear()
-        climb = asyncio.create_task(client.call_tool("climb", {"steps": 1}, on_progress=guest.on_progress))
-        await guest.last_step.wait()
+    if "progress" not in sdk_server.lacks:
+        callbacks.last_step.clear()
+        climb = asyncio.create_task(client.call_tool("climb", {"steps": 1}, on_progress=callbacks.on_progress))
+        await callbacks.last_step.wait()
         climb.cancel()
         report["stopped"] = said(await client.call_tool("stopped"))
     report["still there"] = said(await client.call_tool("greet", {"name": "again"}))
