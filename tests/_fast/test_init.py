@@ -16,13 +16,15 @@ from mcplumb._fast import TRICKS, is_proven_on, is_switched_off, may_use
 #: What is on, and what the modules make of that.
 SHOW = """
 from mcplumb import _fast
-from mcplumb._fast import eager_futures, eager_tasks, lazy_ssl, malloc_settings, poll_ahead
+from mcplumb._fast import eager_futures, eager_tasks, lazy_modules, malloc_settings, plain_functions, poll_ahead
 import asyncio, sys, types
 
 async def main():
     loop = asyncio.get_running_loop()
     on = {name for name in _fast.TRICKS if _fast.may_use(name)}
     seen = {"eager_futures"} if eager_futures.give_now is not eager_futures.give else set()
+    if plain_functions.is_plain(main):
+        seen.add("plain_functions")
     if poll_ahead.poll_ahead_on(loop, 0) is not None:
         seen.add("poll_ahead")
     async def nothing():
@@ -35,7 +37,7 @@ async def main():
     begun = loop.create_future()
     loop.call_soon(lambda: begun.set_result(start()))
     await (await begun)
-    assert on - seen <= {"lazy_ssl", "malloc_settings"}, (on, seen)
+    assert on - seen <= {"lazy_modules", "malloc_settings"}, (on, seen)
     assert seen <= on, (on, seen)
     print(*sorted(on))
 asyncio.run(main())
@@ -68,7 +70,7 @@ def test_every_file_is_a_trick_with_a_name() -> None:
         ("0", set()),
         ("1", set(TRICKS)),
         ("poll_ahead", {"poll_ahead"}),
-        ("eager_tasks,lazy_ssl", {"eager_tasks", "lazy_ssl"}),
+        ("eager_tasks,lazy_modules", {"eager_tasks", "lazy_modules"}),
     ],
 )
 def test_the_environment_turns_all_or_some_of_them_off(setting: str | None, off: set[str]) -> None:
@@ -88,11 +90,11 @@ def test_all_are_off_where_they_are_not_proven(change: str) -> None:
 
 
 def test_a_trick_is_used_where_it_is_proven_unless_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcplumb._fast, "_switched_off", ("lazy_ssl",))
-    assert [name for name in TRICKS if is_switched_off(name)] == ["lazy_ssl"]
+    monkeypatch.setattr(mcplumb._fast, "_switched_off", ("lazy_modules",))
+    assert [name for name in TRICKS if is_switched_off(name)] == ["lazy_modules"]
     for is_proven in (True, False):
         monkeypatch.setattr(mcplumb._fast, "_is_proven", is_proven)
-        assert [may_use(name) for name in ("lazy_ssl", "poll_ahead")] == [False, is_proven]
+        assert [may_use(name) for name in ("lazy_modules", "poll_ahead")] == [False, is_proven]
 
 
 def test_only_asyncio_s_own_selector_loop_is_proven() -> None:

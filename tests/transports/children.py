@@ -18,7 +18,7 @@ from mcplumb.transports.process.command import Command, read_command
 from mcplumb.wire.messages import Notification
 from tests.kit.leaks import nothing_left
 from tests.transports.ends import Recorder
-from tests.transports.families import patient_guardians
+from tests.transports.families import patient_watchdogs
 
 # Waits that no test has the time for: what needs one of them fails.
 NEVER = 3600.0
@@ -103,6 +103,6 @@ def no_process_left() -> Iterator[None]:
     """Fails if what runs inside leaves a child, a zombie, a descriptor or a thread behind."""
     before = own_children()
     with pytest.MonkeyPatch.context() as patch, nothing_left():
-        patient_guardians(patch)
+        patient_watchdogs(patch)
         yield
     assert own_children() == before

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mcplumb.transports.process.stderr import StderrDrain, StderrMode
+from mcplumb.transports.process.stderr import StderrDrain, StderrMode, open_output
 
 
 class Server:
@@ -15,7 +15,7 @@ class Server:
 
     def __init__(self, mode: StderrMode) -> None:
         read_end, self.fd = os.pipe()
-        self.drain = StderrDrain(read_end, mode)
+        self.drain = StderrDrain(read_end, open_output(mode))
 
     def say(self, data: bytes) -> None:
         os.write(self.fd, data)

@@ -55,5 +55,5 @@ async def echo(stdio: Stdio, do: Callable[[], object] = lambda: None) -> None:
 
 
 def serve(do: Callable[[], object] = lambda: None) -> None:
-    """The same as a whole program: the streams are not given back."""
+    """Echo as a whole program: the streams are not given back."""
     asyncio.run(echo(take_stdio(), do))

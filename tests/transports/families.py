@@ -156,7 +156,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def patient_guardians(patch: pytest.MonkeyPatch) -> None:
-    """Wait for guardians until they have ended: where there is much to do, that takes longer than a host would wait."""
+def patient_watchdogs(patch: pytest.MonkeyPatch) -> None:
+    """Wait for watchdogs until they have ended: where there is much to do, that takes longer than a host would wait."""
     patch.setattr(watchdog, "_EXIT_TIMEOUT", PATIENCE)
     patch.setattr(watchdog, "_BLOCKING_TIMEOUT", PATIENCE)

@@ -91,7 +91,7 @@ class Place:
         return await self.knock_at(self.address.host)
 
     async def knock_at(self, host: str) -> Caller:
-        """The same at another of its hosts."""
+        """Connect to another of its hosts, without MCP."""
         assert isinstance(self.address, TcpAddress)
         name = host if self.tls is not None else None
         return Caller(

@@ -8,6 +8,8 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -226,6 +228,50 @@ async def test_a_grandchild_that_takes_its_time() -> None:
         pid = (await there.told())["pid"]
         await there.child.stop()
         assert not is_alive(pid)
+
+
+# A daemon, in a session of its own, whose parents have exited. It is born as late as can be: when the input has ended.
+DAEMON = """
+until_end()
+if not os.fork():
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    DOES
+os._exit(0)
+"""
+DAEMONS = {
+    "stays": "forever()",
+    "execs": "os.execv(sys.executable, [sys.executable, '-I', '-S', '-c', 'import time; time.sleep(1000)', 'TAG'])",
+    "moves": """while True:
+        time.sleep(0.02)
+        if os.fork():
+            os._exit(0)
+        os.setsid()""",
+}
+
+
+def living(tag: str) -> set[int]:
+    """Who has this in its command. One that moves may be missed by one look."""
+    found = set()
+    for _ in range(5):
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                with suppress(OSError):
+                    if tag.encode() in (entry / "cmdline").read_bytes():
+                        found.add(int(entry.name))
+    return found
+
+
+@pytest.mark.req("LIF-3")
+@pytest.mark.parametrize(("daemon", "times"), [("stays", 40), ("execs", 40), ("moves", 8)])
+async def test_a_daemon_that_is_born_while_its_server_stops(daemon: str, times: int) -> None:
+    tag = f"daemon-{os.getpid()}-{daemon}"
+    code = DAEMON.replace("DOES", DAEMONS[daemon].replace("TAG", tag)) + f"# {tag}"
+    for _ in range(times // 4):
+        children = [Child.start(server(code), stderr="capture", stop=PATIENT) for _ in range(4)]
+        await asyncio.gather(*(child.stop() for child in children))
+        assert not living(tag)
 
 
 # --- Cancelled, killed ---

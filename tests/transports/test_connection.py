@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from mcplumb.transports.connection import Waiters
+from mcplumb.transports.connection import Backpressure, Waiters
+from tests.kit.loop import turns
 
 
 async def test_they_look_again_one_after_the_other() -> None:
@@ -134,3 +135,32 @@ def test_waking_is_allowed_when_the_loop_is_gone() -> None:
     assert not task.done()
     task.get_coro().close()
     task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+class Queue(Backpressure):
+    """A queue whose length is set from outside."""
+
+    def rise(self, queued: int) -> None:
+        self._rose_to(queued)
+
+    def fall(self, queued: int) -> None:
+        self._fell_to(queued)
+
+
+async def test_a_queue_is_clogged_above_its_high_mark_until_it_falls_to_its_low_one() -> None:
+    queue = Queue(asyncio.get_running_loop(), 100)
+    queue.rise(100)
+    assert not queue.is_clogged
+    await queue.drained()
+    queue.rise(101)
+    assert queue.is_clogged
+    waiting = asyncio.create_task(queue.drained())
+    queue.fall(26)
+    await turns()
+    assert queue.is_clogged
+    assert not waiting.done()
+    queue.fall(25)
+    assert not queue.is_clogged
+    await waiting
+    queue.rise(50)
+    assert not queue.is_clogged

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mcplumb.errors import EncodeError
 from mcplumb.limits import Limits
 from mcplumb.transports.connection import Connection, Stats
-from mcplumb.transports.line_connection import HIGH_WATER, LOW_WATER
+from mcplumb.transports.line_connection import HIGH_WATER
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import (
     INVALID_REQUEST,
@@ -349,10 +349,6 @@ async def test_nobody_waits_for_a_connection_that_is_gone(pair: Maker, how: str)
     assert not near.is_clogged
     near.abort()
     far.abort()
-
-
-def test_the_marks_are_apart() -> None:
-    assert 0 < LOW_WATER < HIGH_WATER
 
 
 # --- Pausing ---

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb.transports.process.stderr import StderrDrain, StderrMode
+from mcplumb.transports.process.stderr import StderrDrain, StderrMode, open_output
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import PATIENCE, run, turns, until
 from tests.transports.drains import Server, served
@@ -252,7 +252,7 @@ async def test_no_descriptor_is_free() -> None:
     read_end, write_end = os.pipe()
     resource.setrlimit(resource.RLIMIT_NOFILE, (write_end + 1, hard))
     try:
-        drain = StderrDrain(read_end, "inherit")
+        drain = StderrDrain(read_end, open_output("inherit"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     os.write(write_end, b"lost\n")

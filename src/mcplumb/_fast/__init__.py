@@ -7,8 +7,10 @@ It is read once, at import. A trick is also off on every Python, system and even
 - `poll_ahead` waits for the next message inside the callback that read the last one.
 - `eager_tasks` runs the first step of a task when it is created.
 - `eager_futures` resumes the task that awaits a future when the result is set.
-- `lazy_ssl` loads OpenSSL when it is first used, and `malloc_settings` lets glibc keep the memory of large messages.
-  Both affect the whole process, so only ``Server.run`` and ``mcplumb serve`` use them.
+- `plain_functions` reads the signatures of tools without ``inspect``.
+- `lazy_modules` loads ``ssl``, ``inspect`` and others that ``asyncio`` imports when they are first used, and
+  `malloc_settings` lets glibc keep the memory of large messages. Both affect the whole process, so only ``Server.run``
+  and ``mcplumb serve`` use them.
 
 ``python -m bench tricks`` measures what each of them buys.
 """
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["TRICKS", "is_proven_on", "is_switched_off", "may_use"]
 
 #: Every trick, by the name of its file.
-TRICKS = ("poll_ahead", "eager_tasks", "eager_futures", "lazy_ssl", "malloc_settings")
+TRICKS = ("poll_ahead", "eager_tasks", "eager_futures", "plain_functions", "lazy_modules", "malloc_settings")
 
 _setting = os.environ.get("MCPLUMB_PLAIN", "0")
 _switched_off = TRICKS if _setting == "1" else tuple(_setting.split(","))

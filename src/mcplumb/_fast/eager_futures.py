@@ -36,11 +36,11 @@ def give_now(future: asyncio.Future[T], value: T) -> None:
     What the task raises stays in the task, except that KeyboardInterrupt and SystemExit are raised here as well.
     Called from within another task, it resumes the task a turn later: two tasks cannot run at once.
     """
-    callbacks = getattr(future, "_callbacks", None)
-    if callbacks is None or len(callbacks) != 1:
+    try:
+        [(wake, context)] = future._callbacks  # None, a list, or unknown: trying costs nothing
+    except (TypeError, ValueError, AttributeError):
         give(future, value)
         return
-    [(wake, context)] = callbacks
     future.remove_done_callback(wake)
     future.set_result(value)
     try:

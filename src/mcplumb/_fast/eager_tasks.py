@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from asyncio import Task
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any
@@ -40,12 +41,12 @@ if sys.version_info >= (3, 12):
         def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
             self._loop = loop
 
-        def start(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> asyncio.Task[Any]:
+        def start(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> Task[Any]:
             """Return a task for the coroutine, in this context, which has run as far as it can without waiting.
 
             Often it is done already.
             """
-            return asyncio.Task(coroutine, loop=self._loop, name=_NAME, context=context, eager_start=_IS_EAGER)
+            return Task(coroutine, loop=self._loop, name=_NAME, context=context, eager_start=_IS_EAGER)
 
 else:
     _IS_ON = may_use("eager_tasks")
@@ -62,7 +63,7 @@ else:
             #: The attributes of the loop; None where tasks start a turn later.
             self._names: dict[str, Any] | None = vars(loop) if _IS_ON and is_proven_on(loop) else None
 
-        def start(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> asyncio.Task[Any]:
+        def start(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> Task[Any]:
             """Return a task for the coroutine, in this context, which has run as far as it can without waiting.
 
             Often it is done already. Called from within another task, its first step comes a turn later.
@@ -72,7 +73,7 @@ else:
                 return self._loop.create_task(coroutine, name=_NAME, context=context)
             names["call_soon"] = self._catch
             try:
-                task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=self._loop, name=_NAME, context=context)
+                task: Task[Any] = Task(coroutine, loop=self._loop, name=_NAME, context=context)
             finally:
                 del names["call_soon"]
             step = self._step

@@ -43,9 +43,8 @@ from mcplumb.protocol.in_flight import (
     Outgoing,
     OutgoingRequest,
 )
-from mcplumb.rpc.concurrency_limit import SendSlots
 from mcplumb.rpc.handler import NO_OPTIONS, CallOptions, Handled, Handler, Outcome, Reply
-from mcplumb.rpc.outgoing_errors import Response, describe, failure
+from mcplumb.rpc.outgoing_requests import DeadlineTimer, Response, SendSlots, describe, failure
 from mcplumb.transports.connection import Connection
 from mcplumb.types.meta import PROGRESS_TOKEN
 from mcplumb.types.method_table import METHODS
@@ -70,7 +69,6 @@ __all__ = ["Endpoint"]
 
 _logger = logging.getLogger("mcplumb.rpc")
 
-_NEVER = float("inf")
 #: Stands for the requests of an endpoint that has sent none.
 _NOTHING_SENT: dict[int, OutgoingRequest] = {}
 _MAY_NEED_INPUT = frozenset(name for name, method in METHODS.items() if method.may_need_input)
@@ -95,7 +93,7 @@ class Endpoint:
     __slots__ = (
         "_admit", "_batches", "_deadline_holds", "_fresh_context", "_handler", "_is_held_back", "_is_releasing",
         "_limits", "_max_queued", "_new_future", "_on_message", "_outgoing", "_pauses", "_peer", "_progress",
-        "_queue", "_sent", "_slots", "_start_task", "_tasks", "_timer", "_timer_at", "_unclogging", "closed",
+        "_queue", "_sent", "_slots", "_start_task", "_tasks", "_timer", "_unclogging", "closed",
         "connection", "dropped", "first_id", "incoming", "is_open", "loop",
     )  # fmt: skip
 
@@ -146,8 +144,7 @@ class Endpoint:
         self._sent: dict[int, OutgoingRequest] = _NOTHING_SENT
         self._slots: SendSlots | None = None
         self._progress: dict[int, ProgressCallback] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = _NEVER
+        self._timer: DeadlineTimer | None = None
         self._deadline_holds = 0
 
     # --- Messages ---
@@ -230,8 +227,8 @@ class Endpoint:
             self.pause_while_clogged()
 
     def _break_off(self, bad: BadMessage) -> None:
-        """End the request that a malformed response answers."""
-        if bad.is_response and self._outgoing is not None:
+        """End the request that a malformed response answers. One that is torn is lost with the connection instead."""
+        if bad.is_response and not bad.is_torn and self._outgoing is not None:
             broken = self._outgoing.break_off(bad.id)
             if broken is not None:
                 give(broken.waiter, bad)
@@ -358,13 +355,13 @@ class Endpoint:
             if incoming.exempt_ids:
                 incoming.count_again(request.id)
             response = Error(request.id, outcome) if outcome.__class__ is ErrorDetail else Result(request.id, outcome)
-            if self._is_held_back:
-                self._deliver(response, self._batches.get(request.id))
-            else:
+            if not self._is_held_back:
                 try:
                     self.connection.send(response)
                 except EncodeError as error:
                     self._send_encode_error(response, error)
+                return
+            self._deliver(response, self._batches.get(request.id))
         if self._is_held_back:
             self._release()
 
@@ -455,6 +452,11 @@ class Endpoint:
     def is_idle(self) -> bool:
         """Whether no request of the peer is open or queued."""
         return not (self.incoming or self._queue)
+
+    @property
+    def is_in_batch(self) -> bool:
+        """Whether requests of a batch have been accepted whose responses have not been sent."""
+        return bool(self._batches)
 
     def stop_accepting(self) -> None:
         """Refuse new requests from now on. The handler is told when the open ones have ended."""
@@ -569,6 +571,7 @@ class Endpoint:
             await self._wait_for_slot(slots, method, params, options, start)
         try:
             outgoing: Outgoing = self._outgoing  # type: ignore[assignment] # made together with the slots
+            timer: DeadlineTimer = self._timer  # type: ignore[assignment]
             timeout, max_timeout = options.timeout, options.max_timeout
             deadline = latest = None if max_timeout is None else start + max_timeout
             if timeout is not None:
@@ -585,8 +588,8 @@ class Endpoint:
                 self._report_progress(request, params, on_progress)
             try:
                 self.connection.send(Request(number, method, params), about)
-                if deadline is not None and deadline < self._timer_at:
-                    self._set_timer(deadline)
+                if deadline is not None and deadline < timer.at:
+                    timer.set(deadline)
                 response = await answer
                 if on_progress is not None and type(response) is Result:
                     await self._finish_progress(request)
@@ -704,7 +707,8 @@ class Endpoint:
         if self._outgoing is not None:
             for request in self._outgoing.close(cause):
                 give(request.waiter, None)
-        self._stop_timer()
+        if self._timer is not None:
+            self._timer.stop()
 
     def _begin_sending(self) -> SendSlots:
         limits = self._limits
@@ -712,6 +716,7 @@ class Endpoint:
         most = limits.max_in_flight + limits.max_subscriptions
         self._outgoing = Outgoing(max_in_flight=most, first_id=self.first_id)
         self._sent = self._outgoing.requests
+        self._timer = DeadlineTimer(self.connection, self.loop, self._expire)
         slots = self._slots = SendSlots(limits.max_in_flight, self.connection, self.loop)
         if self.closed is not None:
             slots.close()
@@ -761,21 +766,7 @@ class Endpoint:
             callback.stop()
             self.dropped += callback.dropped
 
-    # --- The timer for all deadlines ---
-
-    def _set_timer(self, when: float) -> None:
-        self._stop_timer()
-        self._timer_at = when
-        self._timer = self.loop.call_at(when, self._expire)
-
-    def _stop_timer(self) -> None:
-        self._timer_at = _NEVER
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def _expire(self) -> None:
-        self._stop_timer()
         if self._deadline_holds:
             self._extend_deadlines()
         for request, notification in self.outgoing.expire(self.loop.time()):
@@ -783,8 +774,8 @@ class Endpoint:
             if notification is not None:
                 self.connection.send(notification)
         deadline = self.outgoing.deadline
-        if deadline is not None:
-            self._set_timer(deadline)
+        if deadline is not None and self._timer is not None:
+            self._timer.set(deadline)
 
     def _extend_deadlines(self) -> None:
         now = self.loop.time()

@@ -20,7 +20,7 @@ from mcplumb.revisions import Era
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Message, RequestId
 
-__all__ = ["ANYONE", "Connection", "Peer", "Receiver", "Serve", "StartedAwait", "Stats", "Waiters"]
+__all__ = ["ANYONE", "Backpressure", "Connection", "Peer", "Receiver", "Serve", "StartedAwait", "Stats", "Waiters"]
 
 T = TypeVar("T")
 
@@ -61,7 +61,8 @@ class Receiver(Protocol):
     def ended(self, *, clean: bool) -> None:
         """Handle the end of input: after a complete message (``clean``), or in the middle of one.
 
-        The part of a torn last message was already passed to ``received``. Sending still works. Called at most once.
+        The part of a torn last message was already passed to ``received`` (``BadMessage.is_torn``). Sending still
+        works. Called at most once.
         """
 
     def hung_up(self) -> None:
@@ -229,6 +230,39 @@ class Waiters:
             if future is not None and not future.done():
                 future.set_result(None)
         self._set_timer()
+
+
+class Backpressure:
+    """What holds senders back while a queue is too long; the base of connections and other queues.
+
+    Above its high-water mark a queue is clogged, until it has come down to its low-water mark. That is a quarter, so
+    that whoever waited can do some work before waiting again. A base class, because ``is_clogged`` is read for every
+    message.
+    """
+
+    __slots__ = ("_high_water", "_waiters", "is_clogged")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, high_water: int) -> None:
+        self._high_water = high_water
+        self._waiters = Waiters(loop)
+        self.is_clogged = False
+
+    async def drained(self) -> None:
+        """Wait until the queue is no longer clogged, or has ended. May be cancelled safely."""
+        await self._waiters.wait_while(lambda: self.is_clogged)
+
+    def _rose_to(self, queued: int) -> None:
+        if queued > self._high_water:
+            self.is_clogged = True
+
+    def _fell_to(self, queued: int) -> None:
+        if queued <= self._high_water // 4:
+            self._unclog()
+
+    def _unclog(self) -> None:
+        if self.is_clogged:
+            self.is_clogged = False
+            self._waiters.wake()
 
 
 # --- Awaiting what is mostly done at once ---

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.transports.line_connection import LineConnection, Trace
+from mcplumb.transports.line_connection import LineConnection, Source, Trace
 from mcplumb.wire.message_decoder import Expected
 from mcplumb.wire.messages import Request
 
@@ -95,12 +95,8 @@ class CarrierConnection(LineConnection):
         self._is_released = True
 
 
-class _CarrierSource:
-    """The `Source`: a task that receives one message after the other."""
-
-    _arrived: Callable[[bytes], int]
-    _ran_out: Callable[[OSError | None], None]
-    _hung_up: Callable[[], None]
+class _CarrierSource(Source):
+    """A task that receives one message after the other."""
 
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier
@@ -109,16 +105,7 @@ class _CarrierSource:
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    def start(
-        self,
-        arrived: Callable[[bytes], int],
-        ran_out: Callable[[OSError | None], None],
-        hung_up: Callable[[], None],
-    ) -> None:
-        """Start the task."""
-        self._arrived = arrived
-        self._ran_out = ran_out
-        self._hung_up = hung_up
+    def _begin(self) -> None:
         self._flowing.set()
         self._task = self._loop.create_task(self._read())
 

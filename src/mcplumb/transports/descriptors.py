@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Literal, TypeAlias
 
 __all__ = [
@@ -181,6 +182,20 @@ def bytes_waiting(fd: int) -> int:
     return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4), sys.byteorder)
 
 
+@cache
+def _writers_see_unread() -> bool:
+    """Return whether the writing end of a pipe tells how much is unread: on Linux it does, on macOS it does not."""
+    reader, writer = private_pipe()
+    try:
+        os.write(writer, b"?")
+        return bytes_waiting(writer) == 1
+    except OSError:
+        return False
+    finally:
+        close_private(reader)
+        close_private(writer)
+
+
 def hang_up_bell(fd: int) -> select.epoll | None:
     """Return something that becomes readable when the last writer of a pipe or socket is gone, even if data is unread.
 
@@ -255,11 +270,11 @@ class PipeSink(_DescriptorSink):
         """The descriptor, for a connection that writes to it without a call of this object for each message."""
         return self._fd
 
-    def unread(self) -> int:
-        """Return how many bytes have not been read yet; 0 where the system does not tell."""
+    def unread(self) -> int | None:
+        """Return how many bytes have not been read yet; None where the system does not tell."""
         with suppress(OSError):
-            return bytes_waiting(self._fd)
-        return 0
+            return bytes_waiting(self._fd) if _writers_see_unread() else None
+        return None
 
     def watch(self, then: Callable[[], None]) -> None:
         """Call ``then`` whenever the pipe is writable, after enlarging it once."""

@@ -6,7 +6,6 @@ import asyncio
 import os
 import select
 import threading
-from collections.abc import Callable
 
 from mcplumb._fast.poll_ahead import poll_ahead_on
 from mcplumb.limits import DEFAULT_LIMITS, Limits
@@ -23,7 +22,7 @@ from mcplumb.transports.descriptors import (
     private_pipe,
     wait_for_input,
 )
-from mcplumb.transports.line_connection import LineConnection, Trace
+from mcplumb.transports.line_connection import LineConnection, Source, Trace
 from mcplumb.wire.message_decoder import Expected
 from mcplumb.wire.messages import Request
 
@@ -71,7 +70,16 @@ class StreamConnection(LineConnection):
     def is_unread(self) -> bool:
         """Whether the peer of a pipe has read nothing of what was written to it; False where that is unknown."""
         sink = self._sink
-        return not self._is_closed and isinstance(sink, PipeSink) and self.stats.bytes_out <= sink.unread()
+        if self._is_closed or not isinstance(sink, PipeSink):
+            return False
+        unread = sink.unread()
+        return unread is not None and self.stats.bytes_out <= unread
+
+    def has_been_read(self) -> bool | None:
+        """Whether the peer has read everything that was sent; None where that is unknown, as it is for sockets."""
+        sink = self._sink
+        unread = sink.unread() if not self._is_closed and isinstance(sink, PipeSink) else None
+        return None if unread is None else not (unread or self._queued)
 
     def finish(self) -> None:
         """Receive what is there now and then the end, because the peer is gone, whoever else holds the pipe.
@@ -82,27 +90,20 @@ class StreamConnection(LineConnection):
             self._source.finish()
 
 
-class WatchedSource:
+class WatchedSource(Source):
     """Reads a pipe or a socket when the loop reports input; the size of a read follows the size of what comes."""
 
     __slots__ = (
-        "_arrived",
         "_bell",
         "_fd",
         "_has_ended",
         "_has_hung_up",
-        "_hung_up",
         "_is_watching",
         "_left",
         "_loop",
         "_poll_ahead",
-        "_ran_out",
         "_size",
     )
-
-    _arrived: Callable[[bytes], int]
-    _ran_out: Callable[[OSError | None], None]
-    _hung_up: Callable[[], None]
 
     def __init__(self, fd: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -116,18 +117,6 @@ class WatchedSource:
         #: What reports a hang-up while reading is paused.
         self._bell: select.epoll | None = None
         self._has_hung_up = False
-
-    def start(
-        self,
-        arrived: Callable[[bytes], int],
-        ran_out: Callable[[OSError | None], None],
-        hung_up: Callable[[], None],
-    ) -> None:
-        """Start reading."""
-        self._arrived = arrived
-        self._ran_out = ran_out
-        self._hung_up = hung_up
-        self.resume()
 
     def pause(self) -> None:
         """Stop reading, and watch for a hang-up only."""
@@ -228,7 +217,7 @@ class WatchedSource:
         self._hung_up()
 
 
-class ThreadSource:
+class ThreadSource(Source):
     """Reads what the loop cannot watch, in a thread, one block at a time.
 
     The thread owns the descriptor: if another thread closed it, the next read could be of an unrelated file that has
@@ -236,7 +225,6 @@ class ThreadSource:
     """
 
     __slots__ = (
-        "_arrived",
         "_fd",
         "_has_ended",
         "_held",
@@ -244,12 +232,8 @@ class ThreadSource:
         "_is_flowing",
         "_loop",
         "_orders",
-        "_ran_out",
         "_wake",
     )
-
-    _arrived: Callable[[bytes], int]
-    _ran_out: Callable[[OSError | None], None]
 
     def __init__(self, fd: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -261,15 +245,8 @@ class ThreadSource:
         self._has_ended = False
         self._held: bytes | OSError | None = None
 
-    def start(
-        self,
-        arrived: Callable[[bytes], int],
-        ran_out: Callable[[OSError | None], None],
-        hung_up: Callable[[], None],
-    ) -> None:
-        """Start reading. ``hung_up`` is never called: files have no peer, and terminals that hang up send a signal."""
-        self._arrived = arrived
-        self._ran_out = ran_out
+    def _begin(self) -> None:
+        # ``hung_up`` is never called: files have no peer, and terminals that hang up send a signal.
         wake, self._wake = private_pipe()
         # A daemon, because a read that never returns must not keep the process from its end.
         threading.Thread(target=self._work, args=(wake,), name="mcplumb-reader", daemon=True).start()

@@ -7,24 +7,23 @@ them; those know the system.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from os import writev
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.transports.connection import Receiver, Stats, Waiters
+from mcplumb.transports.connection import Backpressure, Receiver, Stats
 from mcplumb.wire.lines import LineSplitter, LineTooLong
-from mcplumb.wire.message_decoder import BadMessage, Batch, Expected, decode_line, too_long
+from mcplumb.wire.message_decoder import BadMessage, Batch, Expected, as_torn, decode_line, too_long
 from mcplumb.wire.messages import Message, Request, RequestId, encode_batch, encode_line
 
-__all__ = ["HIGH_WATER", "LOW_WATER", "LineConnection", "Sink", "Source", "Trace"]
+__all__ = ["HIGH_WATER", "LineConnection", "Sink", "Source", "Trace"]
 
 #: Bytes queued from which on a connection is clogged: enough to keep a large pipe full, and little for each of many.
 HIGH_WATER = 1024 * 1024
-#: Bytes queued at which it no longer is. Well below, so that whoever waited can do some work before waiting again.
-LOW_WATER = HIGH_WATER // 4
 #: The most pieces that one write may have (IOV_MAX; POSIX grants 16, and Linux, macOS and the BSDs 1024).
 _MOST_PIECES = 1024
 #: Bytes from which on a line gets its newline in a piece of its own.
@@ -40,8 +39,14 @@ _SPACE = ord(" ")
 Trace: TypeAlias = Callable[[Literal["in", "out"], bytes], None]
 
 
-class Source(Protocol):
+class Source(ABC):
     """Where bytes come from. It calls only while it is not paused, from the event loop, never from within a call."""
+
+    __slots__ = ("_arrived", "_hung_up", "_ran_out")
+
+    _arrived: Callable[[bytes], int]
+    _ran_out: Callable[[OSError | None], None]
+    _hung_up: Callable[[], None]
 
     def start(
         self,
@@ -54,13 +59,24 @@ class Source(Protocol):
         ``ran_out`` is called last, and once: with None at the end, or with the error that made reading impossible.
         ``hung_up`` is called once at most, and while the source is paused: whoever sent the bytes will send no more.
         """
+        self._arrived = arrived
+        self._ran_out = ran_out
+        self._hung_up = hung_up
+        self._begin()
 
+    def _begin(self) -> None:
+        """Begin; the functions to call are set."""
+        self.resume()
+
+    @abstractmethod
     def pause(self) -> None:
         """Bring nothing."""
 
+    @abstractmethod
     def resume(self) -> None:
         """Bring more, or tell the end, if that has not been done. Called from the loop only."""
 
+    @abstractmethod
     def close(self) -> None:
         """Bring nothing ever again, and let everything go. Called once."""
 
@@ -81,7 +97,7 @@ class Sink(Protocol):
         """Let everything go. Called once, and not while it is watched."""
 
 
-class LineConnection:
+class LineConnection(Backpressure):
     """A `Connection` that is made in a running event loop, from a source and a sink that it then owns.
 
     Messages sent before ``start`` are queued. What is sent while messages are being received is written when they have
@@ -117,8 +133,6 @@ class LineConnection:
         "_source",
         "_splitter",
         "_trace",
-        "_waiters",
-        "is_clogged",
     )
 
     _receiver: Receiver
@@ -134,6 +148,7 @@ class LineConnection:
         trace: Trace | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        super().__init__(self._loop, HIGH_WATER)
         self._has_started = False
         self._trace = trace
         # Counted here, because to change a field of a Struct takes ten times as long; by the chunk, not by the line.
@@ -156,11 +171,8 @@ class LineConnection:
         self._queued = 0
         self._is_flush_due = True  # by `start`
         self._is_watching = False
-        #: Whether the queue grew beyond the high-water mark, and has not come down to the low one since.
-        self.is_clogged = False
         #: Whether a flush has more to do than to write: the sink is watched, or the connection is clogged or closing.
         self._needs_care = False
-        self._waiters = Waiters(self._loop)
         # Closing
         self._is_usable = True
         self._is_closing = False
@@ -255,8 +267,9 @@ class LineConnection:
     def _pass_on(self) -> None:
         """Decode lines and hand the messages to the receiver, until reading is paused; then report the end, if any."""
         received, trace, max_batch, expect = self._received, self._trace, self._max_batch, self._expect
+        line: Any
         for line in self._lines:
-            if isinstance(line, bytes):
+            if line.__class__ is bytes:
                 if trace is not None:
                     trace("in", line)
                 item = decode_line(line, True, max_batch, expect)
@@ -266,6 +279,8 @@ class LineConnection:
                 item = too_long(line)
             if item.__class__ is BadMessage:
                 self._bad_lines += 1
+                if self._clean_end is not None:  # only the unfinished line at the end of the stream is left then
+                    item = as_torn(item)
             received(item)
             if not self._is_flowing:
                 return
@@ -358,8 +373,7 @@ class LineConnection:
         self._lines_out += whole
         if written:
             self._queue[0] = memoryview(self._queue[0])[written:]
-        if self._queued <= LOW_WATER and self.is_clogged:
-            self._unclog()
+        self._fell_to(self._queued)
 
     def _empty(self) -> None:
         self._lines_out += len(self._queue)
@@ -369,8 +383,7 @@ class LineConnection:
         if self._is_watching:
             self._is_watching = False
             self._sink.unwatch()
-        if self.is_clogged:
-            self._unclog()
+        self._unclog()
 
     def _break(self, error: OSError) -> None:
         self._is_usable = False
@@ -379,17 +392,6 @@ class LineConnection:
             self._finish()
         else:
             self._receiver.broke(error)
-
-    # --- Back pressure ---
-
-    async def drained(self) -> None:
-        """Wait until the connection is no longer clogged, or is closed or broken."""
-        await self._waiters.wait_while(lambda: self.is_clogged)
-
-    def _unclog(self) -> None:
-        if self.is_clogged:
-            self.is_clogged = False
-            self._waiters.wake()
 
     # --- Closing ---
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.transports.connection import Connection
-from mcplumb.transports.line_connection import LineConnection, Trace
+from mcplumb.transports.line_connection import LineConnection, Source, Trace
 from mcplumb.wire.messages import Request, Result
 
 __all__ = ["memory_pair"]
@@ -33,11 +33,8 @@ def memory_pair(*, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None) 
     )
 
 
-class _Buffer:
+class _Buffer(Source):
     """One direction: the bytes that one side wrote, and the `Source` that the other side reads them from."""
-
-    _arrived: Callable[[bytes], int]
-    _ran_out: Callable[[OSError | None], None]
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -47,22 +44,13 @@ class _Buffer:
         self._is_closed = False
         self._is_complete = False  # the writer has closed
         self._has_ended = False  # the end was reported to the reader
-        #: Called at most once; None before the start and after the call.
-        self._hung_up: Callable[[], None] | None = None
+        self._may_hang_up = False  # the reader has started, and was not told yet
         #: Called from the loop when there is room again.
         self.on_room: Callable[[], None] | None = None
 
-    def start(
-        self,
-        arrived: Callable[[bytes], int],
-        ran_out: Callable[[OSError | None], None],
-        hung_up: Callable[[], None],
-    ) -> None:
-        """Start to deliver."""
-        self._arrived = arrived
-        self._ran_out = ran_out
-        self._hung_up = hung_up
-        self.resume()
+    def _begin(self) -> None:
+        self._may_hang_up = True
+        super()._begin()
 
     def pause(self) -> None:
         """Deliver nothing but a hang-up."""
@@ -115,9 +103,9 @@ class _Buffer:
 
     def _report_hang_up(self) -> None:
         is_paused = not (self._is_flowing or self._is_closed or self._has_ended)
-        if is_paused and self._is_complete and self._hung_up is not None:
-            hung_up, self._hung_up = self._hung_up, None
-            hung_up()
+        if is_paused and self._is_complete and self._may_hang_up:
+            self._may_hang_up = False
+            self._hung_up()
 
     def _clear(self) -> None:
         self._chunks.clear()

@@ -74,14 +74,10 @@ class SocketSource(WatchedSource):
         super().__init__(fd)
         self._refused = refused
 
-    def start(
-        self,
-        arrived: Callable[[bytes], int],
-        ran_out: Callable[[OSError | None], None],
-        hung_up: Callable[[], None],
-    ) -> None:
-        """Start to read."""
-        super().start(arrived if self._refused is None else self._checked(arrived, self._refused), ran_out, hung_up)
+    def _begin(self) -> None:
+        if self._refused is not None:
+            self._arrived = self._checked(self._arrived, self._refused)
+        super()._begin()
 
     def close(self) -> None:
         """Stop reading."""

@@ -1,7 +1,7 @@
 """Listen on Unix and TCP sockets, and serve each connection in its own task.
 
-`Listener` accepts the connections. `SocketFile` is the file of a Unix socket: only its owner may use it, it never
-replaces the socket of a server that still listens, and it is removed at the end.
+`Acceptor` accepts connections, `Listener` serves them. `SocketFile` is the file of a Unix socket: only its owner may
+use it, it never replaces the socket of a server that still listens, and it is removed at the end.
 """
 
 # os.path instead of pathlib, whose import would slow down every start:
@@ -14,18 +14,19 @@ import errno
 import fcntl
 import logging
 import os
+import resource
 import socket
 import stat
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from mcplumb.errors import ConnectError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.transports.address import SocketAddress, TcpAddress, UnixAddress
+from mcplumb.transports.address import HttpAddress, SocketAddress, TcpAddress, UnixAddress
 from mcplumb.transports.connection import ANYONE, Serve
 from mcplumb.transports.descriptors import close_private, keep_private
 from mcplumb.transports.line_connection import Trace
@@ -42,7 +43,16 @@ from mcplumb.wire.messages import Request
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Listener", "SocketFile", "listening_sockets", "peer_process", "peer_user"]
+__all__ = [
+    "Acceptor",
+    "Listener",
+    "SocketFile",
+    "connection_room",
+    "listening_sockets",
+    "peer_process",
+    "peer_user",
+    "spare_descriptors",
+]
 
 _logger = logging.getLogger("mcplumb.server")
 
@@ -225,13 +235,112 @@ def _file_reason(path: str, error: OSError) -> str:
             return f"{error.strerror or error}."
 
 
-# The listener
+# Accepting
 
 
 #: Connections accepted in one iteration of the loop.
 _ACCEPTS_PER_TURN = 64
 #: Seconds without accepting after ``accept`` failed for lack of descriptors or memory.
 _ACCEPT_PAUSE = 1.0
+#: Seconds between two warnings about that.
+_WARN_AGAIN = 60.0
+#: The part of the process's descriptors, and the least number, that connections leave to everything else.
+_SPARE_PART, _LEAST_SPARE = 8, 32
+
+
+def spare_descriptors() -> int:
+    """Return how many descriptors of this process the connections at one address leave to everything else."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(soft // _SPARE_PART, _LEAST_SPARE)
+
+
+def connection_room(wanted: int) -> int:
+    """Return how many connections at one address the descriptors of this process allow, ``wanted`` at most.
+
+    Functions open files, and imports do: these must not fail because of clients that are only connected.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return min(wanted, max(soft - spare_descriptors(), 1))
+
+
+class Acceptor:
+    """Accepts connections at sockets that listen, and passes each to ``accepted``.
+
+    When the system has no descriptor or memory for another one, it calls ``make_room``. Unless that returns True,
+    because connections were closed, accepting pauses for a second. One warning a minute says so.
+    """
+
+    def __init__(
+        self,
+        address: SocketAddress | HttpAddress,
+        sockets: list[socket.socket],
+        accepted: Callable[[socket.socket], None],
+        *,
+        make_room: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._address = address
+        self._sockets = sockets
+        self._accepted = accepted
+        self._make_room = make_room
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._failures = 0
+        self._warn_from = 0.0
+        for each in sockets:
+            keep_private(each.fileno())
+            each.setblocking(False)
+        self._start()
+
+    def stop(self) -> None:
+        """Stop accepting. May be called again."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for each in self._sockets:
+            if each.fileno() >= 0:
+                self._loop.remove_reader(each)
+
+    def close(self) -> None:
+        """Stop accepting, and close the sockets. May be called again."""
+        self.stop()
+        for each in self._sockets:
+            if each.fileno() >= 0:
+                close_private(each.detach())
+
+    def _start(self) -> None:
+        for each in self._sockets:
+            self._loop.add_reader(each, self._accept, each)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                connected, _ = listening.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                continue  # the client has disconnected already
+            except OSError as error:
+                self._warn(error)
+                if not self._make_room():
+                    self.stop()
+                    self._timer = self._loop.call_later(_ACCEPT_PAUSE, self._start)
+                return
+            self._accepted(connected)
+
+    def _warn(self, error: OSError) -> None:
+        self._failures += 1
+        now = self._loop.time()
+        if now >= self._warn_from:
+            self._warn_from = now + _WARN_AGAIN
+            times = "" if self._failures == 1 else f" ({self._failures} times so far)"
+            reason = error.strerror or error
+            _logger.warning("%s: Connections cannot be accepted at the moment: %s.%s", self._address, reason, times)
+
+
+# The listener
+
+
 #: Seconds that a client may take for the TLS handshake.
 _HANDSHAKE_TIMEOUT = 10.0
 #: Seconds that a client has to close its side when the server closes the connection.
@@ -295,12 +404,9 @@ class Listener:
         self._serving: set[asyncio.Task[None]] = set()
         self._handshakes: set[asyncio.Timeout] = set()
         self._warnings: Counter[str] = Counter()
-        self._accept_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
-        for each in sockets:
-            keep_private(each.fileno())
-            each.setblocking(False)
-        self._start_accepting()
+        self._max_connections = connection_room(limits.max_connections)
+        self._acceptor = Acceptor(address, sockets, self._accepted)
 
     async def close(self) -> None:
         """Stop accepting, and remove the socket file. Connections that are being served go on.
@@ -310,7 +416,7 @@ class Listener:
         if self._is_closed or os.getpid() != self._own_pid:
             return
         self._is_closed = True
-        self._stop_accepting()
+        self._acceptor.stop()
         for timeout in self._handshakes:
             if not timeout.expired():
                 timeout.reschedule(self._loop.time())
@@ -318,44 +424,24 @@ class Listener:
             if self._file is not None:
                 await self._file.remove()
         finally:
-            for each in self._sockets:
-                close_private(each.detach())
+            self._acceptor.close()
 
     # Accepting
 
-    def _start_accepting(self) -> None:
-        for each in self._sockets:
-            self._loop.add_reader(each, self._accept, each)
-
-    def _stop_accepting(self) -> None:
-        if self._accept_timer is not None:
-            self._accept_timer.cancel()
-        for each in self._sockets:
-            self._loop.remove_reader(each)
-
-    def _accept(self, listening: socket.socket) -> None:
-        for _ in range(_ACCEPTS_PER_TURN):
-            try:
-                connected, _ = listening.accept()
-            except BlockingIOError:
-                return
-            except ConnectionError:
-                continue  # the client has disconnected already
-            except OSError as error:
-                self._warn(f"Connections cannot be accepted at the moment: {error.strerror or error}.")
-                self._stop_accepting()
-                self._accept_timer = self._loop.call_later(_ACCEPT_PAUSE, self._start_accepting)
-                return
-            if self._is_allowed(connected):
-                task = self._loop.create_task(self._handle(connected))
-                self._serving.add(task)
-                task.add_done_callback(partial(self._forget, connected))
-            else:
-                connected.close()
+    def _accepted(self, connected: socket.socket) -> None:
+        if self._is_allowed(connected):
+            task = self._loop.create_task(self._handle(connected))
+            self._serving.add(task)
+            task.add_done_callback(partial(self._forget, connected))
+        else:
+            connected.close()
 
     def _is_allowed(self, connected: socket.socket) -> bool:
-        if len(self._serving) >= self._limits.max_connections:
-            self._warn("A client was refused: limits.max_connections is reached.")
+        if len(self._serving) >= self._max_connections:
+            reached = "limits.max_connections is reached"
+            if self._max_connections < self._limits.max_connections:
+                reached = f"the descriptors of the process (ulimit -n) allow {self._max_connections} connections"
+            self._warn(f"A client was refused: {reached}.")
             return False
         if self._file is not None:
             user = peer_user(connected)

@@ -178,14 +178,8 @@ class TlsSource(SocketSource):
         super().__init__(fd, refused)
         self._tls = tls
 
-    def start(
-        self,
-        arrived: Callable[[bytes], int],
-        ran_out: Callable[[OSError | None], None],
-        hung_up: Callable[[], None],
-    ) -> None:
-        """Start to read."""
-        super().start(arrived, ran_out, hung_up)
+    def _begin(self) -> None:
+        super()._begin()
         self._decrypted, self._arrived = self._arrived, self._decrypt
 
     def resume(self) -> None:

@@ -41,7 +41,17 @@ from mcplumb.wire.messages import (
 if TYPE_CHECKING:
     from mcplumb.wire.server_sent_events import EventTooLong  # a stream of lines has none
 
-__all__ = ["BadMessage", "Batch", "Expected", "decode_line", "end_of_string", "identify", "is_too_deep", "too_long"]
+__all__ = [
+    "BadMessage",
+    "Batch",
+    "Expected",
+    "as_torn",
+    "decode_line",
+    "end_of_string",
+    "identify",
+    "is_too_deep",
+    "too_long",
+]
 
 
 # Nesting depth: checked without parsing, so that the decoder cannot overflow the stack.
@@ -192,6 +202,8 @@ class BadMessage(msgspec.Struct, frozen=True):
     is_response: bool = False
     #: The first bytes of the line, for the receiver's diagnostics. They are never sent back.
     head: bytes = b""
+    #: Whether the stream ended within the line. The connection is lost then, and with it whatever the line would say.
+    is_torn: bool = False
 
     @property
     def quoted(self) -> str:
@@ -210,6 +222,11 @@ class BadMessage(msgspec.Struct, frozen=True):
         if self.is_response or (self.id is UNSET and not idless_errors):
             return None
         return Error(self.id, ErrorDetail(self.code, self.reason))
+
+
+def as_torn(bad: BadMessage) -> BadMessage:
+    """Return the bad message as the torn end of a stream, unless it is whole: a part of a message is never JSON."""
+    return msgspec.structs.replace(bad, is_torn=True) if bad.code == PARSE_ERROR else bad
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -311,14 +328,18 @@ def decode_line(
                 params = request.params
                 if params is not UNSET:
                     around = size - len(request.method) - len(params)
-                    has_no_room = around < _ROOM_IN_REQUEST or around - len(str(request.id)) < _ROOM_IN_REQUEST - 1
-                    if has_no_room and line.endswith(b"}}") and (line.isascii() or _is_utf8(line)):
+                    if (
+                        (around < _ROOM_IN_REQUEST or around - len(str(request.id)) < _ROOM_IN_REQUEST - 1)
+                        and line.endswith(b"}}")
+                        and (line.isascii() or _is_utf8(line))
+                    ):
                         return request
             else:
                 result = _decode_result(line)
                 around = size - len(result.result)
-                has_no_room = around < _ROOM_IN_RESULT or around - len(str(result.id)) < _ROOM_IN_RESULT - 1
-                if has_no_room and (line.isascii() or _is_utf8(line)):
+                if (around < _ROOM_IN_RESULT or around - len(str(result.id)) < _ROOM_IN_RESULT - 1) and (
+                    line.isascii() or _is_utf8(line)
+                ):
                     return result
     except (*_CANNOT_DECODE, IndexError):
         pass

@@ -95,7 +95,7 @@ class Reply:
         self._writer.close()
 
     def reset(self) -> None:
-        """The same without ceremony."""
+        """Abort the connection, without sending what is left."""
         self.is_open = False
         self._writer.transport.abort()
 

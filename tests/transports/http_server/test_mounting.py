@@ -119,6 +119,30 @@ async def test_it_is_mounted_in_starlette() -> None:
     assert diary.steps == ["begin", "end"]
 
 
+def test_it_closes_with_the_event_loop_if_nothing_else_closes_it() -> None:
+    diary = _Diary()
+
+    async def main() -> None:
+        async with _running(Starlette(routes=[Mount("/tools", app=diary.server.asgi())])) as site:
+            await _try_out(site, "/tools/mcp")
+        assert diary.steps == ["begin"]
+
+    asyncio.run(main())
+    assert diary.steps == ["begin", "end"]
+
+
+@pytest.mark.parametrize("framework", [Starlette, fastapi.FastAPI])
+async def test_its_lifespan_is_that_of_the_application_that_mounts_it(framework: Any) -> None:
+    diary = _Diary()
+    app = diary.server.asgi()
+    parent = framework(lifespan=app.lifespan)
+    parent.mount("/tools", app)
+    async with _running(parent) as site:
+        assert diary.steps == ["begin"]
+        await _try_out(site, "/tools/mcp")
+    assert diary.steps == ["begin", "end"]
+
+
 async def test_it_is_a_route_of_starlette_behind_a_middleware() -> None:
     async def pass_on(request: Any, call_next: Any) -> Any:
         return await call_next(request)

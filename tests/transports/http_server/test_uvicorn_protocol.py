@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 
 from mcplumb import HttpOptions, Server
 from mcplumb.transports.http_server.uvicorn_protocol import HardenedProtocol
-from tests.kit.loop import PATIENCE
+from tests.kit.loop import PATIENCE, turns, until
 from tests.kit.results import text_of
 from tests.transports.http_server.callers import written_call
 from tests.transports.http_server.visits import Answer, Site, serving
@@ -176,7 +176,7 @@ async def test_headers_behind_a_body_are_passed_over_unless_there_are_many() -> 
                 assert text_of(await (await wire.answer()).json()) == "2"
         async with _wire(site) as wire:
             wire.send(chunked + b"x: yyyyyyy\r\n" * 1000)
-            assert await wire.rest() == b""
+            assert (await wire.rest()).startswith(b"HTTP/1.1 431 ")
 
 
 async def test_what_is_not_http_is_refused() -> None:
@@ -198,18 +198,84 @@ async def test_garbage_behind_a_request_does_not_get_into_its_answer() -> None:
         wire.send(written_call("wait", gate="a"))
         await shop.at("a")
         wire.send(b"\x00\x00\x00")
-        assert await wire.rest() == b""
+        shop.gates["a"].set()
+        answer = await wire.answer()
+        assert answer.status == 200
+        await answer.body()
+        assert (await wire.rest()).startswith(b"HTTP/1.1 400 ")
 
 
-async def test_not_many_requests_wait_on_one_connection() -> None:
+@pytest.mark.parametrize("count", [16, 20, 500])
+@pytest.mark.parametrize("padding", [0, 5000], ids=["short", "long"])
+async def test_any_number_of_requests_may_wait_on_one_connection(count: int, padding: int) -> None:
     shop = Workshop()
     async with serving(shop.server) as site, _wire(site) as wire:
         wire.send(written_call("wait", gate="a"))
         await shop.at("a")
-        wire.send(CALL * 50)
+        wire.send(b"".join(written_call("double", n=n, extra=f"X: {'x' * padding}\r\n") for n in range(count)))
+        shop.gates["a"].set()
+        assert (await (await wire.answer()).json())["result"]
+        for n in range(count):
+            assert text_of(await (await wire.answer()).json()) == str(2 * n)
+
+
+async def test_few_of_the_requests_that_wait_are_parsed() -> None:
+    shop = Workshop()
+    async with serving(shop.server) as site, _wire(site) as wire:
+        wire.send(written_call("wait", gate="a"))
+        await shop.at("a")
+        wire.send(b"GET / HTTP/1.1\r\n\r\n" * 20_000)
+        connection = _connection()
+        await until(lambda: connection.pipeline, "the next requests")
+        await turns()
+        assert 16 <= len(connection.pipeline) < 100
+        shop.gates["a"].set()
+        assert (await (await wire.answer()).json())["result"]
+        for _ in range(20_000):
+            answer = await wire.answer()
+            assert answer.status == 403  # it has no host
+            await answer.body()
+
+
+def _chunked(*, coding: bytes = b"chunked", body: bytes = b"0\r\n\r\n") -> bytes:
+    head = CALL.partition(b"\r\n\r\n")[0].replace(b"Content-Length", b"X-Length")
+    return head + b"\r\nTransfer-Encoding: " + coding + b"\r\n\r\n" + body
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (_chunked(body=b"zz\r\nbody"), 400),
+        (_chunked(body=b"1\r\nxx\r\n"), 400),
+        (_chunked(body=b'5\r\n{"js\r\nFFFFFFFFFFFFFFFFF\r\n'), 400),
+        (_chunked(coding=b"xchunked"), 400),
+        (_chunked(coding=b"identity"), 400),
+        (_chunked(coding=b"chunked, identity"), 400),
+        (_chunked(coding=b"gzip, chunked"), 501),
+        (_chunked(coding=b"gzip\r\nTransfer-Encoding: chunked"), 501),
+        (b"no HTTP\r\n\r\n", 400),
+    ],
+    ids=lambda value: repr(value)[-50:],
+)
+async def test_a_bad_body_is_answered_after_the_requests_before_it(data: bytes, status: int, before: int) -> None:
+    async with serving(Workshop().server) as site, _wire(site) as wire:
+        wire.send(CALL * before + data)
+        for _ in range(before):
+            assert text_of(await (await wire.answer()).json()) == "2"
+        rest = await wire.rest()
+        assert rest.startswith(b"HTTP/1.1 %d " % status)
+        assert rest.count(b"HTTP/1.1 ") == 1
+
+
+async def test_a_bad_body_of_a_request_that_was_answered_gets_no_second_answer() -> None:
+    async with serving(Workshop().server, tokens=("t",)) as site, _wire(site) as wire:
+        wire.send(_chunked(body=b"1\r\nx\r\n"))
+        answer = await wire.answer()
+        assert answer.status == 401
+        await answer.body()
+        wire.send(b"zz\r\n")
         assert await wire.rest() == b""
-        async with asyncio.timeout(PATIENCE):
-            await shop.cancelled["a"].wait()
 
 
 UPGRADE = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
@@ -234,7 +300,7 @@ async def test_who_would_rather_speak_something_else_is_answered_in_http(is_chun
             await asyncio.sleep(0.01)
         for expected in ("0", "2", "2", "4", "2", "6"):
             assert text_of(await (await wire.answer()).json()) == expected
-        wire.send(b"GET /nowhere HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        wire.send(b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
         answer = await wire.answer()
         assert answer.status == 404
         await answer.body()
@@ -259,26 +325,49 @@ async def test_nobody_is_connected_to_others(target: bytes) -> None:
 
 
 async def test_there_is_a_cap_on_connections() -> None:
-    async with serving(Workshop().server, max_connections=2) as site, _wire(site) as one, _wire(site) as two:
+    shop = Workshop()
+    async with serving(shop.server, max_connections=2) as site, _wire(site) as one, _wire(site) as two:
         for wire in (one, two):
             wire.send(CALL)
             assert text_of(await (await wire.answer()).json()) == "2"
+        for gate, wire in (("a", one), ("b", two)):
+            wire.send(written_call("wait", gate=gate))
+            await shop.at(gate)
         async with _wire(site) as three:
             assert (await three.rest()).startswith(b"HTTP/1.1 503 ")
-        one.half_close()
-        assert await one.rest() == b""
+        shop.gates["a"].set()
+        assert (await one.answer()).status == 200
         async with _wire(site) as four:
             four.send(CALL)
             assert (await four.answer()).status == 200
+        assert b"503" not in await one.rest()  # it has made room
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /mcp HTTP/1.1\r\n", CALL], ids=["nothing", "half a head", "a call"])
+async def test_who_asks_for_nothing_makes_room(said: bytes) -> None:
+    async with serving(Workshop().server, max_connections=5) as site, AsyncExitStack() as stack:
+        crowd = [await stack.enter_async_context(_wire(site)) for _ in range(20)]
+        for wire in crowd[-5:]:
+            wire.send(said)
+            if said == CALL:
+                assert (await wire.answer()).status == 200
+        last = await stack.enter_async_context(_wire(site))
+        last.send(CALL)
+        assert text_of(await (await last.answer()).json()) == "2"
+        assert [await wire.rest() for wire in crowd[:15]] == [b""] * 15
 
 
 async def test_of_a_crowd_not_everybody_is_told_why() -> None:
-    async with serving(Workshop().server, max_connections=1) as site, AsyncExitStack() as stack:
+    shop = Workshop()
+    async with serving(shop.server, max_connections=1) as site, AsyncExitStack() as stack:
+        busy = await stack.enter_async_context(_wire(site))
+        busy.send(written_call("wait", gate="a"))
+        await shop.at("a")
         crowd = [await stack.enter_async_context(_wire(site)) for _ in range(110)]
-        said = [await wire.rest() for wire in crowd[1:]]
+        said = [await wire.rest() for wire in crowd]
         assert {text[:13] for text in said} == {b"HTTP/1.1 503 ", b""}
-        crowd[0].send(CALL)
-        assert (await crowd[0].answer()).status == 200
+        shop.gates["a"].set()
+        assert (await busy.answer()).status == 200
 
 
 async def test_who_does_not_read_a_long_answer_is_cut_off() -> None:
@@ -320,7 +409,7 @@ async def test_as_long_as_something_is_read_it_goes_on() -> None:
 
     transport = Transport()
     config = Config(Server("s").asgi(), interface="asgi3", lifespan="off", ws="none", log_config=None)
-    protocol = HardenedProtocol(config, ServerState(), HttpOptions(write_within=0.01))
+    protocol = HardenedProtocol(config, ServerState(), HttpOptions(write_within=0.01), {}, lambda: False)
     protocol.connection_made(cast("asyncio.Transport", transport))
     protocol.pause_writing()
     async with asyncio.timeout(PATIENCE):

@@ -9,12 +9,11 @@ import socket
 import ssl
 import subprocess
 import sys
-from typing import Any, cast
 
 import pytest
 
 from mcplumb import HttpOptions, Server
-from mcplumb.errors import ConnectError
+from mcplumb.errors import ConnectError, UsageError
 from mcplumb.transports.address import HttpAddress
 from mcplumb.transports.http_server.uvicorn_server import HttpListener
 from tests.kit.leaks import leaves_nothing
@@ -63,8 +62,8 @@ async def test_a_port_that_is_in_use_is_said_to_be() -> None:
 
 
 async def test_nothing_is_left_of_a_listener_that_could_not_begin() -> None:
-    with pytest.raises(TypeError):
-        await HttpListener.open(Workshop().server.asgi(), HERE, tls=cast("Any", True))
+    with pytest.raises(UsageError, match="tls was made for a client"):
+        await HttpListener.open(Workshop().server.asgi(), HERE, tls=tls_of_client())
     assert await _tasks() == 0
 
 

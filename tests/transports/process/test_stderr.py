@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import io
 import logging
 import os
-import sys
+import resource
+import stat
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcplumb.errors import UsageError
-from mcplumb.transports.process.stderr import StderrDrain, StderrMode, check_stderr_mode
+from mcplumb.errors import ConnectError, UsageError
+from mcplumb.transports.process.stderr import StderrDrain, StderrMode, check_stderr_mode, open_output, stderr_mode
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import run, turns, until
 from tests.transports.drains import Server, served
@@ -45,12 +48,87 @@ def test_modes(mode: StderrMode) -> None:
     check_stderr_mode(mode)
 
 
-@pytest.mark.parametrize("mode", ["", "pipe", None, 2, sys.stderr, b"inherit", []])
+@pytest.mark.parametrize("mode", ["", "pipe", None, 2, b"inherit", []])
 def test_what_is_no_mode(mode: Any) -> None:
-    said = f"stderr is {mode!r}: choose 'inherit', 'capture', 'discard', or give a function that takes a line."
+    said = (
+        f"stderr is {mode!r}: choose 'inherit', 'capture', 'discard', or give a function that takes a line, an open "
+        "file, or a path with a slash or a dot in it."
+    )
     with pytest.raises(UsageError) as refused:
         check_stderr_mode(mode)
     assert str(refused.value) == said
+
+
+def test_files_need_a_descriptor(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as file:
+        check_stderr_mode(file)
+    for unusable in (file, io.StringIO()):
+        with pytest.raises(UsageError, match="give an open file with a descriptor, or a function"):
+            check_stderr_mode(unusable)
+
+
+def test_files_have_to_be_writable(tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    with (
+        (tmp_path / "log").open() as file,
+        pytest.raises(UsageError, match="The file for stderr is open for reading only"),
+    ):
+        check_stderr_mode(file)
+
+
+def test_paths_are_absolute_and_a_folder_gets_a_file_per_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert stderr_mode("server.log", "weather") == str(tmp_path / "server.log")
+    assert stderr_mode(Path("log"), "weather") == str(tmp_path / "log")
+    assert stderr_mode("./", "weather") == str(tmp_path / "weather.log")
+    assert stderr_mode(tmp_path, "../the weather") == str(tmp_path / "_the_weather.log")
+    assert stderr_mode(tmp_path, "..") == str(tmp_path / "server.log")
+    assert stderr_mode("capture", "weather") == "capture"
+
+
+@pytest.mark.req("LIF-8")
+async def test_a_log_is_appended_to_and_private(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    for words in (b"one\n", b"two"):
+        with served(str(log)) as server:
+            server.say(words)
+            server.drain.finish()
+    assert log.read_text() == "one\ntwo"
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+async def test_a_log_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError) as refused:
+        open_output(str(tmp_path / "nowhere" / "server.log"))
+    where = tmp_path / "nowhere" / "server.log"
+    said = f"The log for the server's stderr, {str(where)!r}, cannot be opened: No such file or directory."
+    assert str(refused.value) == said
+
+
+async def test_a_log_without_a_free_descriptor(tmp_path: Path) -> None:
+    free = os.dup(0)
+    os.close(free)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, limits[1]))  # enough for the file, not for a copy
+    try:
+        with pytest.raises(ConnectError, match="cannot be opened: Too many open files"):
+            open_output(str(tmp_path / "server.log"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+async def test_an_open_file_stays_open(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as file:
+        file.write("before\n")
+        with served(file) as server:
+            server.say(b"words\n")
+            server.drain.finish()
+        file.write("after\n")
+    assert (tmp_path / "log").read_text() == "before\nwords\nafter\n"
+    with pytest.raises(ConnectError, match="The file for the server's stderr cannot be used"):
+        open_output(file)
 
 
 @pytest.mark.parametrize("mode", [coroutine, functools.partial(coroutine), AsyncCallable(), AsyncCallable().__call__])
@@ -59,12 +137,12 @@ async def test_no_async_functions(mode: Any) -> None:
         check_stderr_mode(mode)
 
     with pytest.raises(UsageError, match="is async"):
-        StderrDrain(None, mode)
+        check_stderr_mode(mode)
 
 
 @pytest.mark.req("LIF-8")
 async def test_nothing_to_read() -> None:
-    drain = StderrDrain(None, "discard")
+    drain = StderrDrain(None, open_output("discard"))
     drain.finish()
     assert (drain.tail(), drain.dropped) == ("", 0)
     drain.close()
@@ -156,7 +234,7 @@ async def test_finish_is_bounded() -> None:
 async def test_the_end_of_the_pipe() -> None:
     lines: list[str] = []
     read_end, write_end = os.pipe()
-    drain = StderrDrain(read_end, lines.append)
+    drain = StderrDrain(read_end, open_output(lines.append))
     os.write(write_end, b"a\nb")
     os.close(write_end)
     await until(lambda: len(lines) == 2)

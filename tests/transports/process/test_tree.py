@@ -1,4 +1,4 @@
-"""Who belongs to a server, and that all of them end; and the guardian, which ends them when nobody else can."""
+"""Who belongs to a server, and that all of them end; and the watchdog, which ends them when nobody else can."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from tests.transports.families import Family, is_gone, members, signal_tree, wai
 
 KINDS = ("plain", "own-group", "own-session", "own-session-of-two", "orphan", "headless")
 LONG = 10_000.0
+#: Other workers run these tests at the same time.
+MARK = f"m{os.getpid()}"
 
 
 @pytest.fixture
 def no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on systems without /proc."""
-    monkeypatch.setattr(tree, "_process_table", lambda: None)
+    monkeypatch.setattr(tree._Looks, "next", lambda *_: None)
 
 
 # --- Who belongs to a server ---
@@ -69,12 +71,15 @@ def test_a_descendant_that_left_is_remembered_when_its_parent_has_ended() -> Non
 @pytest.mark.req("LIF-3")
 @pytest.mark.parametrize("habit", ["leaves", "crashes"])
 def test_a_descendant_that_left_is_known_by_its_mark_if_nobody_has_seen_it_before(habit: str) -> None:
-    with Family("leaves", "own-session", "orphan-daemon", mark="m1") as family, Family("stubborn", mark="m2") as other:
+    with (
+        Family("leaves", "own-session", "orphan-daemon", mark=MARK) as family,
+        Family("stubborn", mark=f"{MARK}x") as other,
+    ):
         if habit == "crashes":
             os.kill(family.pid, signal.SIGKILL)
         family.close_input()
         wait_until(lambda: has_exited(family.pid))
-        tree = Tree(family.pid, mark="m1")
+        tree = Tree(family.pid, mark=MARK)
         left = {family.pids["own-session"], family.pids["orphan-daemon"]}
         assert set(tree.members()) == left
         assert set(tree.members()) == left, "also at the second look"
@@ -89,8 +94,12 @@ def test_an_environment_that_is_not_for_us_has_no_mark(monkeypatch: pytest.Monke
     def refuse(path: str, flags: int) -> int:
         raise PermissionError(path)
 
-    monkeypatch.setattr(os, "open", refuse)
-    assert tree._environment(os.getpid()) == b""
+    with Family("obeys") as family:
+        looks = tree._Looks()
+        looks.next()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", refuse)
+            assert looks.environment(family.pid) == b""
 
 
 def test_who_comes_to_the_session_of_one_that_is_remembered_belongs_to_it() -> None:
@@ -194,12 +203,17 @@ def test_who_starts_others_all_the_time_is_ended_with_all_of_them() -> None:
 
 def test_who_cannot_be_caught_up_with_does_not_hold_us_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with members of another user, who cannot be stopped: at each look there is somebody new."""
-    newcomers = iter(range(10_000, 20_000))
+    numbers = iter(range(10_000, 20_000))
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(tree, "_send", lambda target, number: sent.append((target, number)))
-    monkeypatch.setattr(Tree, "members", lambda self: {next(newcomers): 5})
-    Tree(4_000_000).signal(signal.SIGKILL)
-    assert [number for _, number in sent] == [signal.SIGSTOP] * 10 + [signal.SIGKILL]
+    monkeypatch.setattr(tree, "_pids", lambda: [next(numbers)])
+    read = tree._read
+    stat = b"1 (x) S 1 5 4000000 0 -1 0 " + b"0 " * 12 + b"7 " + b"0 " * 25
+    monkeypatch.setattr(tree, "_read", lambda path: read(path) if "self" in path else stat)
+    newcomers = Tree(4_000_000)
+    newcomers.signal(signal.SIGKILL)
+    assert [number for _, number in sent] == [signal.SIGSTOP] * tree._MOST_LOOKS + [signal.SIGKILL]
+    assert not newcomers.is_gone()
 
 
 # --- Without /proc ---
@@ -226,7 +240,7 @@ def test_what_may_not_be_signalled_is_not_there(monkeypatch: pytest.MonkeyPatch)
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", deny)
-    monkeypatch.setattr(tree, "_process_table", lambda: None)
+    monkeypatch.setattr(tree._Looks, "next", lambda *_: None)
     assert is_gone(4_000_000)
 
 
@@ -236,31 +250,141 @@ def test_a_proc_that_cannot_be_read_is_none(monkeypatch: pytest.MonkeyPatch) -> 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-        assert tree._process_table() is None
+        assert tree._Looks().next() is None
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     monkeypatch.setattr(os, "getpid", lambda: 4_000_000)
-    assert tree._process_table() is None
+    assert tree._Looks().next() is None
 
 
-def test_who_ends_during_the_look_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = tree._read
-
-    def read_late(path: str) -> bytes:
-        if path == f"/proc/{family.pid}/stat":
-            raise ProcessLookupError
-        return read(path)
-
-    with Family("obeys") as family:
-        assert members(family.pid) == [family.pid]
-        monkeypatch.setattr(tree, "_read", read_late)
-        assert members(family.pid) == []
+# --- /proc is not read in one moment ---
 
 
-# --- The guardian ---
+class Unsteady:
+    """A /proc in which some files cannot be read as often as is said, and are then what they are."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.faults: dict[str, list[bytes | OSError]] = {}
+        self._read = tree._read
+        monkeypatch.setattr(tree, "_read", self.read)
+
+    def read(self, path: str) -> bytes:
+        faults = self.faults.get(path)
+        if not faults:
+            return self._read(path)
+        fault = faults.pop(0)
+        if isinstance(fault, bytes):
+            return fault
+        raise fault
 
 
-class Guardian:
+@pytest.fixture
+def unsteady(monkeypatch: pytest.MonkeyPatch) -> Unsteady:
+    return Unsteady(monkeypatch)
+
+
+@pytest.mark.req("LIF-3")
+def test_who_ends_during_a_look_makes_us_look_again(unsteady: Unsteady, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was listed has exited before it is read, and its child was not there when they were listed."""
+    with Family("leaves", "orphan-daemon", mark=MARK) as family:
+        family.close_input()
+        wait_until(lambda: has_exited(family.pid))
+        child, parent = family.pids["orphan-daemon"], 4_000_000
+        lists = [[parent]]
+        pids = tree._pids
+        monkeypatch.setattr(tree, "_pids", lambda: lists.pop() if lists else pids())
+        unsteady.faults[f"/proc/{parent}/stat"] = [ProcessLookupError()]
+        assert list(Tree(family.pid, mark=MARK).members()) == [child]
+        assert lists == []
+        lists.append([])
+        assert not Tree(family.pid, mark=MARK).is_gone(), "one look at nothing is not enough"
+
+
+@pytest.mark.req("LIF-3")
+@pytest.mark.parametrize("times", [1, 5])
+def test_who_is_in_the_middle_of_an_exec_has_no_environment_yet(unsteady: Unsteady, times: int) -> None:
+    with Family("leaves", "orphan-daemon", mark=MARK) as family:
+        family.close_input()
+        wait_until(lambda: has_exited(family.pid))
+        child = family.pids["orphan-daemon"]
+        unsteady.faults[f"/proc/{child}/environ"] = [b""] * times
+        family_tree = Tree(family.pid, mark=MARK)
+        assert list(family_tree.members()) == [child]
+        family_tree._seen.clear()
+        unsteady.faults[f"/proc/{child}/environ"] = [ProcessLookupError()] * times
+        assert list(family_tree.members()) == [child]
+        family_tree._seen.clear()
+        unsteady.faults[f"/proc/{child}/environ"] = [b""] * 100
+        assert not family_tree.is_gone()
+
+
+def test_a_server_that_has_exited_is_gone_at_once() -> None:
+    """Also before it is reaped: neither its environment nor that of the kernel's threads is waited for."""
+    with Family("leaves", mark=MARK) as family:
+        start = start_time(family.pid)
+        family.close_input()
+        wait_until(lambda: has_exited(family.pid))
+        family_tree = Tree(family.pid, start, MARK)
+        wait_until(family_tree.is_gone)
+        assert family.pid not in {pid for pid, _ in family_tree._bare}
+
+
+def test_an_exec_that_takes_too_long_is_none(unsteady: Unsteady, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the kernel does not tell whether a process has no environment or none yet."""
+    monkeypatch.setattr(tree, "_EXEC_TIMEOUT", 0.0)
+    with Family("leaves", "orphan-daemon", mark=MARK) as family:
+        family.close_input()
+        wait_until(lambda: has_exited(family.pid))
+        unsteady.faults[f"/proc/{family.pids['orphan-daemon']}/environ"] = [b""]
+        wait_until(Tree(family.pid, mark=MARK).is_gone)
+
+
+def test_a_process_that_was_given_no_environment_is_no_riddle() -> None:
+    with subprocess.Popen(["/bin/sleep", "1000"], env={}, start_new_session=True) as bare:
+        looks = tree._Looks()
+        wait_until(lambda: bare.pid in (looks.next() or {}) and looks.environment(bare.pid) == b"")
+        bare.kill()
+
+
+def test_who_comes_after_a_signal_gets_it_too() -> None:
+    """Each gets it once."""
+    code = (
+        "import os, signal\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
+        "os.write(1, b'x')\n"
+        "while True:\n"
+        "    signal.sigwait({signal.SIGTERM})\n"
+        "    os.write(1, b't')\n"
+        "    if not os.fork():\n"
+        "        os.setsid()\n"
+        "        os.write(1, b'n')\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        fd = process.stdout.fileno()
+        assert os.read(fd, 10) == b"x"
+        family_tree = Tree(process.pid)
+        family_tree.signal(signal.SIGTERM)
+        said = ""
+        while sorted(said) != ["n", "t"]:
+            said += os.read(fd, 10).decode()
+        assert len(family_tree.members()) == 2
+        family_tree.signal_again(signal.SIGTERM)
+        said = ""
+        while sorted(said) != ["n", "t"]:
+            said += os.read(fd, 10).decode()
+        assert len(family_tree.members()) == 3
+        family_tree.signal_again(signal.SIGKILL)
+        assert os.read(fd, 10) == b""
+        wait_until(family_tree.is_gone)
+
+
+# --- The watchdog ---
+
+
+class WatchdogProcess:
     """The program, at the other end of a pipe."""
 
     def __init__(self, *orders: str) -> None:
@@ -300,43 +424,46 @@ def order(
 
 @pytest.mark.req("LIF-4")
 def test_who_ignores_everything_is_killed() -> None:
-    with Family("stubborn", *KINDS) as family, Guardian(order(family)) as guardian:
-        guardian.end()
+    with Family("stubborn", *KINDS) as family, WatchdogProcess(order(family)) as watchdog:
+        watchdog.end()
         family.wait_gone()
         assert reap(family.pid) == Exit(signal="SIGKILL")
 
 
 def test_who_leaves_by_itself_is_not_signalled() -> None:
-    with Family("leaves") as family, Guardian(order(family, LONG, LONG)) as guardian:
-        guardian.stdin.close()
+    with Family("leaves") as family, WatchdogProcess(order(family, LONG, LONG)) as watchdog:
+        watchdog.stdin.close()
         assert family.is_alive
         family.close_input()
-        assert guardian.process.wait(PATIENCE) == 0
+        assert watchdog.process.wait(PATIENCE) == 0
         assert reap(family.pid) == Exit(code=0)
 
 
 def test_who_obeys_is_not_killed() -> None:
-    with Family("obeys") as family, Guardian(order(family, 0, LONG)) as guardian:
-        guardian.end()
+    with Family("obeys") as family, WatchdogProcess(order(family, 0, LONG)) as watchdog:
+        watchdog.end()
         assert reap(family.pid) == Exit(signal="SIGTERM")
 
 
 @pytest.mark.req("LIF-3", "LIF-4")
 def test_what_has_become_independent_is_ended_too() -> None:
     with Family("leaves", "orphan-daemon", mark="m") as family:
-        with Guardian(order(family, LONG, LONG, mark="m")) as guardian:
-            guardian.stdin.close()
+        with WatchdogProcess(order(family, LONG, LONG, mark="m")) as watchdog:
+            watchdog.stdin.close()
             family.close_input()
-            assert guardian.process.wait(PATIENCE) == 0
+            assert watchdog.process.wait(PATIENCE) == 0
         family.wait_gone()
 
 
 @pytest.mark.req("LIF-3", "LIF-4")
 def test_what_a_server_leaves_behind_is_ended_at_once() -> None:
-    with Family("leaves", "plain", "own-group", "orphan") as family, Guardian(order(family, LONG, LONG)) as guardian:
-        guardian.stdin.close()
+    with (
+        Family("leaves", "plain", "own-group", "orphan") as family,
+        WatchdogProcess(order(family, LONG, LONG)) as watchdog,
+    ):
+        watchdog.stdin.close()
         family.close_input()
-        assert guardian.process.wait(PATIENCE) == 0
+        assert watchdog.process.wait(PATIENCE) == 0
         family.wait_gone()
         assert reap(family.pid) == Exit(code=0)
 
@@ -346,11 +473,11 @@ def test_orders_can_be_given_and_taken_back_at_any_time() -> None:
         Family("obeys") as first,
         Family("obeys") as second,
         Family("obeys") as third,
-        Guardian(order(first), order(second)) as guardian,
+        WatchdogProcess(order(first), order(second)) as watchdog,
     ):
-        guardian.stdin.write(f"- {first.pid}\n{order(third)}\n".encode())
-        guardian.stdin.flush()
-        guardian.end(f"- {first.pid}\n")
+        watchdog.stdin.write(f"- {first.pid}\n{order(third)}\n".encode())
+        watchdog.stdin.flush()
+        watchdog.end(f"- {first.pid}\n")
         second.wait_gone()
         third.wait_gone()
         assert first.is_alive
@@ -362,24 +489,24 @@ def test_a_server_that_is_being_started_is_known_by_its_stdin() -> None:
     with Family("stubborn", "plain", stdin=read_end) as family:
         name = file_name(write_end)
         assert file_name(0, family.pid) == name != ""
-        with Guardian(f"+ {name} 0 - 0 0 {PATIENCE}", f"- {name}") as guardian:
-            guardian.end()
+        with WatchdogProcess(f"+ {name} 0 - 0 0 {PATIENCE}", f"- {name}") as watchdog:
+            watchdog.end()
             assert family.is_alive
-        with Guardian(f"+ {name} 0 - 0 0 {PATIENCE}") as guardian:
-            guardian.end()
+        with WatchdogProcess(f"+ {name} 0 - 0 0 {PATIENCE}") as watchdog:
+            watchdog.end()
             family.wait_gone()
     os.close(read_end)
     os.close(write_end)
 
 
 def test_who_shares_the_pipe_without_a_session_of_its_own_is_no_server() -> None:
-    """As a server before it has left the session of its host, which is none of the guardian's business."""
+    """As a server before it has left the session of its host, which is none of the watchdog's business."""
     read_end, write_end = os.pipe()
     name = file_name(read_end)
     command = [sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read()"]
     with subprocess.Popen(command, stdin=read_end) as process:
-        with Guardian(f"+ {name} 0 - 0 0 {PATIENCE}") as guardian:
-            guardian.end()
+        with WatchdogProcess(f"+ {name} 0 - 0 0 {PATIENCE}") as watchdog:
+            watchdog.end()
         assert process.poll() is None
         os.close(write_end)
         os.close(read_end)
@@ -387,43 +514,43 @@ def test_who_shares_the_pipe_without_a_session_of_its_own_is_no_server() -> None
 
 
 def test_orders_may_come_in_pieces() -> None:
-    with Family("obeys") as family, Guardian() as guardian:
+    with Family("obeys") as family, WatchdogProcess() as watchdog:
         for letter in f"{order(family)}\n":
-            guardian.stdin.write(letter.encode())
-            guardian.stdin.flush()
-        guardian.end()
+            watchdog.stdin.write(letter.encode())
+            watchdog.stdin.flush()
+        watchdog.end()
         family.wait_gone()
 
 
 def test_what_is_no_order_is_skipped() -> None:
     with Family("obeys") as spared, Family("obeys") as ended:
         nonsense = f"\n+\n-\n+ {spared.pid}\n* {spared.pid} 0 0 0 0\n+ {spared.pid} x 0 0 0\n- x\n+ 1 0 0 0 0\n"
-        with Guardian("", "nonsense") as guardian:
-            guardian.end(f"{nonsense}{order(ended)}\n{order(spared)}")
+        with WatchdogProcess("", "nonsense") as watchdog:
+            watchdog.end(f"{nonsense}{order(ended)}\n{order(spared)}")
             ended.wait_gone()
             assert spared.is_alive
 
 
 def test_a_stranger_with_the_same_number_is_spared() -> None:
-    with Family("obeys") as family, Guardian(order(family, start=start_time(family.pid) + 1)) as guardian:
-        guardian.end()
+    with Family("obeys") as family, WatchdogProcess(order(family, start=start_time(family.pid) + 1)) as watchdog:
+        watchdog.end()
         assert family.is_alive
 
 
 @pytest.mark.req("LIF-4")
-def test_what_ends_a_host_does_not_end_its_guardian() -> None:
+def test_what_ends_a_host_does_not_end_its_watchdog() -> None:
     deadly = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     mask = sum(1 << (number - 1) for number in deadly)
-    with Family("stubborn") as family, Guardian(order(family)) as guardian:
-        wait_until(lambda: guardian.ignored & mask == mask)
+    with Family("stubborn") as family, WatchdogProcess(order(family)) as watchdog:
+        wait_until(lambda: watchdog.ignored & mask == mask)
         for number in deadly:
-            guardian.process.send_signal(number)
-        guardian.end()
+            watchdog.process.send_signal(number)
+        watchdog.end()
         family.wait_gone()
 
 
-def test_the_guardian_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same as above, where it can be measured which of its lines run."""
+def test_the_watchdog_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the watchdog's program in this process, where the coverage of its lines is measured."""
     deadly = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     before = [signal.getsignal(number) for number in deadly]
     stdin = os.dup(0)

@@ -1,4 +1,4 @@
-"""One guardian for all servers, from the first to the last; and what it does when its host dies."""
+"""One watchdog for all servers, from the first to the last; and what it does when its host dies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mcplumb.transports.process.exit_watch import has_exited
 from mcplumb.transports.process.watchdog import prepare, register, unregister, unregister_nowait
 from tests.kit.loop import PATIENCE
 from tests.transports import families
-from tests.transports.families import Family, is_running, patient_guardians, read_pids, read_with_patience, wait_until
+from tests.transports.families import Family, is_running, patient_watchdogs, read_pids, read_with_patience, wait_until
 
 LADDER = StopLadder(close_wait=0, term_wait=0, kill_wait=PATIENCE)
 
@@ -32,7 +32,7 @@ LADDER = StopLadder(close_wait=0, term_wait=0, kill_wait=PATIENCE)
 @pytest.fixture(autouse=True)
 def _nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(watchdog, "_registry", watchdog._Registry())
-    patient_guardians(monkeypatch)
+    patient_watchdogs(monkeypatch)
     descriptors = count_descriptors()
     yield
     assert watchdog._registry._process is None
@@ -46,7 +46,7 @@ def count_descriptors() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
-def guardian() -> watchdog._WatchdogProcess:
+def watchdog_process() -> watchdog._WatchdogProcess:
     assert watchdog._registry._process is not None
     return watchdog._registry._process
 
@@ -67,7 +67,7 @@ def kill(pid: int) -> None:
 
 
 def settle(former: int) -> None:
-    """Let go, and see that a guardian which was replaced is reaped when the next one is needed."""
+    """Let go, and see that a watchdog which was replaced is reaped when the next one is needed."""
     wait_until(lambda: has_exited(former))
     for _ in range(2):
         prepare()
@@ -75,20 +75,20 @@ def settle(former: int) -> None:
     assert is_reaped(former)
 
 
-# --- One guardian ---
+# --- One watchdog ---
 
 
-def test_a_guardian_lives_from_the_first_server_to_the_last() -> None:
+def test_a_watchdog_lives_from_the_first_server_to_the_last() -> None:
     with Family("obeys") as first, Family("obeys") as second:
         prepare()
-        pid = guardian().pid
+        pid = watchdog_process().pid
         register(first.pid, LADDER)
         register(second.pid, LADDER)
         prepare()
-        assert guardian().pid == pid
+        assert watchdog_process().pid == pid
         asyncio.run(unregister(first.pid))
         asyncio.run(unregister(first.pid))
-        assert guardian().pid == pid
+        assert watchdog_process().pid == pid
         assert not has_exited(pid)
         asyncio.run(unregister(second.pid))
         assert is_reaped(pid)
@@ -97,9 +97,9 @@ def test_a_guardian_lives_from_the_first_server_to_the_last() -> None:
         asyncio.run(unregister(second.pid))
 
 
-def test_a_server_that_is_not_started_needs_no_guardian() -> None:
+def test_a_server_that_is_not_started_needs_no_watchdog_process() -> None:
     prepare()
-    pid = guardian().pid
+    pid = watchdog_process().pid
     unregister_nowait()
     assert is_reaped(pid)
     unregister_nowait()
@@ -124,7 +124,7 @@ def test_a_server_can_be_let_go_without_a_loop() -> None:
     with Family("obeys") as first, Family("obeys") as second:
         register(first.pid, LADDER)
         register(second.pid, LADDER)
-        pid = guardian().pid
+        pid = watchdog_process().pid
         unregister_nowait(first.pid)
         unregister_nowait()
         assert not has_exited(pid)
@@ -134,7 +134,7 @@ def test_a_server_can_be_let_go_without_a_loop() -> None:
 
 async def test_a_cancelled_let_go_has_let_go() -> None:
     prepare()
-    pid = guardian().pid
+    pid = watchdog_process().pid
     task = asyncio.ensure_future(unregister(0))
     await asyncio.sleep(0)
     task.cancel()
@@ -143,15 +143,15 @@ async def test_a_cancelled_let_go_has_let_go() -> None:
     assert is_reaped(pid)
 
 
-def test_a_guardian_that_takes_its_time_is_reaped_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watchdog_that_takes_its_time_is_reaped_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "_EXIT_TIMEOUT", 0.0)
     prepare()
-    pid = guardian().pid
+    pid = watchdog_process().pid
     asyncio.run(unregister(0))
     assert is_reaped(pid)
 
 
-def test_a_guardian_that_would_not_end_is_reaped_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watchdog_that_would_not_end_is_reaped_later(monkeypatch: pytest.MonkeyPatch) -> None:
     with Family("obeys") as family:
         with monkeypatch.context() as patch:
             patch.setattr(watchdog, "_BLOCKING_TIMEOUT", 0.0)
@@ -163,7 +163,7 @@ def test_a_guardian_that_would_not_end_is_reaped_later(monkeypatch: pytest.Monke
         unregister_nowait()
 
 
-def test_several_threads_and_loops_share_the_guardian() -> None:
+def test_several_threads_and_loops_share_the_watchdog_process() -> None:
     failures: list[BaseException] = []
 
     async def use(number: int) -> None:
@@ -179,7 +179,7 @@ def test_several_threads_and_loops_share_the_guardian() -> None:
             failures.append(error)
             raise
 
-    # No guardian acts in this test, so numbers of no process serve as well.
+    # No watchdog acts in this test, so numbers of no process serve as well.
     threads = [threading.Thread(target=work, args=(5_000_000 + number,)) for number in range(4)]
     for thread in threads:
         thread.start()
@@ -188,59 +188,59 @@ def test_several_threads_and_loops_share_the_guardian() -> None:
     assert failures == []
 
 
-def test_the_guardian_holds_nothing() -> None:
+def test_the_watchdog_holds_nothing() -> None:
     prepare()
-    about = Path(f"/proc/{guardian().pid}")
+    about = Path(f"/proc/{watchdog_process().pid}")
     wait_until(lambda: {path.name for path in (about / "fd").iterdir()} == {"0", "1", "2"})
     assert (about / "cwd").readlink() == Path("/")
     assert [(about / "fd" / number).readlink() for number in "12"] == [Path(os.devnull)] * 2
-    assert os.getsid(guardian().pid) == guardian().pid
+    assert os.getsid(watchdog_process().pid) == watchdog_process().pid
     unregister_nowait()
 
 
 # --- When something is wrong with it ---
 
 
-def test_a_guardian_that_was_killed_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_watchdog_that_was_killed_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     prepare()
     register(5_000_000, LADDER)
-    killed = guardian().pid
+    killed = watchdog_process().pid
     kill(killed)
     register(5_000_001, LADDER)
     assert is_reaped(killed)
     assert "The watchdog process was ended by SIGKILL." in caplog.text
-    command = Path(f"/proc/{guardian().pid}/cmdline")
+    command = Path(f"/proc/{watchdog_process().pid}/cmdline")
     wait_until(lambda: command.read_bytes() != b"")
     orders = [argument.split() for argument in command.read_text().split("\0") if argument.startswith("+")]
     assert [order[1] for order in orders] == ["5000000", "5000001"]
-    kill(guardian().pid)
+    kill(watchdog_process().pid)
     unregister_nowait(5_000_000)
-    assert not has_exited(guardian().pid)
-    kill(guardian().pid)
+    assert not has_exited(watchdog_process().pid)
+    kill(watchdog_process().pid)
     unregister_nowait(5_000_001)
 
 
-def test_a_guardian_that_has_closed_its_ears_is_replaced() -> None:
+def test_a_watchdog_that_has_closed_its_ears_is_replaced() -> None:
     """It is about to end: nothing can be written to it any more, but it has not ended yet."""
     prepare()
-    deaf = guardian()
+    deaf = watchdog_process()
     kept = os.dup(deaf._pipe)  # or it sees the end of its input, and may have ended when it is told something
     read_end, write_end = os.pipe()
     os.close(read_end)
     os.dup2(write_end, deaf._pipe)
     os.close(write_end)
     prepare()
-    assert guardian() is not deaf
+    assert watchdog_process() is not deaf
     settle(deaf.pid)
     os.close(kept)
 
 
-def test_a_guardian_that_does_not_listen_is_replaced_and_nobody_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_watchdog_that_does_not_listen_is_replaced_and_nobody_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:
     prepare()
-    stopped = guardian()
+    stopped = watchdog_process()
     os.kill(stopped.pid, signal.SIGSTOP)
     fcntl.fcntl(stopped._pipe, fcntl.F_SETPIPE_SZ, 4096)
-    while guardian() is stopped:
+    while watchdog_process() is stopped:
         prepare()
     assert len(caplog.records) == 1
     assert "Another one is started." in caplog.text
@@ -256,13 +256,13 @@ def test_a_guardian_that_does_not_listen_is_replaced_and_nobody_waits_for_it(cap
         (shutil.which("false"), "it exited with code 1"),
     ],
 )
-def test_without_a_guardian_there_is_one_warning(
+def test_without_a_watchdog_there_is_one_warning(
     executable: str | None, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sys, "executable", executable)
     prepare()
     if watchdog._registry._process is not None:
-        wait_until(lambda: has_exited(guardian().pid))
+        wait_until(lambda: has_exited(watchdog_process().pid))
     for number in (5_000_000, 5_000_001):
         register(number, LADDER)
         assert watchdog._registry._process is None
@@ -274,7 +274,7 @@ def test_without_a_guardian_there_is_one_warning(
     assert "If this process is killed, its servers may keep running." in caplog.text
 
 
-def test_a_frozen_program_is_not_started_as_its_own_guardian(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_program_is_not_started_as_its_own_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     prepare()
     assert watchdog._registry._process is None
@@ -301,7 +301,7 @@ def serve(*kinds):
     server.returncode = 0
     return server
 
-def guardian():
+def watchdog_pid():
     return watchdog._registry._process.pid
 
 def stay():
@@ -339,16 +339,16 @@ class Host:
 
 @pytest.mark.req("LIF-4")
 def test_a_host_that_is_killed_leaves_nothing_behind() -> None:
-    with Host("serve('plain', 'own-session'); serve(); say('guardian', guardian()); stay()") as host:
+    with Host("serve('plain', 'own-session'); serve(); say('watchdog', watchdog_pid()); stay()") as host:
         pids = host.read_pids(5)
         host.process.kill()
         host.wait_gone()
-        wait_until(lambda: not is_running(pids["guardian"]))
+        wait_until(lambda: not is_running(pids["watchdog"]))
 
 
 @pytest.mark.req("LIF-4")
 def test_a_host_that_is_killed_right_after_the_start_leaves_nothing_behind() -> None:
-    """Neither the guardian nor the server had the time to start."""
+    """Neither the watchdog nor the server had the time to start."""
     with Host("serve(); os.kill(os.getpid(), signal.SIGKILL)") as host:
         host.wait_gone()
 
@@ -397,13 +397,13 @@ stay()
 
 
 @pytest.mark.req("LIF-4")
-def test_a_guardian_that_took_over_guards_all() -> None:
+def test_a_watchdog_that_took_over_guards_all() -> None:
     code = """
 serve()
-os.kill(guardian(), signal.SIGKILL)
-os.waitid(os.P_PID, guardian(), os.WEXITED | os.WNOWAIT)
+os.kill(watchdog_pid(), signal.SIGKILL)
+os.waitid(os.P_PID, watchdog_pid(), os.WEXITED | os.WNOWAIT)
 serve()
-say("guardian", guardian())
+say("watchdog", watchdog_pid())
 stay()
 """
     with Host(code) as host:
@@ -413,7 +413,7 @@ stay()
 
 
 @pytest.mark.req("LIF-4")
-def test_a_fork_does_not_keep_the_guardian_from_its_work() -> None:
+def test_a_fork_does_not_keep_the_watchdog_from_its_work() -> None:
     code = """
 server = serve()
 if not os.fork():
@@ -431,27 +431,27 @@ stay()
 
 
 @pytest.mark.req("LIF-4")
-def test_a_fork_has_a_guardian_of_its_own() -> None:
+def test_a_fork_has_a_watchdog_of_its_own() -> None:
     code = """
 server = serve()
 say("first", server.pid)
-say("guardian", guardian())
+say("watchdog", watchdog_pid())
 if not os.fork():
     assert watchdog._registry._process is None
     asyncio.run(watchdog.unregister(server.pid))
     server = serve()
     say("second", server.pid)
-    say("guardian-of-fork", guardian())
+    say("watchdog-of-fork", watchdog_pid())
     say("fork")
 stay()
 """
     with Host(code) as host:
         pids = host.read_pids(7)
-        assert pids["guardian"] != pids["guardian-of-fork"]
+        assert pids["watchdog"] != pids["watchdog-of-fork"]
         os.kill(pids["fork"], signal.SIGKILL)
         wait_until(lambda: not is_running(pids["second"]))
         assert is_running(pids["first"])
-        assert is_running(pids["guardian"])
+        assert is_running(pids["watchdog"])
         host.process.kill()
         host.wait_gone()
 

@@ -379,7 +379,7 @@ async def test_closing_when_somebody_has_just_come_in(is_cancelled: bool) -> Non
         assert isinstance(place.address, TcpAddress)
         with socket.create_connection((place.address.host, place.address.port)) as caller:
             (listening_socket,) = place.listener._sockets
-            place.listener._accept(listening_socket)
+            place.listener._acceptor._accept(listening_socket)
             (task,) = place.listener._serving
             await place.listener.close()
             if is_cancelled:

@@ -14,7 +14,7 @@ from mcplumb.wire.message_decoder import is_too_deep
 
 
 def depth_of(value: Any) -> int:
-    """The same, by following the values."""
+    """Measure the depth of a decoded value by following its parts."""
     if isinstance(value, dict):
         return 1 + max(map(depth_of, value.values()), default=0)
     if isinstance(value, list):

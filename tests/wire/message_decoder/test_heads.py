@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, UnsetType
 
-from mcplumb.wire.message_decoder import BadMessage, decode_line, end_of_string, identify
+from mcplumb.wire.message_decoder import BadMessage, as_torn, decode_line, end_of_string, identify
 from mcplumb.wire.messages import Error, Request, RequestId, Result, encode_line
 from tests.wire.strategies import messages
 
@@ -63,3 +63,12 @@ def test_no_head_of_a_message_tells_anything_wrong(message: Request | Result | E
 def test_any_bytes_will_do(data: bytes, start: bytes) -> None:
     identify(start + data)
     assert isinstance(decode_line(b"x" + start + data), BadMessage)
+
+
+def test_only_what_is_not_json_can_be_a_torn_end() -> None:
+    part = decode_line(b'{"jsonrpc":"2.0","id":1,"res')
+    whole = decode_line(b'{"jsonrpc":"2.0","id":[]}')
+    assert isinstance(part, BadMessage)
+    assert isinstance(whole, BadMessage)
+    assert as_torn(part).is_torn
+    assert as_torn(whole) is whole

@@ -11,7 +11,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 import aiohttp
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from aiohappyeyeballs import AddrInfoType
 
-__all__ = ["ConnectionPool"]
+__all__ = ["Authorizer", "ConnectionPool"]
 
 #: Seconds to establish a connection, name lookup and TLS included. An absent server is usually noticed sooner.
 _CONNECT_TIMEOUT = 30.0
@@ -43,10 +43,24 @@ _LONGEST_QUOTE = 200
 _logger = logging.getLogger("mcplumb.client")
 
 
+class Authorizer(Protocol):
+    """Puts tokens on requests."""
+
+    async def headers(self, method: str, url: str) -> Mapping[str, str]:
+        """Return the headers that authorize one request."""
+
+    async def renew(self, sent: str | None, www_authenticate: str | None, nonce: str | None) -> bool:
+        """Get another token after a 401, without a user. Return whether to send the request again."""
+
+    def accepted(self, nonce: str | None) -> None:
+        """Note that a request was accepted, and the nonce of the response for the next DPoP proof."""
+
+
 class ConnectionPool:
     """The HTTP connections to one server. The pool opens with the first request, also after ``close``.
 
-    ``url`` is the server's URL; ``headers`` are sent with every request. ``proxy`` is the URL of an HTTP proxy.
+    ``url`` is the server's URL; ``headers`` are sent with every request, and those of the ``authorizer``. ``proxy`` is
+    the URL of an HTTP proxy.
     """
 
     def __init__(
@@ -56,8 +70,10 @@ class ConnectionPool:
         headers: Mapping[str, str] | None = None,
         proxy: str | None = None,
         tls: ssl.SSLContext | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.url = URL(url)
+        self._authorizer = authorizer
         # Without compression there are no decompression bombs.
         self._headers = CIMultiDict({"User-Agent": f"mcplumb/{__version__}", "Accept-Encoding": "identity"})
         self._headers.update(headers or {})
@@ -81,9 +97,10 @@ class ConnectionPool:
         try:
             response = await self._send(method, url, headers, body)
             for _ in range(_MOST_REDIRECTS):
-                if response.status not in (307, 308):
+                if response.status in (307, 308):
+                    url = self._follow(url, response)
+                elif not await self._renew(response):
                     break
-                url = self._follow(url, response)
                 response.release()
                 response = await self._send(method, url, headers, body)
             yield response
@@ -124,9 +141,23 @@ class ConnectionPool:
             return False
         return url.scheme in ("http", "https") and bool(url.raw_host) and url.origin() == self.url.origin()
 
+    async def _renew(self, response: aiohttp.ClientResponse) -> bool:
+        """Return whether to send a request again, with another token than the one that was refused."""
+        if self._authorizer is None:
+            return False
+        nonce = response.headers.get("DPoP-Nonce")
+        if response.status != 401:
+            if response.status != 403:
+                self._authorizer.accepted(nonce)
+            return False
+        asked = ", ".join(response.headers.getall("WWW-Authenticate", ()))
+        return await self._authorizer.renew(response.request_info.headers.get("Authorization"), asked or None, nonce)
+
     async def _send(
         self, method: str, url: URL, headers: Mapping[str, str], body: Body | None
     ) -> aiohttp.ClientResponse:
+        if self._authorizer is not None:
+            headers = {**headers, **await self._authorizer.headers(method, str(url))}
         if self._session is None:
             self._session = self._open()
         try:

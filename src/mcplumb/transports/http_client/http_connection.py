@@ -55,6 +55,8 @@ class HttpConnection:
     ) -> None:
         #: Why the server could not be reached; None while it could.
         self.failure: ConnectError | None = None
+        #: The response with which the server has ended the session, if it did.
+        self.end_cause: BaseException | None = None
         self._loop = asyncio.get_running_loop()
         self._pool = pool
         self._inbox = Inbox(limits, trace)
@@ -71,6 +73,11 @@ class HttpConnection:
     def stats(self) -> Stats:
         """Messages and bytes so far, without HTTP headers."""
         return self._inbox.stats
+
+    @property
+    def is_sse(self) -> bool:
+        """Whether the messages go over HTTP+SSE."""
+        return isinstance(self._binding, SseBinding)
 
     @property
     def is_clogged(self) -> bool:
@@ -220,6 +227,8 @@ class HttpConnection:
             try:
                 await sse.open()
             except McplumbError as error:
+                if isinstance(error, HttpError) and error.status == refusal.status:
+                    raise refusal from None  # There is nothing more to say.
                 raise HttpError(refusal.status, f"{refusal} It does not speak HTTP+SSE either: {error}") from error
             self._binding = sse
             await sse.exchange(post)
@@ -248,6 +257,7 @@ class HttpConnection:
     def _finish(self, why: Closed) -> None:
         """Report the end of the connection: the server has ended the session, or the stream of HTTP+SSE."""
         self._is_over = True
+        self.end_cause = self.end_cause or why.__cause__
         self._inbox.end(clean=True)
         self._fail_queued(Closed(str(why)))  # A copy: ``why`` has the cause of another request.
 

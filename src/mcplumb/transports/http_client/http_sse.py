@@ -19,7 +19,7 @@ from mcplumb.transports.http_client.response import (
     discard,
     is_stream,
     is_success,
-    refusal,
+    read_refusal,
     refuse,
 )
 from mcplumb.wire.server_sent_events import Event, EventTooLong
@@ -68,7 +68,7 @@ class SseBinding:
                 post.waiting.clear()
                 await discard(response)
             elif response.status == 404:
-                raise Closed("The server has ended the session.") from refusal(response)
+                raise Closed("The server has ended the session.") from await read_refusal(response)
             else:
                 await refuse(response, post, self._inbox)
 
@@ -92,7 +92,7 @@ class SseBinding:
         try:
             async with self._pool.request("GET", self._pool.url, {"Accept": EVENTS}) as response:
                 if not is_stream(response):
-                    raise refusal(response)
+                    raise await read_refusal(response, is_first=True)
                 is_clean = await Stream(self._inbox).read_events(response, take)
         except McplumbError as error:
             why = error

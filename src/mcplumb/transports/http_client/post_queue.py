@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 
-from mcplumb.transports.connection import Waiters
-from mcplumb.transports.line_connection import HIGH_WATER, LOW_WATER
+from mcplumb.transports.connection import Backpressure
+from mcplumb.transports.line_connection import HIGH_WATER
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result
 
@@ -158,12 +158,12 @@ class Post:
 #: Concurrent posts per lane, each on its own HTTP connection. The lanes are independent, since a server may need a
 #: response from the client before it can answer a request. The caller limits the number of subscriptions.
 _MOST_CONCURRENT: dict[Lane, float] = {"calls": 100, "one_way": 100, "listens": float("inf")}
-#: The high-water and the low-water mark of queued requests; those of queued bytes are the same as for lines.
-_HIGH_WATER_REQUESTS = 1000
-_LOW_WATER_REQUESTS = _HIGH_WATER_REQUESTS // 4
+#: How many bytes a queued request counts at least: a thousand requests clog the queue, however small they are. The
+#: high-water mark is the one of lines.
+_LEAST_SIZE = HIGH_WATER // 1000 + 1
 
 
-class PostQueue:
+class PostQueue(Backpressure):
     """Runs ``send`` in a task for each post, in order and with limited concurrency. Nothing runs before ``start``."""
 
     def __init__(self, carry: Callable[[Post], Coroutine[Any, Any, None]], on_end: Callable[[], None]) -> None:
@@ -171,6 +171,7 @@ class PostQueue:
         #: Called whenever a post has ended.
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
+        super().__init__(self._loop, HIGH_WATER)
         self._has_started = False
         self._queues: dict[Lane, deque[Post]] = {lane: deque() for lane in _MOST_CONCURRENT}
         self._queued = 0  # bytes
@@ -178,8 +179,6 @@ class PostQueue:
         self._by_id: dict[RequestId, Post] = {}
         #: No other post starts while this one runs.
         self._barrier: Post | None = None
-        self.is_clogged = False
-        self._waiters = Waiters(self._loop)
 
     def start(self) -> None:
         """Start to post."""
@@ -193,8 +192,7 @@ class PostQueue:
         if len(post.ids) == 1:  # A request in a batch cannot be cancelled by itself.
             self._by_id[post.ids[0]] = post
         self._start_queued()
-        if self._queued > HIGH_WATER or len(self._queues["calls"]) >= _HIGH_WATER_REQUESTS:
-            self.is_clogged = True
+        self._rose_to(self._level)
 
     def find(self, request_id: RequestId) -> Post | None:
         """Return the queued or running post of this request, if there is one."""
@@ -234,15 +232,15 @@ class PostQueue:
         while notes := self._running["one_way"]:
             await asyncio.wait([post.task for post in notes if post.task is not None])
 
-    async def drained(self) -> None:
-        """Wait until the queue is no longer clogged."""
-        await self._waiters.wait_while(lambda: self.is_clogged)
-
     def abort(self) -> None:
         """Drop what is queued, and cancel what runs. The tasks end in the next iterations of the loop."""
         self.withdraw_all()
         for task in self.tasks:
             task.cancel()
+
+    @property
+    def _level(self) -> int:
+        return max(self._queued, len(self._queues["calls"]) * _LEAST_SIZE)
 
     def _start_queued(self) -> None:
         if not self._has_started:
@@ -272,6 +270,4 @@ class PostQueue:
     def _forget(self, post: Post) -> None:
         if len(post.ids) == 1:
             self._by_id.pop(post.ids[0], None)
-        if self._queued <= LOW_WATER and len(self._queues["calls"]) <= _LOW_WATER_REQUESTS:
-            self.is_clogged = False
-            self._waiters.wake()
+        self._fell_to(self._level)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container
+from contextlib import suppress
 
 import aiohttp
 
@@ -16,7 +17,7 @@ from mcplumb.limits import Limits
 from mcplumb.transports.connection import Receiver, Stats
 from mcplumb.transports.http_client.post_queue import Post
 from mcplumb.transports.line_connection import Trace
-from mcplumb.wire.message_decoder import BadMessage, Batch, decode_line, too_long
+from mcplumb.wire.message_decoder import BadMessage, Batch, as_torn, decode_line, too_long
 from mcplumb.wire.messages import (
     HEADER_MISMATCH,
     METHOD_NOT_FOUND,
@@ -36,12 +37,15 @@ __all__ = [
     "Inbox",
     "Stream",
     "discard",
+    "has_words",
     "is_stream",
     "is_success",
     "next_chunk",
+    "read_refusal",
     "receive",
     "refusal",
     "refuse",
+    "token_id",
 ]
 
 
@@ -56,6 +60,10 @@ JSON_OR_EVENTS = f"{_JSON}, {EVENTS}"
 _DISCARD_TIMEOUT = 0.1
 _MOST_DISCARDED = 64 * 1024
 _LONGEST_QUOTE = 200
+#: Bytes of a refusal's body that are searched for its words: an HTML page begins with a head.
+_MOST_READ = 8 * 1024
+#: Seconds that the body of a refusal may take, if its status alone is enough.
+_QUOTE_TIMEOUT = 1.0
 
 #: Statuses of a gateway without a usable response. Whether the server received the request is unknown.
 _GATEWAY = frozenset((502, 503, 504))
@@ -67,11 +75,23 @@ POST_REFUSED = frozenset((400, 404, 405))
 #: Codes with which a modern server may refuse a message of the legacy era.
 _MODERN_ERRORS = frozenset((HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION))
 
+#: The methods of the first request to an address.
+_HANDSHAKE = frozenset(("server/discover", "initialize"))
+#: Statuses of a web server that has nothing at this path, and those of a server that does not accept the Host header.
+_WRONG_PATH = frozenset((404, 405))
+_WRONG_HOST = frozenset((403, 421))
+#: Headers of a request whose values are no secrets.
+_HARMLESS_HEADERS = frozenset((
+    "accept", "accept-encoding", "connection", "content-length", "content-type", "host", "mcp-method", "mcp-name",
+    "mcp-protocol-version", "user-agent",
+))  # fmt: skip
+#: The shortest value that is masked: a shorter one may be part of any word.
+_SHORTEST_SECRET = 4
+_MASK = "***"
+
 _HINTS = {
-    401: " Give a token that it accepts: connect(…, token=…).",
+    401: " Give a token that it accepts: connect(…, token=…). Or sign in: connect(…, auth=OAuth()).",
     403: " Perhaps it requires another token: connect(…, token=…).",
-    404: " Check the path of the address.",
-    405: " Check the path of the address.",
     413: " The message is too large for it.",
     429: " Send fewer requests at a time.",
 }
@@ -87,6 +107,11 @@ def is_stream(response: aiohttp.ClientResponse) -> bool:
     return is_success(response) and _kind(response) == EVENTS and _is_plain(response)
 
 
+def has_words(response: aiohttp.ClientResponse) -> bool:
+    """Return whether the body is for programs, as JSON or plain text, and not a page for people."""
+    return _kind(response) in (_JSON, "text/plain") and _is_plain(response)
+
+
 async def receive(response: aiohttp.ClientResponse, post: Post, inbox: Inbox, stream: Stream) -> None:
     """Pass the messages in the response to a post to the inbox. Raises if it is an error, or cannot be read."""
     if not is_success(response):
@@ -98,6 +123,8 @@ async def receive(response: aiohttp.ClientResponse, post: Post, inbox: Inbox, st
     elif _kind(response) == _JSON:
         data = await _read(response, inbox.limits.max_line)
         await inbox.wait_until_resumed()
+        if _ends_by_closing(response) and inbox.is_torn(data):
+            raise RequestLost("The HTTP response broke off in the middle of a message.")
         item = inbox.take(data, post)
         if post.waiting:
             detail = ". It does not answer the request."
@@ -124,38 +151,109 @@ async def refuse(response: aiohttp.ClientResponse, post: Post, inbox: Inbox) -> 
     # A server of HTTP+SSE may also refuse the POST with a JSON-RPC error, but not with one of the modern era.
     codes = _MODERN_ERRORS if post.is_initialize and response.status in POST_REFUSED else None
     if not is_json or response.status in _DENIED or not inbox.refuse(data, post, codes):
-        raise refusal(response, data)
+        raise refusal(response, data, is_first=post.method in _HANDSHAKE)
 
 
-def refusal(response: aiohttp.ClientResponse, data: bytes = b"") -> McplumbError:
-    """Return the error for a response that is not the expected one; ``data`` is its body."""
+async def read_refusal(response: aiohttp.ClientResponse, *, is_first: bool = False) -> McplumbError:
+    """Return the error for an error response, with the words in its body."""
+    data = b""
+    with suppress(McplumbError, TimeoutError):  # the status is enough
+        async with asyncio.timeout(_QUOTE_TIMEOUT):
+            data = b"" if is_success(response) else await _read(response, _MOST_DISCARDED)
+    return refusal(response, data, is_first=is_first)
+
+
+def refusal(response: aiohttp.ClientResponse, data: bytes = b"", *, is_first: bool = False) -> McplumbError:
+    """Return the error for a response that is not the expected one; ``data`` is its body.
+
+    ``is_first``: it refuses the first request to this address, so the address may be wrong.
+    """
     status, reason = response.status, response.reason or ""
     sentence = f"The server answered with HTTP {f'{status} {ascii(reason)[1:-1]}'.strip()}"
     kind = response.headers.get("Content-Type", "")
+    rpc_error = None
     if is_success(response):
         sentence += f", of the type {kind[:_LONGEST_QUOTE]!a}," if kind else ", and nothing else,"
         sentence += " which does not answer a message"
-    elif _is_plain(response) and kind.startswith(("text/plain", _JSON)):
-        sentence += _body_message(data)
+    elif _is_plain(response):
+        item = decode_line(data) if _kind(response) == _JSON else None
+        rpc_error = item.error if isinstance(item, Error) else None
+        words = _body_words(response, data)
+        if rpc_error is not None:
+            words = repr(_masked(response, rpc_error.message)[:_LONGEST_QUOTE])[1:-1]
+        sentence += words and f": {words}"
     sentence += "" if sentence.endswith((".", "!", "?")) else "."
     if status in _GATEWAY:
         return RequestLost(sentence)
     if 300 <= status < 400:
         target = ascii(response.headers.get("Location", "")[:_LONGEST_QUOTE])
         sentence += f" It points to {target}, where a message cannot be sent: connect to the right address."
+    elif is_first and status in _WRONG_PATH and rpc_error is None:
+        sentence += " Is the path of the address right?"
     asked = ", ".join(response.headers.getall("WWW-Authenticate", ()))
-    return HttpError(status, sentence + _HINTS.get(status, ""), www_authenticate=asked or None)
+    hint = _HINTS.get(status, "")
+    if status in _WRONG_HOST and not asked:
+        hint = _host_hint(response) or hint
+    sent = response.request_info.headers.get("Authorization")
+    return HttpError(
+        status,
+        sentence + hint,
+        www_authenticate=asked or None,
+        token_id=None if sent is None else token_id(sent.partition(" ")[2]),
+    )
 
 
-def _body_message(data: bytes) -> str:
-    """Return the message in the body of an error response: that of a JSON-RPC error, or the quoted text."""
-    item = decode_line(data)
-    if isinstance(item, Error):
-        words = repr(item.error.message[:_LONGEST_QUOTE])[1:-1]
-    else:
-        text = data[:_LONGEST_QUOTE].decode(errors="replace").strip()
-        words = repr(text) if text else ""
-    return words and f": {words}"
+def token_id(access_token: str) -> str:
+    """Return a text that tells tokens apart, without revealing them."""
+    from hashlib import sha256
+
+    return sha256(access_token.encode()).hexdigest()[:16]
+
+
+def _host_hint(response: aiohttp.ClientResponse) -> str:
+    """Name the host of the request if it is this machine: many local servers accept only one of its names."""
+    from mcplumb.transports.http_server.origin import is_loopback  # only for this sentence
+
+    host, sent = response.url.host or "", response.request_info.headers.get("Host", "")
+    if not is_loopback(host):
+        return ""
+    other = "127.0.0.1" if host == "localhost" else "localhost"
+    return f" The request named the Host {sent}, which it may not allow: try {other} in the address."
+
+
+def _body_words(response: aiohttp.ClientResponse, data: bytes) -> str:
+    """Return the text in the body of an error response, quoted; empty if there is none.
+
+    Control characters are escaped, and what the request had to keep secret is masked: some servers echo the request.
+    """
+    import re
+
+    text = data[:_MOST_READ].decode(errors="replace")
+    if "\0" in text:
+        return ""  # It is not a text.
+    if "html" in _kind(response) or text.lstrip()[:1] == "<":
+        text = re.sub(r"(?is)<(script|style|head)\b.*?(</\1\s*>|$)|<!--.*?(-->|$)|<[^>]*(>|$)", " ", text)
+    text = " ".join(_masked(response, text).split())
+    return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…") if text else ""
+
+
+def _masked(response: aiohttp.ClientResponse, text: str) -> str:
+    """Return a text of the server without what the request had to keep secret."""
+    import re
+
+    for secret in sorted(_secrets(response), key=len, reverse=True):
+        text = text.replace(secret, _MASK)
+    return re.sub(r"(?i)\b(bearer|basic|dpop)\s+[\w.~+/=-]{6,}", rf"\1 {_MASK}", text)
+
+
+def _secrets(response: aiohttp.ClientResponse) -> set[str]:
+    """Return the values of the request that must not be shown: the query, and all headers that may be credentials."""
+    url = response.request_info.url
+    found = {url.raw_query_string, url.query_string, *url.query.values()}
+    for name, value in response.request_info.headers.items():
+        if name.lower() not in _HARMLESS_HEADERS and not name.lower().startswith("mcp-param-"):
+            found |= {value, value.rpartition(" ")[2]}
+    return {secret for secret in found if len(secret) >= _SHORTEST_SECRET}
 
 
 async def discard(response: aiohttp.ClientResponse) -> None:
@@ -175,6 +273,11 @@ def _kind(response: aiohttp.ClientResponse) -> str:
 
 def _is_plain(response: aiohttp.ClientResponse) -> bool:
     return response.headers.get("Content-Encoding", "identity").lower() == "identity"
+
+
+def _ends_by_closing(response: aiohttp.ClientResponse) -> bool:
+    """Return whether only the end of the connection ends the body, so that a part of it looks like the whole."""
+    return "Content-Length" not in response.headers and "Transfer-Encoding" not in response.headers
 
 
 async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
@@ -197,6 +300,8 @@ _FIRST_WAIT = 1.0
 _LONGEST_WAIT = 30.0
 #: The shortest wait, whatever time the server has set; doubled after each attempt without a message, up to the first.
 _SHORTEST_WAIT = 0.1
+#: The longest wait that a server can set, in seconds. Without a bound it could end the stream for good.
+_LONGEST_RETRY = 3600.0
 #: Seconds between two checks of a silent response. After an invalid chunk length, aiohttp closes the connection
 #: without waking the reader.
 _CHECK_INTERVAL = 5.0
@@ -261,7 +366,7 @@ class Stream:
         if self._retry is not None:
             if not self.failures:
                 seconds = min(_SHORTEST_WAIT * 2 ** min(self._empty, 10), _FIRST_WAIT)
-            seconds = max(seconds, self._retry / 1000)
+            seconds = max(seconds, min(self._retry / 1000, _LONGEST_RETRY))
         self.failures += 1
         self._empty += 1
         await asyncio.sleep(seconds)
@@ -274,6 +379,12 @@ async def next_chunk(response: aiohttp.ClientResponse) -> bytes:
             async with asyncio.timeout(_CHECK_INTERVAL):
                 return await response.content.readany()
         except TimeoutError as error:
+            # The loop may have been blocked for longer than that, and the rest of the body may be there.
+            content = response.content
+            if content.is_eof() or content.exception() is not None:
+                continue
+            if rest := content.read_nowait():
+                return rest
             if response.connection is None or response.connection.closed:
                 raise RequestLost("The HTTP response broke off: it is not valid HTTP.") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -330,6 +441,11 @@ class Inbox:
         item = decode_line(data, True, self.limits.max_batch, Result)
         self._pass_on(item, post)
         return item
+
+    def is_torn(self, data: bytes) -> bool:
+        """Return whether a body that may have been cut off is only a part of a message."""
+        item = decode_line(data, True, self.limits.max_batch, Result)
+        return isinstance(item, BadMessage) and as_torn(item).is_torn
 
     def refuse(self, data: bytes, post: Post, codes: Container[int] | None = None) -> bool:
         """Pass on the JSON-RPC error in the body of an HTTP error response. Return False if the body is none.

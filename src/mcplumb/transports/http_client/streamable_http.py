@@ -24,8 +24,10 @@ from mcplumb.transports.http_client.response import (
     JSON_OR_EVENTS,
     Inbox,
     Stream,
+    has_words,
     is_stream,
     is_success,
+    read_refusal,
     receive,
     refusal,
 )
@@ -84,7 +86,7 @@ class LegacyBinding:
         stream = Stream(self._inbox)
         headers = {"Accept": JSON_OR_EVENTS, "Content-Type": "application/json", **self._session}
         async with self._pool.request("POST", self._pool.url, headers, post.body) as response:
-            self._check(response)
+            await self._check(response)
             post.is_accepted = is_success(response)
             if post.is_initialize and is_success(response):
                 self._read_session_id(response)
@@ -97,7 +99,7 @@ class LegacyBinding:
                 if not stream.last_event_id:
                     raise
             except HttpError as error:
-                if post.on_refusal is not None and _is_about_session(str(error)):
+                if post.on_refusal is not None and has_words(response) and _is_about_session(str(error)):
                     self._end(error)
                 raise
         if post.is_initialized:
@@ -134,9 +136,9 @@ class LegacyBinding:
         if _is_visible(version) and len(version) <= _LONGEST_VERSION:
             self._session["MCP-Protocol-Version"] = version
 
-    def _check(self, response: aiohttp.ClientResponse) -> None:
+    async def _check(self, response: aiohttp.ClientResponse) -> None:
         if response.status == 404 and _SESSION_ID in self._session:
-            self._end(refusal(response))
+            self._end(await read_refusal(response))
 
     def _check_error(self, error: ErrorDetail) -> None:
         if error.code in _SESSION_LOST_CODES and _is_about_session(error.message):
@@ -153,7 +155,7 @@ class LegacyBinding:
             await stream.wait()
             try:
                 async with self._get(stream) as response:
-                    self._check(response)
+                    await self._check(response)
                     if is_stream(response):
                         await stream.read(response, post)
                         if not post.waiting:
@@ -174,7 +176,7 @@ class LegacyBinding:
             try:
                 async with self._get(stream) as response:
                     if was_open:
-                        self._check(response)
+                        await self._check(response)
                     if is_stream(response):
                         was_open = True
                         await stream.read(response)

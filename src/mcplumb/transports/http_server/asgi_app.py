@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import copy_context
-from typing import TypeAlias
+from types import FrameType
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -46,9 +51,16 @@ from mcplumb.wire.messages import (
     Request,
 )
 
-__all__ = ["HttpApp", "Lifetime"]
+__all__ = ["HttpApp", "Lifetime", "SignalWatch"]
 
 _logger = logging.getLogger("mcplumb.http")
+_access = logging.getLogger("mcplumb.http.access")
+#: The level of the access log at which the start of a request is logged as well.
+_DETAIL = 5
+#: Headers that are logged there. None of them is a secret; a session's id is.
+_LOGGED_HEADERS = ("host", "origin", "user-agent", "accept", "content-length", "mcp-protocol-version", "last-event-id")
+#: Characters of a client's text that are logged.
+_LONGEST_LOGGED = 100
 
 
 # The lifetime of what all requests share
@@ -57,7 +69,8 @@ _logger = logging.getLogger("mcplumb.http")
 class Lifetime:
     """Keeps a context manager entered, in one event loop.
 
-    A task of its own enters and leaves it, with the context variables of the code that creates the lifetime.
+    A task of its own enters and leaves it, with the context variables of the code that creates the lifetime. If that
+    task is cancelled, which happens when the event loop ends, it leaves the context manager in the usual way.
     """
 
     def __init__(self, held: Callable[[], AbstractAsyncContextManager[None]]) -> None:
@@ -88,7 +101,8 @@ class Lifetime:
         try:
             async with held():
                 self._opened.set_result(None)
-                await self._released
+                with suppress(asyncio.CancelledError):  # the event loop ends, and nothing has closed this before
+                    await self._released
         except Exception as error:
             if self._opened.done():
                 raise
@@ -98,8 +112,70 @@ class Lifetime:
             self.is_over = True
 
 
+class SignalWatch:
+    """Closes an application when SIGINT or SIGTERM arrives, beside the handlers that the program has for them.
+
+    ASGI servers are silent about the end of the process until the last response has ended, and a stream of events ends
+    only when its application closes. Mounted applications may not be notified at all. With ``comes_first``, the
+    program's handler is called when the application is closed. A second signal always goes to that handler.
+
+    Only handlers written in Python are watched: by default, SIGTERM kills the process, and SIGINT raises
+    KeyboardInterrupt, on which asyncio cancels all tasks.
+    """
+
+    def __init__(self, close: Callable[[], Coroutine[Any, Any, None]], *, comes_first: bool) -> None:
+        self._close = close
+        self._comes_first = comes_first
+        self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
+        self._closing: asyncio.Task[None] | None = None
+        self._previous: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        if threading.current_thread() is threading.main_thread():  # others may not set handlers
+            for number in (signal.SIGINT, signal.SIGTERM):
+                handler = signal.getsignal(number)
+                if callable(handler) and handler is not signal.default_int_handler:
+                    self._previous[number] = handler
+                    signal.signal(number, self._handle)
+
+    def release(self) -> None:
+        """Give the signals back to their handlers. May be called again."""
+        for number in self._previous:
+            self._give_back(number)
+
+    def _give_back(self, number: int) -> None:
+        if signal.getsignal(number) == self._handle and threading.current_thread() is threading.main_thread():
+            signal.signal(number, self._previous[number])
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        is_first = os.getpid() == self._process and self._closing is None  # a fork has the handler, but not the loop
+        self._give_back(number)
+        if is_first:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._begin, number)
+                if self._comes_first:
+                    return
+        self._previous[number](number, frame)
+
+    def _begin(self, number: int) -> None:
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._run(number))
+
+    async def _run(self, number: int) -> None:
+        try:
+            await self._close()
+        except Exception:
+            _logger.exception("The server could not be closed.")
+        finally:
+            self.release()
+            if self._comes_first:
+                signal.raise_signal(number)
+
+
 # The application
 
+
+#: Seconds after a signal in which no request opens the application again: the process is about to end.
+_ENDING = 30.0
 
 #: Serves a request that has passed all checks; the second argument is its principal, if it is authenticated.
 _Handler: TypeAlias = Callable[[HttpRequest, str | None], Awaitable[None]]
@@ -125,8 +201,9 @@ class _Route(msgspec.Struct, frozen=True):
 class HttpApp:
     """An ASGI 3 application that serves each connection with ``serve``. It runs in one event loop at a time.
 
-    ``held`` is the context manager of what all requests share. It is entered at the lifespan event of the ASGI server
-    or, if that sends none, at the first request. ``param_headers`` returns, for the name of a tool, the arguments that
+    ``held`` is the context manager of what all requests share. It is entered by ``lifespan``, at the lifespan event of
+    the ASGI server or, without these, at the first request; it is left at their end, when a signal ends the process, or
+    with the event loop. ``param_headers`` returns, for the name of a tool, the arguments that
     clients also send as headers.
     """
 
@@ -154,12 +231,16 @@ class HttpApp:
         self._held = held
         self._param_headers = param_headers
         self._trace = trace
+        self._is_logged = _access.isEnabledFor(logging.DEBUG)
         self._origin_check = OriginCheck(options)
         self._bearer = BearerAuth(options)
         self._routes = self._make_routes()
         self._context = copy_context()
         self._lifetime: Lifetime | None = None
         self._is_closing = False
+        self._watch: SignalWatch | None = None
+        #: Until when no request opens the application again, by the clock of the event loop.
+        self._ending_until = 0.0
         #: The requests that are being served.
         self._requests: set[HttpRequest] = set()
         self._modern_posts: set[ModernPost] = set()
@@ -170,13 +251,24 @@ class HttpApp:
         """Serve one HTTP request, or the lifespan of the ASGI server."""
         kind = scope["type"]
         if kind == "http":
-            await self._answer(HttpRequest(scope, receive, send))
+            request = HttpRequest(scope, receive, send)
+            await (self._answer_logged(request) if self._is_logged else self._answer(request))
         elif kind == "lifespan":
             await self._serve_lifespan(receive, send)
         else:
             raise UsageError(f"mcplumb serves HTTP, not {kind!r}.")
 
     # Start and end
+
+    @asynccontextmanager
+    async def lifespan(self, _parent: object = None) -> AsyncIterator[None]:
+        """Keep the application open. For the framework that mounts it: ``Starlette(lifespan=app.lifespan)``."""
+        await self.open()
+        self._watch_signals(comes_first=False)
+        try:
+            yield
+        finally:
+            await self.close()
 
     async def open(self) -> None:
         """Open what all requests share. If that raises, the next request tries again."""
@@ -187,7 +279,10 @@ class HttpApp:
         await lifetime.opened()
 
     def _begin(self) -> Lifetime:
+        self._is_logged = _access.isEnabledFor(logging.DEBUG)
         self._is_closing = False
+        self._watch = None
+        self._ending_until = 0.0
         self._modern_posts = set()
         self._sessions = LegacySessions(self._serve, options=self.options, revisions=self._revisions, trace=self._trace)
         self._sse_sessions = SseSessions(self._serve, options=self.options, limits=self._limits, trace=self._trace)
@@ -212,19 +307,38 @@ class HttpApp:
             if self._idle is None or self._idle.done():
                 self._idle = lifetime.loop.create_future()
             await asyncio.shield(self._idle)
+        if self._watch is not None:
+            self._watch.release()
         await lifetime.close()
 
     async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
         """Open and close when the ASGI server says so."""
-        for event, step in (("startup", self.open), ("shutdown", self.close)):
-            await receive()
-            try:
-                await step()
-            except Exception as error:
-                _logger.exception("The %s of the server failed.", event)
-                await send({"type": f"lifespan.{event}.failed", "message": str(error)})
-                return
-            await send({"type": f"lifespan.{event}.complete"})
+        event = "startup"
+        await receive()
+        try:
+            async with self.lifespan():
+                await send({"type": "lifespan.startup.complete"})
+                event = "shutdown"
+                await receive()
+        except Exception as error:
+            _logger.exception("The %s of the server failed.", event)
+            await send({"type": f"lifespan.{event}.failed", "message": str(error)})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
+
+    async def _open_by_request(self) -> None:
+        if asyncio.get_running_loop().time() < self._ending_until:
+            raise stopping()
+        await self.open()
+        if self._watch is None:
+            self._watch_signals(comes_first=True)
+
+    def _watch_signals(self, *, comes_first: bool) -> None:
+        self._watch = SignalWatch(self._close_for_good, comes_first=comes_first)
+
+    async def _close_for_good(self) -> None:
+        self._ending_until = asyncio.get_running_loop().time() + _ENDING
+        await self.close()
 
     # One HTTP request
 
@@ -239,6 +353,26 @@ class HttpApp:
         if options.authorization_servers:
             routes[WELL_KNOWN] = routes[f"{WELL_KNOWN}{path}"] = _Route(("GET",), self._serve_metadata, is_public=True)
         return routes
+
+    async def _answer_logged(self, request: HttpRequest) -> None:
+        """Serve a request, and log it: at its start with details, if these are wanted, and at its end."""
+        if _access.isEnabledFor(_DETAIL):
+            fields = {name: request.header(name) for name in _LOGGED_HEADERS}
+            details = ", ".join(f"{name} {_quoted(value)}" for name, value in fields.items() if value is not None)
+            _access.log(_DETAIL, "%s %s %s began: %s", request.client, request.method, _quoted(request.path), details)
+        began = time.perf_counter()
+        try:
+            await self._answer(request)
+        finally:
+            _access.debug(
+                "%s %s %s %s %s %.1f ms",
+                request.client,
+                "-" if request.principal is None else _quoted(request.principal),
+                request.method,
+                request.about or _quoted(request.path),
+                request.status or "disconnected",
+                (time.perf_counter() - began) * 1000,
+            )
 
     async def _answer(self, request: HttpRequest) -> None:
         try:
@@ -261,25 +395,25 @@ class HttpApp:
 
     async def _route(self, request: HttpRequest) -> None:
         route = self._routes.get(request.path.rstrip("/"))
-        if route is None:
-            raise Refusal(404, f"There is nothing here: the MCP endpoint is at {request.root_path}{self.options.path}.")
         self._origin_check.check_host(request)
         principal = None
-        if route.is_public:
+        if route is not None and route.is_public:
             request.common_headers = ((b"access-control-allow-origin", b"*"),)
         else:
             self._origin_check.check_origin(request)
+        if route is None:
+            raise Refusal(404, f"There is nothing here: the MCP endpoint is at {request.root_path}{self.options.path}.")
         if request.method == "OPTIONS":
             await self._origin_check.answer_preflight(request, route.allowed.encode())
             return
         if self._bearer.are_needed and not route.is_public:
-            principal = await self._bearer.principal(request)
+            principal = request.principal = await self._bearer.principal(request)
         if request.method not in route.methods:
             sentence = f"{request.method} is not allowed here. Use {route.allowed}."
             raise Refusal(405, ErrorDetail(INVALID_REQUEST, sentence), headers=[(b"allow", route.allowed.encode())])
         lifetime = self._lifetime
         if lifetime is None or not lifetime.is_open or lifetime.loop is not asyncio.get_running_loop():
-            await self.open()
+            await self._open_by_request()
         self._check_open()
         self._requests.add(request)
         try:
@@ -312,9 +446,11 @@ class HttpApp:
         _check_media_types(request)
         body = await request.body(max_bytes=self._limits.max_line, within=self.options.body_within)
         self._check_open()
-        if self._trace is not None:
-            self._trace("in", body)
+        if self._trace is not None and (trace := request.trace_of(self._trace)) is not None:
+            trace("in", body)
         item = decode_line(body, True, self._limits.max_batch, Request)
+        if self._is_logged:
+            request.about = _described(item)
         if self._is_modern(request, item):
             await self._serve_modern(request, item, principal, len(body))
         else:
@@ -336,7 +472,8 @@ class HttpApp:
             raise Refusal(400, ErrorDetail(INVALID_REQUEST, f"A request or a notification may be posted, not {what}."))
         if isinstance(item, Request):
             self._check_request(request, item)
-        post = ModernPost(request, item, size=size, options=self.options, trace=self._trace)
+        trace = None if self._trace is None else request.trace_of(self._trace)
+        post = ModernPost(request, item, size=size, options=self.options, trace=trace)
         self._modern_posts.add(post)
         try:
             await self._serve(post, _MODERN if principal is None else Peer("modern", principal))
@@ -378,6 +515,41 @@ def _check_media_types(request: HttpRequest) -> None:
     if not request.accepts("application/json"):
         sentence = f"The client must accept application/json, and should accept {_STREAM}."
         raise Refusal(406, ErrorDetail(INVALID_REQUEST, sentence))
+
+
+# The access log
+
+
+class _Named(msgspec.Struct):
+    name: str | None = None
+    uri: str | None = None
+
+
+_decode_named = msgspec.json.Decoder(_Named).decode
+
+
+def _described(item: Message | BadMessage | Batch) -> str:
+    """Return what a posted message is, in a few words: its method, and the tool, prompt or resource that it names."""
+    if isinstance(item, Batch):
+        return f"batch of {len(item.items)}"
+    if isinstance(item, BadMessage):
+        return "bad message"
+    if not isinstance(item, Request | Notification):
+        return "response"
+    words = [_quoted(item.method)]
+    with suppress(TypeError, msgspec.DecodeError, UnicodeDecodeError):
+        named = _decode_named(item.params)
+        words += [_quoted(name) for name in (named.name, named.uri) if name is not None]
+    return " ".join(words)
+
+
+def _quoted(text: str) -> str:
+    """Return a text of a client so that it cannot be taken for something else in the log, and not at any length."""
+    text = text[:_LONGEST_LOGGED]
+    return text if text.isascii() and text.isprintable() and text and " " not in text else ascii(text)
+
+
+# The era of a message
 
 
 class _Meta(Payload, frozen=True):

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from msgspec import UNSET, UnsetType
 
 from mcplumb.transports.connection import StartedAwait
+from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, RequestId, encode_line
 
 __all__ = [
@@ -81,12 +82,15 @@ class HttpRequest:
         "_receive",
         "_send",
         "_watcher",
+        "about",
         "common_headers",
         "has_responded",
         "method",
         "path",
+        "principal",
         "root_path",
         "scope",
+        "status",
     )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,13 +111,33 @@ class HttpRequest:
         #: Whether a response has started.
         self.has_responded = False
         self._is_complete = False
+        #: For the access log: the message in the body, the authenticated user, and the status of the response.
+        self.about = ""
+        self.principal: str | None = None
+        self.status: int | None = None
 
     # The request
+
+    @property
+    def client(self) -> str:
+        """The address of the client, or of the proxy through which it came."""
+        return ":".join(map(str, self.scope.get("client") or ("unknown",)))
+
+    def trace_of(self, trace: Trace | None) -> Trace | None:
+        """Return the trace for messages of this client; it names the client, if the trace can do that."""
+        of_client = getattr(trace, "of_client", None)
+        named: Trace | None = trace if of_client is None else of_client(self.client)
+        return named
 
     def header(self, name: str) -> str | None:
         """Return the value of a header, or None. Names are case-insensitive; several values are joined by commas."""
         value = self._headers.get(_KEYS.get(name) or _key(name))
         return None if value is None else value.decode("latin-1").strip(" \t")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """All headers: names in lower case, several values of one name joined by commas."""
+        return {name.decode("latin-1"): value.decode("latin-1").strip(" \t") for name, value in self._headers.items()}
 
     def accepts(self, media_type: str) -> bool:
         """Return whether the client accepts this media type; without an Accept header it accepts any."""
@@ -226,6 +250,7 @@ class HttpRequest:
     async def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Send the head of a response."""
         self.has_responded = True
+        self.status = status
         fields = [*headers, *self.common_headers]
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
 

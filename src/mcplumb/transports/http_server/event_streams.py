@@ -1,6 +1,6 @@
 """Streams of server-sent events: `EventStream` is one HTTP response, `Channel` a resumable stream of a session.
 
-A channel outlives the responses that carry it: while there is none, its messages are kept in the event store until the
+A channel outlives the responses that carry it: while there is none, its messages are kept in the `EventStore` until the
 client reconnects.
 """
 
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from mcplumb.transports.connection import Waiters
+import msgspec
+
+from mcplumb.transports.connection import Backpressure
 from mcplumb.transports.http_server.asgi_request import HttpRequest
-from mcplumb.transports.http_server.event_store import EventStore
 from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.wire.server_sent_events import encode_comment, encode_event
 
-__all__ = ["HIGH_WATER", "LOW_WATER", "Channel", "Channels", "EventStream"]
+__all__ = ["HIGH_WATER", "Channel", "Channels", "EventStore", "EventStream", "Replay"]
 
 _logger = logging.getLogger("mcplumb.http")
 
@@ -26,8 +28,6 @@ _logger = logging.getLogger("mcplumb.http")
 
 #: Queued bytes above which a stream is clogged. Low, since there may be thousands, and uvicorn buffers as well.
 HIGH_WATER = 256 * 1024
-#: Queued bytes at which it no longer is.
-LOW_WATER = HIGH_WATER // 4
 
 _HEADERS = (
     (b"content-type", b"text/event-stream"),
@@ -38,7 +38,7 @@ _HEADERS = (
 _COMMENT = encode_comment()
 
 
-class EventStream:
+class EventStream(Backpressure):
     """A response that is a stream of events. It starts with the first event, or with ``begin``.
 
     Created in a running event loop. Events are queued, and written by a task that runs while there is something to
@@ -64,11 +64,9 @@ class EventStream:
         "_queued",
         "_request",
         "_timer",
-        "_waiters",
         "_write_within",
         "_writer",
         "_writing_since",
-        "is_clogged",
     )
 
     def __init__(
@@ -81,6 +79,7 @@ class EventStream:
         headers: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        super().__init__(self._loop, HIGH_WATER)
         self._made_at = self._loop.time()
         self._request = request
         self._gone = gone
@@ -89,9 +88,6 @@ class EventStream:
         self._write_within = write_within
         self._queue: list[bytes] = []
         self._queued = 0
-        #: Whether the queue went above its high-water mark, and not yet below its low-water mark.
-        self.is_clogged = False
-        self._waiters = Waiters(self._loop)
         self._has_begun = False
         self._is_ending = False
         self._is_over = False
@@ -123,8 +119,7 @@ class EventStream:
         self._queue.append(event)
         self._queued += len(event)
         self._is_quiet = False
-        if self._queued > HIGH_WATER:
-            self.is_clogged = True
+        self._rose_to(self._queued)
         self._write_soon()
 
     def end(self) -> None:
@@ -136,10 +131,6 @@ class EventStream:
     def abort(self) -> None:
         """Stop at once and drop what is queued. May be called again, and after ``end``."""
         self._stop()
-
-    async def drained(self) -> None:
-        """Wait until the stream is no longer clogged, or is over. Safe to cancel."""
-        await self._waiters.wait_while(lambda: self.is_clogged)
 
     async def finished(self) -> None:
         """Wait until the response has ended, in whatever way. Safe to cancel."""
@@ -164,8 +155,7 @@ class EventStream:
                 await request.write(events, more=not is_last)
                 self._writing_since = self._loop.time()
                 self._queued -= len(events)
-                if self._queued <= LOW_WATER:
-                    self._unclog()
+                self._fell_to(self._queued)
                 if is_last:
                     self._stop()
                     return
@@ -205,11 +195,6 @@ class EventStream:
             self._writer.cancel()
         if not self._finished.done():
             self._finished.set_result(None)
-
-    def _unclog(self) -> None:
-        if self.is_clogged:
-            self.is_clogged = False
-            self._waiters.wake()
 
 
 # The streams of one session
@@ -374,3 +359,117 @@ class Channel:
 
 def _ignore() -> None:
     """Do nothing: `Channel.response` notices the end of a response."""
+
+
+# The events that are kept
+
+
+#: The longest event id that is parsed, in characters. Ours are two numbers.
+_LONGEST_ID = 40
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """The events of a stream that followed a given event."""
+
+    #: The number of the stream.
+    stream: int
+    #: The encoded events, in order.
+    events: list[bytes]
+    #: Whether the stream is closed.
+    is_over: bool
+
+
+class EventStore:
+    """The latest events of one session, limited in number and in bytes.
+
+    The oldest event is dropped first, whatever its stream. An event larger than the limit is not kept at all. The id of
+    an event consists of its stream's number and its own number, which counts all events of the session.
+    """
+
+    def __init__(self, *, max_events: int, max_bytes: int) -> None:
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        #: The open streams, and the closed ones of which events are kept.
+        self._streams: dict[int, _Stream] = {}
+        self._opened = 0
+        #: The stream of each kept event, the oldest first.
+        self._order: deque[int] = deque()
+        self._bytes = 0
+        #: The number of the newest event.
+        self.latest = 0
+
+    def open(self) -> int:
+        """Open a stream and return its number."""
+        self._opened += 1
+        self._streams[self._opened] = _Stream()
+        return self._opened
+
+    def close(self, stream: int) -> None:
+        """Close an open stream. Its events are kept."""
+        self._streams[stream].is_over = True
+        self._remove_if_empty(stream)
+
+    def mark(self, stream: int) -> bytes:
+        """Return an event of an open stream that has an id but no message, to resume from. It is not kept."""
+        self.latest += 1
+        return encode_event(b"", event_id=f"{stream}-{self.latest}")
+
+    def add(self, stream: int, message: bytes) -> bytes:
+        """Keep a message of an open stream, and return it as an event."""
+        self.latest += 1
+        event = encode_event(message, event="message", event_id=f"{stream}-{self.latest}")
+        kept = self._streams[stream]
+        if len(event) > self._max_bytes:
+            kept.dropped = self.latest
+            return event
+        kept.events.append((self.latest, event))
+        self._order.append(stream)
+        self._bytes += len(event)
+        while len(self._order) > self._max_events or self._bytes > self._max_bytes:
+            self._drop_oldest()
+        return event
+
+    def since(self, stream: int, number: int) -> list[bytes]:
+        """Return the kept events of a stream that are newer than the event with this number."""
+        return [event for at, event in self._streams[stream].events if at > number]
+
+    def after(self, event_id: str) -> Replay | None:
+        """Return what followed this event on its stream; None if some of that was dropped, or the id is invalid."""
+        position = _parse_id(event_id)
+        if position is None:
+            return None
+        stream, number = position
+        kept = self._streams.get(stream)
+        if kept is None or not kept.dropped <= number <= self.latest:
+            return None
+        return Replay(stream, self.since(stream, number), kept.is_over)
+
+    def _drop_oldest(self) -> None:
+        stream = self._order.popleft()
+        kept = self._streams[stream]
+        number, event = kept.events.popleft()
+        kept.dropped = max(kept.dropped, number)
+        self._bytes -= len(event)
+        self._remove_if_empty(stream)
+
+    def _remove_if_empty(self, stream: int) -> None:
+        kept = self._streams[stream]
+        if kept.is_over and not kept.events:
+            del self._streams[stream]
+
+
+class _Stream:
+    __slots__ = ("dropped", "events", "is_over")
+
+    def __init__(self) -> None:
+        self.events: deque[tuple[int, bytes]] = deque()
+        #: The number of the newest event that was dropped.
+        self.dropped = 0
+        self.is_over = False
+
+
+def _parse_id(event_id: str) -> tuple[int, int] | None:
+    stream, _, number = event_id.partition("-")
+    if len(event_id) > _LONGEST_ID or not (event_id.isascii() and stream.isdigit() and number.isdigit()):
+        return None
+    return int(stream), int(number)

@@ -62,6 +62,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Limits
     #: Bytes in the head of a request. Other servers allow between 8 and 64 KiB.
     max_head: int = 64 * 1024
+    #: Connections at one address, or fewer if the descriptors of the process (``ulimit -n``) do not suffice. At the
+    #: limit, the connection that has been without a request for the longest time makes room for a new one.
     max_connections: int = 10_000
     #: Legacy sessions; clients of HTTP+SSE have a limit of their own of the same size.
     max_sessions: int = 10_000

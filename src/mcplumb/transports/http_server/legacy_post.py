@@ -6,6 +6,7 @@ import asyncio
 
 from msgspec import UNSET, UnsetType
 
+from mcplumb.revisions import LATEST
 from mcplumb.transports.connection import Receiver, Stats
 from mcplumb.transports.http_server.asgi_request import JSON, HttpRequest, Refusal
 from mcplumb.transports.http_server.event_streams import Channel, Channels, EventStream
@@ -21,7 +22,7 @@ from mcplumb.wire.messages import (
     encode_line,
 )
 
-__all__ = ["LegacyPost", "PostConnection", "busy", "check_reads_events", "session_over"]
+__all__ = ["LegacyPost", "PostConnection", "busy", "check_reads_events", "session_elsewhere", "session_over"]
 
 _EVENTS = b"text/event-stream"
 
@@ -29,6 +30,15 @@ _EVENTS = b"text/event-stream"
 def session_over() -> Refusal:
     """Return the refusal of a request whose session does not exist, has ended, or belongs to another client."""
     return Refusal(404, ErrorDetail(INVALID_REQUEST, "There is no such session, or it has ended: start a new one."))
+
+
+def session_elsewhere() -> Refusal:
+    """Return the refusal of a request whose session another process has opened."""
+    sentence = (
+        "This session belongs to another process of the server, or to one that has ended: start a new one. Several "
+        f"processes need routing by Mcp-Session-Id, or Server(revisions=[{LATEST.name!r}])."
+    )
+    return Refusal(404, ErrorDetail(INVALID_REQUEST, sentence))
 
 
 def busy(sentence: str, *, seconds: int, request_id: RequestId | UnsetType = UNSET) -> Refusal:
@@ -145,13 +155,15 @@ class LegacyPost:
     ``request``, the answer is available by ``text`` only.
     """
 
-    __slots__ = ("_cancelled", "_channel", "_channels", "_outcome", "_request", "ids")
+    __slots__ = ("_cancelled", "_channel", "_channels", "_outcome", "_request", "ids", "source")
 
     def __init__(self, channels: Channels, request: HttpRequest | None, ids: tuple[int | str, ...]) -> None:
         self.ids = ids
         self._cancelled: set[int | str] = set()
         self._channels = channels
-        #: None if the response can no longer become a stream.
+        #: The HTTP request that the requests came in.
+        self.source = request
+        #: The same; None if the response can no longer become a stream.
         self._request = request
         self._channel: Channel | None = None
         #: The response: JSON, a stream, a refusal, or None for an empty stream.

@@ -57,6 +57,8 @@ class LegacySession(PostConnection):
         self._options = options
         #: The negotiated revision; None before ``initialize`` is answered.
         self.revision: Revision | None = None
+        #: The id of the ``initialize`` that is not answered yet.
+        self._initialize_id: RequestId | None = None
         #: Whether the client has sent ``notifications/initialized``.
         self.is_confirmed = False
         self._channels = Channels(options)
@@ -92,6 +94,7 @@ class LegacySession(PostConnection):
     async def open(self, initialize: Request) -> bytes:
         """Pass ``initialize`` on and return the answer. It was a success if ``revision`` is set then."""
         with self._working():
+            self._initialize_id = initialize.id
             post = self._posts[initialize.id] = LegacyPost(self._channels, None, (initialize.id,))
             await self.deliver(initialize)
             return await post.text()
@@ -144,6 +147,8 @@ class LegacySession(PostConnection):
         for each in ids:
             if each in self._posts:
                 raise Refusal(400, ErrorDetail(INVALID_REQUEST, _TWICE), request_id=each)
+        if isinstance(item, Request) and item.method == "initialize":
+            self._initialize_id = item.id  # of a client that starts the session over
         post = LegacyPost(self._channels, request, ids)
         self._posts.update(dict.fromkeys(ids, post))
         try:
@@ -213,8 +218,10 @@ class LegacySession(PostConnection):
             return
         line = self._encode(message)
         if isinstance(message, Result | Error):
-            if self.revision is None and isinstance(message, Result):
-                self._read_revision(line)
+            if self._initialize_id is not None and message.id == self._initialize_id:
+                self._initialize_id = None
+                if isinstance(message, Result):
+                    self._read_revision(line)
             self._answer([message], line)
             return
         post = None if about is None else self._posts.get(about)
@@ -234,6 +241,11 @@ class LegacySession(PostConnection):
         post = self._posts.get(request_id)
         if post is not None and self._channels.has_priming_events:
             post.release(round(min(retry, _LONGEST_RETRY) * 1000))
+
+    def headers_of(self, request_id: RequestId) -> dict[str, str] | None:
+        """Return the headers of the POST with this request; None if it is not open."""
+        post = self._posts.get(request_id)
+        return None if post is None or post.source is None else post.source.headers
 
     def _read_revision(self, line: bytes) -> None:
         self.revision = find_revision(_decode_initialize_response(line).result.protocol_version)

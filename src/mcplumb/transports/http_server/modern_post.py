@@ -93,6 +93,10 @@ class ModernPost:
         is_delivered = self._is_delivered
         return Stats(int(is_delivered), self._messages_out, self._size if is_delivered else 0, self._bytes_out, 0)
 
+    def headers_of(self, _: RequestId) -> dict[str, str]:
+        """Return the headers of the POST."""
+        return self._request.headers
+
     # Receiving
 
     def start(self, receiver: Receiver) -> None:

@@ -10,11 +10,11 @@ from contextvars import copy_context
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from mcplumb.revisions import Revision
+from mcplumb.revisions import LATEST, Revision
 from mcplumb.transports.connection import Connection, Peer, Serve
 from mcplumb.transports.http_server.asgi_request import JSON, HttpRequest, Refusal
 from mcplumb.transports.http_server.http_options import HttpOptions
-from mcplumb.transports.http_server.legacy_post import busy, check_reads_events, session_over
+from mcplumb.transports.http_server.legacy_post import busy, check_reads_events, session_elsewhere, session_over
 from mcplumb.transports.http_server.legacy_session import LegacySession
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.message_decoder import BadMessage, Batch
@@ -30,6 +30,9 @@ _logger = logging.getLogger("mcplumb.http")
 
 #: Random bytes in a session's id, too many to guess it.
 _ID_BYTES = 24
+#: Random bytes before these that name the table: an id of another process can be told from one that has expired.
+_NAME_BYTES = 4
+_ID_LENGTH = 2 * (_NAME_BYTES + _ID_BYTES)
 #: Seconds after which a refused client may try again.
 _RETRY_AFTER = 10
 #: Seconds to wait for the end of a session that makes room for another one.
@@ -64,6 +67,8 @@ class SessionTable(Generic[_M]):
         #: Sessions that make room for others, oldest first.
         self._tentative: dict[_M, None] = {}
         self._is_closing = False
+        self._name = os.urandom(_NAME_BYTES).hex()
+        self._has_warned = False
 
     async def make_room(self) -> None:
         """If the table is full, end the oldest tentative session, if there is one."""
@@ -92,7 +97,7 @@ class SessionTable(Generic[_M]):
         """
         if is_tentative and connection in self._serving:
             self._tentative[connection] = None
-        session_id = self._ids[connection] = os.urandom(_ID_BYTES).hex()
+        session_id = self._ids[connection] = self._name + os.urandom(_ID_BYTES).hex()
         self._by_id[session_id] = connection, principal
         return session_id
 
@@ -100,8 +105,20 @@ class SessionTable(Generic[_M]):
         """Return the connection with this id; raise `Refusal` if there is none, or it has another principal."""
         connection, owner = self._by_id.get(session_id, (None, None))
         if connection is None or owner != principal:
-            raise session_over()
+            raise self._refusal(session_id)
         return connection
+
+    def _refusal(self, session_id: str) -> Refusal:
+        if session_id.startswith(self._name) or len(session_id) != _ID_LENGTH:
+            return session_over()
+        if not self._has_warned:
+            self._has_warned = True
+            _logger.warning(
+                "A client asks for a legacy session that this process has not opened. If several processes share their "
+                "clients, route requests by Mcp-Session-Id, or serve modern clients only: Server(revisions=[%r]).",
+                LATEST.name,
+            )
+        return session_elsewhere()
 
     def confirm(self, connection: _M) -> None:
         """Make a tentative session permanent. May be called again."""
@@ -200,7 +217,7 @@ class LegacySessions:
 
     async def _open(self, request: HttpRequest, initialize: Request, principal: str | None) -> None:
         await self._table.make_room()
-        session = LegacySession(options=self._options, trace=self._trace)
+        session = LegacySession(options=self._options, trace=request.trace_of(self._trace))
         self._table.admit(session, principal)
         try:
             # Without an id, no other request can end the session.

@@ -41,7 +41,7 @@ class SseSessions:
     async def get(self, request: HttpRequest, principal: str | None = None) -> None:
         """Serve a GET with a stream, whose first event names the endpoint; raise `Refusal` if there is no room."""
         check_reads_events(request)
-        connection = _SseConnection(request, options=self._options, trace=self._trace)
+        connection = _SseConnection(request, options=self._options, trace=request.trace_of(self._trace))
         try:
             self._table.admit(connection, principal)
             session_id = self._table.enter(connection, principal)
@@ -58,8 +58,8 @@ class SseSessions:
         ids = parse_qs(request.query).get("session_id", [""])
         connection = self._table.find(ids[0], principal)
         body = await request.body(max_bytes=self._limits.max_line, within=self._options.body_within)
-        if self._trace is not None:
-            self._trace("in", body)
+        if (trace := request.trace_of(self._trace)) is not None:
+            trace("in", body)
         item = decode_line(body, True, self._limits.max_batch)
         if not isinstance(item, BadMessage) or item.is_response:
             await connection.deliver(item)
@@ -77,9 +77,14 @@ class _SseConnection(PostConnection):
 
     def __init__(self, request: HttpRequest, *, options: HttpOptions, trace: Trace | None) -> None:
         super().__init__(max_held=options.max_streams, trace=trace)
+        self._request = request
         self.stream = EventStream(
             request, keep_alive=options.keep_alive, write_within=options.write_within, gone=self._disconnected
         )
+
+    def headers_of(self, _: RequestId) -> dict[str, str]:
+        """Return the headers of the GET that opened the stream."""
+        return self._request.headers
 
     def send(self, message: Message, about: RequestId | None = None) -> None:
         """Send one message."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, cast
 
 import httptools
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -24,12 +26,13 @@ _logger = logging.getLogger("mcplumb.http.uvicorn")
 # uvicorn logs this for every stream that breaks off, which is normal here.
 _logger.addFilter(lambda record: "without completing response" not in str(record.msg))
 
-#: Pipelined requests that may wait on one connection. Hardly any client sends a second.
+#: Pipelined requests that may wait on one connection. Further ones are not parsed until one of these is answered.
 _MOST_PIPELINED = 16
+#: Bytes of a chunk of input that are parsed at once. The parser cannot stop after a request, so this bounds how many
+#: more may wait: the shortest has 18 bytes. A body of known length is parsed in one go.
+_SLICE = 1024
 #: Bytes of a body from which on copying it costs more than a second write.
 _WORTH_JOINING = 64 * 1024
-#: Concurrent connections above the limit that get a response; others are closed at once.
-_MOST_REFUSED = 100
 #: Seconds that a refused client has to read the response.
 _LINGER = 2.0
 #: The most headers of one request.
@@ -37,24 +40,42 @@ _MOST_HEADERS = 200
 
 
 class HardenedProtocol(HttpToolsProtocol):
-    """One HTTP connection, with timeouts and limits."""
+    """One HTTP connection, with timeouts and limits.
 
-    def __init__(self, config: Config, state: ServerState, options: HttpOptions) -> None:
+    ``made`` is called when it is open, and returns whether it is refused. ``idle`` has the connections that serve no
+    request, and since when, the longest idle first; the owner may `shed` them.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        state: ServerState,
+        options: HttpOptions,
+        idle: dict[HardenedProtocol, float],
+        made: Callable[[], bool],
+    ) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self.logger = _logger
         self.access_log = False
         self.timeout_keep_alive = options.next_within  # type: ignore[assignment] # a float works as well
         self._options = options
+        self._idle = idle
+        self._made = made
         #: Done when the connection is closed.
         self.closed: asyncio.Future[None] = self.loop.create_future()
         #: The request that is being served, or was the last one.
         self._served: RequestResponseCycle | None = None
         #: Whether further input is discarded.
         self._ignores_input = False
+        #: The error response that follows the other responses, before the connection is closed.
+        self._refusal: tuple[int, str] | None = None
+        #: Input after as many requests as may wait.
+        self._unparsed = b""
         #: The part of a request that is being read.
         self._reading: Literal["nothing", "head", "body"] = "nothing"
         self._head_bytes = 0
-        self._chunk_bytes = 0
+        self._slice_bytes = 0
+        self._body_bytes = 0
         #: The head of a request that asked for an upgrade, without the Upgrade header, to be parsed instead.
         self._plain_head = b""
         #: The timers for input and for output.
@@ -65,15 +86,14 @@ class HardenedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as above it
         """Accept the connection, unless there are too many."""
-        excess = len(self.connections) - self._options.max_connections
+        is_refused = self._made()
         super().connection_made(transport)
-        if excess >= _MOST_REFUSED:
-            transport.abort()
-            return
-        if excess >= 0:
+        self.flow = self._flow = _HoldableFlow(transport)
+        self._corked = _CorkedTransport(transport, self.loop)
+        if is_refused:
             self._refuse(503, "There are too many connections. Try again later.")
             return
-        self._corked = cast("asyncio.Transport", _CorkedTransport(transport, self.loop))
+        self._idle[self] = self.loop.time()
         connected = transport.get_extra_info("socket")
         if connected is not None:
             with suppress(OSError):  # it may be closed again
@@ -88,6 +108,8 @@ class HardenedProtocol(HttpToolsProtocol):
             self._served.disconnected = True
             self._served.message_event.set()
         super().connection_lost(exc)
+        self._idle.pop(self, None)
+        self._unparsed = b""
         self._unset_keepalive_if_required()
         self._stop_expecting_input()
         self._stop_watching_output()
@@ -99,6 +121,12 @@ class HardenedProtocol(HttpToolsProtocol):
         self.transport.close()
         self._watch_output()
 
+    def shed(self) -> None:
+        """Close an idle connection at once, to make room for another."""
+        self.connections.discard(self)
+        self._idle.pop(self, None)
+        self.transport.abort()
+
     # Input
 
     def data_received(self, data: bytes) -> None:
@@ -106,36 +134,55 @@ class HardenedProtocol(HttpToolsProtocol):
         if self._ignores_input:
             return
         self._unset_keepalive_if_required()
-        self._chunk_bytes = len(data)
+        if self._unparsed:
+            self._unparsed += data
+            return
         try:
             self._parse(data)
         except httptools.HttpParserError as error:
             reason = error.__context__
-            if isinstance(reason, _LimitExceeded):
-                self._refuse(431, str(reason))
+            if isinstance(reason, _Refused):
+                self._refuse(reason.status, str(reason))
             else:
                 self._refuse(400, "This is not valid HTTP.")
             return
-        if self._reading == "head":
-            self._head_bytes += len(data)
-            if self._head_bytes > self._options.max_head:
-                self._refuse(431, self._too_large())
-            else:
-                self._expect_input(self._options.header_within)
-        elif self._reading == "nothing" and self._is_idle:
+        if self._reading == "head" or (self._reading == "nothing" and self._is_idle):
             # Empty lines, for instance, must not extend the time.
             self._expect_input(self._options.header_within)
 
     def _parse(self, data: bytes) -> None:
-        """Parse a chunk. Requests for an upgrade to another protocol are parsed as ordinary ones."""
-        while data:
+        """Parse a chunk, as far as its requests may wait.
+
+        Requests for an upgrade to another protocol are parsed as ordinary ones.
+        """
+        start, end = 0, len(data)
+        while start < end:
+            if len(self.pipeline) >= _MOST_PIPELINED:
+                self._unparsed = data[start:]
+                self._flow.hold()
+                return
+            stop = min(end, start + self._slice_size()) if end - start > _SLICE else end
+            self._slice_bytes = stop - start
             try:
-                self.parser.feed_data(data)
+                self.parser.feed_data(data if stop - start == end else memoryview(data)[start:stop])
             except httptools.HttpParserUpgrade as error:
                 # The parser has stopped before the body, and starts anew with the next head.
-                data, self._plain_head = self._plain_head + data[error.args[0] :], b""
-            else:
-                data = b""
+                data, self._plain_head = self._plain_head + data[start + error.args[0] :], b""
+                start, end = 0, len(data)
+                continue
+            if self._reading == "head":
+                self._head_bytes += stop - start
+                if self._head_bytes > self._options.max_head:
+                    self._refuse(431, self._too_large())
+                    return
+            start = stop
+
+    def _slice_size(self) -> int:
+        """Return how many of the next bytes may be parsed at once."""
+        if self._reading == "body":
+            length = dict(self.scope["headers"]).get(b"content-length", b"0")
+            return max(int(length) - self._body_bytes, 0) or _SLICE
+        return _SLICE
 
     def on_message_begin(self) -> None:
         """Start a request."""
@@ -145,24 +192,31 @@ class HardenedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Check the head of a request, which is complete, and serve the request."""
-        self._reading = "body"
         self._stop_expecting_input()
         if len(self.headers) > _MOST_HEADERS:
-            raise _LimitExceeded(f"A request may have no more than {_MOST_HEADERS} headers.")
-        if self._head_bytes + self._chunk_bytes > self._options.max_head:
-            # Count exactly: the chunk may contain some of the body.
+            raise _Refused(431, f"A request may have no more than {_MOST_HEADERS} headers.")
+        if self._head_bytes + self._slice_bytes > self._options.max_head:
+            # Count exactly: the slice may contain some of the body.
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if size > self._options.max_head:
-                raise _LimitExceeded(self._too_large())
-        if len(self.pipeline) >= _MOST_PIPELINED:
-            raise _LimitExceeded(f"No more than {_MOST_PIPELINED} requests may wait on one connection.")
+                raise _Refused(431, self._too_large())
+        if b"transfer-encoding" in dict(self.headers):
+            self._check_transfer_codings()
         if self.parser.should_upgrade():
             self._plain_head = self._without_upgrade()
             return
         super().on_headers_complete()
-        self.cycle.transport = self._corked
+        self._reading = "body"
+        self._body_bytes = 0
+        self._idle.pop(self, None)
+        self.cycle.transport = cast("asyncio.Transport", self._corked)
         # Headers that are parsed from now on are trailers.
         self.headers = _Trailers(self._options.max_head)
+
+    def on_body(self, body: bytes) -> None:
+        """Pass on a part of a body."""
+        self._body_bytes += len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Note the end of a request."""
@@ -171,6 +225,15 @@ class HardenedProtocol(HttpToolsProtocol):
             return
         self._stop_expecting_input()
         super().on_message_complete()
+
+    def _check_transfer_codings(self) -> None:
+        """Raise `_Refused` unless the body is chunked and nothing else."""
+        values = [value for name, value in self.headers if name == b"transfer-encoding"]
+        codings = [coding.strip(b" \t").lower() for coding in b",".join(values).split(b",")]
+        if codings[-1] != b"chunked":
+            raise _Refused(400, "The end of the body cannot be known: its last transfer coding has to be chunked.")
+        if len(codings) > 1:
+            raise _Refused(501, "The only transfer coding that is supported is chunked.")
 
     def _without_upgrade(self) -> bytes:
         """Return the head of the request without its Upgrade header."""
@@ -209,12 +272,36 @@ class HardenedProtocol(HttpToolsProtocol):
             self.close()
 
     def _refuse(self, status: int, sentence: str) -> None:
-        """Send an error response, unless another response is in progress, and close. Input is discarded."""
+        """Send an error response after the responses to earlier requests, and close. Input is discarded."""
         self._ignores_input = True
+        self._unparsed = b""
+        self._flow.release()
         self._stop_expecting_input()
-        if not self._is_idle:
+        self._idle.pop(self, None)
+        self._refusal = status, sentence
+        if self._reading == "body":
+            self._give_up_body()
+        if self._is_idle:
+            self._send_refusal()
+
+    def _give_up_body(self) -> None:
+        """End the request whose body cannot be read, and leave its response to `_send_refusal`."""
+        broken = self.cycle
+        if self.pipeline and self.pipeline[0][0] is broken:
+            self.pipeline.popleft()
+        elif broken.response_started:
+            self._refusal = None  # a second response would be taken for that to another request
+        else:
+            broken.disconnected = broken.response_complete = True
+            broken.message_event.set()
+
+    def _send_refusal(self) -> None:
+        if self._refusal is None:
             self.close()
             return
+        status, sentence = self._refusal
+        self._refusal = None
+        self._corked.flush()
         body = sentence.encode() + b"\n"
         head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(STATUS_LINE[status] + head % len(body) + body)
@@ -232,9 +319,20 @@ class HardenedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():
             self._watch_output()
-        elif self._reading == "body":
-            # The request was refused before its end. Its body is still read, so that the client reads the response.
-            self._expect_input(self._options.body_within)
+        elif self._ignores_input:
+            if self._is_idle:
+                self._unset_keepalive_if_required()
+                self._send_refusal()
+        else:
+            if self._unparsed:
+                data, self._unparsed = self._unparsed, b""
+                self._flow.release()
+                self.data_received(data)
+            if self._is_idle and not self._ignores_input:
+                self._idle[self] = self.loop.time()
+                if self._reading == "body":
+                    # The request was refused before its end. Its body is read, so that the client reads the response.
+                    self._expect_input(self._options.body_within)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection."""
@@ -289,23 +387,47 @@ class _CorkedTransport:
             head, self._head = self._head, b""
             self._transport.write(head + data)
         elif self._head:
-            self._flush()
+            self.flush()
             self._transport.write(data)
         elif data.startswith(b"HTTP/"):
             self._head = data
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         else:
             self._transport.write(data)
 
     def close(self) -> None:
         """Close after all data is written."""
-        self._flush()
+        self.flush()
         self._transport.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write a head that is held back."""
         if self._head:
             self._transport.write(self._head)
             self._head = b""
+
+
+class _HoldableFlow(FlowControl):
+    """Flow control that can be held: nothing is read then, even if a request waits for input."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self._is_held = False
+
+    def hold(self) -> None:
+        """Stop reading until `release`."""
+        self._is_held = True
+        self.pause_reading()
+
+    def release(self) -> None:
+        """Read again."""
+        self._is_held = False
+        self.resume_reading()
+
+    def resume_reading(self) -> None:
+        """Read again, unless held."""
+        if not self._is_held:
+            super().resume_reading()
 
 
 class _Trailers(list[tuple[bytes, bytes]]):
@@ -319,8 +441,12 @@ class _Trailers(list[tuple[bytes, bytes]]):
         """Count the header and drop it."""
         self._room -= len(header[0]) + len(header[1])
         if self._room < 0:
-            raise _LimitExceeded("There are too many headers after the body.")
+            raise _Refused(431, "There are too many headers after the body.")
 
 
-class _LimitExceeded(Exception):
-    """A request exceeds a limit."""
+class _Refused(Exception):
+    """A request is refused with this status, because it exceeds a limit or cannot be served."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -14,7 +16,8 @@ from mcplumb.errors import UsageError
 from mcplumb.transports.address import HttpAddress, TcpAddress
 from mcplumb.transports.http_server.asgi_app import HttpApp
 from mcplumb.transports.http_server.origin import is_loopback
-from mcplumb.transports.socket_listener import listening_sockets
+from mcplumb.transports.socket_connection import check_tls
+from mcplumb.transports.socket_listener import Acceptor, connection_room, listening_sockets, spare_descriptors
 
 try:
     from uvicorn.config import Config
@@ -33,6 +36,12 @@ _logger = logging.getLogger("mcplumb.http")
 
 #: Connections that may wait to be accepted. The system may allow fewer.
 _BACKLOG = 2048
+#: Concurrent connections above the limit that get a response; others are closed at once.
+_MOST_REFUSED = 100
+#: Seconds between two warnings that the limit is reached.
+_WARN_AGAIN = 60.0
+#: Idle connections that are closed when the process has no descriptor left.
+_SHED_AT_ONCE = 16
 #: Seconds for accepted requests to finish when the listener is closed.
 _FINISH_WITHIN = 30.0
 #: Seconds for each of the steps after that.
@@ -80,7 +89,20 @@ class HttpListener:
             proxy_headers=False,
         )
         self._config.load()
-        self._servers: list[asyncio.Server] = []
+        self._acceptor: Acceptor | None = None
+        self._tls: ssl.SSLContext | None = None
+        #: Connections that are being set up (their TLS handshake, mostly), and since when, oldest first.
+        self._beginning: dict[asyncio.Task[None], float] = {}
+        #: Connections that serve no request, and since when, the longest idle first.
+        self._idle: dict[HardenedProtocol, float] = {}
+        wanted = app.options.max_connections
+        self._max_connections = connection_room(wanted)
+        if self._max_connections < wanted:
+            _logger.debug(
+                "%s: the descriptors of the process (ulimit -n) allow %d connections.", address, self._max_connections
+            )
+        self._warn_from = 0.0
+        self._max_refused = min(_MOST_REFUSED, spare_descriptors() // 2)
 
     async def close(self, *, within: float = _FINISH_WITHIN) -> None:
         """Stop listening, finish accepted requests within so many seconds, and close all connections.
@@ -89,8 +111,7 @@ class HttpListener:
         requests that are left.
         """
         try:
-            for server in self._servers:
-                server.close()
+            self._stop_accepting()
             for connection in self._connections:
                 connection.shutdown()
             async with asyncio.timeout(within):
@@ -109,8 +130,7 @@ class HttpListener:
 
     def abort(self) -> None:
         """Close all connections at once."""
-        for server in self._servers:
-            server.close()
+        self._stop_accepting()
         for connection in self._connections:
             connection.transport.abort()
 
@@ -123,23 +143,88 @@ class HttpListener:
         return self._state.tasks
 
     async def _listen(self, tls: ssl.SSLContext | None) -> None:
-        options = self._app.options
-        sockets = await listening_sockets(TcpAddress(self.address.host, self.address.port))
+        place = TcpAddress(self.address.host, self.address.port)
+        check_tls(place, tls, is_server=True)
+        sockets = await listening_sockets(place)
         self.address = msgspec.structs.replace(self.address, port=sockets[0].getsockname()[1])
-        try:
-            for each in sockets:
-                server = await self._loop.create_server(
-                    lambda: HardenedProtocol(self._config, self._state, options),
-                    sock=each,
-                    ssl=tls,
-                    backlog=_BACKLOG,
-                    ssl_handshake_timeout=None if tls is None else options.header_within,
-                )
-                self._servers.append(server)
-        except BaseException:
-            for each in sockets:
-                each.close()
-            raise
+        self._tls = tls
+        for each in sockets:
+            each.listen(_BACKLOG)
+        # Not asyncio's server: at the descriptor limit, that logs thousands of tracebacks a second.
+        self._acceptor = Acceptor(self.address, sockets, self._accepted, make_room=self._make_room)
+
+    def _stop_accepting(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.close()
+        for task in self._beginning:
+            task.cancel()
+
+    # Connections
+
+    @property
+    def _excess(self) -> int:
+        """How many connections there are above the limit; below it, it is negative."""
+        return len(self._state.connections) + len(self._beginning) - self._max_connections
+
+    def _accepted(self, connected: socket.socket) -> None:
+        if self._excess >= 0:
+            # A client that asks for nothing must not take the place of a request.
+            self._warn_full()
+            self._shed()
+        excess = self._excess
+        if excess >= self._max_refused:
+            connected.close()
+            return
+        task = self._loop.create_task(self._begin(connected, is_refused=excess >= 0))
+        self._beginning[task] = self._loop.time()
+        task.add_done_callback(partial(self._begun, connected))
+
+    async def _begin(self, connected: socket.socket, *, is_refused: bool) -> None:
+        options = self._app.options
+        task = asyncio.current_task()
+
+        def made() -> bool:
+            self._beginning.pop(cast("asyncio.Task[None]", task), None)
+            return is_refused
+
+        with suppress(OSError):  # the client has disconnected, or the TLS handshake failed
+            await self._loop.connect_accepted_socket(
+                lambda: HardenedProtocol(self._config, self._state, options, self._idle, made),
+                connected,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else options.header_within,
+            )
+
+    def _begun(self, connected: socket.socket, task: asyncio.Task[None]) -> None:
+        self._beginning.pop(task, None)
+        if task.cancelled():
+            connected.close()
+
+    def _warn_full(self) -> None:
+        now = self._loop.time()
+        if now >= self._warn_from:
+            self._warn_from = now + _WARN_AGAIN
+            _logger.warning(
+                "%s: the limit of %d connections is reached. Those without a request are closed to make room.",
+                self.address,
+                self._max_connections,
+            )
+
+    def _shed(self) -> bool:
+        """Close the connection that has been without a request for the longest time; return False if there is none."""
+        idle, idle_since = next(iter(self._idle.items()), (None, 0.0))
+        begun, begun_at = next(iter(self._beginning.items()), (None, 0.0))
+        if begun is not None and (idle is None or begun_at < idle_since):
+            del self._beginning[begun]
+            begun.cancel()
+        elif idle is not None:
+            idle.shed()
+        return idle is not None or begun is not None
+
+    def _make_room(self) -> bool:
+        """Close idle connections when the process has no descriptor left."""
+        has_shed = [self._shed() for _ in range(_SHED_AT_ONCE)]
+        return has_shed[0]
 
     async def _until_idle(self) -> None:
         """Wait until all responses are written and all connections closed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -27,7 +28,7 @@ from mcplumb.transports.line_connection import Trace
 from mcplumb.transports.process import watchdog
 from mcplumb.transports.process.command import Command, find_program, start_failure
 from mcplumb.transports.process.exit_watch import Exit, has_exited, peek, reap, watch_exit
-from mcplumb.transports.process.stderr import StderrDrain, StderrMode, check_stderr_mode
+from mcplumb.transports.process.stderr import StderrDrain, StderrMode, check_stderr_mode, open_output
 from mcplumb.transports.process.tree import MARK, Tree, marked, start_time
 from mcplumb.wire.messages import Result
 
@@ -36,7 +37,7 @@ __all__ = ["Child"]
 #: Seconds between two checks whether the descendants of an exited server are gone: the first and the longest interval.
 _FIRST_POLL = 0.002
 _LONGEST_POLL = 0.05
-#: The interval is at least so many times the duration of a check, which blocks the loop.
+#: The interval is at least so many times the CPU time of a check, which blocks the loop.
 _POLL_FACTOR = 10
 #: Seconds that ``kill`` may block. Only processes that are stuck in the kernel take that long.
 _KILL_TIMEOUT = 1.0
@@ -91,14 +92,17 @@ class Child:
         check_stderr_mode(stderr)
         program = find_program(command)
         mark = os.urandom(8).hex()
+        output = open_output(stderr)
         try:
             pid, pipes = _spawn(command, program, mark, stderr, stop)
             tree = Tree(pid, start_time(pid), mark)
             connection = StreamConnection(pipes.from_server, pipes.to_server, limits=limits, expect=Result, trace=trace)
-            return cls(command, tree, connection, StderrDrain(pipes.from_stderr, stderr), pipes.leftover, stop)
+            return cls(command, tree, connection, StderrDrain(pipes.from_stderr, output), pipes.leftover, stop)
         except ConnectError:
+            output.close()
             raise
         except BaseException:
+            output.close()
             # A signal handler can raise at any point, also when the server runs but its pid is not known here yet.
             _kill_marked(mark)
             raise
@@ -195,7 +199,7 @@ class Child:
         # The server may still write: it must neither block on a full pipe nor get EPIPE.
         self._loop.add_reader(self._leftover, self._discard_output)
         if self._exit is None:
-            self._stopper.begin(self._loop.time())
+            self._stopper.begin(self._loop.time(), has_hung_up=_has_hung_up(self._leftover))
         self._take_due_steps()
 
     def _take_due_steps(self) -> None:
@@ -203,15 +207,20 @@ class Child:
         if self._timer is not None:
             self._timer.cancel()
         stopper, is_leader_gone = self._stopper, self._exit is not None
-        began = self._loop.time()
+        began = time.thread_time()
+        has_signalled = False
         while True:
             now = self._loop.time()
-            if is_leader_gone and not self._tree.members():
+            if is_leader_gone and self._tree.is_gone():
                 stopper.exited(now)
             action = (stopper.child_exited(now) if is_leader_gone else None) or stopper.due(now)
             if action is None:
                 break
             self._tree.signal(signal.SIGTERM if action == "terminate" else signal.SIGKILL)
+            has_signalled = True
+        if is_leader_gone and stopper.deadline is not None and not has_signalled:
+            # Descendants may have forked since the signal.
+            self._tree.signal_again(signal.SIGTERM if stopper.state == "terminating" else signal.SIGKILL)
         if stopper.state == "given_up":
             self._kill_tree(_LAST_KILL_TIMEOUT)
         if stopper.deadline is None:
@@ -220,9 +229,8 @@ class Child:
         until = stopper.deadline
         if is_leader_gone:
             # On a machine with many processes a check takes long, and it blocks the loop.
-            self._poll = max(self._poll, _POLL_FACTOR * (self._loop.time() - began))
-            until = min(until, now + self._poll)
-            self._poll = min(self._poll * 1.5, max(self._poll, _LONGEST_POLL))
+            until = min(until, now + max(self._poll, _POLL_FACTOR * (time.thread_time() - began)))
+            self._poll = min(self._poll * 1.5, _LONGEST_POLL)
         self._timer = self._loop.call_at(until, self._take_due_steps)
 
     def _discard_output(self) -> None:
@@ -232,7 +240,7 @@ class Child:
     def _kill_tree(self, within: float) -> None:
         """Kill all living members of the tree, and block until they are gone, for so many seconds at most."""
         until = time.monotonic() + within
-        while not (has_exited(self.pid) and not self._tree.members()):
+        while not (has_exited(self.pid) and self._tree.is_gone()):
             if time.monotonic() > until:
                 _logger.warning("The server %r has not exited, although it was killed.", str(self.command))
                 return
@@ -311,6 +319,13 @@ def _kill_marked(mark: str) -> None:
             os.kill(pid, signal.SIGKILL)
         _wait_for(pid)
         watchdog.unregister_nowait(pid)
+
+
+def _has_hung_up(output: int) -> bool:
+    """Return whether the write end of a server's output has been closed by the server and all its descendants."""
+    poll = select.poll()
+    poll.register(output, 0)
+    return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 def _wait_for(pid: int) -> None:

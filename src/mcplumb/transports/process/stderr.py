@@ -13,9 +13,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias, TypeGuard
 
-from mcplumb.errors import UsageError
+from mcplumb.errors import ConnectError, UsageError
 from mcplumb.transports.descriptors import (
     BlockingSink,
     close_private,
@@ -26,11 +26,17 @@ from mcplumb.transports.descriptors import (
 )
 from mcplumb.transports.line_connection import Sink
 
-__all__ = ["StderrDrain", "StderrMode", "check_stderr_mode"]
+__all__ = ["StderrDrain", "StderrMode", "StderrOutput", "check_stderr_mode", "open_output", "stderr_mode"]
 
-#: "inherit" forwards to our own standard error, "capture" only keeps the end, "discard" connects the null device, and
-#: a plain function gets each line.
-StderrMode: TypeAlias = Literal["inherit", "capture", "discard"] | Callable[[str], object]
+#: "inherit" forwards to our own standard error, "capture" only keeps the end, "discard" connects the null device. A
+#: path or an open file gets all lines, and a plain function gets each line.
+StderrMode: TypeAlias = (
+    Literal["inherit", "capture", "discard"]  # noqa: PYI051 - editors complete them
+    | str
+    | os.PathLike[str]
+    | IO[Any]
+    | Callable[[str], object]
+)
 
 _MODES = ("inherit", "capture", "discard")
 _STDERR = 2
@@ -52,12 +58,48 @@ _TRUNCATED = "\N{REPLACEMENT CHARACTER}"
 _logger = logging.getLogger("mcplumb.client")
 
 
+def stderr_mode(mode: StderrMode, name: str) -> StderrMode:
+    """Check the value, and return it with an absolute path, so that a restart appends to the same file.
+
+    A path that is a folder, or ends with a slash, stands for the file with the server's name in that folder.
+    """
+    check_stderr_mode(mode)
+    if not _is_path(mode):
+        return mode
+    path = os.fspath(mode)
+    if path.endswith(os.sep) or os.path.isdir(path):  # noqa: PTH112 - pathlib is slow to import
+        safe = "".join(character if character.isalnum() or character in "._-" else "_" for character in name)
+        path = os.path.join(path, f"{safe.lstrip('.') or 'server'}.log")  # noqa: PTH118
+    return os.path.abspath(path)  # noqa: PTH100
+
+
+def _is_path(mode: object) -> TypeGuard[str | os.PathLike[str]]:
+    # Any other word is more likely a misspelled mode than the name of a file.
+    return isinstance(mode, os.PathLike) or (
+        isinstance(mode, str) and mode not in _MODES and (os.sep in mode or "." in mode)
+    )
+
+
 def check_stderr_mode(mode: object) -> None:
     """Raise `UsageError` if the value is not a `StderrMode`."""
-    if not callable(mode):
+    if _is_path(mode):
+        return
+    if hasattr(mode, "fileno"):
+        try:
+            mode.fileno()
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"The file for stderr cannot be used ({error}): give an open file with a descriptor, or a function."
+            ) from None
+        if hasattr(mode, "writable") and not mode.writable():
+            raise UsageError("The file for stderr is open for reading only: open it for writing or appending.")
+    elif not callable(mode):
         if mode not in _MODES:
             choice = ", ".join(map(repr, _MODES))
-            raise UsageError(f"stderr is {mode!r}: choose {choice}, or give a function that takes a line.")
+            raise UsageError(
+                f"stderr is {mode!r}: choose {choice}, or give a function that takes a line, an open file, or a path "
+                "with a slash or a dot in it."
+            )
     elif inspect.iscoroutinefunction(mode) or inspect.iscoroutinefunction(type(mode).__call__):
         raise UsageError("The function for lines of stderr is async: give a plain one, such as a queue's put_nowait.")
 
@@ -70,20 +112,15 @@ class StderrDrain:
 
     __slots__ = ("_fd", "_kept", "_loop", "_output", "_unfinished")
 
-    def __init__(self, fd: int | None, mode: StderrMode) -> None:
-        check_stderr_mode(mode)
+    def __init__(self, fd: int | None, output: StderrOutput) -> None:
         self._loop = asyncio.get_running_loop()
         self._fd = fd
         #: The last bytes read.
         self._kept = bytearray()
         #: The beginning of a line whose end has not been read yet.
         self._unfinished = b""
-        self._output = _Output()
+        self._output = output
         if fd is not None:
-            if mode == "inherit":
-                self._output = _StderrOutput(_open_stderr())
-            elif callable(mode):
-                self._output = _FunctionOutput(mode)
             keep_private(fd)
             # This does not affect the server: its end of the pipe has its own flags.
             os.set_blocking(fd, False)
@@ -151,7 +188,7 @@ class StderrDrain:
             self._output.put(rest)
 
 
-class _Output:
+class StderrOutput:
     """Where lines are forwarded to: this base class drops them, uncounted."""
 
     __slots__ = ("dropped",)
@@ -166,7 +203,7 @@ class _Output:
         """Release everything."""
 
 
-class _FunctionOutput(_Output):
+class _FunctionOutput(StderrOutput):
     """Calls a function of the user for each line."""
 
     __slots__ = ("_function", "_has_failed")
@@ -187,8 +224,8 @@ class _FunctionOutput(_Output):
                     _logger.exception("The function for lines of stderr failed. Further failures are not logged.")
 
 
-class _StderrOutput(_Output):
-    """Writes all lines to our own standard error, if there is one, as it has room."""
+class _DescriptorOutput(StderrOutput):
+    """Writes all lines to our own standard error, if there is one, or to a file, as it has room."""
 
     __slots__ = ("_is_watching", "_queue", "_sink")
 
@@ -223,7 +260,7 @@ class _StderrOutput(_Output):
                 sink.unwatch()
 
     def close(self) -> None:
-        """Write what there is room for at this moment, and release our standard error."""
+        """Write what there is room for at this moment, and release the descriptor."""
         if self._sink is not None and self._queue:
             self._write(self._sink)
         self._release()
@@ -250,6 +287,40 @@ class _TerminalSink(BlockingSink):
             return os.writev(self._fd, pieces)
         except BlockingIOError:
             return 0
+
+
+def open_output(mode: StderrMode) -> StderrOutput:
+    """Open what the mode names, in a running event loop; raise `ConnectError` if a file cannot be opened."""
+    if mode == "inherit":
+        return _DescriptorOutput(_open_stderr())
+    if _is_path(mode):
+        return _DescriptorOutput(_open_log(os.fspath(mode)))
+    if hasattr(mode, "fileno"):
+        return _DescriptorOutput(_open_file(mode))
+    return _FunctionOutput(mode) if callable(mode) else StderrOutput()
+
+
+def _open_log(path: str) -> Sink:
+    """Open a log file to append to it. It is created for its owner only: servers write credentials to their logs."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, 0o600)
+        try:
+            return open_sink(private_copy(fd))
+        finally:
+            os.close(fd)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConnectError(f"The log for the server's stderr, {path!r}, cannot be opened: {reason}.") from error
+
+
+def _open_file(file: Any) -> Sink:
+    try:
+        if hasattr(file, "flush"):
+            file.flush()  # what was written to it before comes first
+        return open_sink(private_copy(file.fileno()))
+    except (OSError, ValueError) as error:
+        raise ConnectError(f"The file for the server's stderr cannot be used: {error}.") from error
 
 
 def _open_stderr() -> Sink | None:

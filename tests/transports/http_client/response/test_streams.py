@@ -107,6 +107,9 @@ async def test_the_waits_grow_until_something_comes(monkeypatch: pytest.MonkeyPa
     assert waits == [3, 3, 4, 8]
     stream.failures = 100_000
     await stream.wait()
+    stream._retry = 10**18 - 1
+    await stream.wait()
+    assert waits[-1] == 3600, "a server cannot end the stream for good"
 
 
 async def test_a_server_that_wants_no_wait_and_has_no_news_is_asked_once_a_second(

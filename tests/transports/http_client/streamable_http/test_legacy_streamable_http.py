@@ -124,7 +124,7 @@ async def test_a_session_id_must_be_visible() -> None:
 async def test_a_session_that_is_not_known_any_more_is_over() -> None:
     async def script(asked: Asked, reply: Reply) -> None:
         if asked.rpc == "tools/list":
-            await reply.error(404, -32001, None)
+            await reply.send(404, refused(-32001, "It belongs to another process."))
         elif asked.rpc == "tools/call":
             await asyncio.Event().wait()
         else:
@@ -138,6 +138,8 @@ async def test_a_session_that_is_not_known_any_more_is_over() -> None:
         assert isinstance(error, Closed)
         assert isinstance(error.__cause__, HttpError)
         assert error.__cause__.status == 404
+        # The server says why, and the address is not to blame.
+        assert str(error.__cause__) == "The server answered with HTTP 404 Said: It belongs to another process."
         assert w.heard.order == ["ended", "failed"]
         assert w.heard.ends == [True]
         w.connection.send(Request(3, "tools/list"))

@@ -63,13 +63,18 @@ async def opened(visitor: Visitor) -> None:
     visitor.headers["Mcp-Session-Id"] = answer.headers["mcp-session-id"]
 
 
-async def test_initialize_within_a_session_is_refused() -> None:
+@pytest.mark.req("LEG-1", "HTP-6")
+async def test_initialize_within_a_session_starts_it_over() -> None:
     async with serving(Workshop().server) as site:
         visitor = Visitor(site)
         await visitor.open()
-        again = await visitor.initialize()
+        again = await visitor.initialize("2025-03-26")
         assert "mcp-session-id" not in again.headers
-        assert "open already" in (await again.json())["error"]["message"]
+        assert (await again.json())["result"]["protocolVersion"] == "2025-03-26"
+        # A batch shows that the session has this revision now.
+        batch = await visitor.post([{"jsonrpc": "2.0", "id": "a", "method": "ping"}])
+        assert batch.status == 200
+        assert [each["id"] for each in await batch.json()] == ["a"]
         visitor.headers["Mcp-Session-Id"] = "0" * 48
         await sentence(await visitor.initialize(), 404)
 

@@ -10,14 +10,26 @@ import pytest
 
 pytestmark = pytest.mark.tricks
 
-LOADED = "import sys; from mcplumb._fast.lazy_ssl import load_asyncio; load_asyncio(); import mcplumb; "
+LOADED = "import sys; from mcplumb._fast.lazy_modules import load_asyncio; load_asyncio(); import mcplumb; "
 #: A server, and what it has loaded by the end.
 SERVER = """
 import atexit, os, sys
+sys.modules.setdefault("typing_extensions", None)  # msgspec uses it where it is installed, and it loads inspect
 from mcplumb import Server
 
 server = Server("x")
-atexit.register(lambda: os.write(2, b"%d %d" % ("_ssl" in sys.modules, "mcplumb.server.server_session" in sys.modules)))
+NAMES = ("_ssl", "ast", "dis", "_locale", "mcplumb.server.server_session")
+atexit.register(lambda: os.write(2, " ".join(name for name in NAMES if name in sys.modules).encode()))
+
+@server.tool
+async def echo(text: str, times: int = 1) -> str:
+    '''Repeat a text.
+
+    Args:
+        text: What to repeat.
+    '''
+    return text * times
+
 if __name__ == "__main__":
     server.run()
 """
@@ -31,12 +43,17 @@ def run(program: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("command", [[], ["-m", "mcplumb", "serve"]], ids=["run", "serve"])
-def test_a_server_that_owns_its_process_does_not_load_openssl(command: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "loaded"),
+    # The library of the command line loads the others.
+    [([], b""), (["-m", "mcplumb", "serve"], b"ast dis _locale ")],
+    ids=["run", "serve"],
+)
+def test_a_server_that_owns_its_process_loads_little(command: list[str], loaded: bytes, tmp_path: Path) -> None:
     file = tmp_path / "server_without_tls.py"
     file.write_text(SERVER)
     done = subprocess.run([sys.executable, *command, str(file)], input=b"", capture_output=True, check=True, timeout=60)
-    assert done.stderr == b"0 1"
+    assert done.stderr == loaded + b"mcplumb.server.server_session"
 
 
 @pytest.mark.parametrize("name", ["Server", "connect", "Context", "client_tls"])
@@ -65,8 +82,41 @@ def test_it_is_loaded_when_it_is_used(use: str) -> None:
     assert run(f"{LOADED}{use}; {show}") == ["True"] * 3
 
 
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("inspect", "inspect.signature(print)"),
+        ("inspect", "asyncio.iscoroutinefunction(print)"),
+        ("inspect", "loop = asyncio.new_event_loop(); repr(asyncio.Handle(print, (), loop)); loop.close()"),
+        ("inspect", "import dataclasses; dataclasses.make_dataclass('X', [])"),
+        ("tokenize", "import linecache; linecache.getline(asyncio.__file__, 1)"),
+        ("locale", "import subprocess; subprocess.run(['true'], text=True, capture_output=True)"),
+    ],
+)
+def test_other_modules_are_loaded_when_they_are_used(name: str, use: str) -> None:
+    hide = "import sys; sys.modules['typing_extensions'] = None; "  # it loads inspect
+    show = f"type({name}) is type(sys), sys.modules[{name!r}] is {name}"
+    program = f"{hide}{LOADED}import asyncio, {name}; was = type({name}).__name__; {use}; print(was, *({show}))"
+    assert run(program) == ["_StandIn", "True", "True"]
+
+
+@pytest.mark.parametrize("name", ["inspect", "tokenize", "locale", "ssl"])
+def test_what_is_loaded_already_stays_as_it_is(name: str) -> None:
+    program = f"import {name}; was = {name}; {LOADED}import {name}; print({name} is was, type({name}) is type(sys))"
+    assert run(program) == ["True", "True"]
+
+
+def test_a_traceback_shows_its_lines(tmp_path: Path) -> None:
+    file = tmp_path / "failing.py"
+    file.write_text("def fail():\n    raise ValueError('no')\n")
+    fail = f"sys.path.insert(0, {str(tmp_path)!r}); import failing, traceback\ntry: failing.fail()\n"
+    show = "except ValueError: print(\"raise ValueError('no')\" in traceback.format_exc())"
+    assert run(f"{LOADED}{fail}{show}") == ["True"]
+
+
 def test_looking_at_where_it_is_does_not_load_it() -> None:
-    look = "import ssl, asyncio.sslproto; ssl.__name__, ssl.__spec__, isinstance(ssl, type(sys)), asyncio.sslproto"
+    look = "import ssl, asyncio.sslproto; isinstance(ssl, type(sys)), asyncio.sslproto"
+    look += "; ssl.__name__, ssl.__file__, ssl.__spec__"
     assert run(f"{LOADED}{look}; print('_ssl' in sys.modules)") == ["False"]
 
 
@@ -84,7 +134,7 @@ def test_what_is_taken_out_of_it_is_gone() -> None:
 def test_all_threads_see_it_whole() -> None:
     program = """
 import sys, threading
-from mcplumb._fast.lazy_ssl import load_asyncio
+from mcplumb._fast.lazy_modules import load_asyncio
 load_asyncio()
 assert "_ssl" not in sys.modules
 sys.setswitchinterval(1e-6)
@@ -104,9 +154,9 @@ print(len(seen), len(set(seen)))
         assert run(program) == ["16", "2"]
 
 
-@pytest.mark.parametrize("first", ["asyncio", "ssl"])
-def test_it_is_left_alone_where_it_has_been_loaded(first: str) -> None:
-    assert run(f"import {first}; {LOADED}import ssl; print(type(ssl).__name__)") == ["module"]
+def test_all_is_left_alone_where_asyncio_has_been_loaded() -> None:
+    show = "import ssl, inspect; print({type(ssl), type(inspect)} == {type(sys)})"
+    assert run(f"import asyncio; {LOADED}{show}") == ["True"]
 
 
 def test_a_python_without_openssl_is_left_alone() -> None:
@@ -124,6 +174,6 @@ def test_a_python_of_another_make_is_left_alone() -> None:
         "target=None: None if name == 'asyncio.sslproto' and 'mcplumb' in sys.modules else find(name, path, target); "
     )
     show = "print(type(sys.modules.get('ssl')).__name__)"
-    assert run(f"import sys; {hide}from mcplumb._fast.lazy_ssl import load_asyncio; load_asyncio(); {show}") == [
+    assert run(f"import sys; {hide}from mcplumb._fast.lazy_modules import load_asyncio; load_asyncio(); {show}") == [
         "NoneType"
     ]

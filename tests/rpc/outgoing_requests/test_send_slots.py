@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from mcplumb.rpc.concurrency_limit import SendSlots
+from mcplumb.rpc.outgoing_requests import SendSlots
 from mcplumb.transports.line_connection import HIGH_WATER
 from mcplumb.transports.memory import memory_pair
 from mcplumb.wire.messages import Notification
@@ -329,6 +329,22 @@ async def test_nothing_looks_out_for_those_who_have_left(how: str) -> None:
     await asyncio.wait([waiting])
     await turns()
     assert asyncio.all_tasks() == before
+    await ends.close()
+
+
+async def test_closing_leaves_no_task_that_waits_for_the_connection_to_drain() -> None:
+    ends = Ends(1)
+    ends.clog()
+    waiting = [asyncio.ensure_future(ends.turns.take(None)) for _ in range(3)]
+    await turns()
+    assert len(asyncio.all_tasks()) == 1 + 3 + 1, "one looks out for all of them"
+    ends.turns.close()
+    await asyncio.gather(*waiting)
+    # Whoever asks later looks for a place, finds the connection closed, and starts nothing either.
+    await ends.turns.take(None)
+    await turns()
+    assert ends.near.is_clogged
+    assert asyncio.all_tasks() == {asyncio.current_task()}
     await ends.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcplumb.transports.http_server.event_store import EventStore, Replay
+from mcplumb.transports.http_server.event_streams import EventStore, Replay
 from mcplumb.wire.server_sent_events import Event, EventDecoder
 
 pytestmark = pytest.mark.req("HTP-6")

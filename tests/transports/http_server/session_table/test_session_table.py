@@ -1,4 +1,4 @@
-"""The sessions that are open: admitted, found, dismissed."""
+"""The table of open sessions: adding, finding and removing."""
 
 from __future__ import annotations
 
