@@ -22,7 +22,7 @@ from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, 
 from mcplumb.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION, ErrorDetail
 from tests.protocol.walks import rows_taken
 
-WAITS = EraWaits(quiet=1, quiet_modern=15, settle=0.1, ask=1, patience=60)
+WAITS = EraWaits(quiet=1, quiet_modern=15, quiet_unseen=10, settle=0.1, ask=1, patience=60)
 #: A modern revision of the future, to choose among several.
 NEXT = msgspec.structs.replace(LATEST, name="2999-01-01")
 
@@ -40,6 +40,7 @@ def begin(allowed: tuple[Revision, ...] = REVISIONS, remembered: Era | None = No
     sent = finder.started(0)
     skips_probe = not any(r.is_modern for r in allowed) or (remembered == "legacy" and allowed != MODERN)
     assert sent == ((SendInitialize(LATEST_LEGACY),) if skips_probe else (SendProbe(LATEST),))
+    finder.probe_read(0, is_known=True)
     return finder
 
 
@@ -190,6 +191,50 @@ def test_a_silent_legacy_server_costs_the_quiet_time_only() -> None:
 
 
 @pytest.mark.req("ERA-6")
+def test_the_quiet_time_begins_when_the_server_has_read_the_probe() -> None:
+    finder = EraFinder(REVISIONS, waits=WAITS)
+    finder.started(0)
+    assert finder.awaits_reading
+    assert finder.deadline == 60
+    assert finder.due(30) == ()
+    finder.probe_read(40, is_known=True)
+    assert not finder.awaits_reading
+    finder.probe_read(45, is_known=True)
+    assert finder.deadline == 41, "it is read once"
+    assert finder.due(41) == (SendInitialize(LATEST_LEGACY),)
+
+
+@pytest.mark.req("ERA-6")
+@pytest.mark.parametrize(("remembered", "wait"), [(None, 10), ("modern", 15)])
+def test_a_server_of_which_nobody_knows_what_it_has_read_gets_more_time(remembered: Era | None, wait: float) -> None:
+    finder = EraFinder(REVISIONS, waits=WAITS, remembered=remembered)
+    finder.started(0)
+    finder.probe_read(0, is_known=False)
+    assert finder.deadline == wait
+
+
+@pytest.mark.req("ERA-6")
+def test_a_server_that_never_reads_is_given_up_with_a_sentence_that_says_so() -> None:
+    finder = EraFinder(REVISIONS, waits=WAITS)
+    finder.started(0)
+    error = failure(finder.due(60))
+    assert isinstance(error, ConnectTimeout)
+    assert "did not answer within 60 s, and has not read the first request." in str(error)
+
+
+@pytest.mark.req("ERA-6")
+def test_no_reading_is_awaited_where_nothing_depends_on_it() -> None:
+    modern_only = EraFinder(MODERN, waits=WAITS)
+    modern_only.started(0)
+    legacy_only = EraFinder(LEGACY, waits=WAITS)
+    legacy_only.started(0)
+    for finder in (modern_only, legacy_only):
+        assert not finder.awaits_reading
+        finder.probe_read(1, is_known=True)
+        assert finder.deadline == 60
+
+
+@pytest.mark.req("ERA-6")
 def test_a_slow_modern_server_is_not_taken_for_legacy() -> None:
     finder = begin()
     assert finder.due(1) == (SendInitialize(LATEST_LEGACY),)
@@ -257,6 +302,7 @@ def test_a_refusal_while_settling_ends_the_wait() -> None:
 def test_a_late_unsupported_version_is_still_tried_again(state: str) -> None:
     finder = EraFinder((NEXT, *REVISIONS), waits=WAITS)
     finder.started(0)
+    finder.probe_read(0, is_known=True)
     finder.due(1)
     if state == "settling":
         finder.init_result(str(LATEST_LEGACY), 1.1)
@@ -272,6 +318,7 @@ def test_a_late_unsupported_version_is_still_tried_again(state: str) -> None:
 def test_a_dual_era_server_that_contradicts_itself_is_taken_at_its_better_word() -> None:
     finder = EraFinder((NEXT, *REVISIONS), waits=WAITS)
     finder.started(0)
+    finder.probe_read(0, is_known=True)
     finder.due(1)
     finder.probe_error(unsupported(str(LATEST)), 1.1)
     assert finder.init_result(str(LATEST_LEGACY), 1.2) == ()
@@ -473,6 +520,7 @@ def test_a_strange_legacy_revision_does_not_hide_a_common_modern_one(remembered:
     finder = EraFinder((LATEST, LATEST_LEGACY), waits=WAITS, remembered=remembered)
     finder.started(0)
     if remembered is None:
+        finder.probe_read(0, is_known=True)
         finder.due(1)
         assert finder.init_result("2025-06-18", 1.1) == ()
         assert finder.state == "waiting"
@@ -486,6 +534,7 @@ def test_a_strange_legacy_revision_does_not_hide_a_common_modern_one(remembered:
 def test_a_strange_legacy_revision_is_named_when_nothing_else_is_common(then: str) -> None:
     finder = EraFinder((LATEST, LATEST_LEGACY), waits=WAITS)
     finder.started(0)
+    finder.probe_read(0, is_known=True)
     finder.due(1)
     finder.init_result("2025-06-18", 1.1)
     error = failure(finder.probe_error(UNKNOWN_METHOD, 1.2) if then == "refused" else finder.due(60))
@@ -523,6 +572,7 @@ def test_patience_ends_in_every_state(state: str) -> None:
     finder = EraFinder(MODERN if state == "asking" else REVISIONS, waits=EraWaits(ask=100))
     finder.started(1000)
     if state in ("hedging", "confirming", "waiting"):
+        finder.probe_read(1000, is_known=True)
         finder.due(1001)
     if state == "confirming":
         finder.probe_result([str(LATEST)], 1002)
@@ -542,7 +592,7 @@ def test_patience_ends_in_every_state(state: str) -> None:
     assert str(LATEST) in str(error)
 
 
-@pytest.mark.parametrize("wait", ["quiet", "quiet_modern", "settle", "ask", "patience"])
+@pytest.mark.parametrize("wait", ["quiet", "quiet_modern", "quiet_unseen", "settle", "ask", "patience"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
 def test_waits_are_times(wait: str, value: float) -> None:
     with pytest.raises(UsageError, match=f"The wait {wait} is"):
@@ -587,6 +637,69 @@ def test_an_answer_to_a_question_that_is_not_open_is_late() -> None:
     assert (finder.state, finder.late) == ("initializing", 3)
 
 
+# --- bridges that stumble over the probe -----------------------------------------------------------------------
+
+
+def fresh(remembered: Era | None = None) -> EraFinder:
+    finder = EraFinder(REVISIONS, waits=WAITS, remembered=remembered, can_start_afresh=True)
+    finder.started(0)
+    finder.probe_read(0, is_known=True)
+    return finder
+
+
+@pytest.mark.req("ERA-5")
+@pytest.mark.parametrize("first", ["probe", "initialize"])
+def test_a_server_that_refuses_both_requests_gets_only_initialize_on_another_process(first: str) -> None:
+    finder = fresh()
+    if first == "probe":
+        assert finder.probe_error(UNKNOWN_METHOD, 0.1) == (SendInitialize(LATEST_LEGACY),)
+        actions = finder.init_error(ErrorDetail(-32600, "Already initialized"), 0.2)
+    else:
+        finder.due(1)
+        assert finder.init_error(ErrorDetail(-32000, "Already started"), 1.1) == ()
+        actions = finder.probe_error(UNKNOWN_METHOD, 1.2)
+    assert actions == (StartAgain(),)
+    assert finder.state == "restarting"
+    assert finder.started(1.3) == (SendInitialize(LATEST_LEGACY),)
+    assert finder.init_result(str(LATEST_LEGACY), 1.4) == (SendInitialized(), Agreed(LATEST_LEGACY))
+
+
+@pytest.mark.req("ERA-5")
+def test_a_server_that_refuses_initialize_and_exits_gets_only_initialize_on_another_process() -> None:
+    finder = fresh()
+    finder.due(1)
+    finder.init_error(ErrorDetail(-32000, "Already started"), 1.1)
+    assert finder.exited(1.2) == (StartAgain(),)
+    assert finder.started(1.3) == (SendInitialize(LATEST_LEGACY),)
+    assert finder.init_result(str(LATEST_LEGACY), 1.4) == (SendInitialized(), Agreed(LATEST_LEGACY))
+
+
+@pytest.mark.req("ERA-5", "ERA-6")
+def test_a_modern_server_that_refuses_initialize_and_exits_is_still_found_to_be_modern() -> None:
+    finder = fresh()
+    finder.due(1)
+    finder.init_error(UNKNOWN_METHOD, 1.1)
+    finder.exited(1.2)
+    finder.started(1.3)
+    assert finder.init_error(UNKNOWN_METHOD, 1.4) == (SendProbe(LATEST),)
+    assert finder.probe_result([str(LATEST)], 1.5) == (Agreed(LATEST),)
+
+
+@pytest.mark.req("ERA-5")
+def test_a_server_that_goes_on_refusing_is_started_again_once() -> None:
+    finder = fresh()
+    finder.probe_error(UNKNOWN_METHOD, 0.1)
+    assert finder.init_error(ErrorDetail(-1, "no"), 0.2) == (StartAgain(),)
+    finder.started(0.3)
+    assert "refused both" in str(failure(finder.init_error(ErrorDetail(-1, "never"), 0.4)))
+
+
+def test_a_server_that_was_initialized_before_the_probe_is_not_started_again() -> None:
+    finder = fresh("legacy")
+    finder.init_error(ErrorDetail(-1, "no"), 0.1)
+    assert "refused both" in str(failure(finder.probe_error(UNKNOWN_METHOD, 0.2)))
+
+
 # --- the whole machine ------------------------------------------------------------------------------------------
 
 
@@ -612,5 +725,8 @@ def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) 
         test_a_legacy_only_client_asks_a_modern_server_for_its_versions("result")
         for state in PATIENT:
             test_patience_ends_in_every_state(state)
+        for first in ("probe", "initialize"):
+            test_a_server_that_refuses_both_requests_gets_only_initialize_on_another_process(first)
+        test_a_server_that_refuses_initialize_and_exits_gets_only_initialize_on_another_process()
 
     assert rows_taken(ERA, [examples], monkeypatch) == set(ERA.rows)

@@ -81,12 +81,21 @@ def test_transition(source: str, event: str, target: str, action: Action | None)
 def test_a_server_that_does_not_listen_gets_every_rung_in_order_and_in_time() -> None:
     stopper = Stopper(LADDER)
     assert (stopper.begin(10.0), stopper.deadline) == ("close_input", 11.0)
+    assert (stopper.begin(10.0, has_hung_up=True), stopper.deadline) == (None, 11.0)
     assert (stopper.due(10.9), stopper.deadline) == (None, 11.0)
     assert (stopper.due(11.0), stopper.deadline) == ("terminate", 13.0)
     assert (stopper.due(13.0), stopper.deadline) == ("kill", 17.0)
     assert (stopper.due(17.0), stopper.deadline) == (None, None)
     assert stopper.state == "given_up"
     assert stopper.due(1e9) is None
+
+
+@pytest.mark.req("LIF-2")
+@pytest.mark.parametrize(("close_wait", "deadline"), [(1.0, 10.25), (0.1, 10.1), (0.0, 10.0)])
+def test_a_server_that_has_hung_up_gets_less_time(close_wait: float, deadline: float) -> None:
+    stopper = Stopper(StopLadder(close_wait=close_wait, term_wait=2.0, kill_wait=4.0))
+    assert (stopper.begin(10.0, has_hung_up=True), stopper.deadline) == ("close_input", deadline)
+    assert (stopper.due(deadline), stopper.deadline) == ("terminate", deadline + 2.0)
 
 
 def test_an_owner_that_comes_late_still_grants_the_next_wait() -> None:
@@ -118,7 +127,7 @@ def test_nothing_is_due_before_the_stop_begins() -> None:
 def test_the_ladder_is_data() -> None:
     assert LADDER.steps() == (Step("close_input", 1.0), Step("terminate", 2.0), Step("kill", 4.0))
     assert LADDER.total == 7.0
-    assert StopLadder().total == 6.0
+    assert StopLadder().total == 5.0
 
 
 @pytest.mark.parametrize("name", ["close_wait", "term_wait", "kill_wait"])

@@ -13,14 +13,13 @@ from mcplumb.protocol.version_negotiation import (
     InitializedSession,
     Need,
     Refused,
-    WithMeta,
     has_capability,
     missing_capability,
 )
 from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, MODERN, REVISIONS, Revision
-from mcplumb.types import ClientCapabilities, Implementation
+from mcplumb.types import ClientCapabilities, Implementation, Params
 from mcplumb.types.meta import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, UnsupportedVersionData
-from mcplumb.types.payload_decoder import read
+from mcplumb.types.payload_decoder import read, undecoded
 from mcplumb.wire.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -175,12 +174,14 @@ def test_metadata_that_was_read_already_means_the_same() -> None:
     admission = Admission(REVISIONS)
     for token in (1, 1, 1, 2, 1):
         asked = modern("tools/call", progressToken=token)
-        outcome = admission.request(asked, read(WithMeta, asked.params).meta)
+        outcome = admission.request(asked, read(undecoded(Params, "meta"), asked.params).meta)
         assert isinstance(outcome, Admitted)
         assert (outcome.progress_token, outcome.revision) == (token, LATEST)
         assert admission.request(asked) == outcome
     nothing = request("tools/call", {"name": "x"})
-    assert refusal(admission.request(nothing, read(WithMeta, nothing.params).meta)).code == INVALID_PARAMS
+    assert (
+        refusal(admission.request(nothing, read(undecoded(Params, "meta"), nothing.params).meta)).code == INVALID_PARAMS
+    )
 
 
 @pytest.mark.parametrize(("declared", "has"), DECLARED)
@@ -273,8 +274,42 @@ def test_initialize_with_other_metadata_opens_a_session(meta: Any) -> None:
     assert refusal(Admission(MODERN).request(initialize(_meta=meta))).code == UNSUPPORTED_VERSION
 
 
-def test_initialize_comes_once() -> None:
-    assert refusal(opened().request(initialize())).code == INVALID_REQUEST
+@pytest.mark.req("LEG-1")
+def test_another_initialize_is_refused_while_requests_are_in_flight() -> None:
+    admission = opened("2025-06-18")
+    error = refusal(admission.request(initialize("2024-11-05"), is_idle=False))
+    assert (error.code, "in flight" in error.message) == (INVALID_REQUEST, True)
+    assert admission.session is not None
+    assert str(admission.session.revision) == "2025-06-18"
+
+
+@pytest.mark.req("LEG-1")
+def test_another_initialize_starts_the_session_over() -> None:
+    admission = opened("2025-06-18")
+    admission.initialized()
+    before = admission.request(request("tools/list"))
+    assert isinstance(before, Admitted)
+    assert isinstance(admission.request(initialize("2024-11-05"), is_idle=True), InitializedSession)
+    assert admission.state == "opened"
+    after = admission.request(request("tools/list"))
+    assert isinstance(after, Admitted)
+    assert [str(each.revision) for each in (before, after)] == ["2025-06-18", "2024-11-05"]
+    assert admission.initialized()
+    assert admission.state == "ready"
+
+
+@pytest.mark.req("LEG-1")
+def test_a_client_that_initializes_twice_at_once() -> None:
+    admission = opened("2025-06-18")
+    assert isinstance(admission.request(initialize("2025-03-26"), is_idle=True), InitializedSession)
+    assert admission.state == "opened"
+
+
+@pytest.mark.req("LEG-1")
+def test_an_initialize_that_cannot_be_read_leaves_the_session_as_it_is() -> None:
+    admission = opened("2025-06-18")
+    refusal(admission.request(initialize(5), is_idle=True))
+    assert admission.session is not None
 
 
 @pytest.mark.req("LEG-3")
@@ -347,5 +382,9 @@ def test_a_server_serves_somebody() -> None:
 
 
 def test_every_row_of_the_table_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
-    examples = [lambda: test_the_clients_version_is_taken_when_it_is_served(LATEST_LEGACY)]
+    examples = [
+        lambda: test_the_clients_version_is_taken_when_it_is_served(LATEST_LEGACY),
+        test_another_initialize_starts_the_session_over,
+        test_a_client_that_initializes_twice_at_once,
+    ]
     assert rows_taken(SESSION, examples, monkeypatch) == set(SESSION.rows)

@@ -135,7 +135,7 @@ class Peer(Watched):
         return request.id
 
     def post_call(self, tool: str, arguments: Plain | None = None, **options: Any) -> Id:
-        """The same for a tool."""
+        """Send a call of a tool, and leave it to the test to wait for what comes."""
         return self.post("tools/call", {"name": tool, "arguments": arguments or {}}, **options)
 
     def notify(self, method: str, params: Plain | None = None) -> None:
@@ -200,14 +200,14 @@ class Peer(Watched):
         return await self.answer(self.post(method, params, **options))
 
     async def result(self, method: str, params: Plain | None = None, **options: Any) -> Plain:
-        """The same, which has to be a result."""
+        """The result of a request that is sent now; an error fails the test."""
         response = await self.request(method, params, **options)
         assert "result" in response, response
         result: Plain = response["result"]
         return result
 
     async def error(self, method: str, params: Plain | None = None, **options: Any) -> Plain:
-        """The same, which has to be an error."""
+        """The error that answers a request that is sent now; a result fails the test."""
         response = await self.request(method, params, **options)
         assert "error" in response, response
         error: Plain = response["error"]
@@ -271,7 +271,7 @@ async def raw_client(
 async def piped_client(
     server: Server, revision: Revision = LATEST, *, capabilities: Plain | None = None
 ) -> AsyncIterator[tuple[Peer, Callable[[], Awaitable[None]]]]:
-    """The same over a socket, and a function that ends the client's output while it still listens."""
+    """A raw client over a socket, and a function that ends the client's output while it still listens."""
     ours, theirs = socket.socketpair()
     end = ours.dup()
     peer = Peer(StreamConnection(fd := ours.detach(), fd), revision, capabilities or {})

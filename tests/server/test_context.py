@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -14,8 +15,10 @@ import pytest
 
 from mcplumb.errors import UsageError
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
-from mcplumb.server.context import Answer, Context, Roots, Sampled, Told
+from mcplumb.server.context import Accepted, Answer, Context, Declined, Told
+from mcplumb.server.dispatch.client_input import Roots, Sampled
 from mcplumb.server.server import Server
+from mcplumb.sync import Context as BlockingContext
 from mcplumb.types.client_features import ModelHint, ModelPreferences, Root, SamplingMessage, ToolChoice
 from mcplumb.types.content import AudioContent, ImageContent, TextContent
 from mcplumb.types.meta import LOG_LEVEL
@@ -348,7 +351,7 @@ def test_a_form_gives_what_was_filled_in(revision: Revision, kind: str, form: An
         answers.append(await ctx.elicit("How?", form))
         return "done"
 
-    def plain_ask(ctx: Context) -> str:
+    def plain_ask(ctx: BlockingContext) -> str:
         answers.append(ctx.elicit("How?", form))
         return "done"
 
@@ -377,7 +380,7 @@ def test_a_user_may_say_no(revision: Revision, action: str) -> None:
 
     async def body(peer: Peer) -> None:
         result = await answered(peer, "ask", {"action": action, "content": {"size": "ignored"}})
-        assert text_of(result) == f"Answer(action='{action}', data=None)"
+        assert text_of(result) == f"Declined(action='{action}')"
 
     talk(server, body, revision, capabilities=ABLE)
 
@@ -501,7 +504,7 @@ def test_the_text_of_what_the_model_said(kind: str, content: Any, text: str) -> 
     async def sample(ctx: Context) -> str:
         return (await ctx.sample("Hello?", max_tokens=5)).text
 
-    def plain_sample(ctx: Context) -> str:
+    def plain_sample(ctx: BlockingContext) -> str:
         return ctx.sample("Hello?", max_tokens=5).text
 
     server.add_tool(sample if kind == "async" else plain_sample, name="sample")
@@ -543,7 +546,7 @@ def test_questions_one_after_the_other(revision: Revision, kind: str) -> None:
         runs.append(1)
         return [(await ctx.elicit_url(f"{number}?", "https://example.com")).action for number in range(3)]
 
-    def plain_ask(ctx: Context) -> list[str]:
+    def plain_ask(ctx: BlockingContext) -> list[str]:
         runs.append(1)
         return [ctx.elicit_url(f"{number}?", "https://example.com").action for number in range(3)]
 
@@ -626,7 +629,7 @@ def test_an_async_function_may_hand_it_to_a_thread() -> None:
     names: list[str] = []
 
     @server.tool
-    async def delegate(ctx: Context) -> str:
+    async def delegate(ctx: BlockingContext) -> str:
         def work() -> str:
             names.append(threading.current_thread().name)
             ctx.progress(1)
@@ -645,8 +648,8 @@ def test_an_async_function_may_hand_it_to_a_thread() -> None:
 
 
 async def test_values_can_be_awaited_again() -> None:
-    answer: Answer[int] = Answer("accept", 5)
-    assert await answer is answer
+    for answer in (Accepted(5), Declined("decline")):
+        assert await answer is answer
     roots = Roots([Root("file:///a")])
     assert await roots is roots
     sampled = Sampled(role="user", model="m", content=TextContent("x"))
@@ -659,7 +662,7 @@ def test_a_client_that_leaves_while_it_is_asked_wakes_the_thread() -> None:
     ended = threading.Event()
 
     @server.tool
-    def ask(ctx: Context) -> None:
+    def ask(ctx: BlockingContext) -> None:
         try:
             ctx.roots()
         except BaseException as error:
@@ -675,3 +678,130 @@ def test_a_client_that_leaves_while_it_is_asked_wakes_the_thread() -> None:
     talk(server, body, LATEST_LEGACY, capabilities=ABLE)
     assert ended.wait(PATIENCE)
     assert len(raised) == 1
+
+
+@both_kinds
+def test_a_context_may_name_the_type_of_the_lifespan(kind: str) -> None:
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[dict[str, int]]:
+        yield {"rows": 3}
+
+    server = Server("counting", lifespan=lifespan)
+
+    async def count(ctx: Context[dict[str, int]]) -> int:
+        return ctx.lifespan["rows"]
+
+    def count_plainly(ctx: BlockingContext[dict[str, int]] | None = None) -> int:
+        return 0 if ctx is None else ctx.lifespan["rows"]
+
+    server.add_tool(count if kind == "async" else count_plainly, name="count")
+
+    async def body(peer: Peer) -> None:
+        (tool,) = (await peer.result("tools/list"))["tools"]
+        assert tool["inputSchema"]["properties"] == {}
+        assert text_of(await peer.call("count")) == "3"
+
+    talk(server, body)
+
+
+@both_eras
+def test_a_plain_function_reads_plain_resources_while_all_threads_are_taken(revision: Revision) -> None:
+    server = Server("narrow", threads=1)
+
+    @server.resource("notes://{name}")
+    def note(name: str, ctx: Context) -> str:
+        return f"{name} for {ctx.request_id}"
+
+    @server.tool
+    def read(ctx: BlockingContext) -> str | None:
+        return ctx.read_resource("notes://a").contents[0].text
+
+    async def body(peer: Peer) -> None:
+        request_id = peer.post_call("read")
+        assert text_of((await peer.answer(request_id))["result"]) == f"a for {request_id}"
+
+    talk(server, body, revision)
+
+
+@both_eras
+@both_kinds
+def test_what_fails_in_a_resource_fails_in_the_function_that_reads_it(revision: Revision, kind: str) -> None:
+    server = make_server()
+    seen: list[str] = []
+
+    @server.resource("notes://async")
+    async def broken() -> str:
+        raise LookupError("async")
+
+    @server.resource("notes://plain")
+    def broken_plainly() -> str:
+        raise LookupError("plain")
+
+    async def read(uri: str, ctx: Context) -> str:
+        try:
+            await ctx.read_resource(uri)
+        except LookupError as error:
+            seen.append(str(error))
+        return "done"
+
+    def read_plainly(uri: str, ctx: BlockingContext) -> str:
+        try:
+            ctx.read_resource(uri)
+        except LookupError as error:
+            seen.append(str(error))
+        return "done"
+
+    server.add_tool(read if kind == "async" else read_plainly, name="read")
+
+    async def body(peer: Peer) -> None:
+        for name in ("async", "plain"):
+            assert text_of(await peer.call("read", {"uri": f"notes://{name}"})) == "done"
+        assert seen == ["async", "plain"]
+
+    talk(server, body, revision)
+
+
+@both_eras
+@both_kinds
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, StopIteration])
+def test_a_resource_that_raises_no_exception_does_not_stop_the_server(
+    revision: Revision, kind: str, raised: type[BaseException]
+) -> None:
+    server = make_server()
+
+    @server.resource("notes://a")
+    def broken() -> str:
+        raise raised
+
+    async def read(ctx: Context) -> str:
+        await ctx.read_resource("notes://a")
+        return "done"
+
+    def read_plainly(ctx: BlockingContext) -> str:
+        ctx.read_resource("notes://a")
+        return "done"
+
+    server.add_tool(read if kind == "async" else read_plainly, name="read")
+
+    async def body(peer: Peer) -> None:
+        for _ in range(2):
+            assert text_of(await peer.call("read")).startswith("The tool 'read' failed")
+
+    talk(server, body, revision)
+
+
+@both_eras
+def test_progress_has_the_name_of_other_libraries_too(revision: Revision) -> None:
+    server = make_server()
+
+    @server.tool
+    async def work(ctx: Context) -> str:
+        await ctx.report_progress(1, 2, "half")
+        return "done"
+
+    async def body(peer: Peer) -> None:
+        await peer.call("work", meta={"progressToken": 1})
+        (told,) = [each["params"] for each in peer.seen if each.get("method") == "notifications/progress"]
+        assert {key: told[key] for key in ("progress", "total")} == {"progress": 1, "total": 2}
+
+    talk(server, body, revision)

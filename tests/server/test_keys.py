@@ -12,6 +12,7 @@ from mcplumb.errors import ToolError
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.server.server import Server
+from mcplumb.sync import Context as BlockingContext
 from tests.kit.loop import run
 from tests.kit.results import text_of
 from tests.server.harness import ABLE, ONE_OF_EACH_ERA, Peer, Plain, make_server, raw_client
@@ -45,7 +46,7 @@ def server() -> Server:
         return f"Hello, {(answer.data or {}).get('name')}!"
 
     @server.tool
-    def greet_plainly(ctx: Context) -> str:
+    def greet_plainly(ctx: BlockingContext) -> str:
         answer = ctx.elicit("What is your name?", NAME, key="user_name")
         return f"Hello, {(answer.data or {}).get('name')}!"
 

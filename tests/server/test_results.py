@@ -598,3 +598,50 @@ def test_what_is_no_message(value: Any) -> None:
 def test_a_role_that_there_is_not() -> None:
     with pytest.raises(UsageError, match=r"^A prompt's message cannot have the role 'system': it is 'user' or "):
         messages_of(("system", "hi"))
+
+
+WRAPPED = {"type": "object", "required": ["result"], "x-fastmcp-wrap-result": True}
+
+
+@pytest.mark.parametrize(
+    ("returns", "value", "properties", "content", "text"),
+    [
+        (int, 5, {"result": {"type": "integer"}}, {"result": 5}, "5"),
+        (str, "a", {"result": {"type": "string"}}, {"result": "a"}, "a"),
+        (list[int], [1], {"result": {"type": "array", "items": {"type": "integer"}}}, {"result": [1]}, "[1]"),
+        (MISSING, [1], None, {"result": [1]}, "[1]"),
+        (MISSING, {"a": 1}, None, {"a": 1}, '{"a":1}'),
+        (MISSING, "a", None, None, "a"),
+        (Any, [1], None, {"result": [1]}, "[1]"),
+    ],
+)
+def test_structured_content_that_is_always_an_object(
+    returns: Any, value: Any, properties: Any, content: Any, text: str
+) -> None:
+    output = output_of(returns, structured="object")
+    assert output.schema == (None if properties is None else {**WRAPPED, "properties": properties})
+    result = output.result_of(value)
+    assert result.content == [t.TextContent(text)]
+    written = result.structured_content
+    assert (None if written is None else json.loads(bytes(written))) == content
+
+
+def test_objects_stay_objects_and_content_stays_content() -> None:
+    assert output_of(Point, structured="object").schema == output_of(Point).schema
+    assert json.loads(bytes(output_of(Point, structured="object").result_of(Point(1)).structured_content))["x"] == 1
+    for returns, value in ((Image, Image(PNG)), (None, None)):
+        output = output_of(returns, structured="object")
+        assert output.schema is None
+        assert output.result_of(value).structured_content is None
+    own = t.CallToolResult([], structured_content=[1])
+    assert output_of(list[int], structured="object").result_of(own) is own
+
+
+def test_a_union_with_objects_is_wrapped_as_a_whole() -> None:
+    output = output_of(Point | list[int], structured="object")
+    assert output.schema is not None
+    assert output.schema["type"] == "object"
+    for value, expected in ((Point(1), {"x": 1, "y": 0}), ([1], [1])):
+        content = json.loads(bytes(output.result_of(value).structured_content))
+        assert content == {"result": expected}
+        assert jsonschema_rs.is_valid(output.schema, content)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from mcplumb import connect
 from mcplumb.errors import UsageError
 from mcplumb.limits import Limits
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
@@ -508,3 +510,42 @@ def test_an_address_that_cannot_be_served_is_refused(address: str) -> None:
 async def test_run_is_not_for_a_running_loop() -> None:
     with pytest.raises(UsageError, match="serve"):
         make_server().run()
+
+
+@pytest.mark.parametrize("structured", [None, "object"])
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26"])
+async def test_lists_are_objects_where_the_revision_wants_objects(revision: str, structured: Any) -> None:
+    """The client validates the result against the output schema, which has to fit in each revision."""
+    server = Server("lists", structured=structured)
+
+    @server.tool
+    async def numbers() -> list[int]:
+        return [1, 2]
+
+    @server.tool(output_schema={"type": "array", "items": {"type": "integer"}})
+    async def described() -> list[int]:
+        return [1, 2]
+
+    @server.tool(structured=structured or True)
+    async def number() -> int:
+        return 5
+
+    async with connect(server, revisions=[revision], check_output=True) as client:
+        await client.list_tools()
+        is_wrapped = not client.revision.has_any_structured_content or structured == "object"
+        for name, value in (("numbers", [1, 2]), ("described", [1, 2]), ("number", 5)):
+            result = await client.call_tool(name)
+            expected: Any = {"result": value} if is_wrapped else value
+            assert result.structured_content == (expected if client.revision.has_structured_content else None)
+            assert json.loads(result.text) == value
+
+
+def _nothing() -> None: ...
+
+
+def test_structured_has_few_values() -> None:
+    server = Server("s")
+    with pytest.raises(UsageError, match="'objects': it is True, False or 'object'"):
+        server.add_tool(_nothing, structured=cast("Any", "objects"))
+    with pytest.raises(UsageError, match="it may be 'object' or None"):
+        Server("s", structured=cast("Any", True))

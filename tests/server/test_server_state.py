@@ -12,7 +12,7 @@ import pytest
 from mcplumb.errors import EncodeError, StateRefused, UsageError
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.revisions import LATEST, LATEST_LEGACY, REVISIONS, Revision
-from mcplumb.rpc.thread_pool import Workers
+from mcplumb.rpc.thread_pool import ThreadPool
 from mcplumb.server.catalog import Catalog, CompletionEntry, EntryOptions, ResourceEntry
 from mcplumb.server.results import TextResult
 from mcplumb.server.server_state import SharedState
@@ -33,7 +33,7 @@ def make_shared(**options: Any) -> SharedState:
         "revisions": REVISIONS,
         "limits": DEFAULT_LIMITS,
         "catalog": Catalog(lambda _: None),
-        "workers": Workers(1),
+        "thread_pool": ThreadPool(1),
         "page_size": 10,
         "ttl_ms": 0,
         "cache_scope": "private",

@@ -42,3 +42,30 @@ def test_there_is_a_sample_of_each() -> None:
 def test_blocks_about_tools(block: t.SamplingContent) -> None:
     message = t.SamplingMessage("user", [block])
     assert t.read(t.SamplingMessage, msgspec.json.encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    ("block", "shown"),
+    [
+        (t.ImageContent("aGk=", "image/svg+xml"), {"text/html": '<img src="data:image/svg+xml;base64,aGk=">'}),
+        (
+            t.AudioContent("aGk=", "audio/wav"),
+            {"text/html": '<audio controls src="data:audio/wav;base64,aGk="></audio>'},
+        ),
+        (
+            t.ImageContent("aGk=", "image/png"),
+            {"text/html": '<img src="data:image/png;base64,aGk=">', "image/png": "aGk="},
+        ),
+        (t.ImageContent('aGk="><script>', "image/png"), {}),
+        (t.ImageContent("aGk=", 'image/png"><script>'), {}),
+        (t.ImageContent("aGk=", "text/html"), {}),
+    ],
+)
+def test_a_notebook_displays_media_and_runs_nothing(
+    block: t.ImageContent | t.AudioContent, shown: dict[str, str]
+) -> None:
+    assert block._repr_mimebundle_() == shown
+    link = t.ResourceLink("file:///x", "x")
+    assert t.CallToolResult([t.TextContent("<x>"), link, block])._repr_mimebundle_() == {
+        kind: f"<pre>&lt;x&gt;</pre>\n{data}" if kind == "text/html" else data for kind, data in shown.items()
+    }

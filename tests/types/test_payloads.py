@@ -41,8 +41,9 @@ def with_unknown_keys(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
         data = {} if config.tag_field is None else {config.tag_field: config.tag}
+        fields = msgspec.structs.asdict(value)  # as stored: an absent flag reads as False
         for field in msgspec.structs.fields(value):
-            inner = getattr(value, field.name)
+            inner = fields[field.name]
             if field.required or inner is not None:
                 data[field.encode_name] = with_unknown_keys(inner)
         return data | {"x-unknown": {"type": "nonsense"}, "content-length": None}

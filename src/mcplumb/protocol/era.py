@@ -2,10 +2,13 @@
 
 The client sends ``server/discover`` (the probe) first. A modern server answers it; a legacy server answers with any
 error, not at all, or by exiting. Silence is the hard case: a modern server may be slow to start, and a legacy server
-may never answer. So after a short time the client sends ``initialize`` as well, while the probe stays open: the first
-answer decides, and a late answer to the probe still counts until the server has answered ``initialize``. But some
+may never answer. So a short time after the server has read the probe, the client sends ``initialize`` as well, while
+the probe stays open: the first answer decides, and a late answer to the probe still counts until the server has
+answered ``initialize``. Until the probe is read, the server is still starting, and its silence means nothing. But some
 servers of both eras refuse everything modern once they have read ``initialize``. So after a late answer the client
 repeats the probe: if the server refuses it now, the client starts another process and sends it nothing but the probe.
+Some bridges cannot cope with the probe, and refuse ``initialize`` after it or exit: another process gets nothing but
+``initialize``.
 
 The machine does no I/O. Each method takes an event and the time, and returns the actions to take, in order; between
 calls, ``deadline`` is the time to call ``due``.
@@ -66,6 +69,7 @@ _Event: TypeAlias = Literal[
     "settled",
     "denied",
     "exited",
+    "afresh",
     "ask",
     "fail",
 ]
@@ -102,10 +106,13 @@ ERA: Table[_State, _Event] = Table(
         ("confirming", "fail"): "failed",
         ("waiting", "discovered"): "modern",
         ("waiting", "retry"): "waiting",
+        ("waiting", "exited"): "restarting",
+        ("waiting", "afresh"): "restarting",
         ("waiting", "fail"): "failed",
         ("initializing", "answered"): "legacy",
         ("initializing", "probe"): "probing",
         ("initializing", "exited"): "restarting",
+        ("initializing", "afresh"): "restarting",
         ("initializing", "ask"): "asking",
         ("initializing", "fail"): "failed",
         ("restarting", "probe"): "probing",
@@ -118,8 +125,9 @@ ERA: Table[_State, _Event] = Table(
         "How a client detects a server's era. In *probing* the request `server/discover` is open; in *hedging* "
         "`initialize` is open as well; in *settling* `initialize` was answered first, and the other answer gets a "
         "little more time; in *confirming* `server/discover` was answered after `initialize` was sent, and is sent "
-        "again; in *waiting* `initialize` was refused, so the server is modern and slow; in *asking* there is no "
-        "common revision, and one more request finds out which revisions to name in the error."
+        "again; in *waiting* `initialize` was refused, so the server is modern and slow; in *restarting* another "
+        "process is started, because this one has exited, or is confused by the requests so far; in *asking* there is "
+        "no common revision, and one more request finds out which revisions to name in the error."
     ),
 )
 
@@ -127,10 +135,13 @@ ERA: Table[_State, _Event] = Table(
 class EraWaits(msgspec.Struct, frozen=True, kw_only=True):
     """The timeouts of era detection, in seconds."""
 
-    #: For an answer to the probe, before ``initialize`` is sent as well.
+    #: For an answer to the probe, once the server has read it, before ``initialize`` is sent as well.
     quiet: float = 1.0
     #: Like ``quiet``, for a server that was modern when it was last connected.
     quiet_modern: float = 15.0
+    #: Like ``quiet``, from the sending on, where it cannot be known whether the server has read the probe: it may still
+    #: be starting. As long as other clients wait.
+    quiet_unseen: float = 10.0
     #: For the probe's answer, after ``initialize`` was answered first.
     settle: float = 0.1
     #: For the answer that is needed only to name the server's revisions in an error.
@@ -175,7 +186,7 @@ class SendInitialized(msgspec.Struct, frozen=True):
 
 
 class StartAgain(msgspec.Struct, frozen=True):
-    """The process exited because of a request: start another process, then call ``started``."""
+    """The process exited, or is confused, because of a request: start another process, then call ``started``."""
 
 
 class Agreed(msgspec.Struct, frozen=True):
@@ -198,7 +209,8 @@ class EraFinder:
 
     ``allowed`` are the revisions that the user allows. ``remembered`` is the era that was detected earlier: after
     ``legacy`` the probe is skipped, after ``modern`` a silent server gets more time; a wrong value is noticed, and the
-    probe sent after all. Answers to requests that are not open are counted in ``late`` and ignored.
+    probe sent after all. ``can_start_afresh`` is whether another process can be started that has read nothing yet.
+    Answers to requests that are not open are counted in ``late`` and ignored.
     """
 
     def __init__(
@@ -207,6 +219,7 @@ class EraFinder:
         *,
         waits: EraWaits = DEFAULT_WAITS,
         remembered: Era | None = None,
+        can_start_afresh: bool = False,
     ) -> None:
         if not allowed:
             raise UsageError("No protocol revision is allowed: allow at least one.")
@@ -217,8 +230,11 @@ class EraFinder:
         self._legacy = [revision for revision in self._allowed if not revision.is_modern]
         self._waits = waits
         self._remembered = remembered
+        self._can_start_afresh = can_start_afresh
         self._give_up_at = 0.0
         self._timer: float | None = None
+        #: Whether the timer starts when the server has read the probe.
+        self.awaits_reading = False
         #: The modern revisions that the probe was sent with.
         self._probed: list[Revision] = []
         #: Whether a probe was sent to this process, and not to one before it.
@@ -256,6 +272,13 @@ class EraFinder:
         self._give_up_at = now + self._waits.patience
         knows_legacy = self._remembered == "legacy" and self._legacy
         return self._initialize("initialize") if knows_legacy or not self._modern else self._probe(now)
+
+    def probe_read(self, now: float, *, is_known: bool) -> None:
+        """The server has read the probe; without ``is_known``, it may have. Does nothing if that is not awaited."""
+        if self.awaits_reading:
+            self.awaits_reading = False
+            quiet = self._waits.quiet_modern if self._remembered == "modern" else self._waits.quiet
+            self._timer = now + (quiet if is_known else max(quiet, self._waits.quiet_unseen))
 
     def probe_result(self, supported: Any, now: float) -> tuple[Action, ...]:
         """``server/discover`` was answered; ``supported`` is the ``supportedVersions`` of that result."""
@@ -330,7 +353,7 @@ class EraFinder:
             return ()
         if self.state == "confirming":
             return self._turned()
-        is_settled = self.state in ("waiting", "asking", "restarting")
+        is_settled = self.state in ("asking", "restarting") or (self.state == "waiting" and not self._can_start_afresh)
         unproven = self.state == "initializing" and bool(self._modern) and not self._probed
         by_probe = self._probed_here and bool(self._legacy) and not is_settled
         # A server that was modern may have crashed for any reason: probe it again before assuming that it is legacy.
@@ -353,10 +376,11 @@ class EraFinder:
             if self._theirs and self.state != "confirming":  # it answered, but with no usable revision
                 return self._no_common()
             names = ", ".join(revision.name for revision in self._allowed)
+            unread = ", and has not read the first request" if self.awaits_reading else ""
             return self._fail(
-                f"The server did not answer within {self._waits.patience:g} s. If it needs longer to start, allow "
-                "more (EraWaits.patience); if it waits for something, its stderr may say for what; it may also know "
-                f"none of the revisions that this client allows ({names}).",
+                f"The server did not answer within {self._waits.patience:g} s{unread}. If it needs longer to start, "
+                "allow more (EraWaits.patience); if it waits for something, its stderr may say for what; it may also "
+                f"know none of the revisions that this client allows ({names}).",
                 ConnectTimeout,
             )
         if self._timer is None or now < self._timer:
@@ -371,9 +395,8 @@ class EraFinder:
 
     def _probe(self, now: float) -> tuple[Action, ...]:
         self._move("probe")
-        quiet = self._waits.quiet_modern if self._remembered == "modern" else self._waits.quiet
-        may_hedge = self._legacy and self._denial is None and not self._is_modern
-        self._timer = now + quiet if may_hedge else None
+        self.awaits_reading = bool(self._legacy) and self._denial is None and not self._is_modern
+        self._timer = None
         self._probed = [self._modern[0]]
         self._probed_here = True
         return (SendProbe(self._modern[0]),)
@@ -463,6 +486,14 @@ class EraFinder:
         self._theirs = list(dict.fromkeys([*self._theirs, *names]))[:_MAX_NAMES]
 
     def _refused_both(self, probe: ErrorDetail, init: ErrorDetail) -> tuple[Action, ...]:
+        # Some bridges open a session of their own for the probe, and stumble over `initialize` after that.
+        was_probed_first = self._probed_here and self.state in ("initializing", "waiting")
+        if self._can_start_afresh and was_probed_first and self._restarts == 0:
+            self._move("afresh")
+            self._restarts += 1
+            self._after_restart = "initialize"
+            self._timer = None
+            return (StartAgain(),)
         return self._fail(
             f"The server refused both server/discover ({_describe(probe)}) and initialize ({_describe(init)})."
         )
@@ -472,6 +503,7 @@ class EraFinder:
         return (Failed(kind(sentence)),)
 
     def _move(self, event: _Event) -> None:
+        self.awaits_reading = False  # until the next probe of a server of which nothing is known
         self.state = ERA.after(self.state, event)
 
     def _is_late(self, question: _Question) -> bool:

@@ -5,8 +5,10 @@ with HMAC-SHA256, with an expiry time, and bound to the method, the parameters a
 not encrypted, because everything in it came from that client or was sent to it. Therefore the standard library is
 enough, and no cryptography package is needed.
 
-A token is, in base64url without padding: one version byte, the expiry time in milliseconds (8 bytes), the state, and a
-MAC of 32 bytes. The MAC also covers the binding, which is not part of the token.
+A token is, in base64url without padding: one version byte, the name of the key (4 bytes), the expiry time in
+milliseconds (8 bytes), the state, and a MAC of 32 bytes. The MAC also covers the binding, which is not part of the
+token. By the name of the key, a state of another process that has another key can be told from a forged one. Tokens of
+version 1, which have no such name, are opened as well.
 """
 
 from __future__ import annotations
@@ -27,9 +29,12 @@ __all__ = ["Params", "Sealer"]
 #: A request's parameters: as values, or as JSON.
 Params: TypeAlias = Mapping[str, Any] | msgspec.Struct | msgspec.Raw | bytes
 
-_VERSION = b"\x01"
+_VERSION, _UNNAMED_VERSION = b"\x02", b"\x01"
 _PURPOSE = b"mcplumb: sealed request state, version 1"
-_HEAD = 9
+_NAME_PURPOSE = b"mcplumb: name of a key"
+_NAME_END = 5
+_HEAD, _UNNAMED_HEAD = 13, 9
+_TIME = 8
 _MAC = 32
 _MIN_KEY = 32
 _MAX_TIME = 2**63
@@ -37,10 +42,14 @@ _MAX_TIME = 2**63
 # The parameters that differ between the rounds of one request.
 _NOT_BOUND = ("_meta", "inputResponses", "requestState")
 
-# The client learns that its state was refused, but not why.
+# The client learns that its state was refused, but not why, unless the server has to be set up in another way.
 _UNVERIFIED = (
     "The request state does not verify: it was changed, or it belongs to another request, caller or server. "
     "Send the request again without it."
+)
+_OTHER_KEY = (
+    "The request state was sealed by another process, with a key that this one does not have: processes that share "
+    "their clients need the same Server(state_keys=…). Send the request again without it."
 )
 _EXPIRED = "The request state has expired. Send the request again without it."
 
@@ -56,7 +65,7 @@ class Sealer:
     later than ``ttl`` (plus ``skew`` for clock differences) from now is refused: its clock was wrong.
     """
 
-    __slots__ = ("_keys", "_max_state", "_max_token", "_skew", "_ttl")
+    __slots__ = ("_keys", "_max_state", "_max_token", "_names", "_skew", "_ttl")
 
     def __init__(
         self,
@@ -79,6 +88,7 @@ class Sealer:
             )
         # Derive a key for this purpose only, because the caller may use the same bytes elsewhere.
         self._keys = tuple(hmac.digest(key, _PURPOSE, "sha256") for key in several)
+        self._names = tuple(hmac.digest(key, _NAME_PURPOSE, "sha256")[: _NAME_END - 1] for key in self._keys)
         self._ttl = ttl
         self._skew = skew
         self._max_state = max_state
@@ -98,7 +108,7 @@ class Sealer:
             binding = _binding(method, params, principal)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
             raise UsageError(f"Request state cannot be bound to these parameters of {method}: {error}.") from error
-        body = _VERSION + int(expires).to_bytes(8) + state
+        body = _VERSION + self._names[0] + int(expires).to_bytes(8) + state
         return _base64url(body + hmac.digest(self._keys[0], binding + body, "sha256"))
 
     def open(self, token: str, *, method: str, params: Params, principal: str | None, now: float) -> bytes:
@@ -112,8 +122,11 @@ class Sealer:
         # The decoder ignores foreign characters and stray bits: accept only the canonical encoding.
         if _base64url(raw) != token:
             raise StateRefused(_UNVERIFIED, reason="not base64url")
-        if len(raw) < _HEAD + _MAC or raw[:1] != _VERSION:
+        head = {_VERSION: _HEAD, _UNNAMED_VERSION: _UNNAMED_HEAD}.get(raw[:1])
+        if head is None or len(raw) < head + _MAC:
             raise StateRefused(_UNVERIFIED, reason="not a token of this version")
+        if head == _HEAD and raw[1:_NAME_END] not in self._names:
+            raise StateRefused(_OTHER_KEY, reason="sealed with a key that this process does not have (see state_keys)")
         try:
             binding = _binding(method, params, principal)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
@@ -122,12 +135,12 @@ class Sealer:
         signed = binding + body
         if not any(hmac.compare_digest(mac, hmac.digest(key, signed, "sha256")) for key in self._keys):
             raise StateRefused(_UNVERIFIED, reason="forged, or of another request, principal or key")
-        expires = int.from_bytes(body[1:_HEAD]) / 1000
+        expires = int.from_bytes(body[head - _TIME : head]) / 1000
         if not now < expires:
             raise StateRefused(_EXPIRED, reason="expired")
         if expires > now + self._ttl + self._skew:
             raise StateRefused(_UNVERIFIED, reason="ends too far in the future")
-        return body[_HEAD:]
+        return body[head:]
 
 
 def _base64url(raw: bytes) -> str:

@@ -16,6 +16,9 @@ __all__ = ["STOP", "Action", "Step", "StopLadder", "Stopper"]
 
 Action: TypeAlias = Literal["close_input", "terminate", "kill"]
 
+#: Seconds after closing the input of a server that has closed its own output: it has nothing more to say.
+_HUNG_UP_WAIT = 0.25
+
 
 class Step(msgspec.Struct, frozen=True):
     """One step: the action, and how long to wait before the next step."""
@@ -27,8 +30,8 @@ class Step(msgspec.Struct, frozen=True):
 class StopLadder(msgspec.Struct, frozen=True, kw_only=True):
     """The waits of the three steps, in seconds. After a wait of zero the next step follows at once."""
 
-    #: After closing the server's input.
-    close_wait: float = 2.0
+    #: After closing the server's input. A server that has closed its output gets a quarter of a second at most.
+    close_wait: float = 1.0
     #: After terminating the process group (SIGTERM).
     term_wait: float = 2.0
     #: After killing the process group (SIGKILL): only a process stuck inside the kernel survives that.
@@ -115,9 +118,15 @@ class Stopper:
         """Whether there is nothing more to do: the process group is gone, or even killing it had no effect."""
         return self.state in STOP.final
 
-    def begin(self, now: float) -> Action | None:
-        """Begin to stop the server; None if it is gone already, or being stopped already."""
-        return self._take("begin", now)
+    def begin(self, now: float, *, has_hung_up: bool = False) -> Action | None:
+        """Begin to stop the server; None if it is gone already, or being stopped already.
+
+        ``has_hung_up`` says that the server has closed its output, which shortens the first wait.
+        """
+        action = self._take("begin", now)
+        if action is not None and has_hung_up and self._deadline is not None:
+            self._deadline = min(self._deadline, now + _HUNG_UP_WAIT)
+        return action
 
     def exited(self, now: float) -> None:
         """Record that no process of the group is left."""

@@ -1,8 +1,9 @@
 """Admission of requests to a server: under which revision a request is served, or why it is refused.
 
 The metadata of a modern request alone decides about it; earlier requests have no influence. A legacy client opens a
-session with ``initialize``, which lasts as long as the connection. Both kinds may use the same connection, in any
-order.
+session with ``initialize``, which lasts as long as the connection, or until another ``initialize`` starts it over: some
+bridges open a session of their own before they pass on that of their client. Both kinds may use the same connection, in
+any order.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from mcplumb.errors import DecodeError, UsageError
 from mcplumb.protocol.transition_table import Table
 from mcplumb.revisions import Revision, choose_revision, newest_first
-from mcplumb.types.base import Implementation, Payload
+from mcplumb.types.base import Implementation, Params, Payload
 from mcplumb.types.lifecycle import ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability
 from mcplumb.types.meta import (
     CLIENT_CAPABILITIES,
@@ -27,7 +28,7 @@ from mcplumb.types.meta import (
     UnsupportedVersionData,
 )
 from mcplumb.types.notification_params import LoggingLevel
-from mcplumb.types.payload_decoder import read
+from mcplumb.types.payload_decoder import read, undecoded
 from mcplumb.wire.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -45,7 +46,6 @@ __all__ = [
     "InitializedSession",
     "Need",
     "Refused",
-    "WithMeta",
     "has_capability",
     "missing_capability",
 ]
@@ -69,12 +69,15 @@ SESSION: Table[_State, _Event] = Table(
     "unopened",
     {
         ("unopened", "initialize"): "opened",
+        ("opened", "initialize"): "opened",
         ("opened", "initialized"): "ready",
+        ("ready", "initialize"): "opened",
         ("ready", "initialized"): "ready",
     },
     doc=(
-        "A legacy session on the server's side. It lasts until the connection ends, so no state is final. "
-        "Modern requests are served in every state and change none."
+        "A legacy session on the server's side. It lasts until the connection ends, so no state is final. Another "
+        "`initialize` starts it over, if no request is in flight. Modern requests are served in every state and change "
+        "none."
     ),
 )
 
@@ -107,10 +110,7 @@ class Refused(msgspec.Struct, frozen=True):
     error: ErrorDetail
 
 
-class WithMeta(Payload, frozen=True, kw_only=True):
-    """The params of a request, with the metadata undecoded. Subclasses decode further params."""
-
-    meta: msgspec.Raw = msgspec.field(name="_meta", default=msgspec.Raw(b"null"))
+_WITH_META = undecoded(Params, "meta")
 
 
 class _LenientInitializeParams(Payload, frozen=True):
@@ -136,22 +136,25 @@ class Admission:
         #: The handshake of the legacy session; None while no session is open.
         self.session: InitializedSession | None = None
         # Admissions by the bytes of their metadata. Most requests of a client have the same metadata, and only the
-        # metadata and the session, which never changes once it is open, decide about a request.
+        # metadata and the session decide about a request; the cache is cleared when a session starts over.
         self._cache: dict[bytes, Admitted] = {}
         # The metadata of the last request, which is usually that of the next one: comparing is faster than a lookup.
         self._latest_written = b""
 
-    def request(self, request: Request, meta: msgspec.Raw | None = None) -> Admitted | InitializedSession | Refused:
+    def request(
+        self, request: Request, meta: msgspec.Raw | None = None, *, is_idle: bool = False
+    ) -> Admitted | InitializedSession | Refused:
         """Admit or refuse a request by its method and metadata. Its other parameters are not read.
 
-        ``meta`` is its metadata as `WithMeta` returns it, if the caller has decoded that already.
+        ``meta`` is its metadata as raw JSON, if the caller has decoded that already. ``is_idle`` is whether no other
+        request is in flight, so that ``initialize`` may start an open session over.
         """
         if meta is not None and bytes(meta) == self._latest_written:
             return self._latest
         try:
             if request.method == "initialize" and not self._is_modern(request):
-                return self._handshake(request)
-            written = bytes(read(WithMeta, request.params, what="params").meta if meta is None else meta)
+                return self._handshake(request, is_idle=is_idle)
+            written = bytes(read(_WITH_META, request.params, what="params").meta if meta is None else meta)
             verdict = self._from_cache(written)
             if verdict is not None and request.method != "server/discover":
                 return verdict
@@ -210,21 +213,23 @@ class Admission:
         Metadata alone does not make it modern, because a legacy client may send metadata of its own.
         """
         try:
-            written = read(WithMeta, request.params, what="params").meta
+            written = read(_WITH_META, request.params, what="params").meta
             version = RequestMeta.of(read(_Meta, written, what="params._meta")).protocol_version
         except DecodeError:
             return False
         return version is not None and (version in self._modern or not self._legacy)
 
-    def _handshake(self, request: Request) -> InitializedSession | Refused:
+    def _handshake(self, request: Request, *, is_idle: bool) -> InitializedSession | Refused:
         if not self._legacy:
             return self._unsupported(_requested_version(request))
         params = read(_LenientInitializeParams, request.params, what="params")
-        if self.session is not None:
-            return _invalid_request("The session is open already: initialize must be sent once, at its start.")
+        if self.session is not None and not is_idle:
+            return _invalid_request("The session is open and has requests in flight: initialize cannot start it over.")
         revision = choose_revision(self._legacy, [params.protocol_version]) or self._legacy[0]
         self.state = SESSION.after(self.state, "initialize")
         self.session = InitializedSession(revision, params.capabilities, params.client_info)
+        self._cache.clear()
+        self._latest_written = b""
         return self.session
 
     def _refuse_without_session(self, method: str) -> Refused:

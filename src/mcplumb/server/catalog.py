@@ -12,23 +12,25 @@ Every method may be called from any thread.
 
 from __future__ import annotations
 
+import builtins
+import sys
 import threading
 from binascii import a2b_base64, b2a_base64, crc32
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from mcplumb.errors import UsageError
+from mcplumb.errors import ToolError, UsageError
 from mcplumb.protocol.subscription_state import ListTopic
 from mcplumb.server.context import Context
-from mcplumb.server.results import Output, output_of, output_with_schema
+from mcplumb.server.results import Output, Structured, output_as_object, output_of, output_with_schema
 from mcplumb.server.schema.signature import Signature, header_schema, headers_in, inspect_function
 from mcplumb.server.uri_templates import UriTemplate, normalize_uri
 from mcplumb.types.base import Annotations, CacheScope, Icon
-from mcplumb.types.prompts import Prompt, PromptArgument
 from mcplumb.types.resources import Resource, ResourceTemplate
 from mcplumb.types.tools import Tool, ToolAnnotations
 
@@ -48,6 +50,7 @@ __all__ = [
     "ToolEntry",
     "WrittenPages",
     "page_of",
+    "took_too_long",
 ]
 
 
@@ -161,20 +164,31 @@ class EntryOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Entry:
     """A named function that handles requests."""
 
-    __slots__ = ("function", "label", "name", "signature")
+    __slots__ = ("function", "label", "name", "signature", "timeout")
 
     def __init__(self, kind: str, name: str, function: Callable[..., Any], signature: Signature) -> None:
         self.name = name
         self.function = function
         self.signature = signature
+        #: In seconds; None without one.
+        self.timeout: float | None = None
         #: The entry's name in error messages.
         self.label = f"{kind} {name!r}"
+
+    def choices(self, argument: str) -> list[str]:
+        """Return the values that an argument can have, as clients write them; empty if it is not a choice."""
+        part = self.signature.schema.get("properties", {}).get(argument, {})
+        options = [option for option in part.get("anyOf", (part,)) if option.get("type") != "null"]
+        if not options or not all("enum" in option or "const" in option for option in options):
+            return []
+        values = [value for option in options for value in option.get("enum", [option.get("const")])]
+        return [value if isinstance(value, str) else msgspec.json.encode(value).decode() for value in values]
 
 
 class ToolEntry(Entry):
     """A tool."""
 
-    __slots__ = ("output", "param_headers", "payload", "read")
+    __slots__ = ("param_headers", "payload", "read", "result_of")
 
     def __init__(
         self,
@@ -182,9 +196,10 @@ class ToolEntry(Entry):
         described: EntryOptions,
         *,
         annotations: ToolAnnotations | None,
-        structured: bool | None,
+        structured: Structured,
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> None:
         name = _name_of(function, described)
         if not 1 <= len(name) <= _MAX_TOOL_NAME or not _TOOL_NAME.issuperset(name):
@@ -193,20 +208,51 @@ class ToolEntry(Entry):
                 "for its name."
             )
         super().__init__("tool", name, function, inspect_function(function, context=Context))
+        if timeout is not None:
+            self._limit(timeout)
         schema = self._take_input(input_schema)
         #: The arguments that HTTP clients repeat in headers; None if there are none.
         self.param_headers = headers_in(schema, self.label)
-        self.output = self._output_of(output_schema, structured=structured)
+        if structured not in (None, True, False, "object"):
+            raise UsageError(f"structured of the {self.label} is {structured!r}: it is True, False or 'object'.")
+        output = self._output_of(output_schema, structured=structured)
+        #: Converts the function's return value to a result.
+        self.result_of = output.result_of
         self.payload = Tool(
             name,
             schema,
             title=described.title,
             description=_description_of(self.signature, described),
-            output_schema=self.output.schema,
+            output_schema=output.schema,
             annotations=annotations,
             icons=_listed(described.icons),
             meta=described.meta,
         )
+
+    def _limit(self, seconds: float) -> None:
+        if type(seconds) not in (int, float) or not 0 < seconds < float("inf"):
+            raise UsageError(
+                f"The {self.label} cannot have a timeout of {seconds!r}: give a number of seconds above 0."
+            )
+        self.timeout = seconds
+        if not self.signature.is_async:
+            return  # the caller, which waits for a thread, has to stop waiting
+        function = self.function
+
+        @wraps(function)
+        async def call_within(**arguments: Any) -> Any:
+            import asyncio  # a server is made before it runs, and loads this when it does
+
+            scope = asyncio.timeout(seconds)
+            try:
+                async with scope:
+                    return await function(**arguments)
+            except TimeoutError:
+                if scope.expired():
+                    raise took_too_long(self) from None
+                raise  # the function's own
+
+        self.function = call_within
 
     def _take_input(self, schema: dict[str, Any] | None) -> dict[str, Any]:
         #: Converts the arguments of a call to the function's arguments.
@@ -219,14 +265,15 @@ class ToolEntry(Entry):
         self.read = RawArguments(raw, self.signature, self.label).read
         return raw.schema
 
-    def _output_of(self, schema: dict[str, Any] | None, *, structured: bool | None) -> Output:
+    def _output_of(self, schema: dict[str, Any] | None, *, structured: Structured) -> Output:
         if schema is None:
             return output_of(self.signature.returns, structured=structured)
         if structured is False:
             raise UsageError(f"The {self.label} has an output schema, so it cannot have structured=False.")
         from mcplumb.server.schema.type_codec import RawSchema  # most tools have none
 
-        return output_with_schema(RawSchema(schema, f"output schema of the {self.label}"), self.label)
+        output = output_with_schema(RawSchema(schema, f"output schema of the {self.label}"), self.label)
+        return output_as_object(output) if structured == "object" else output
 
 
 class ResourceEntry(Entry):
@@ -290,6 +337,8 @@ class PromptEntry(Entry):
     __slots__ = ("payload",)
 
     def __init__(self, function: Callable[..., Any], described: EntryOptions) -> None:
+        from mcplumb.types.prompts import Prompt, PromptArgument  # many servers have no prompts
+
         name = _name_of(function, described)
         super().__init__("prompt", name, function, inspect_function(function, context=Context, strict=False))
         required = set(self.signature.required)
@@ -352,6 +401,23 @@ class HandlerEntry(Entry):
             raise UsageError(f"The function of the {self.label} cannot have a Context: that is for requests.")
         self.is_notification = is_notification
         self.takes = self.signature.names[0]
+
+
+def took_too_long(entry: Entry) -> ToolError:
+    """Return the error for a model when a tool's timeout has passed."""
+    end = ", and was stopped." if entry.signature.is_async else ". It cannot be stopped, and may still run."
+    return ToolError(f"The {entry.label} took longer than {entry.timeout:g} seconds{end}")
+
+
+def _is_defined_again(known: Entry, entry: Entry) -> bool:
+    """Return whether a notebook, or a Python prompt, has defined the function of an entry again."""
+    if not (hasattr(builtins, "__IPYTHON__") or hasattr(sys, "ps1")):
+        return False
+    places = [
+        (getattr(each.function, "__module__", None), getattr(each.function, "__qualname__", None))
+        for each in (known, entry)
+    ]
+    return places[0] == places[1] and places[0][0] == "__main__" and places[0][1] != "<lambda>"
 
 
 def _name_of(function: Callable[..., Any], described: EntryOptions) -> str:
@@ -417,15 +483,20 @@ class Registry(Generic[E]):
         return page_of(self.all(), cursor=cursor, size=size, name=f"{self._kind}s")
 
     def add(self, entry: E) -> None:
-        """Add an entry; raise UsageError if the name is in use already."""
+        """Add an entry; raise UsageError if the name is in use already.
+
+        In a notebook, a cell that is run again replaces what it added.
+        """
         with self._lock:
-            if entry.name in self._entries:
+            known = self._entries.get(entry.name)
+            if known is None:
+                self._added += 1
+                self._numbers[entry.name] = self._added
+            elif not _is_defined_again(known, entry):
                 raise UsageError(
                     f"There is a {self._kind} {entry.name!r} already. Remove that first, or use another name."
                 )
-            self._added += 1
             self._entries[entry.name] = entry
-            self._numbers[entry.name] = self._added
             self._note_change()
         self._changed()
 
@@ -459,6 +530,14 @@ class Catalog:
         #: The templates sorted by rank, with the version of the registry that was sorted.
         self._by_rank: tuple[int, list[ResourceEntry]] = (0, [])
 
+    @property
+    def has_completions(self) -> bool:
+        """Whether an argument of a prompt or a variable of a template has suggestions, registered or by its type."""
+        owners = (*self.prompts.all(), *self.templates.all())
+        return bool(self.completions) or any(
+            entry.choices(name) for _, entry in owners for name in entry.signature.names
+        )
+
     def find_resource(self, uri: str) -> tuple[ResourceEntry, dict[str, str]] | None:
         """Return the resource with this URI, or the most specific matching template and its values; None if neither."""
         exact = self.resources.get(normalize_uri(uri))
@@ -478,7 +557,8 @@ class Catalog:
     def add_handler(self, entry: HandlerEntry) -> None:
         """Add a handler; raise UsageError if the method has one already, or the session itself handles it."""
         handlers = self.notification_handlers if entry.is_notification else self.request_handlers
-        if entry.name in _SESSION_METHODS or entry.name in handlers:
+        known = handlers.get(entry.name)
+        if entry.name in _SESSION_METHODS or (known is not None and not _is_defined_again(known, entry)):
             raise UsageError(f"There is a handler for {entry.name!r} already, and it cannot be replaced.")
         handlers[entry.name] = entry
 

@@ -152,6 +152,9 @@ class Image(_Media):
         data, mime_type = self.read()
         return ImageContent(to_base64(data), mime_type)
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return self.block()._repr_mimebundle_()
+
 
 class Audio(_Media):
     """Audio to return, from bytes or from a file."""
@@ -162,6 +165,9 @@ class Audio(_Media):
         """Return the content block."""
         data, mime_type = self.read()
         return AudioContent(to_base64(data), mime_type)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return self.block()._repr_mimebundle_()
 
 
 class File(_Media):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, MutableSequence, Sequence
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 
@@ -33,19 +33,22 @@ from mcplumb.types.content import (
     ResourceLink,
     TextContent,
 )
-from mcplumb.types.prompts import GetPromptResult, PromptMessage
 from mcplumb.types.resources import Resource, ResourceContents
+from mcplumb.types.revision_adapter import wrap_result, wrap_result_schema
 from mcplumb.types.tools import CallToolResult
 
 if TYPE_CHECKING:
     from mcplumb.server.schema.type_codec import RawSchema
+    from mcplumb.types.prompts import GetPromptResult, PromptMessage  # many servers have no prompts
 
 __all__ = [
     "ModernText",
     "Output",
+    "Structured",
     "TextResult",
     "contents_of",
     "messages_of",
+    "output_as_object",
     "output_of",
     "output_with_schema",
     "prompt_result_of",
@@ -86,6 +89,23 @@ class ModernText(msgspec.Struct, frozen=True, gc=False, tag_field="resultType", 
     meta: msgspec.Raw = msgspec.field(name="_meta")
 
 
+#: Whether return values become structured content: True and False decide it, None leaves it to their type. With
+#: ``object`` they do, and any that are not objects become the member ``result`` of one.
+Structured: TypeAlias = bool | Literal["object"] | None
+
+
+def output_as_object(output: Output) -> Output:
+    """Return an output whose structured content is an object: another value becomes its member ``result``."""
+    if output.schema is None or output.schema.get("type") == "object":
+        return output
+
+    def convert(value: Any) -> CallToolResult:
+        result = output.result_of(value)
+        return result if result is value else _wrapped(result)
+
+    return Output(wrap_result_schema(output.schema), convert)
+
+
 def output_with_schema(schema: RawSchema, label: str) -> Output:
     """Return the output of a tool with a schema from its author: return values become structured content."""
 
@@ -106,13 +126,13 @@ def _at(path: Path) -> str:
     return f", at {shorten(format_path(path))}" if path else ""
 
 
-def output_of(returns: Any, *, structured: bool | None = None) -> Output:
+def output_of(returns: Any, *, structured: Structured = None) -> Output:
     """Return the output of a tool whose function has this return annotation, or ``MISSING``.
 
     Content becomes blocks. Objects and arrays become structured content and its text, with a schema if the annotation
     describes them. Other values, such as numbers and dates, become text; None becomes an empty result.
     ``structured=False`` omits structured content; ``structured=True`` adds structured content, with its schema, for
-    text and numbers as well.
+    text and numbers as well, and ``structured="object"`` makes objects of all of these.
     """
     choices = [] if returns is MISSING else list(_choices_of(returns))
     has_lists = any(_is_content_list(choice) for choice in choices)
@@ -120,12 +140,32 @@ def output_of(returns: Any, *, structured: bool | None = None) -> Output:
     convert = _result_of_list if has_lists else result_of
     if structured is False:
         return Output(None, _without_structure(convert))
+    if structured == "object":
+        return _object_output(returns, None if has_content else _maybe_schema_of(returns, needed=False), convert)
     if structured and has_content:
         raise UsageError(f"A tool that returns {_named(returns)} cannot have structured=True: this is content.")
     schema = None if has_content else _maybe_schema_of(returns, needed=structured is True)
     if structured or (schema is not None and _describes(schema, schema.get("$defs", {}))):
         return Output(schema, _structured(schema, returns))
     return Output(None, convert)
+
+
+def _object_output(returns: Any, schema: dict[str, Any] | None, convert: Callable[[Any], CallToolResult]) -> Output:
+    if schema is not None and schema.get("type") != "null":
+        return output_as_object(Output(schema, _structured(schema, returns, as_text=True)))
+
+    def convert_to_object(value: Any) -> CallToolResult:
+        result = convert(value)
+        data = result.structured_content
+        if result is value or data is None or bytes(data).startswith(b"{"):
+            return result
+        return _wrapped(result)
+
+    return Output(None, convert_to_object)
+
+
+def _wrapped(result: CallToolResult) -> CallToolResult:
+    return CallToolResult(result.content, structured_content=wrap_result(result.structured_content))
 
 
 def result_of(value: Any) -> CallToolResult:
@@ -157,7 +197,9 @@ def _result_of_list(value: Any) -> CallToolResult:
     return CallToolResult([_block_of(item) for item in value if item is not None])
 
 
-def _structured(schema: dict[str, Any] | None, returns: Any) -> Callable[[Any], CallToolResult]:
+def _structured(
+    schema: dict[str, Any] | None, returns: Any, *, as_text: bool = False
+) -> Callable[[Any], CallToolResult]:
     kind = (schema or {}).get("type")
     start = {"object": b"{", "array": b"["}.get(kind, b"") if isinstance(kind, str) else b""
     check = validator_of(returns) if schema is not None else len
@@ -172,7 +214,8 @@ def _structured(schema: dict[str, Any] | None, returns: Any) -> Callable[[Any], 
             check(data)
         except msgspec.ValidationError as error:
             raise UsageError(f"A tool that returns {_named(returns)} returned something else: {error}.") from None
-        return CallToolResult([TextContent(data.decode())], structured_content=msgspec.Raw(data))
+        text = _text_in(data) if as_text else data.decode()
+        return CallToolResult([TextContent(text)], structured_content=msgspec.Raw(data))
 
     return convert
 
@@ -229,6 +272,8 @@ def _one_contents_of(value: Any, uri: str, mime_type: str | None) -> ResourceCon
 
 def prompt_result_of(value: Any, description: str | None = None) -> GetPromptResult:
     """Convert the return value of a prompt's function to its result; see ``messages_of``."""
+    from mcplumb.types.prompts import GetPromptResult
+
     return value if isinstance(value, GetPromptResult) else GetPromptResult(messages_of(value), description)
 
 
@@ -244,6 +289,8 @@ def messages_of(value: Any) -> list[PromptMessage]:
 
 
 def _messages_in(value: Any) -> list[PromptMessage]:
+    from mcplumb.types.prompts import PromptMessage
+
     if isinstance(value, PromptMessage):
         return [value]
     if isinstance(value, tuple) and _is_pair(value):
@@ -259,6 +306,8 @@ def _is_pair(value: tuple[Any, ...]) -> bool:
 
 
 def _message(role: Role, content: Any) -> PromptMessage:
+    from mcplumb.types.prompts import PromptMessage
+
     if not isinstance(content, (str, *_CONTENT)):
         raise UsageError(
             f"A prompt's message cannot be made of a value of type {type(content).__name__}. Return text, content, "

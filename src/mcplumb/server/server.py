@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.protocol.subscription_state import ListTopic
 from mcplumb.revisions import allowed_revisions
-from mcplumb.rpc.thread_pool import Workers
+from mcplumb.rpc.thread_pool import ThreadPool
+from mcplumb.server.active_sessions import ActiveSessions, Lifespan, LifespanRunner, bind_lifespan
 from mcplumb.server.catalog import (
     Catalog,
     CompletionEntry,
@@ -20,8 +21,7 @@ from mcplumb.server.catalog import (
     ResourceEntry,
     ToolEntry,
 )
-from mcplumb.server.hosting.active_sessions import ActiveSessions, Lifespan, LifespanRunner
-from mcplumb.server.hosting.stderr_logs import LogFormat
+from mcplumb.server.results import Structured
 from mcplumb.server.server_state import SharedState
 from mcplumb.server.uri_templates import normalize_uri
 from mcplumb.types.base import Annotations, CacheScope, Icon, Implementation
@@ -30,7 +30,8 @@ from mcplumb.types.tools import ToolAnnotations
 if TYPE_CHECKING:
     import ssl
 
-    from mcplumb.server.hosting.address_host import OnReady
+    from mcplumb.server.address_host import OnReady
+    from mcplumb.server.stderr_logs import LogFormat
     from mcplumb.transports.connection import Connection, Peer, Serve
     from mcplumb.transports.http_server.asgi_app import HttpApp
     from mcplumb.transports.http_server.http_options import HttpOptions
@@ -49,7 +50,11 @@ class Server:
 
     - ``revisions`` are the protocol revisions to offer, as dates; by default all.
     - ``lifespan`` returns an async context manager that is open while the server runs; its value is ``ctx.lifespan``.
-    - ``threads`` is the number of plain functions that run at once; further calls wait.
+      It is called without arguments, or with the server if it needs one.
+    - ``threads`` is the number of plain functions that run at once; further calls wait. A cancelled call holds its
+      thread until its function returns, and another thread makes up for it. There are at most ``max_threads``, by
+      default eight times ``threads``; if cancelled calls hold them all, calls of plain functions fail at once.
+    - ``structured`` is the default of that option of ``add_tool``; ``object`` gives what other servers give.
     - ``page_size`` is the number of entries on a page of a list.
     - ``ttl`` is how many seconds clients may cache lists and resources (a resource may override it), and
       ``cache_scope`` whether for all users (``public``) or for one (``private``).
@@ -74,6 +79,8 @@ class Server:
         lifespan: Lifespan | None = None,
         limits: Limits = DEFAULT_LIMITS,
         threads: int = 32,
+        max_threads: int | None = None,
+        structured: Literal["object"] | None = None,
         page_size: int = 1000,
         ttl: float = 0,
         cache_scope: CacheScope = "private",
@@ -91,6 +98,9 @@ class Server:
         if not (0 <= finish_within < float("inf") and 0 <= stop_within < float("inf")):
             raise UsageError("finish_within and stop_within must be finite numbers of seconds, at least 0.")
         self._catalog = Catalog(self._list_changed)
+        if structured not in (None, "object"):
+            raise UsageError(f"The server's default for structured is {structured!r}: it may be 'object' or None.")
+        self._structured = structured
         #: In seconds, as in the constructor.
         self.finish_within = finish_within
         self.stop_within = stop_within
@@ -107,7 +117,7 @@ class Server:
             revisions=allowed_revisions(revisions),
             limits=limits,
             catalog=self._catalog,
-            workers=Workers(threads),
+            thread_pool=ThreadPool(threads, max_threads),
             page_size=page_size,
             ttl_ms=_milliseconds(ttl),
             cache_scope=cache_scope,
@@ -117,7 +127,7 @@ class Server:
             state_ttl=state_ttl,
         )
         #: The open sessions.
-        self.active_sessions = ActiveSessions(self._shared, LifespanRunner(lifespan))
+        self.active_sessions = ActiveSessions(self._shared, LifespanRunner(bind_lifespan(lifespan, self)))
         if state_keys:
             self._shared.check_keys()
 
@@ -147,9 +157,10 @@ class Server:
         title: str | None = ...,
         description: str | None = ...,
         annotations: ToolAnnotations | None = ...,
-        structured: bool | None = ...,
+        structured: Structured = ...,
         input_schema: dict[str, Any] | None = ...,
         output_schema: dict[str, Any] | None = ...,
+        timeout: float | None = ...,
         icons: Sequence[Icon] | None = ...,
         meta: dict[str, Any] | None = ...,
     ) -> Callable[[F], F]: ...
@@ -165,27 +176,34 @@ class Server:
         title: str | None = None,
         description: str | None = None,
         annotations: ToolAnnotations | None = None,
-        structured: bool | None = None,
+        structured: Structured = None,
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
+        timeout: float | None = None,
         icons: Sequence[Icon] | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
         """Add a tool. Its arguments, and by default its name and description, are those of the function.
 
         The return value becomes content, depending on its type; ``structured`` forces, or forbids, structured content.
+        With ``object`` it is an object for modern clients as well: another value becomes its member ``result``, as
+        legacy clients get it in any case.
 
         With an ``input_schema``, which clients receive unchanged, the function takes all arguments as one dict. With an
         ``output_schema``, the return value is structured content. Values are validated against both schemas if
         jsonschema-rs is installed.
+
+        After ``timeout`` seconds, the call ends with an error that says so, even if it waits for the user. An async
+        function is cancelled. A plain function cannot be stopped: it should look at ``ctx.cancelled``.
         """
         entry = ToolEntry(
             function,
             EntryOptions(name=name, title=title, description=description, icons=icons, meta=meta),
             annotations=annotations,
-            structured=structured,
+            structured=self._structured if structured is None else structured,
             input_schema=input_schema,
             output_schema=output_schema,
+            timeout=timeout,
         )
         self._catalog.tools.add(entry)
 
@@ -373,17 +391,17 @@ class Server:
         logged. ``tls`` is for ``tcp://`` and ``https://``, and ``http`` has the HTTP options. ``on_ready`` is called
         with each address once all are open, with the actual port in place of 0.
         """
-        from mcplumb._fast.lazy_ssl import load_asyncio
+        from mcplumb._fast.lazy_modules import load_asyncio
 
         load_asyncio()
-        from mcplumb.server.hosting.run import run_on_stdio, run_process
+        from mcplumb.server.run import run_on_stdio, run_process
         from mcplumb.transports.stdio import take_stdio
 
         _check_no_loop()
         if _is_stdio_only(addresses, tls, http):
             run_on_stdio(self, take_stdio(), log_format=log_format, trace=trace)
             return
-        from mcplumb.server.hosting.address_host import AddressHost
+        from mcplumb.server.address_host import AddressHost
 
         host = AddressHost(self, addresses, tls=tls, http=http, on_ready=on_ready)
         if "stdio" in addresses:
@@ -408,7 +426,7 @@ class Server:
             with take_stdio() as stdio:
                 await self.serve_connection(stdio.connection(limits=self.limits))
             return
-        from mcplumb.server.hosting.address_host import AddressHost
+        from mcplumb.server.address_host import AddressHost
 
         host = AddressHost(self, addresses, tls=tls, http=http, on_ready=on_ready)
         if "stdio" not in addresses:

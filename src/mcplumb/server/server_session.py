@@ -17,8 +17,8 @@ from mcplumb.rpc.thread_pool import forks
 from mcplumb.server.dispatch.failures import outcome_of
 from mcplumb.server.dispatch.methods import Dispatcher
 from mcplumb.server.dispatch.running_call import Call
-from mcplumb.server.hosting.stderr_logs import BadLines
 from mcplumb.server.server_state import SharedState
+from mcplumb.server.stderr_logs import BadLines
 from mcplumb.transports.connection import ANYONE, Connection, Peer, StartedAwait
 from mcplumb.types.base import Payload
 from mcplumb.types.notification_params import CancelledParams, LoggingLevel
@@ -249,6 +249,12 @@ class ServerSession:
         self.endpoint.failed(request_id, error)
 
     # --- Calls from the endpoint ---
+
+    def start_over(self) -> None:
+        """Forget what a legacy client has set, because a session begins: it may be another client's."""
+        self.log_level = "info"
+        if "subscriptions" in vars(self):
+            self.subscriptions.unsubscribe_all()
 
     def explain(self, call: Call, error: Exception) -> Outcome:
         """Return the outcome of a call that could not be started."""

@@ -11,7 +11,7 @@ from mcplumb.errors import UsageError
 from mcplumb.limits import Limits
 from mcplumb.protocol.version_negotiation import Admission
 from mcplumb.revisions import Era, Revision
-from mcplumb.rpc.thread_pool import Workers
+from mcplumb.rpc.thread_pool import ThreadPool
 from mcplumb.server.catalog import Catalog, WrittenPages
 from mcplumb.server.results import ModernText, TextResult
 from mcplumb.server.schema.type_codec import write
@@ -35,7 +35,7 @@ class SharedState(msgspec.Struct, kw_only=True):
     revisions: tuple[Revision, ...]
     limits: Limits
     catalog: Catalog
-    workers: Workers
+    thread_pool: ThreadPool
     page_size: int
     ttl_ms: int
     cache_scope: CacheScope
@@ -74,7 +74,7 @@ class SharedState(msgspec.Struct, kw_only=True):
             tools=ListCapability(list_changed=True),
             resources=ResourcesCapability(list_changed=True, subscribe=True),
             prompts=ListCapability(list_changed=True),
-            completions={} if self.catalog.completions else None,
+            completions={} if self.catalog.has_completions else None,
             logging={},
             extensions=self.extensions,
             experimental=self.experimental,

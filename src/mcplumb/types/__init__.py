@@ -6,138 +6,142 @@ for all types are in ``mcplumb.types.base``.
 
 from __future__ import annotations
 
-from mcplumb.types.base import (
-    COMPLETE,
-    INPUT_REQUIRED,
-    NULL,
-    Annotations,
-    CacheableResult,
-    CacheScope,
-    Icon,
-    Implementation,
-    Number,
-    PageParams,
-    Params,
-    Payload,
-    RequestId,
-    Result,
-    RetryParams,
-    Role,
-)
-from mcplumb.types.client_features import (
-    BooleanSchema,
-    Choice,
-    ChoiceItems,
-    CreateMessageParams,
-    CreateMessageRequest,
-    CreateMessageResult,
-    ElicitationCompleteParams,
-    ElicitParams,
-    ElicitRequest,
-    ElicitResult,
-    FieldSchema,
-    FormSchema,
-    InputRequest,
-    InputRequiredResult,
-    InputResponse,
-    IntegerSchema,
-    ListRootsRequest,
-    ListRootsResult,
-    ModelHint,
-    ModelPreferences,
-    MultiSelectSchema,
-    NumberSchema,
-    Root,
-    SamplingMessage,
-    StringSchema,
-    ToolChoice,
-    read_input_response,
-)
-from mcplumb.types.content import (
-    AudioContent,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    SamplingContent,
-    TextContent,
-    ToolResultContent,
-    ToolUseContent,
-    UnknownContent,
-)
-from mcplumb.types.lifecycle import (
-    ClientCapabilities,
-    DiscoverResult,
-    ElicitationCapability,
-    InitializeParams,
-    InitializeResult,
-    ListCapability,
-    ResourcesCapability,
-    RootsCapability,
-    SamplingCapability,
-    ServerCapabilities,
-)
-from mcplumb.types.meta import (
-    BAGGAGE,
-    CLIENT_CAPABILITIES,
-    CLIENT_INFO,
-    LOG_LEVEL,
-    PROGRESS_TOKEN,
-    PROTOCOL_VERSION,
-    SERVER_INFO,
-    SUBSCRIPTION_ID,
-    TRACEPARENT,
-    TRACESTATE,
-    MissingCapabilityData,
-    RequestMeta,
-    UnsupportedVersionData,
-    UrlElicitationRequiredData,
-    read_server_info,
-    read_subscription_id,
-)
-from mcplumb.types.method_table import METHODS, Method, Side
-from mcplumb.types.notification_params import (
-    LOGGING_LEVELS,
-    AcknowledgedParams,
-    CancelledParams,
-    ListenParams,
-    ListenResult,
-    LoggingLevel,
-    LogMessageParams,
-    ProgressParams,
-    SetLevelParams,
-    SubscriptionFilter,
-)
-from mcplumb.types.payload_decoder import read, read_result_type
-from mcplumb.types.prompts import (
-    CompleteParams,
-    CompleteResult,
-    Completion,
-    CompletionArgument,
-    CompletionContext,
-    GetPromptParams,
-    GetPromptResult,
-    ListPromptsResult,
-    Prompt,
-    PromptArgument,
-    PromptMessage,
-    PromptReference,
-    Reference,
-    ResourceTemplateReference,
-)
-from mcplumb.types.resources import (
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ReadResourceParams,
-    ReadResourceResult,
-    Resource,
-    ResourceContents,
-    ResourceParams,
-    ResourceTemplate,
-    ResourceUpdatedParams,
-)
-from mcplumb.types.revision_adapter import for_revision
-from mcplumb.types.tools import CallToolParams, CallToolResult, ListToolsResult, Tool, ToolAnnotations
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mcplumb.types.base import (
+        COMPLETE,
+        INPUT_REQUIRED,
+        NULL,
+        Annotations,
+        CacheableResult,
+        CacheScope,
+        Icon,
+        Implementation,
+        Number,
+        PageParams,
+        Params,
+        Payload,
+        RequestId,
+        Result,
+        RetryParams,
+        Role,
+    )
+    from mcplumb.types.client_features import (
+        BooleanSchema,
+        Choice,
+        ChoiceItems,
+        CreateMessageParams,
+        CreateMessageRequest,
+        CreateMessageResult,
+        ElicitationCompleteParams,
+        ElicitParams,
+        ElicitRequest,
+        ElicitResult,
+        FieldSchema,
+        FormSchema,
+        InputRequest,
+        InputRequiredResult,
+        InputResponse,
+        IntegerSchema,
+        ListRootsRequest,
+        ListRootsResult,
+        ModelHint,
+        ModelPreferences,
+        MultiSelectSchema,
+        NumberSchema,
+        Root,
+        SamplingMessage,
+        StringSchema,
+        ToolChoice,
+        UrlElicitationRequiredData,
+        read_input_response,
+    )
+    from mcplumb.types.content import (
+        AudioContent,
+        ContentBlock,
+        EmbeddedResource,
+        ImageContent,
+        ResourceLink,
+        SamplingContent,
+        TextContent,
+        ToolResultContent,
+        ToolUseContent,
+        UnknownContent,
+    )
+    from mcplumb.types.lifecycle import (
+        ClientCapabilities,
+        DiscoverResult,
+        ElicitationCapability,
+        InitializeParams,
+        InitializeResult,
+        ListCapability,
+        ResourcesCapability,
+        RootsCapability,
+        SamplingCapability,
+        ServerCapabilities,
+    )
+    from mcplumb.types.meta import (
+        BAGGAGE,
+        CLIENT_CAPABILITIES,
+        CLIENT_INFO,
+        LOG_LEVEL,
+        PROGRESS_TOKEN,
+        PROTOCOL_VERSION,
+        SERVER_INFO,
+        SUBSCRIPTION_ID,
+        TRACEPARENT,
+        TRACESTATE,
+        MissingCapabilityData,
+        RequestMeta,
+        UnsupportedVersionData,
+        read_server_info,
+        read_subscription_id,
+    )
+    from mcplumb.types.method_table import METHODS, Method, Side
+    from mcplumb.types.notification_params import (
+        LOGGING_LEVELS,
+        AcknowledgedParams,
+        CancelledParams,
+        ListenParams,
+        ListenResult,
+        LoggingLevel,
+        LogMessageParams,
+        ProgressParams,
+        SetLevelParams,
+        SubscriptionFilter,
+    )
+    from mcplumb.types.payload_decoder import read, read_result_type
+    from mcplumb.types.prompts import (
+        CompleteParams,
+        CompleteResult,
+        Completion,
+        CompletionArgument,
+        CompletionContext,
+        GetPromptParams,
+        GetPromptResult,
+        ListPromptsResult,
+        Prompt,
+        PromptArgument,
+        PromptMessage,
+        PromptReference,
+        Reference,
+        ResourceTemplateReference,
+    )
+    from mcplumb.types.resources import (
+        ListResourcesResult,
+        ListResourceTemplatesResult,
+        ReadResourceParams,
+        ReadResourceResult,
+        Resource,
+        ResourceContents,
+        ResourceParams,
+        ResourceTemplate,
+        ResourceUpdatedParams,
+    )
+    from mcplumb.types.revision_adapter import for_revision
+    from mcplumb.types.tools import CallToolParams, CallToolResult, ListToolsResult, Tool, ToolAnnotations
 
 __all__ = [
     "BAGGAGE",
@@ -264,3 +268,22 @@ __all__ = [
     "read_server_info",
     "read_subscription_id",
 ]
+
+# A name is looked for in one module after the other, which loads them, the most used first. A server that has only
+# tools, and imports from the modules, never loads the last ones.
+_MODULES = (
+    *("base", "content", "tools", "lifecycle", "resources", "meta", "notification_params", "payload_decoder"),
+    *("method_table", "revision_adapter", "prompts", "client_features"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    modules = (import_module(f"{__name__}.{module}") for module in _MODULES)
+    value = globals()[name] = next(getattr(module, name) for module in modules if name in module.__all__)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

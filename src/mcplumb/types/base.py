@@ -5,7 +5,7 @@ These rules apply to every type of this package:
 * One set of types serves all revisions. ``for_revision`` removes what a revision lacks before a payload is sent.
 * Attributes are in snake case, the JSON in camel case; ``_meta`` is the attribute ``meta``.
 * An optional attribute is None if its key is absent, so reading and writing a payload loses no known key. An optional
-  JSON null is read as absent. To write a null, use ``NULL``.
+  JSON null is read as absent. To write a null, use ``NULL``. ``is_error`` alone is always a bool.
 * Unknown keys are ignored. Only ``_meta`` and JSON Schemas, which are plain dicts, keep all their keys.
 * A number is ``int | float``: in JSON Schema ``1.0`` is an integer, and some peers write it that way.
 * Hints (an icon's theme, content's audience, a field's format) are plain strings, so a new value is not an error.
@@ -35,6 +35,7 @@ __all__ = [
     "Result",
     "RetryParams",
     "Role",
+    "flag",
 ]
 
 #: A JSON null, for fields where None means that the key is absent.
@@ -50,8 +51,18 @@ Role: TypeAlias = Literal["user", "assistant"]
 CacheScope: TypeAlias = Literal["public", "private"]
 
 
-class Payload(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Payload(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, repr_omit_defaults=True):
     """The base of every type in this package."""
+
+
+def flag(kind: type[Payload], name: str) -> None:
+    """Make an optional field of a payload read as a bool: False if its key is absent.
+
+    The field itself keeps None, so a key that was absent stays absent when the payload is written again, and a False
+    that was there stays there.
+    """
+    field: Any = vars(kind)[name]
+    setattr(kind, name, property(lambda payload: field.__get__(payload) is True))
 
 
 class Params(Payload, frozen=True, kw_only=True):

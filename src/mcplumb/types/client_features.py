@@ -47,6 +47,7 @@ __all__ = [
     "SamplingMessage",
     "StringSchema",
     "ToolChoice",
+    "UrlElicitationRequiredData",
     "read_input_response",
 ]
 
@@ -298,6 +299,12 @@ class ElicitationCompleteParams(Params, frozen=True):
     """The params of ``notifications/elicitation/complete``: the user has finished on the web page."""
 
     elicitation_id: str
+
+
+class UrlElicitationRequiredData(Payload, frozen=True):
+    """The data of error -32042, in one revision: the web pages that the user must visit first."""
+
+    elicitations: list[ElicitParams]
 
 
 def _titled(values: list[str], titles: list[str]) -> list[Choice]:

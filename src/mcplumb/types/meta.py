@@ -12,7 +12,6 @@ import msgspec
 
 from mcplumb.errors import DecodeError
 from mcplumb.types.base import Implementation, Payload, RequestId
-from mcplumb.types.client_features import ElicitParams
 from mcplumb.types.lifecycle import ClientCapabilities
 from mcplumb.types.notification_params import LoggingLevel
 
@@ -30,7 +29,6 @@ __all__ = [
     "MissingCapabilityData",
     "RequestMeta",
     "UnsupportedVersionData",
-    "UrlElicitationRequiredData",
     "read_server_info",
     "read_subscription_id",
 ]
@@ -148,9 +146,3 @@ class MissingCapabilityData(Payload, frozen=True):
     """The data of error -32021: the client capabilities that the request needs."""
 
     required_capabilities: ClientCapabilities
-
-
-class UrlElicitationRequiredData(Payload, frozen=True):
-    """The data of error -32042, in one revision: the web pages that the user must visit first."""
-
-    elicitations: list[ElicitParams]

@@ -6,36 +6,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from mcplumb import types
 from mcplumb.revisions import Revision
-from mcplumb.types.base import PageParams, Params, Payload, Result
-from mcplumb.types.client_features import (
-    CreateMessageParams,
-    CreateMessageResult,
-    ElicitationCompleteParams,
-    ElicitParams,
-    ElicitResult,
-    ListRootsResult,
-)
-from mcplumb.types.lifecycle import DiscoverResult, InitializeParams, InitializeResult
-from mcplumb.types.notification_params import (
-    AcknowledgedParams,
-    CancelledParams,
-    ListenParams,
-    ListenResult,
-    LogMessageParams,
-    ProgressParams,
-    SetLevelParams,
-)
-from mcplumb.types.prompts import CompleteParams, CompleteResult, GetPromptParams, GetPromptResult, ListPromptsResult
-from mcplumb.types.resources import (
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ReadResourceParams,
-    ReadResourceResult,
-    ResourceParams,
-    ResourceUpdatedParams,
-)
-from mcplumb.types.tools import CallToolParams, CallToolResult, ListToolsResult
+from mcplumb.types.base import Params, Payload
 
 __all__ = ["METHODS", "Method", "Side"]
 
@@ -46,9 +19,10 @@ class Method(msgspec.Struct, frozen=True):
     """One kind of request or notification."""
 
     name: str
-    params: type[Params]
-    #: None for a notification.
-    result: type[Payload] | None
+    #: The names of the types of its params and its result in ``mcplumb.types``, which are loaded on access: most
+    #: programs use a few methods. A notification has no result.
+    params_name: str
+    result_name: str | None
     #: The ``Revision`` flags under which the client may send it; None if the client never does.
     client: tuple[str, ...] | None = None
     #: The ``Revision`` flags under which the server may send it; None if the server never does.
@@ -59,9 +33,20 @@ class Method(msgspec.Struct, frozen=True):
     named_by: Literal["name", "uri"] | None = None
 
     @property
+    def params(self) -> type[Params]:
+        """The type of its params."""
+        params: type[Params] = getattr(types, self.params_name)
+        return params
+
+    @property
+    def result(self) -> type[Payload] | None:
+        """The type of its result; None for a notification."""
+        return None if self.result_name is None else getattr(types, self.result_name)
+
+    @property
     def is_notification(self) -> bool:
         """Whether it is a notification, which has no result."""
-        return self.result is None
+        return self.result_name is None
 
     def sent_by(self, side: Side, revision: Revision) -> bool:
         """Return whether this side may send it in this revision."""
@@ -77,43 +62,43 @@ _ALWAYS: tuple[str, ...] = ()
 _SERVER_REQUESTS = ("has_server_requests",)
 
 _ALL = (
-    Method("initialize", InitializeParams, InitializeResult, client=("has_handshake",)),
-    Method("notifications/initialized", Params, None, client=("has_handshake",)),
-    Method("ping", Params, Result, client=("has_ping",), server=("has_ping",)),
-    Method("server/discover", Params, DiscoverResult, client=("has_discover",)),
-    Method("tools/list", PageParams, ListToolsResult, client=_ALWAYS),
-    Method("tools/call", CallToolParams, CallToolResult, client=_ALWAYS, may_need_input=True, named_by="name"),
-    Method("resources/list", PageParams, ListResourcesResult, client=_ALWAYS),
-    Method("resources/templates/list", PageParams, ListResourceTemplatesResult, client=_ALWAYS),
+    Method("initialize", "InitializeParams", "InitializeResult", client=("has_handshake",)),
+    Method("notifications/initialized", "Params", None, client=("has_handshake",)),
+    Method("ping", "Params", "Result", client=("has_ping",), server=("has_ping",)),
+    Method("server/discover", "Params", "DiscoverResult", client=("has_discover",)),
+    Method("tools/list", "PageParams", "ListToolsResult", client=_ALWAYS),
+    Method("tools/call", "CallToolParams", "CallToolResult", client=_ALWAYS, may_need_input=True, named_by="name"),
+    Method("resources/list", "PageParams", "ListResourcesResult", client=_ALWAYS),
+    Method("resources/templates/list", "PageParams", "ListResourceTemplatesResult", client=_ALWAYS),
     Method(
         "resources/read",
-        ReadResourceParams,
-        ReadResourceResult,
+        "ReadResourceParams",
+        "ReadResourceResult",
         client=_ALWAYS,
         may_need_input=True,
         named_by="uri",
     ),
-    Method("resources/subscribe", ResourceParams, Result, client=("has_resource_subscribe",)),
-    Method("resources/unsubscribe", ResourceParams, Result, client=("has_resource_subscribe",)),
-    Method("prompts/list", PageParams, ListPromptsResult, client=_ALWAYS),
-    Method("prompts/get", GetPromptParams, GetPromptResult, client=_ALWAYS, may_need_input=True, named_by="name"),
-    Method("completion/complete", CompleteParams, CompleteResult, client=_ALWAYS),
-    Method("logging/setLevel", SetLevelParams, Result, client=("has_set_level",)),
-    Method("subscriptions/listen", ListenParams, ListenResult, client=("has_listen",)),
-    Method("sampling/createMessage", CreateMessageParams, CreateMessageResult, server=_SERVER_REQUESTS),
-    Method("roots/list", Params, ListRootsResult, server=_SERVER_REQUESTS),
-    Method("elicitation/create", ElicitParams, ElicitResult, server=("has_server_requests", "has_elicitation")),
-    Method("notifications/cancelled", CancelledParams, None, client=_ALWAYS, server=_ALWAYS),
+    Method("resources/subscribe", "ResourceParams", "Result", client=("has_resource_subscribe",)),
+    Method("resources/unsubscribe", "ResourceParams", "Result", client=("has_resource_subscribe",)),
+    Method("prompts/list", "PageParams", "ListPromptsResult", client=_ALWAYS),
+    Method("prompts/get", "GetPromptParams", "GetPromptResult", client=_ALWAYS, may_need_input=True, named_by="name"),
+    Method("completion/complete", "CompleteParams", "CompleteResult", client=_ALWAYS),
+    Method("logging/setLevel", "SetLevelParams", "Result", client=("has_set_level",)),
+    Method("subscriptions/listen", "ListenParams", "ListenResult", client=("has_listen",)),
+    Method("sampling/createMessage", "CreateMessageParams", "CreateMessageResult", server=_SERVER_REQUESTS),
+    Method("roots/list", "Params", "ListRootsResult", server=_SERVER_REQUESTS),
+    Method("elicitation/create", "ElicitParams", "ElicitResult", server=("has_server_requests", "has_elicitation")),
+    Method("notifications/cancelled", "CancelledParams", None, client=_ALWAYS, server=_ALWAYS),
     # A client reports progress of the requests that a server sent to it.
-    Method("notifications/progress", ProgressParams, None, client=_SERVER_REQUESTS, server=_ALWAYS),
-    Method("notifications/roots/list_changed", Params, None, client=("has_roots_list_changed",)),
-    Method("notifications/message", LogMessageParams, None, server=_ALWAYS),
-    Method("notifications/tools/list_changed", Params, None, server=_ALWAYS),
-    Method("notifications/prompts/list_changed", Params, None, server=_ALWAYS),
-    Method("notifications/resources/list_changed", Params, None, server=_ALWAYS),
-    Method("notifications/resources/updated", ResourceUpdatedParams, None, server=_ALWAYS),
-    Method("notifications/subscriptions/acknowledged", AcknowledgedParams, None, server=("has_listen",)),
-    Method("notifications/elicitation/complete", ElicitationCompleteParams, None, server=("has_elicitation_ids",)),
+    Method("notifications/progress", "ProgressParams", None, client=_SERVER_REQUESTS, server=_ALWAYS),
+    Method("notifications/roots/list_changed", "Params", None, client=("has_roots_list_changed",)),
+    Method("notifications/message", "LogMessageParams", None, server=_ALWAYS),
+    Method("notifications/tools/list_changed", "Params", None, server=_ALWAYS),
+    Method("notifications/prompts/list_changed", "Params", None, server=_ALWAYS),
+    Method("notifications/resources/list_changed", "Params", None, server=_ALWAYS),
+    Method("notifications/resources/updated", "ResourceUpdatedParams", None, server=_ALWAYS),
+    Method("notifications/subscriptions/acknowledged", "AcknowledgedParams", None, server=("has_listen",)),
+    Method("notifications/elicitation/complete", "ElicitationCompleteParams", None, server=("has_elicitation_ids",)),
 )
 
 #: All methods by name, except the methods of tasks, which are experimental in one revision.

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from mcplumb.errors import DecodeError, ProtocolError
 from mcplumb.types.base import COMPLETE, INPUT_REQUIRED, Payload
 
-__all__ = ["DECODERS", "UNREADABLE", "read", "read_result_type"]
+__all__ = ["DECODERS", "UNREADABLE", "read", "read_result_type", "undecoded"]
 
 
 T = TypeVar("T")
@@ -32,9 +33,32 @@ class _Decoders(dict[Any, msgspec.json.Decoder[Any]]):
 #: The decoder of each payload type, created on first use.
 DECODERS = _Decoders()
 
+#: What an undecoded field is if its key is absent.
+_ABSENT = {"meta": msgspec.Raw(b"null"), "arguments": msgspec.Raw(b"{}"), "input_responses": msgspec.UNSET}
+
 _KNOWN_BLOCKS = frozenset({"text", "image", "audio", "resource_link", "resource", "tool_use", "tool_result"})
 _MAX_REASON = 300
 _JSON = (msgspec.Raw, bytes)
+
+
+@cache
+def undecoded(kind: type[Payload], *fields: str) -> Any:
+    """Return a variant of a payload type that keeps these fields as JSON, in `msgspec.Raw`.
+
+    For servers: the arguments of a tool are decoded once, to what its function takes; metadata and answers are decoded
+    only where they matter.
+    """
+    keys = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    return msgspec.defstruct(
+        f"Undecoded{kind.__name__}",
+        [
+            (name, msgspec.Raw | msgspec.UnsetType, msgspec.field(default=_ABSENT[name], name=keys[name]))
+            for name in fields
+        ],
+        bases=(kind,),
+        frozen=True,
+        kw_only=True,
+    )
 
 
 def read(kind: type[T], payload: Any, *, what: str = "payload") -> T:

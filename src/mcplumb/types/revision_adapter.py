@@ -1,9 +1,10 @@
 """Adapt payloads to one protocol revision before they are sent.
 
 The payload types cover all revisions; ``for_revision`` removes, replaces or adds what one revision requires. The tables
-``FIELDS``, ``DEFAULTS`` and ``PAYLOADS`` say which ``Revision`` flag each part needs, and an entry for a type also
-applies to its subclasses. ``ADAPTERS`` has the functions for what no table can express. A payload that a revision
-cannot represent at all raises ``NotInRevision``.
+``FIELDS``, ``DEFAULTS`` and ``PAYLOADS`` say which ``Revision`` flag each part needs. They have the names of types, so
+that types that a program does not use are not loaded, and an entry also applies to the subclasses of its type.
+``ADAPTERS`` has the functions for what no table can express. A payload that a revision cannot represent at all raises
+``NotInRevision``.
 
 ``for_revision`` compiles the tables into one plan per type and revision, and then follows the plan.
 """
@@ -12,66 +13,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from operator import is_
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import msgspec
 from msgspec.structs import replace
 
+from mcplumb import types
 from mcplumb.errors import EncodeError, NotInRevision
 from mcplumb.revisions import Revision
-from mcplumb.types import content
-from mcplumb.types.base import (
-    COMPLETE,
-    INPUT_REQUIRED,
-    Annotations,
-    CacheableResult,
-    Implementation,
-    Payload,
-    Result,
-    RetryParams,
-)
-from mcplumb.types.client_features import (
-    CreateMessageParams,
-    CreateMessageResult,
-    ElicitationCompleteParams,
-    ElicitParams,
-    ElicitResult,
-    InputRequiredResult,
-    ListRootsResult,
-    Root,
-    SamplingMessage,
-)
-from mcplumb.types.content import (
-    AudioContent,
-    ResourceLink,
-    SamplingContent,
-    TextContent,
-    ToolResultContent,
-    UnknownContent,
-)
-from mcplumb.types.lifecycle import (
-    ClientCapabilities,
-    DiscoverResult,
-    ElicitationCapability,
-    InitializeParams,
-    InitializeResult,
-    RootsCapability,
-    SamplingCapability,
-    ServerCapabilities,
-)
-from mcplumb.types.notification_params import (
-    AcknowledgedParams,
-    CancelledParams,
-    ListenParams,
-    ListenResult,
-    ProgressParams,
-    SetLevelParams,
-)
-from mcplumb.types.prompts import CompleteParams, Prompt, PromptArgument, PromptReference
-from mcplumb.types.resources import Resource, ResourceContents, ResourceParams, ResourceTemplate
-from mcplumb.types.tools import CallToolResult, Tool, ToolAnnotations
+from mcplumb.types.base import COMPLETE, INPUT_REQUIRED, Payload
+from mcplumb.types.content import TextContent
+from mcplumb.types.tools import ToolAnnotations
 
-__all__ = ["ADAPTERS", "DEFAULTS", "FIELDS", "PAYLOADS", "Adapt", "for_revision"]
+if TYPE_CHECKING:
+    from mcplumb.types.client_features import CreateMessageResult, ElicitParams, ElicitResult, SamplingMessage
+    from mcplumb.types.content import AudioContent, ResourceLink, SamplingContent, ToolResultContent, UnknownContent
+    from mcplumb.types.lifecycle import ClientCapabilities
+    from mcplumb.types.notification_params import CancelledParams
+    from mcplumb.types.tools import CallToolResult, Tool
+
+__all__ = [
+    "ADAPTERS",
+    "DEFAULTS",
+    "FIELDS",
+    "PAYLOADS",
+    "Adapt",
+    "for_revision",
+    "wrap_result",
+    "wrap_result_schema",
+]
 
 
 # The tables.
@@ -82,85 +52,89 @@ _ITEM = {"meta": "has_item_meta"}
 _ASKED = {"meta": "has_server_requests"}
 
 #: Fields, and the flag that a revision must have for them to be sent. Without it they are left out.
-FIELDS: dict[type[Payload], dict[str, str]] = {
-    Annotations: {"last_modified": "has_last_modified"},
-    Implementation: {
+FIELDS: dict[str, dict[str, str]] = {
+    "Annotations": {"last_modified": "has_last_modified"},
+    "Implementation": {
         "title": "has_titles",
         "icons": "has_icons",
         "description": "has_implementation_details",
         "website_url": "has_implementation_details",
     },
-    ClientCapabilities: {
+    "ClientCapabilities": {
         "elicitation": "has_elicitation",
         "extensions": "has_extensions",
         "tasks": "has_tasks",
     },
-    RootsCapability: {"list_changed": "has_roots_list_changed"},
-    SamplingCapability: {"context": "has_sampling_tools", "tools": "has_sampling_tools"},
-    ElicitationCapability: {"form": "has_url_elicitation", "url": "has_url_elicitation"},
-    ServerCapabilities: {
+    "RootsCapability": {"list_changed": "has_roots_list_changed"},
+    "SamplingCapability": {"context": "has_sampling_tools", "tools": "has_sampling_tools"},
+    "ElicitationCapability": {"form": "has_url_elicitation", "url": "has_url_elicitation"},
+    "ServerCapabilities": {
         "completions": "has_completions_capability",
         "extensions": "has_extensions",
         "tasks": "has_tasks",
     },
-    Result: {"result_type": "has_result_types"},
-    CacheableResult: {"ttl_ms": "has_cache_hints", "cache_scope": "has_cache_hints"},
-    RetryParams: {"input_responses": "has_input_required", "request_state": "has_input_required"},
-    Tool: _DESCRIBED
+    "Result": {"result_type": "has_result_types"},
+    "CacheableResult": {"ttl_ms": "has_cache_hints", "cache_scope": "has_cache_hints"},
+    "RetryParams": {"input_responses": "has_input_required", "request_state": "has_input_required"},
+    "Tool": _DESCRIBED
     | {
         "output_schema": "has_structured_content",
         "annotations": "has_tool_annotations",
         "execution": "has_tasks",
     },
-    CallToolResult: {"structured_content": "has_structured_content"},
-    Resource: _DESCRIBED,
-    ResourceTemplate: _DESCRIBED,
-    ResourceContents: _ITEM,
-    Prompt: _DESCRIBED,
-    PromptArgument: {"title": "has_titles"},
-    content.TextContent: _ITEM,
-    content.ImageContent: _ITEM,
-    content.AudioContent: _ITEM,
-    content.EmbeddedResource: _ITEM,
-    Root: _ITEM,
-    ListRootsResult: _ASKED,
+    "CallToolResult": {"structured_content": "has_structured_content"},
+    "Resource": _DESCRIBED,
+    "ResourceTemplate": _DESCRIBED,
+    "ResourceContents": _ITEM,
+    "Prompt": _DESCRIBED,
+    "PromptArgument": {"title": "has_titles"},
+    "TextContent": _ITEM,
+    "ImageContent": _ITEM,
+    "AudioContent": _ITEM,
+    "EmbeddedResource": _ITEM,
+    "Root": _ITEM,
+    "ListRootsResult": _ASKED,
     # Sampling messages got their _meta in the same revision as tools.
-    SamplingMessage: {"meta": "has_sampling_tools"},
-    CreateMessageParams: _ASKED | {"tools": "has_sampling_tools", "tool_choice": "has_sampling_tools"},
-    ElicitParams: _ASKED | {"mode": "has_url_elicitation", "elicitation_id": "has_elicitation_ids"},
-    ElicitResult: _ASKED,
-    PromptReference: {"title": "has_titles"},
-    CompleteParams: {"context": "has_completion_context"},
-    ProgressParams: {"message": "has_progress_message"},
+    "SamplingMessage": {"meta": "has_sampling_tools"},
+    "CreateMessageParams": _ASKED | {"tools": "has_sampling_tools", "tool_choice": "has_sampling_tools"},
+    "ElicitParams": _ASKED | {"mode": "has_url_elicitation", "elicitation_id": "has_elicitation_ids"},
+    "ElicitResult": _ASKED,
+    "PromptReference": {"title": "has_titles"},
+    "CompleteParams": {"context": "has_completion_context"},
+    "ProgressParams": {"message": "has_progress_message"},
 }
 
 #: Fields that are required in a revision that has them, and their default values.
-DEFAULTS: dict[type[Payload], dict[str, Any]] = {
-    Result: {"result_type": COMPLETE},
-    InputRequiredResult: {"result_type": INPUT_REQUIRED},
-    CacheableResult: {"ttl_ms": 0, "cache_scope": "private"},
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "Result": {"result_type": COMPLETE},
+    "InputRequiredResult": {"result_type": INPUT_REQUIRED},
+    "CacheableResult": {"ttl_ms": 0, "cache_scope": "private"},
 }
 
 #: Payloads, the flag that a revision must have for them to be sent, and their name in the error otherwise.
-PAYLOADS: dict[type[Payload], tuple[str, str]] = {
-    InitializeParams: ("has_handshake", "initialize"),
-    InitializeResult: ("has_handshake", "initialize"),
-    DiscoverResult: ("has_discover", "server/discover"),
-    SetLevelParams: ("has_set_level", "logging/setLevel"),
-    ResourceParams: ("has_resource_subscribe", "resources/subscribe"),
-    ListenParams: ("has_listen", "subscriptions/listen"),
-    ListenResult: ("has_listen", "subscriptions/listen"),
-    AcknowledgedParams: ("has_listen", "subscriptions/listen"),
-    InputRequiredResult: ("has_input_required", "results that ask for input"),
-    ElicitParams: ("has_elicitation", "elicitation"),
-    ElicitResult: ("has_elicitation", "elicitation"),
-    ElicitationCompleteParams: ("has_elicitation_ids", "notifications/elicitation/complete"),
-    content.ToolUseContent: ("has_sampling_tools", "tool calls in sampling messages"),
-    content.ToolResultContent: ("has_sampling_tools", "tool results in sampling messages"),
+PAYLOADS: dict[str, tuple[str, str]] = {
+    "InitializeParams": ("has_handshake", "initialize"),
+    "InitializeResult": ("has_handshake", "initialize"),
+    "DiscoverResult": ("has_discover", "server/discover"),
+    "SetLevelParams": ("has_set_level", "logging/setLevel"),
+    "ResourceParams": ("has_resource_subscribe", "resources/subscribe"),
+    "ListenParams": ("has_listen", "subscriptions/listen"),
+    "ListenResult": ("has_listen", "subscriptions/listen"),
+    "AcknowledgedParams": ("has_listen", "subscriptions/listen"),
+    "InputRequiredResult": ("has_input_required", "results that ask for input"),
+    "ElicitParams": ("has_elicitation", "elicitation"),
+    "ElicitResult": ("has_elicitation", "elicitation"),
+    "ElicitationCompleteParams": ("has_elicitation_ids", "notifications/elicitation/complete"),
+    "ToolUseContent": ("has_sampling_tools", "tool calls in sampling messages"),
+    "ToolResultContent": ("has_sampling_tools", "tool results in sampling messages"),
 }
 
 
 # The functions for payloads that a revision can represent only in another form.
+
+#: Members of a schema that references and validators expect at its root.
+_ROOT_KEYS = ("$schema", "$defs", "definitions")
+_DEFINITIONS = ("#/$defs/", "#/definitions/")
 
 #: Returns the payload to send, which may be of another type, or raises ``NotInRevision``.
 Adapt = Callable[[Any, Revision], Payload]
@@ -185,8 +159,11 @@ def _tool(tool: Tool, revision: Revision) -> Tool:
     if input_schema is not tool.input_schema:
         changes["input_schema"] = input_schema
     if tool.output_schema is not None:
-        can_be_said = revision.has_any_structured_content or tool.output_schema.get("type") == "object"
-        output_schema = _plain_schema(tool.output_schema, revision) if can_be_said else None
+        output_schema: dict[str, Any] | None = tool.output_schema
+        if not revision.has_any_structured_content and tool.output_schema.get("type") != "object":
+            output_schema = None if _may_be_object(tool.output_schema, ()) else wrap_result_schema(tool.output_schema)
+        if output_schema is not None:
+            output_schema = _plain_schema(output_schema, revision)
         if output_schema is not tool.output_schema:
             changes["output_schema"] = output_schema
     if tool.title is not None and not revision.has_titles and revision.has_tool_annotations:
@@ -194,6 +171,58 @@ def _tool(tool: Tool, revision: Revision) -> Tool:
         if annotations.title is None:
             changes["annotations"] = replace(annotations, title=tool.title)
     return replace(tool, **changes) if changes else tool
+
+
+def wrap_result_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object whose member ``result`` has this schema."""
+    root: dict[str, Any] = _moved_references({key: schema[key] for key in _ROOT_KEYS if key in schema})
+    inner = {key: value for key, value in schema.items() if key not in _ROOT_KEYS}
+    return root | {
+        "type": "object",
+        "properties": {"result": _moved_references(inner)},
+        "required": ["result"],
+        # By this, the clients of fastmcp recognise what to unwrap.
+        "x-fastmcp-wrap-result": True,
+    }
+
+
+def wrap_result(structured: Any) -> Any:
+    """Return structured content as the member ``result`` of an object."""
+    if isinstance(structured, msgspec.Raw):
+        return msgspec.Raw(b'{"result":%b}' % bytes(structured))
+    return {"result": structured}
+
+
+def _moved_references(schema: Any) -> Any:
+    """Return a part of a schema that becomes the member ``result``, with its references to the root moved as well."""
+    if isinstance(schema, list):
+        return [_moved_references(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {key: _moved_references(value) for key, value in schema.items()}
+    target = schema.get("$ref")
+    if isinstance(target, str) and (target == "#" or target.startswith("#/")) and not target.startswith(_DEFINITIONS):
+        moved["$ref"] = f"#/properties/result{target[1:]}"
+    return moved
+
+
+def _may_be_object(schema: Any, within: tuple[str, ...], definitions: Any = None) -> bool:
+    """Return whether a schema may describe an object. ``within`` has the references that led to it."""
+    if not isinstance(schema, dict):
+        return True
+    definitions = schema.get("$defs", {}) if definitions is None else definitions
+    if "type" in schema:
+        kinds = schema["type"]
+        return "object" in kinds if isinstance(kinds, list) else kinds == "object"
+    target = schema.get("$ref")
+    if isinstance(target, str):
+        name = target.removeprefix("#/$defs/")
+        return target in within or _may_be_object(definitions.get(name), (*within, target), definitions)
+    for key in ("anyOf", "oneOf"):
+        if isinstance(schema.get(key), list):
+            return any(_may_be_object(each, within, definitions) for each in schema[key])
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    return not isinstance(values, list) or any(isinstance(value, dict) for value in values)
 
 
 def _plain_schema(schema: dict[str, Any], revision: Revision) -> dict[str, Any]:
@@ -217,6 +246,8 @@ def _tool_result(result: CallToolResult, revision: Revision) -> CallToolResult:
     structured = result.structured_content
     if structured is None or (revision.has_structured_content and _is_object(structured)):
         return result
+    if revision.has_structured_content:
+        return replace(result, structured_content=wrap_result(structured))
     if result.content:
         return replace(result, structured_content=None)
     # The text form is normally there already. Without it, the result would be empty.
@@ -322,19 +353,19 @@ def _cancelled(params: CancelledParams, revision: Revision) -> CancelledParams:
 
 
 #: The function for each type, and the flags of the revisions that do not need it (None: all revisions need it).
-ADAPTERS: dict[type[Payload], tuple[tuple[str, ...] | None, Adapt]] = {
-    AudioContent: (("has_audio",), _audio),
-    ResourceLink: (("has_resource_links",), _link),
-    UnknownContent: (None, _unknown),
-    Tool: (("has_any_input_schema", "has_any_structured_content", "has_schema_dialects", "has_titles"), _tool),
-    CallToolResult: (("has_structured_content", "has_any_structured_content"), _tool_result),
-    ToolResultContent: (("has_any_structured_content",), _tool_result_block),
-    SamplingMessage: (("has_sampling_tools",), _message),
-    CreateMessageResult: (("has_sampling_tools",), _message),
-    ClientCapabilities: (("has_url_elicitation",), _client_capabilities),
-    ElicitParams: (None, _elicit),
-    ElicitResult: (("has_form_choices",), _elicit_result),
-    CancelledParams: (("has_tasks",), _cancelled),
+ADAPTERS: dict[str, tuple[tuple[str, ...] | None, Adapt]] = {
+    "AudioContent": (("has_audio",), _audio),
+    "ResourceLink": (("has_resource_links",), _link),
+    "UnknownContent": (None, _unknown),
+    "Tool": (("has_any_input_schema", "has_any_structured_content", "has_schema_dialects", "has_titles"), _tool),
+    "CallToolResult": (("has_structured_content", "has_any_structured_content"), _tool_result),
+    "ToolResultContent": (("has_any_structured_content",), _tool_result_block),
+    "SamplingMessage": (("has_sampling_tools",), _message),
+    "CreateMessageResult": (("has_sampling_tools",), _message),
+    "ClientCapabilities": (("has_url_elicitation",), _client_capabilities),
+    "ElicitParams": (None, _elicit),
+    "ElicitResult": (("has_form_choices",), _elicit_result),
+    "CancelledParams": (("has_tasks",), _cancelled),
 }
 
 
@@ -343,6 +374,8 @@ ADAPTERS: dict[type[Payload], tuple[tuple[str, ...] | None, Adapt]] = {
 P = TypeVar("P", bound=Payload)
 
 _LISTS = (list, tuple)
+#: The package of the types that the tables name. A program may give its own types the same names.
+_TYPES = f"{__package__}."
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -433,21 +466,22 @@ def _adapt_value(value: Any, kinds: tuple[type[Payload], ...], revision: Revisio
 
 
 def _make_plan(kind: type[Payload], revision: Revision) -> _Plan | None:
-    family = [parent for parent in kind.__mro__ if issubclass(parent, Payload)]
+    family = [parent for parent in kind.__mro__ if parent.__module__.startswith(_TYPES)]
     refused: str | None = None
     adapt: Adapt | None = None
     fields: dict[str, str] = {}
     defaults: dict[str, Any] = {}
     for parent in reversed(family):
-        if parent in PAYLOADS:
-            flag, name = PAYLOADS[parent]
+        known = parent.__name__
+        if known in PAYLOADS:
+            flag, name = PAYLOADS[known]
             refused = None if getattr(revision, flag) else name
-        if parent in ADAPTERS:
-            flags, adapt = ADAPTERS[parent]
+        if known in ADAPTERS:
+            flags, adapt = ADAPTERS[known]
             if flags is not None and all(getattr(revision, flag) for flag in flags):
                 adapt = None
-        fields |= FIELDS.get(parent, {})
-        defaults |= DEFAULTS.get(parent, {})
+        fields |= FIELDS.get(known, {})
+        defaults |= DEFAULTS.get(known, {})
     left_out = tuple(name for name, flag in fields.items() if not getattr(revision, flag))
     filled = tuple((name, value) for name, value in defaults.items() if name not in left_out)
     inner = []
@@ -465,7 +499,7 @@ def _inner_kinds(kind: type[Payload]) -> dict[str, list[type[Payload]]]:
     found = {field.name: _payloads_in(field.type) for field in msgspec.structs.fields(kind)}
     if "input_responses" in found:
         # The annotation says Any: received values are dicts, but a caller may pass these types.
-        found["input_responses"] = [CreateMessageResult, ElicitResult, ListRootsResult]
+        found["input_responses"] = [types.CreateMessageResult, types.ElicitResult, types.ListRootsResult]
     return {name: kinds for name, kinds in found.items() if kinds}
 
 

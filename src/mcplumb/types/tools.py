@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from mcplumb.types.base import CacheableResult, Icon, Payload, Result, RetryParams
-from mcplumb.types.content import ContentBlock
+from mcplumb.errors import ToolFailed
+from mcplumb.types.base import CacheableResult, Icon, Payload, Result, RetryParams, flag
+from mcplumb.types.content import ContentBlock, TextContent, display
 
 __all__ = ["CallToolParams", "CallToolResult", "ListToolsResult", "Tool", "ToolAnnotations"]
 
@@ -59,10 +60,31 @@ class CallToolParams(RetryParams, frozen=True):
 class _CallToolDetails(Result, frozen=True, kw_only=True):
     #: Any JSON value: plain data, a Struct or ``msgspec.Raw``. None if absent; use ``NULL`` to write a null.
     structured_content: Any = None
-    is_error: bool | None = None
+    if TYPE_CHECKING:
+        #: Whether the tool failed; False if the server leaves it out.
+        is_error: bool = False
+    else:
+        is_error: bool | None = None
+
+
+flag(_CallToolDetails, "is_error")
 
 
 class CallToolResult(_CallToolDetails, frozen=True):
     """The result of a tool call: what the tool returned, or its error."""
 
     content: list[ContentBlock]
+
+    @property
+    def text(self) -> str:
+        """The text blocks of the content, joined with newlines; empty if there are none."""
+        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return display(self.content)
+
+    def raise_for_error(self) -> Self:
+        """Raise ``ToolFailed`` with the tool's text if the tool failed; otherwise return the result itself."""
+        if self.is_error:
+            raise ToolFailed(self.text, self)
+        return self

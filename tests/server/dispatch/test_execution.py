@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcplumb.errors import DecodeError, RemoteError, RequestError, StateRefused, ToolError
+from mcplumb.errors import DecodeError, RemoteError, RequestError, StateRefused, ToolError, UsageError
 from mcplumb.limits import Limits
 from mcplumb.revisions import LATEST, Revision
 from mcplumb.server.context import Context
@@ -584,16 +584,16 @@ async def test_a_request_begins_with_the_variables_of_whoever_serves(kind: str) 
 # Notifications
 
 
-def hearing_server(kind: str, function: Callable[[dict[str, Any]], Any], **options: Any) -> Server:
+def handler_server(kind: str, function: Callable[[dict[str, Any]], Any], **options: Any) -> Server:
     server = make_server(**options)
 
     async def hear(params: dict[str, Any]) -> None:
         function(params)
 
-    def plain_hear(params: dict[str, Any]) -> None:
+    def plain_handler(params: dict[str, Any]) -> None:
         function(params)
 
-    server.notification("example.com/hello")(hear if kind == "async" else plain_hear)
+    server.notification("example.com/hello")(hear if kind == "async" else plain_handler)
     return server
 
 
@@ -608,7 +608,7 @@ async def test_a_notification_is_heard(revision: Revision, kind: str) -> None:
         if len(heard) == 2:
             both.set()
 
-    async with raw_client(hearing_server(kind, hear), revision) as peer:
+    async with raw_client(handler_server(kind, hear), revision) as peer:
         peer.notify("example.com/hello", {"a": 1})
         peer.notify("example.com/other", {"a": 2})
         peer.notify("example.com/hello")
@@ -634,7 +634,7 @@ def test_a_failure_to_hear_is_logged_and_harms_nobody(
         raise error
 
     async def main() -> None:
-        async with raw_client(hearing_server(kind, hear)) as peer:
+        async with raw_client(handler_server(kind, hear)) as peer:
             peer.notify("example.com/hello", {})
             await happens(failed)
             while not caplog.records:
@@ -649,7 +649,7 @@ async def test_a_handler_that_cancels_itself_harms_nobody() -> None:
     def hear(_: dict[str, Any]) -> None:
         raise asyncio.CancelledError
 
-    async with raw_client(hearing_server("async", hear)) as peer:
+    async with raw_client(handler_server("async", hear)) as peer:
         peer.notify("example.com/hello", {})
         await peer.settled()
 
@@ -684,7 +684,7 @@ def test_a_plain_handler_may_outlive_its_connection(ends: str) -> None:
         started.set()
         assert go.wait(PATIENCE)
 
-    server = hearing_server("plain", hear, threads=1)
+    server = handler_server("plain", hear, threads=1)
     add_tool(server, "plain", lambda: "quick", "quick")
 
     async def main() -> None:
@@ -721,3 +721,172 @@ async def test_a_notification_handler_that_waits_ends_with_the_connection() -> N
         await peer.settled()
         assert ended == []
     assert ended == ["hear"]
+
+
+@both_eras
+async def test_an_async_tool_that_takes_too_long_is_cancelled(revision: Revision) -> None:
+    server = make_server()
+    ends: list[str] = []
+
+    @server.tool(timeout=0.01)
+    async def wait() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+        return "never"
+
+    async with raw_client(server, revision) as peer:
+        result = await peer.call("wait")
+        assert result["isError"] is True
+        assert text_of(result) == "The tool 'wait' took longer than 0.01 seconds, and was stopped."
+        assert ends == ["cancelled"]
+
+
+@both_eras
+async def test_a_plain_tool_that_takes_too_long_is_answered_and_can_see_it(revision: Revision) -> None:
+    server = make_server()
+    seen = threading.Event()
+    answered = threading.Event()
+
+    @server.tool
+    def warm_up() -> str:
+        return "a thread is there"
+
+    # Long enough for a thread that is there to begin: a function that has not begun is not called at all.
+    @server.tool(timeout=0.5)
+    def work(ctx: Context) -> str:
+        answered.wait(PATIENCE)
+        if ctx.cancelled:
+            seen.set()
+        return "late"
+
+    async with raw_client(server, revision) as peer:
+        await peer.call("warm_up")
+        result = await peer.call("work")
+        assert result["isError"] is True
+        assert (
+            text_of(result) == "The tool 'work' took longer than 0.5 seconds. It cannot be stopped, and may still run."
+        )
+        answered.set()
+        await happens(seen)
+
+
+@both_kinds
+async def test_a_tool_within_its_timeout_is_as_without_one(kind: str) -> None:
+    server = make_server()
+
+    async def add(a: int, b: int = 2) -> int:
+        """Add two numbers."""
+        return a + b
+
+    def add_plainly(a: int, b: int = 2) -> int:
+        """Add two numbers."""
+        return a + b
+
+    server.add_tool(add if kind == "async" else add_plainly, name="add", timeout=60)
+    async with raw_client(server) as peer:
+        (tool,) = (await peer.result("tools/list"))["tools"]
+        assert (tool["description"], sorted(tool["inputSchema"]["properties"])) == ("Add two numbers.", ["a", "b"])
+        assert text_of(await peer.call("add", {"a": 1})) == "3"
+
+
+@both_kinds
+async def test_a_timeout_that_a_tool_raises_itself_is_an_error_like_others(kind: str) -> None:
+    server = make_server()
+
+    async def fetch() -> str:
+        raise TimeoutError("the database")
+
+    def fetch_plainly() -> str:
+        raise TimeoutError("the database")
+
+    server.add_tool(fetch if kind == "async" else fetch_plainly, name="fetch", timeout=60)
+    async with raw_client(server) as peer:
+        assert text_of(await peer.call("fetch")) == "The tool 'fetch' failed, and the server's log says why."
+
+
+@both_eras
+async def test_a_tool_with_a_timeout_may_ask(revision: Revision) -> None:
+    server = make_server()
+
+    @server.tool(timeout=60)
+    async def ask(ctx: Context) -> str:
+        return (await ctx.elicit_url("Sure?", "https://example.com")).action
+
+    async with raw_client(server, revision, capabilities=ABLE) as peer:
+        request_id = peer.post_call("ask")
+        if revision.is_modern:
+            assert (await peer.answer(request_id))["result"]["resultType"] == "input_required"
+        else:
+            peer.reply(await peer.question(), {"action": "accept"})
+            assert text_of((await peer.answer(request_id))["result"]) == "accept"
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "3", True])
+def test_a_timeout_is_a_number_of_seconds(seconds: Any) -> None:
+    server = make_server()
+    with pytest.raises(UsageError, match=r"The tool 'f' cannot have a timeout of .*: give a number of seconds above 0"):
+
+        @server.tool(timeout=seconds)
+        def f() -> None: ...
+
+
+# Threads of cancelled calls
+
+
+async def stuck_calls(peer: Any, count: int, started: threading.Semaphore) -> None:
+    """Call `stubborn` so often, and cancel each call once its function runs."""
+    for _ in range(count):
+        request_id = peer.post_call("stubborn")
+        assert await asyncio.to_thread(started.acquire, timeout=PATIENCE)
+        peer.notify("notifications/cancelled", {"requestId": request_id})
+    await peer.settled()
+
+
+@both_eras
+@pytest.mark.req("CAN-3")
+async def test_cancelled_plain_functions_do_not_starve_others(revision: Revision) -> None:
+    server = make_server(threads=2)
+    started, go = threading.Semaphore(0), threading.Event()
+
+    @server.tool
+    def stubborn() -> None:
+        started.release()
+        go.wait(PATIENCE)
+
+    add_tool(server, "plain", lambda: "quick", "quick")
+
+    async with raw_client(server, revision) as peer:
+        await stuck_calls(peer, 10, started)
+        assert await peer.text("quick") == "quick"
+        go.set()
+
+
+@both_eras
+async def test_without_a_thread_a_call_says_at_once_how_many_cancelled_ones_run(
+    revision: Revision, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = make_server(threads=1, max_threads=3)
+    started, go = threading.Semaphore(0), threading.Event()
+
+    @server.tool
+    def stubborn() -> None:
+        started.release()
+        go.wait(PATIENCE)
+
+    add_tool(server, "plain", lambda: "quick", "quick")
+    add_tool(server, "async", lambda: "other", "other")
+
+    async with raw_client(server, revision) as peer:
+        await stuck_calls(peer, 3, started)
+        error = await peer.error("tools/call", {"name": "quick"})
+        assert error["code"] == -32603
+        assert "3 cancelled calls still run" in error["message"]
+        assert await peer.text("other") == "other"
+        go.set()
+        while "result" not in (response := await peer.request("tools/call", {"name": "quick"})):
+            await turns()
+        assert text_of(response["result"]) == "quick"
+    assert "The tool 'quick' was not called." in caplog.text

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from mcplumb.errors import RequestError, ToolError
 from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.server.server import Server
+from mcplumb.sync import Context as BlockingContext
 from mcplumb.types.base import Icon
 from mcplumb.types.content import TextContent
 from mcplumb.types.meta import SERVER_INFO
@@ -611,6 +613,69 @@ def test_proposals_may_come_in_many_forms(value: Any, completion: Plain) -> None
     talk(completing_server(lambda typed: value), body)
 
 
+class Size(Enum):
+    SMALL = "small"
+    LARGE = "large"
+
+
+@pytest.mark.parametrize("revision", revisions(), ids=str)
+@pytest.mark.parametrize(
+    ("ref", "name", "typed", "values"),
+    [
+        (PROMPT, "unit", "", ["celsius", "kelvin"]),
+        (PROMPT, "unit", "K", ["kelvin"]),
+        (PROMPT, "unit", "x", []),
+        (PROMPT, "size", "s", ["small"]),
+        (PROMPT, "days", "", ["1", "2"]),
+        (PROMPT, "both", "", ["small", "large", "none"]),
+        (TEMPLATE, "number", "", ["one", "two"]),
+    ],
+)
+def test_choices_are_proposed_by_themselves(
+    revision: Revision, ref: Plain, name: str, typed: str, values: list[str]
+) -> None:
+    server = make_server()
+
+    def sort(
+        unit: Literal["celsius", "kelvin"],
+        size: Size | None = None,
+        days: Literal[1, 2] | None = 1,
+        both: Size | Literal["none"] = "none",
+        text: str = "",
+    ) -> str:
+        return f"{unit} {size} {days} {both} {text}"
+
+    def note(number: Literal["one", "two"]) -> str:
+        return number
+
+    server.add_prompt(sort)
+    server.add_resource("notes://{number}", note)
+
+    async def body(peer: Peer) -> None:
+        result = await peer.result("completion/complete", {"ref": ref, "argument": {"name": name, "value": typed}})
+        assert result["completion"] == {"values": values, "total": len(values)}
+        argument = {"name": "text", "value": ""}
+        result = await peer.result("completion/complete", {"ref": PROMPT, "argument": argument})
+        assert result["completion"] == {"values": []}
+
+    talk(server, body, revision)
+
+
+def test_choices_are_declared() -> None:
+    server = make_server()
+    server.add_prompt(lambda topic: topic, name="any")
+
+    def sort(unit: Literal["celsius", "kelvin"]) -> str:
+        return unit
+
+    async def body(peer: Peer) -> None:
+        assert "completions" not in (await peer.result("server/discover"))["capabilities"]
+        server.add_prompt(sort)
+        assert (await peer.result("server/discover"))["capabilities"]["completions"] == {}
+
+    talk(server, body)
+
+
 def test_an_argument_without_proposals_has_none() -> None:
     async def body(peer: Peer) -> None:
         argument = {"name": "other", "value": ""}
@@ -841,7 +906,7 @@ def asking_server() -> Server:
         return (await ctx.elicit_url("Prompt?", "https://example.com")).action
 
     @server.resource("ask://{word}", cache_scope="public", ttl=60)
-    def ask_resource(word: str, ctx: Context) -> str:
+    def ask_resource(word: str, ctx: BlockingContext) -> str:
         return ctx.elicit_url("Resource?", "https://example.com").action
 
     return server

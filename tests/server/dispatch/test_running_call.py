@@ -17,6 +17,7 @@ from mcplumb.errors import RequestCancelled, UsageError
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.server.server import Server
+from mcplumb.sync import Context as BlockingContext
 from mcplumb.types.meta import LOG_LEVEL
 from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel
 from mcplumb.wire.messages import Notification
@@ -405,7 +406,7 @@ async def test_several_threads_may_wait_at_once() -> None:
     server = make_server()
 
     @server.tool
-    async def ask_all(ctx: Context) -> list[str]:
+    async def ask_all(ctx: BlockingContext) -> list[str]:
         def ask(number: int) -> str:
             return ctx.elicit_url(f"{number}", "https://example.com").action
 
@@ -424,7 +425,7 @@ async def test_a_thread_waits_for_its_answer() -> None:
     server = make_server()
 
     @server.tool
-    def ask(ctx: Context) -> str:
+    def ask(ctx: BlockingContext) -> str:
         return ctx.elicit_url("Sure?", "https://example.com").action
 
     async with raw_client(server, LATEST_LEGACY, capabilities=ABLE) as peer:
@@ -443,7 +444,7 @@ def test_a_thread_that_waits_is_woken_by_a_cancellation(where: str) -> None:
     waiting = threading.Event()
 
     @server.tool
-    def wait(ctx: Context) -> str:
+    def wait(ctx: BlockingContext) -> str:
         try:
             if where == "question":
                 ctx.elicit_url("Sure?", "https://example.com")
@@ -496,7 +497,7 @@ async def test_a_thread_is_woken_also_if_the_loop_has_not_come_to_its_question_y
     started, go, woken = threading.Event(), threading.Event(), threading.Event()
 
     @server.tool
-    def ask(ctx: Context) -> None:
+    def ask(ctx: BlockingContext) -> None:
         contexts.append(ctx)
         started.set()
         assert go.wait(PATIENCE)
@@ -528,10 +529,10 @@ async def test_a_thread_is_woken_also_if_the_loop_has_not_come_to_its_question_y
 @both_eras
 async def test_nobody_is_asked_for_a_request_that_has_ended(revision: Revision) -> None:
     server = make_server()
-    contexts: list[Context] = []
+    contexts: list[BlockingContext] = []
 
     @server.tool
-    async def keep(ctx: Context) -> str:
+    async def keep(ctx: BlockingContext) -> str:
         contexts.append(ctx)
         return "done"
 
@@ -581,7 +582,7 @@ def test_a_thread_that_the_function_started_may_use_the_context_until_the_end(re
     told, go = threading.Event(), threading.Event()
 
     @server.tool
-    async def delegate(ctx: Context) -> str:
+    async def delegate(ctx: BlockingContext) -> str:
         def help_out() -> None:
             ctx.progress(1)
             told.set()
@@ -620,7 +621,7 @@ def test_a_question_of_a_helper_ends_with_the_request() -> None:
     raised: list[BaseException] = []
 
     @server.tool
-    async def delegate(ctx: Context) -> str:
+    async def delegate(ctx: BlockingContext) -> str:
         def help_out() -> None:
             try:
                 ctx.roots()
@@ -675,7 +676,7 @@ async def test_an_error_on_the_loop_is_raised_in_the_thread_that_waits(kind: typ
             raise kind(self.name)
 
     @server.tool
-    def ask(ctx: Context) -> str:
+    def ask(ctx: BlockingContext) -> str:
         try:
             ctx.elicit("Name?", Picky)
         except kind as error:
@@ -691,10 +692,10 @@ async def test_an_error_on_the_loop_is_raised_in_the_thread_that_waits(kind: typ
 
 def test_a_context_outlives_its_loop_without_harm() -> None:
     server = make_server()
-    contexts: list[Context] = []
+    contexts: list[BlockingContext] = []
 
     @server.tool
-    async def keep(ctx: Context) -> str:
+    async def keep(ctx: BlockingContext) -> str:
         contexts.append(ctx)
         return "done"
 

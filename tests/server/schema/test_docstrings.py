@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from inspect import cleandoc
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mcplumb.server.schema.docstrings import Docstring, read_docstring
 
@@ -128,3 +132,9 @@ def test_the_summary_is_the_first_paragraph_in_one_line() -> None:
 
 def test_many_blank_lines_are_one() -> None:
     assert read_docstring("Do.\n\n\n\nMore.").description == "Do.\n\nMore."
+
+
+@given(st.lists(st.sampled_from(["a", "word", " ", "    ", "\t", "\n", "\n\n", "\n    ", "é"])).map("".join))
+def test_indentation_is_removed_as_inspect_does(text: str) -> None:
+    # After an empty line: the first line is treated differently, and here it has been already.
+    assert read_docstring(text) == read_docstring("\n" + cleandoc(text))

@@ -62,11 +62,19 @@ async def test_requests_before_the_handshake_get_a_clear_error_and_the_rest_work
         assert "result" in await peer.request("tools/list")
 
 
-async def test_a_session_is_opened_once() -> None:
-    async with raw_client(make_server(), LATEST_LEGACY) as peer:
-        error = await peer.error("initialize", {"protocolVersion": str(LATEST_LEGACY), "capabilities": {}})
-        assert error["code"] == -32600
+@pytest.mark.req("LEG-1", "SUB-6")
+async def test_another_initialize_forgets_what_the_client_had_set() -> None:
+    server = make_server()
+    server.add_resource("a:b", lambda: "x", name="x")
+    async with raw_client(server, LATEST_LEGACY) as peer:
+        assert "result" in await peer.request("resources/subscribe", {"uri": "a:b"})
+        again = await peer.request("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}})
+        assert again["result"]["protocolVersion"] == "2025-06-18"
+        peer.notify("notifications/initialized")
         assert "result" in await peer.request("tools/list")
+        server.resource_changed("a:b")
+        await peer.settled()
+        assert [message for message in peer.seen if "method" in message] == []
 
 
 @pytest.mark.parametrize("is_held", [False, True])

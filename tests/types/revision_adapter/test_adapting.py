@@ -20,9 +20,18 @@ NOTED = t.Annotations(audience=["user"])
 
 
 def test_each_function_is_for_something_that_some_revision_lacks() -> None:
+    assert all(issubclass(getattr(t, kind), t.Payload) for kind in ADAPTERS)
     for flags, _ in ADAPTERS.values():
         for flag in flags or ():
             assert any(not getattr(revision, flag) for revision in REVISIONS)
+
+
+def test_types_of_a_program_may_have_the_same_names() -> None:
+    class Tool(t.Payload, frozen=True):
+        title: str | None = None
+
+    mine = Tool("mine")
+    assert t.for_revision(mine, _2024_11_05) is mine
 
 
 @pytest.mark.req("LEG-5")
@@ -75,11 +84,71 @@ class TestTool:
             "properties": {"any": {}, "none": {"not": {}}, "a": {"type": "string"}},
         }
 
-    @pytest.mark.parametrize("schema", [{}, {"type": "array"}, {"type": ["object", "null"]}])
-    def test_output_that_is_no_object(self, schema: dict[str, Any]) -> None:
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            {},
+            {"type": ["object", "null"]},
+            {"anyOf": [{"type": "array"}, {"type": "object"}]},
+            {"oneOf": [{"type": "array"}, True]},
+            {"$ref": "#/$defs/Any", "$defs": {"Any": {"description": "anything"}}},
+            {"$ref": "#/$defs/Loop", "$defs": {"Loop": {"$ref": "#/$defs/Loop"}}},
+            {"$ref": "#/$defs/Missing"},
+            {"enum": [1, {}]},
+            {"const": {}},
+        ],
+    )
+    def test_output_that_may_be_an_object_or_not(self, schema: dict[str, Any]) -> None:
         tool = t.Tool("f", {"type": "object"}, output_schema=schema)
         assert t.for_revision(tool, LATEST) is tool
         assert t.for_revision(tool, _2025_11_25) == t.Tool("f", {"type": "object"})
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            {"type": "array"},
+            {"type": ["integer", "null"]},
+            {"anyOf": [{"type": "array"}, {"type": "string"}]},
+            {"enum": [1, "two"]},
+            {"const": None},
+        ],
+    )
+    def test_output_that_is_no_object_is_wrapped(self, schema: dict[str, Any]) -> None:
+        tool = t.Tool("f", {"type": "object"}, output_schema=schema)
+        assert t.for_revision(tool, LATEST) is tool
+        for revision in (_2025_06_18, _2025_11_25):
+            assert t.for_revision(tool, revision).output_schema == {
+                "type": "object",
+                "properties": {"result": schema},
+                "required": ["result"],
+                "x-fastmcp-wrap-result": True,
+            }
+        assert t.for_revision(tool, _2025_03_26).output_schema is None
+
+    def test_references_in_an_output_that_is_wrapped_keep_their_targets(self) -> None:
+        schema = {
+            "$schema": DIALECT,
+            "$ref": "#/$defs/Trees",
+            "$defs": {"Trees": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}, "Tree": {"$ref": "#"}},
+            "allOf": [{"$ref": "#/allOf/1"}, {"$ref": "other"}],
+        }
+        tool = t.Tool("f", {"type": "object"}, output_schema=schema)
+        assert t.for_revision(tool, _2025_11_25).output_schema == {
+            "$schema": DIALECT,
+            "$defs": {
+                "Trees": {"type": "array", "items": {"$ref": "#/$defs/Tree"}},
+                "Tree": {"$ref": "#/properties/result"},
+            },
+            "type": "object",
+            "properties": {
+                "result": {
+                    "$ref": "#/$defs/Trees",
+                    "allOf": [{"$ref": "#/properties/result/allOf/1"}, {"$ref": "other"}],
+                }
+            },
+            "required": ["result"],
+            "x-fastmcp-wrap-result": True,
+        }
 
     def test_output_that_is_an_object(self) -> None:
         tool = t.Tool("f", {"type": "object"}, output_schema={"type": "object"})
@@ -94,7 +163,10 @@ class TestTool:
             "f", {"type": "object", "properties": {"a": True}}, output_schema={"type": "array"}
         )
         objects_only = msgspec.structs.replace(LATEST, name="objects only", has_any_structured_content=False)
-        assert t.for_revision(tool, objects_only) == t.Tool("f", schema)
+        wrapped = t.for_revision(tool, objects_only)
+        assert wrapped.input_schema == schema
+        assert wrapped.output_schema is not None
+        assert wrapped.output_schema["properties"] == {"result": {"type": "array"}}
 
     def test_title_moves_to_where_the_revision_has_one(self) -> None:
         tool = t.Tool("f", {"type": "object"}, title="F")
@@ -124,10 +196,15 @@ class TestStructuredContent:
     def test_another_value_is_sent_since_it_may_be_anything(self, value: Any) -> None:
         result = t.CallToolResult([self.TEXT], structured_content=value, result_type="complete")
         assert t.for_revision(result, LATEST) is result
-        assert t.for_revision(result, _2025_11_25) == t.CallToolResult([self.TEXT])
+        for revision in (_2025_06_18, _2025_11_25):
+            written = t.for_revision(result, revision)
+            assert written.content == [self.TEXT]
+            wrapped = msgspec.json.decode(msgspec.json.encode(written.structured_content))
+            assert wrapped == {"result": msgspec.json.decode(msgspec.json.encode(value))}
+        assert t.for_revision(result, _2025_03_26) == t.CallToolResult([self.TEXT])
 
     def test_it_becomes_text_if_there_is_none(self) -> None:
-        assert t.for_revision(t.CallToolResult([], structured_content=[1]), _2025_11_25) == t.CallToolResult(
+        assert t.for_revision(t.CallToolResult([], structured_content=[1]), _2025_03_26) == t.CallToolResult(
             [t.TextContent("[1]")]
         )
         assert t.for_revision(t.CallToolResult([], structured_content={"a": 1}), _2024_11_05) == t.CallToolResult(
@@ -352,20 +429,20 @@ class _Point:
 
 @pytest.mark.req("LEG-5")
 @pytest.mark.parametrize(
-    ("structured", "is_kept"),
+    ("structured", "expected"),
     [
-        ({"a": 1}, True),
-        (msgspec.Raw(b' {"a":1}'), True),
-        (_Point(1), True),
-        (_Pair(1), False),
-        ([1], False),
-        (5, False),
+        ({"a": 1}, {"a": 1}),
+        (msgspec.Raw(b' {"a":1}'), {"a": 1}),
+        (_Point(1), {"x": 1}),
+        (_Pair(1), {"result": [1]}),
+        ([1], {"result": [1]}),
+        (5, {"result": 5}),
     ],
 )
-def test_only_objects_are_structured_content_before_the_modern_revision(structured: Any, is_kept: bool) -> None:
+def test_only_objects_are_structured_content_before_the_modern_revision(structured: Any, expected: Any) -> None:
     result = t.CallToolResult([t.TextContent("text")], structured_content=structured)
     written = t.for_revision(result, _2025_11_25)
-    assert (written.structured_content is not None) == is_kept
+    assert msgspec.json.decode(msgspec.json.encode(written.structured_content)) == expected
 
 
 def test_structured_content_that_cannot_be_written() -> None:

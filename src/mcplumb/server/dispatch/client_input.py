@@ -3,10 +3,13 @@
 A legacy client gets a request, and the function waits for the answer. A modern client never gets requests: the call
 ends with ``input_required``, the client sends the call again with the answer, and the function runs again from its
 start. Earlier answers come back in the sealed request state, each under the key of its question.
+
+Most servers never ask, so this module is loaded with the first question.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -24,7 +27,15 @@ from mcplumb.errors import (
     UsageError,
 )
 from mcplumb.protocol.version_negotiation import Need, has_capability, missing_capability
-from mcplumb.types.client_features import CreateMessageRequest, ElicitRequest, InputRequest, InputRequiredResult
+from mcplumb.types.client_features import (
+    CreateMessageRequest,
+    CreateMessageResult,
+    ElicitRequest,
+    InputRequest,
+    InputRequiredResult,
+    Root,
+)
+from mcplumb.types.content import TextContent
 from mcplumb.types.method_table import METHODS
 from mcplumb.types.payload_decoder import read
 from mcplumb.types.revision_adapter import for_revision
@@ -34,7 +45,7 @@ if TYPE_CHECKING:
     from mcplumb.protocol.sealed_request_state import Params, Sealer  # loads hashlib, which most servers never need
     from mcplumb.server.dispatch.running_call import Call
 
-__all__ = ["Answers", "InputNeeded", "as_result", "ask", "may_need_input"]
+__all__ = ["Answers", "InputNeeded", "Roots", "Sampled", "as_result", "ask", "may_need_input"]
 
 
 # --- Answers and open questions ---
@@ -191,6 +202,28 @@ def _digest(request: InputRequest) -> str:
 # --- Asking ---
 
 T = TypeVar("T")
+
+
+class Sampled(CreateMessageResult, frozen=True, kw_only=True):
+    """The message that the client's model generated."""
+
+    @property
+    def text(self) -> str:
+        """All text blocks of the message, joined."""
+        return "".join(block.text for block in self.blocks if isinstance(block, TextContent))
+
+    def __await__(self) -> Generator[Any, Any, Sampled]:
+        yield from ()
+        return self
+
+
+class Roots(list[Root]):
+    """The client's roots."""
+
+    def __await__(self) -> Generator[Any, Any, Roots]:
+        yield from ()
+        return self
+
 
 #: What a client with a capability can do, for an error message.
 _CAPABILITY_TEXT: dict[Need, str] = {

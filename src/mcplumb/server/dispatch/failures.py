@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mcplumb.errors import DecodeError, RequestError, StateRefused, ToolError, UsageError
 from mcplumb.rpc.handler import Outcome
+from mcplumb.rpc.thread_pool import PoolExhausted
 from mcplumb.server.catalog import Entry, ToolEntry
-from mcplumb.server.dispatch.client_input import Answers, InputNeeded, as_result
 from mcplumb.server.dispatch.running_call import Call
 from mcplumb.types.base import Payload
 from mcplumb.types.content import TextContent
 from mcplumb.types.tools import CallToolResult
 from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, ErrorDetail
+
+if TYPE_CHECKING:
+    from mcplumb.server.dispatch.client_input import InputNeeded
 
 __all__ = ["error_of", "outcome_of"]
 
@@ -32,7 +36,7 @@ def outcome_of(call: Call, entry: Entry | None, error: BaseException) -> Outcome
     except Exception as another:  # noqa: BLE001 - whatever it is, the client gets a response
         error = another
     try:
-        if isinstance(entry, ToolEntry) and not isinstance(error, RequestError):
+        if isinstance(entry, ToolEntry) and not isinstance(error, RequestError | PoolExhausted):
             return call.encoded(_tool_failure(entry, error))
     except Exception as another:  # noqa: BLE001 - whatever it is, the client gets a response
         error = another
@@ -47,6 +51,9 @@ def error_of(error: BaseException, what: str, *, is_clients: bool = False) -> Er
     if isinstance(error, RequestError) and type(error.code) is int and type(error.message) is str:
         return ErrorDetail(error.code, error.message, msgspec.UNSET if error.data is None else error.data)
     if isinstance(error, ToolError):
+        return ErrorDetail(INTERNAL_ERROR, str(error))
+    if isinstance(error, PoolExhausted):
+        _logger.error("The %s was not called. %s", what, error)
         return ErrorDetail(INTERNAL_ERROR, str(error))
     if is_clients and isinstance(error, StateRefused | DecodeError):
         if isinstance(error, StateRefused):
@@ -68,6 +75,8 @@ def _tool_failure(entry: ToolEntry, error: BaseException) -> Payload:
 
 def _inputs_needed(error: BaseException) -> list[InputNeeded]:
     """Return the open questions in an exception, or in a group of them."""
+    from mcplumb.server.dispatch.client_input import InputNeeded
+
     if isinstance(error, InputNeeded):
         return [error]
     if isinstance(error, BaseExceptionGroup):
@@ -77,6 +86,8 @@ def _inputs_needed(error: BaseException) -> list[InputNeeded]:
 
 
 def _input_required(call: Call, needed: list[InputNeeded]) -> Payload:
+    from mcplumb.server.dispatch.client_input import Answers, as_result
+
     shared, request = call.session.shared, call.request
     answers = call.answers or Answers()
     # Questions that other tasks of the function asked meanwhile are asked in the same round.

@@ -7,45 +7,32 @@ that calls the author's function and converts its return value. Methods without 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+from msgspec import UNSET
 
-from mcplumb.errors import RequestError
+from mcplumb.errors import RequestError, ToolError
 from mcplumb.protocol.in_flight import DUPLICATE_ID
-from mcplumb.protocol.version_negotiation import Admission, Admitted, InitializedSession, Refused, WithMeta
+from mcplumb.protocol.version_negotiation import Admission, Admitted, InitializedSession, Refused
 from mcplumb.rpc.handler import Outcome, Reply
-from mcplumb.rpc.thread_pool import end_fork, forks
-from mcplumb.server.catalog import BadCursor, Entry, Registry, ResourceEntry
+from mcplumb.rpc.thread_pool import end_fork, forks, value_of
+from mcplumb.server.catalog import BadCursor, Entry, Registry, ResourceEntry, took_too_long
 from mcplumb.server.context import Context
-from mcplumb.server.dispatch.client_input import Answers, may_need_input
 from mcplumb.server.dispatch.failures import error_of, outcome_of
 from mcplumb.server.dispatch.running_call import Call
 from mcplumb.server.results import ModernText, TextResult, contents_of, prompt_result_of, result_of
 from mcplumb.server.schema.signature import BadArguments
-from mcplumb.types.base import CacheableResult, PageParams, Payload, Result
+from mcplumb.types.base import PageParams, Params, Payload, Result, RetryParams
 from mcplumb.types.content import TextContent
 from mcplumb.types.lifecycle import DiscoverResult, InitializeResult
 from mcplumb.types.method_table import METHODS
 from mcplumb.types.notification_params import ListenParams, SetLevelParams
-from mcplumb.types.payload_decoder import read
-from mcplumb.types.prompts import (
-    CompleteResult,
-    Completion,
-    CompletionArgument,
-    CompletionContext,
-    ListPromptsResult,
-    PromptReference,
-    Reference,
-)
-from mcplumb.types.resources import (
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ReadResourceResult,
-    ResourceParams,
-)
-from mcplumb.types.tools import CallToolResult, ListToolsResult
+from mcplumb.types.payload_decoder import read, undecoded
+from mcplumb.types.resources import ReadResourceParams, ReadResourceResult, ResourceParams
+from mcplumb.types.tools import CallToolParams, CallToolResult
 from mcplumb.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorDetail, Request
 
 if TYPE_CHECKING:
@@ -53,7 +40,7 @@ if TYPE_CHECKING:
     from mcplumb.server.server_session import ServerSession
     from mcplumb.server.server_state import SharedState
 
-__all__ = ["Dispatcher"]
+__all__ = ["Dispatcher", "read_own_resource", "read_own_resource_in_thread"]
 
 #: The maximum number of values of a completion, set by the protocol.
 _MOST_COMPLETIONS = 100
@@ -61,30 +48,10 @@ _MOST_COMPLETIONS = 100
 _MAX_SHOWN = 200
 
 
-class _Retry(WithMeta, frozen=True, kw_only=True):
-    #: Present if the request answers a request for input.
-    input_responses: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    request_state: str | None = None
-
-
-class _CallTool(_Retry, frozen=True):
-    name: str
-    arguments: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _GetPrompt(_Retry, frozen=True):
-    name: str
-    arguments: dict[str, str] | None = None
-
-
-class _ReadResource(_Retry, frozen=True):
-    uri: str
-
-
-class _Complete(WithMeta, frozen=True):
-    ref: Reference
-    argument: CompletionArgument
-    context: CompletionContext | None = None
+_ANY_PARAMS = undecoded(Params, "meta")
+_RETRY_PARAMS = undecoded(RetryParams, "meta", "input_responses")
+_CALL_TOOL_PARAMS = undecoded(CallToolParams, "meta", "input_responses", "arguments")
+_READ_RESOURCE_PARAMS = undecoded(ReadResourceParams, "meta", "input_responses")
 
 
 # --- Methods that call no function of the author ---
@@ -105,7 +72,7 @@ def _ping(_: Call) -> Payload:
     return Result()
 
 
-def _lister(kind: str, result: type[CacheableResult], field: str) -> Callable[[Call], msgspec.Raw]:
+def _lister(kind: str, field: str) -> Callable[[Call], msgspec.Raw]:
     """Return the method for pages of one of the catalog's lists."""
 
     def answer(call: Call) -> msgspec.Raw:
@@ -121,6 +88,7 @@ def _lister(kind: str, result: type[CacheableResult], field: str) -> Callable[[C
         except BadCursor as error:
             raise RequestError(INVALID_PARAMS, str(error)) from error
         listed: dict[str, Any] = {field: [entry.payload for entry in entries], "next_cursor": next_cursor}
+        result: Any = METHODS[call.request.method].result
         page = result(ttl_ms=shared.ttl_ms, cache_scope=shared.cache_scope, **listed)
         written = msgspec.Raw(msgspec.json.encode(shared.written(page, revision)))
         pages.keep(cursor, written, next_cursor)
@@ -153,10 +121,10 @@ def _listen(call: Call) -> None:
 _IMMEDIATE: dict[str, Callable[[Call], Payload | msgspec.Raw | None]] = {
     "server/discover": _discover,
     "ping": _ping,
-    "tools/list": _lister("tools", ListToolsResult, "tools"),
-    "resources/list": _lister("resources", ListResourcesResult, "resources"),
-    "resources/templates/list": _lister("templates", ListResourceTemplatesResult, "resource_templates"),
-    "prompts/list": _lister("prompts", ListPromptsResult, "prompts"),
+    "tools/list": _lister("tools", "tools"),
+    "resources/list": _lister("resources", "resources"),
+    "resources/templates/list": _lister("templates", "resource_templates"),
+    "prompts/list": _lister("prompts", "prompts"),
     "logging/setLevel": _set_level,
     "resources/subscribe": _subscribe,
     "resources/unsubscribe": _unsubscribe,
@@ -193,12 +161,12 @@ _Started: TypeAlias = Coroutine[Any, Any, Outcome] | Outcome
 
 
 def _call_tool(call: Call) -> _Started:
-    params = call.params or read(_CallTool, call.request.params, what="params")
+    params = call.params or read(_CALL_TOOL_PARAMS, call.request.params, what="params")
     call.params = None  # the call may run for long: free the memory
     entry = call.session.find_tool(params.name)
     if entry is None:
         raise RequestError(INVALID_PARAMS, f"There is no tool {params.name[:_MAX_SHOWN]!r}.")
-    if params.request_state is not None or params.input_responses is not msgspec.UNSET:
+    if params.request_state is not None or params.input_responses is not UNSET:
         _reopen(call, params)
     try:
         arguments = entry.read(params.arguments)
@@ -208,36 +176,94 @@ def _call_tool(call: Call) -> _Started:
     if signature.context_name is not None:
         arguments[signature.context_name] = Context(call)
     if signature.is_async:
-        return _await(call, entry, arguments, entry.output.result_of)
-    return _call_in_thread(call, entry, arguments, entry.output.result_of)
+        return _await(call, entry, arguments, entry.result_of)
+    return _call_in_thread(call, entry, arguments, entry.result_of)
 
 
 def _read_resource(call: Call) -> _Started:
-    params = call.params or read(_ReadResource, call.request.params, what="params")
+    params = call.params or read(_READ_RESOURCE_PARAMS, call.request.params, what="params")
     call.params = None  # it may wait for long
-    found = call.session.shared.catalog.find_resource(params.uri)
-    if found is None:
-        raise _not_found(call, params.uri)
-    entry, values = found
+    found = _find_resource(call, params.uri)
     _reopen(call, params)
+    return _execute(call, found.entry, found.arguments, found.result_of)
 
-    def to_result(value: Any) -> Payload:
+
+class _FoundResource:
+    """A resource that has a URI, and what its function is called with."""
+
+    __slots__ = ("_call", "_uri", "arguments", "entry")
+
+    def __init__(self, call: Call, uri: str, entry: ResourceEntry, arguments: dict[str, Any]) -> None:
+        self._call = call
+        self._uri = uri
+        self.entry = entry
+        self.arguments = arguments
+
+    def result_of(self, value: Any) -> ReadResourceResult:
+        """Return what the function returned as the result of a request."""
         if isinstance(value, ReadResourceResult):
             return value
-        contents = contents_of(value, uri=params.uri, mime_type=entry.mime_type)
+        contents = contents_of(value, uri=self._uri, mime_type=self.entry.mime_type)
         if contents is None:
-            raise _not_found(call, params.uri)
-        return _read_result(call, entry, contents)
+            raise _not_found(self._call, self._uri)
+        return _read_result(self._call, self.entry, contents)
 
+
+def _find_resource(call: Call, uri: str) -> _FoundResource:
+    found = call.session.shared.catalog.find_resource(uri)
+    if found is None:
+        raise _not_found(call, uri)
+    entry, values = found
     try:
-        arguments = entry.signature.read(values)
+        return _FoundResource(call, uri, entry, entry.signature.read(values))
     except BadArguments as error:
         # The URI matches the template but not the types of its parameters.
-        raise _not_found(call, params.uri) from error
-    return _execute(call, entry, arguments, to_result)
+        raise _not_found(call, uri) from error
 
 
-def _read_result(call: Call, entry: ResourceEntry, contents: list[Any]) -> Payload:
+def _find_own_resource(call: Call, uri: str) -> _FoundResource:
+    """Return a resource for a function of this server: with the context of its call, if it takes one."""
+    found = _find_resource(call, uri)
+    name = found.entry.signature.context_name
+    if name is not None:
+        found.arguments[name] = Context(call)
+    return found
+
+
+async def read_own_resource(call: Call, uri: str) -> ReadResourceResult:
+    """Return a resource for an async function of this server; raise ToolError if there is none."""
+    call.check_running()
+    try:
+        found = _find_own_resource(call, uri)
+        if found.entry.signature.is_async:
+            return found.result_of(await found.entry.function(**found.arguments))
+
+        def call_function(**arguments: Any) -> ReadResourceResult:
+            return found.result_of(found.entry.function(**arguments))
+
+        result: ReadResourceResult = value_of(await call.session.shared.thread_pool.run(call_function, found.arguments))
+    except _NotFound as missing:
+        raise ToolError(missing.message) from None
+    return result
+
+
+def read_own_resource_in_thread(call: Call, uri: str) -> ReadResourceResult:
+    """Return a resource for a plain function of this server; raise ToolError if there is none.
+
+    A resource that is a plain function, too, is called in the same thread: if it waited for another one, functions that
+    occupy all threads would wait for ever.
+    """
+    call.check_running()
+    try:
+        found = _find_own_resource(call, uri)
+        if not found.entry.signature.is_async:
+            return found.result_of(found.entry.function(**found.arguments))
+    except _NotFound as missing:
+        raise ToolError(missing.message) from None
+    return call.wait_in_thread(read_own_resource(call, uri))
+
+
+def _read_result(call: Call, entry: ResourceEntry, contents: list[Any]) -> ReadResourceResult:
     shared = call.session.shared
     ttl_ms = shared.ttl_ms if entry.ttl_ms is None else entry.ttl_ms
     # A result that depends on a user's input must not be cached for others.
@@ -247,7 +273,10 @@ def _read_result(call: Call, entry: ResourceEntry, contents: list[Any]) -> Paylo
 
 
 def _get_prompt(call: Call) -> _Started:
-    params = call.params or read(_GetPrompt, call.request.params, what="params")
+    from mcplumb.types.prompts import GetPromptParams
+
+    kind = undecoded(GetPromptParams, "meta", "input_responses")
+    params = read(kind, call.request.params, what="params")
     call.params = None  # it may wait for long
     entry = call.session.shared.catalog.prompts.get(params.name)
     if entry is None:
@@ -262,24 +291,30 @@ def _get_prompt(call: Call) -> _Started:
 
 
 def _complete(call: Call) -> _Started:
-    params = call.params or read(_Complete, call.request.params, what="params")
-    call.params = None  # it may wait for long
+    from mcplumb.types.prompts import CompleteParams, CompleteResult, Completion, PromptReference
+
+    params = read(CompleteParams, call.request.params, what="params")
     catalog = call.session.shared.catalog
     ref = params.ref
+    owner: Entry | None
     if isinstance(ref, PromptReference):
-        of, is_known = ref.name, catalog.prompts.get(ref.name) is not None
+        of, owner = ref.name, catalog.prompts.get(ref.name)
     else:
-        of, is_known = ref.uri, catalog.templates.get(ref.uri) is not None
-    if not is_known:
+        of, owner = ref.uri, catalog.templates.get(ref.uri)
+    if owner is None:
         raise RequestError(INVALID_PARAMS, f"There is no prompt or resource template {of[:_MAX_SHOWN]!r}.")
     entry = catalog.completions.get((of, params.argument.name))
     if entry is None:
-        return call.encoded(CompleteResult(Completion([])))
+        choices, typed = owner.choices(params.argument.name), params.argument.value.casefold()
+        found = [each for each in choices if each.casefold().startswith(typed)]
+        return call.encoded(_completed(found) if choices else CompleteResult(Completion([])))
     given = (params.argument.value, (params.context and params.context.arguments) or {})
     return _execute(call, entry, dict(zip(entry.takes, given, strict=False)), _completed)
 
 
 def _completed(value: Any) -> Payload:
+    from mcplumb.types.prompts import CompleteResult, Completion
+
     if isinstance(value, CompleteResult):
         return value
     if isinstance(value, Completion):
@@ -292,8 +327,9 @@ def _completed(value: Any) -> Payload:
 def _call_handler(call: Call) -> _Started:
     """Call the author's handler for a custom method."""
     entry = call.session.shared.catalog.request_handlers[call.request.method]
-    if may_need_input(call.request.method):
-        _reopen(call, read(_Retry, call.request.params, what="params"))
+    standard = METHODS.get(call.request.method)
+    if standard is not None and standard.may_need_input:
+        _reopen(call, read(_RETRY_PARAMS, call.request.params, what="params"))
     try:
         arguments = entry.signature.read({entry.takes: read(dict[str, Any], call.request.params, what="params")})
     except BadArguments as error:
@@ -301,10 +337,12 @@ def _call_handler(call: Call) -> _Started:
     return _execute(call, entry, arguments, None)
 
 
-def _reopen(call: Call, params: _Retry) -> None:
+def _reopen(call: Call, params: Any) -> None:
     """Restore the answers of a call that is sent again, and add those that come with it."""
-    is_retry = params.request_state is not None or params.input_responses is not msgspec.UNSET
+    is_retry = params.request_state is not None or params.input_responses is not UNSET
     if is_retry and call.admitted.revision.has_input_required:
+        from mcplumb.server.dispatch.client_input import Answers
+
         shared, request = call.session.shared, call.request
         call.answers = Answers.reopened(
             shared.sealer,
@@ -317,9 +355,13 @@ def _reopen(call: Call, params: _Retry) -> None:
         )
 
 
-def _not_found(call: Call, uri: str) -> RequestError:
+class _NotFound(RequestError):
+    """There is no resource with a URI."""
+
+
+def _not_found(call: Call, uri: str) -> _NotFound:
     shown = uri[:_MAX_SHOWN]
-    return RequestError(call.admitted.revision.resource_not_found, f"There is no resource {shown!r}.", {"uri": shown})
+    return _NotFound(call.admitted.revision.resource_not_found, f"There is no resource {shown!r}.", {"uri": shown})
 
 
 # --- Calling the function ---
@@ -367,9 +409,13 @@ async def _call_in_thread(call: Call, entry: Entry, arguments: dict[str, Any], t
         return value if to_result is None else to_result(value)
 
     try:
-        value, error = await call.session.shared.workers.run(call_function, arguments)
+        running = call.session.shared.thread_pool.run(call_function, arguments)
+        value, error = await (running if entry.timeout is None else asyncio.wait_for(running, entry.timeout))
         if error is None:
             return call.encoded(value)
+    except TimeoutError:
+        call.is_cancelled = True  # the function cannot be stopped, but it can look
+        error = took_too_long(entry)
     except Exception as raised:  # noqa: BLE001 - whatever it is, the client gets a response
         error = raised
     return outcome_of(call, entry, error)
@@ -383,19 +429,19 @@ class _Method:
 
     __slots__ = ("begin", "decode")
 
-    def __init__(self, params: type[WithMeta], begin: Callable[[Call], _Started]) -> None:
+    def __init__(self, params: type[Any], begin: Callable[[Call], _Started]) -> None:
         #: Decodes valid params; for invalid ones, ``begin`` finds the error message.
-        self.decode: Callable[[msgspec.Raw], WithMeta] = msgspec.json.Decoder(params).decode
+        self.decode: Callable[[msgspec.Raw], Any] = msgspec.json.Decoder(params).decode
         self.begin = begin
 
 
 _CALLS = {
-    "tools/call": _Method(_CallTool, _call_tool),
-    "resources/read": _Method(_ReadResource, _read_resource),
-    "prompts/get": _Method(_GetPrompt, _get_prompt),
-    "completion/complete": _Method(_Complete, _complete),
+    "tools/call": _Method(_CALL_TOOL_PARAMS, _call_tool),
+    "resources/read": _Method(_READ_RESOURCE_PARAMS, _read_resource),
+    "prompts/get": _Method(_ANY_PARAMS, _get_prompt),
+    "completion/complete": _Method(_ANY_PARAMS, _complete),
 }
-_HANDLER_METHOD = _Method(WithMeta, _call_handler)
+_HANDLER_METHOD = _Method(_ANY_PARAMS, _call_handler)
 
 _DECODE_ERRORS = (TypeError, msgspec.DecodeError, UnicodeDecodeError)
 
@@ -430,10 +476,14 @@ class Dispatcher:
     def _admit_other(self, request: Request) -> Call | Reply:
         """Admit a request that calls no function of the author."""
         name = request.method
-        if name == "initialize" and self._session.endpoint.is_in_flight(request.id):
-            # Checked before it opens a session.
-            return Reply(DUPLICATE_ID)
-        admitted = self._admission.request(request)
+        is_idle = False
+        if name == "initialize":
+            endpoint = self._session.endpoint
+            if endpoint.is_in_flight(request.id):
+                # Checked before it opens a session.
+                return Reply(DUPLICATE_ID)
+            is_idle = endpoint.is_idle and not endpoint.is_in_batch
+        admitted = self._admission.request(request, is_idle=is_idle)
         if type(admitted) is not Admitted:
             return self._not_admitted(admitted)
         return Call(
@@ -450,6 +500,7 @@ class Dispatcher:
     def _not_admitted(self, verdict: Admitted | InitializedSession | Refused) -> Reply:
         if isinstance(verdict, InitializedSession):
             shared = self._session.shared
+            self._session.start_over()
             return Reply(shared.written(_initialized(shared, verdict.revision), verdict.revision))
         assert isinstance(verdict, Refused)  # noqa: S101 - for mypy
         return Reply(verdict.error)

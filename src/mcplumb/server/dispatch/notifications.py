@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcplumb.errors import DecodeError, RequestError
 from mcplumb.protocol.subscription_state import LIST_CHANGED, TOPICS, ListTopic, Publisher
-from mcplumb.rpc.thread_pool import Workers
+from mcplumb.rpc.thread_pool import ThreadPool
 from mcplumb.server.catalog import HandlerEntry
 from mcplumb.server.schema.signature import BadArguments
 from mcplumb.types.notification_params import SubscriptionFilter
@@ -47,7 +47,7 @@ class NotificationHandlers:
         """Call the handler for a notification."""
         endpoint = self._session.endpoint
         # Started at once, as requests are: a later request must not overtake the notification.
-        task = endpoint.start_task(_handle(entry, notification, self._session.shared.workers))
+        task = endpoint.start_task(_handle(entry, notification, self._session.shared.thread_pool))
         if task.done():
             return
         self._busy += 1
@@ -61,7 +61,7 @@ class NotificationHandlers:
         self._session.check_finished()
 
 
-async def _handle(entry: HandlerEntry, notification: Notification, workers: Workers) -> None:
+async def _handle(entry: HandlerEntry, notification: Notification, thread_pool: ThreadPool) -> None:
     """Call the function for a notification. Its failure is logged and affects nothing else."""
     try:
         arguments = entry.signature.read({entry.takes: read(dict[str, Any], notification.params, what="params")})
@@ -72,7 +72,7 @@ async def _handle(entry: HandlerEntry, notification: Notification, workers: Work
         if entry.signature.is_async:
             await entry.function(**arguments)
         else:
-            _, failed = await workers.run(entry.function, arguments)
+            _, failed = await thread_pool.run(entry.function, arguments)
             if failed is not None:
                 _logger.error("The %s failed.", entry.label, exc_info=failed)
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
@@ -135,6 +135,10 @@ class ServerSubscriptions:
     def unsubscribe(self, uri: str) -> None:
         """Unsubscribe the legacy session from a resource."""
         self._subscribed.discard(uri)
+
+    def unsubscribe_all(self) -> None:
+        """Unsubscribe the legacy session from every resource."""
+        self._subscribed.clear()
 
     def list_changed(self, topic: ListTopic) -> None:
         """Queue the notifications that a list has changed."""

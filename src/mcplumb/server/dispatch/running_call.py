@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mcplumb.errors import RequestCancelled
 from mcplumb.protocol.version_negotiation import Admitted
 from mcplumb.rpc.handler import Handled
-from mcplumb.server.dispatch.client_input import Answers
 from mcplumb.types.base import Number
 from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel, LogMessageParams, ProgressParams
 from mcplumb.types.revision_adapter import for_revision
@@ -20,6 +19,7 @@ from mcplumb.wire.messages import Notification
 
 if TYPE_CHECKING:
     from mcplumb.protocol.progress import ProgressMeter
+    from mcplumb.server.dispatch.client_input import Answers
     from mcplumb.server.server_session import ServerSession
 
 __all__ = ["Call"]
@@ -83,6 +83,12 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
         release = getattr(self.session.connection, "release", None)
         if release is not None and self.is_running:
             release(self.id, retry)
+
+    def headers(self) -> dict[str, str] | None:
+        """Return the headers of the HTTP request; None where the transport has none. May be called from any thread."""
+        headers_of = getattr(self.session.connection, "headers_of", None)
+        found: dict[str, str] | None = None if headers_of is None else headers_of(self.id)
+        return found
 
     def encoded(self, outcome: Any) -> Any:
         """Return a result in the form of the client's revision."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import cleandoc
+from textwrap import dedent
 
 import msgspec
 
@@ -40,7 +40,9 @@ def read_docstring(text: str | None) -> Docstring:
     """Parse a docstring. A docstring in an unknown style becomes the description as a whole."""
     if not text:
         return Docstring()
-    lines = cleandoc(text).splitlines()
+    # As `inspect.cleandoc` does, which takes long to load: the first line is not indented like the others.
+    first, _, rest = text.expandtabs().partition("\n")
+    lines = f"{first.lstrip()}\n{dedent(rest)}".strip("\n").splitlines()
     kept: list[str] = []
     arguments: dict[str, str] = {}
     at = 0

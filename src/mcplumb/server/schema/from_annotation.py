@@ -20,6 +20,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from mcplumb.errors import UsageError
+from mcplumb.server.schema.constraints import unsupported_limits, with_limits
 from mcplumb.server.schema.docstrings import Docstring, read_docstring
 from mcplumb.server.schema.read_value import (
     adapter_of,
@@ -27,9 +28,6 @@ from mcplumb.server.schema.read_value import (
     is_model,
     is_path,
     read_custom,
-    union_of,
-    unsupported_limits,
-    with_limits,
     write_custom,
 )
 from mcplumb.server.schema.type_tree import (
@@ -50,6 +48,7 @@ from mcplumb.server.schema.type_tree import (
     is_record,
     is_typed_dict,
     substitute,
+    union_of,
 )
 
 __all__ = ["Metadata", "ParsedType", "is_field_info", "parse_type", "read_metadata", "resolve_annotation"]
@@ -373,9 +372,9 @@ def resolve_annotation(annotation: Any, names: dict[str, Any], scope: Mapping[st
     except NameError as error:
         raise UsageError(
             f"{what} names {error.name!r}, which cannot be found: define or import it at the top of the module."
-        ) from error
+        ) from None
     except (SyntaxError, TypeError, AttributeError) as error:
-        raise UsageError(f"{what} is annotated with {annotation!r}, which is not a type: {error}.") from error
+        raise UsageError(f"{what} is annotated with {annotation!r}, which is not a type: {error}.") from None
 
 
 def _can_be_key(shape: Shape) -> bool:

@@ -3,22 +3,19 @@
 msgspec reads most types itself, and faster. This module reads the types that msgspec does not support, and finds all
 faults of a value, where msgspec stops at the first one.
 
-The file has five parts: schemas and values in words, pydantic types, the ``msgspec`` hooks for paths and pydantic
-types, the reader itself, and limits (``Annotated`` constraints). Pydantic is imported only when a type needs it.
+The file has four parts: schemas and values in words, pydantic types, the ``msgspec`` hooks for paths and pydantic
+types, and the reader itself. Pydantic is imported only when a type needs it. Limits are in `constraints`.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Iterable
-from functools import cache, reduce
+from functools import cache
 from itertools import islice
-from operator import or_
-from typing import Annotated, Any, TypeAlias, get_args, get_origin
+from typing import Any, TypeAlias
 
 import msgspec
-from msgspec.structs import replace
 
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.type_tree import (
@@ -55,10 +52,7 @@ __all__ = [
     "read_model",
     "schema_in_words",
     "shorten",
-    "union_of",
-    "unsupported_limits",
     "value_in_words",
-    "with_limits",
     "write_custom",
 ]
 
@@ -197,7 +191,7 @@ def adapter_of(kind: Any) -> Any:
     try:
         return TypeAdapter(kind)
     except PydanticUserError as error:
-        raise UsageError(f"Pydantic cannot use {kind!r}: {error.message}.") from error
+        raise UsageError(f"Pydantic cannot use {kind!r}: {error.message}.") from None
 
 
 @cache
@@ -215,7 +209,7 @@ def model_schema(adapter: Any, prefix: str = "", *, output: bool) -> tuple[dict[
             mode="serialization" if output else "validation", ref_template=f"#/$defs/{prefix}{{model}}"
         )
     except PydanticUserError as error:
-        raise UsageError(f"Pydantic cannot describe {adapter!r}: {error.message}.") from error
+        raise UsageError(f"Pydantic cannot describe {adapter!r}: {error.message}.") from None
     return schema, {prefix + name: part for name, part in schema.pop("$defs", {}).items()}
 
 
@@ -511,97 +505,3 @@ def _is_same(constant: Any, value: Any) -> bool:
 
 def _is_within(count: int, limits: dict[str, int]) -> bool:
     return all(count >= bound if name.startswith("min") else count <= bound for name, bound in limits.items())
-
-
-# Limits: the length of strings, the range of numbers, the number of items.
-
-_NUMBER = {
-    "ge": "minimum",
-    "gt": "exclusiveMinimum",
-    "le": "maximum",
-    "lt": "exclusiveMaximum",
-    "multiple_of": "multipleOf",
-}
-_STRING = {"min_length": "minLength", "max_length": "maxLength", "pattern": "pattern"}
-_BYTES = {"min_length": "minLength", "max_length": "maxLength"}
-_ARRAY = {"min_length": "minItems", "max_length": "maxItems"}
-_OBJECT = {"min_length": "minProperties", "max_length": "maxProperties"}
-_TIME = {"tz": "has a zone"}
-
-_annotated: Any = Annotated  # typed as Any, because its arguments are known at run time only
-
-
-def union_of(members: list[Shape]) -> Union:
-    """Return the union of several shapes."""
-    return Union(kind=reduce(or_, (member.kind for member in members)), members=members)
-
-
-def unsupported_limits(shape: Shape, limits: dict[str, Any]) -> set[str]:
-    """Return the limits, by msgspec's names, that a shape cannot have."""
-    return limits.keys() - _fitting(shape).keys()
-
-
-def with_limits(shape: Shape, limits: dict[str, Any]) -> Shape:
-    """Return a shape with limits added. Limits that it cannot have are ignored: they apply to other union members."""
-    fitting = _fitting(shape)
-    limits = {name: bound for name, bound in limits.items() if name in fitting}
-    keywords = {fitting[name]: bound for name, bound in limits.items()}
-    try:
-        match shape:
-            case Union():
-                return union_of([with_limits(member, limits) for member in shape.members])
-            case Noted():
-                inner = with_limits(shape.inner, limits)
-                return Noted(kind=inner.kind, inner=inner, notes=shape.notes)
-            case Array() | Object() if limits:
-                return replace(shape, kind=_with_meta(shape.kind, limits), limits=shape.limits | keywords)
-            case Leaf() if limits:
-                return _limited_leaf(shape, limits, keywords)
-    except (TypeError, ValueError, re.error) as error:
-        raise UsageError(f"The limits for {expected(shape)} are invalid: {error}.") from error
-    return shape
-
-
-def _fitting(shape: Shape) -> dict[str, str]:
-    """Return the limits that a shape can have, and their JSON Schema keywords."""
-    match shape:
-        case Noted():
-            return _fitting(shape.inner)
-        case Union():
-            return {name: key for member in shape.members for name, key in _fitting(member).items()}
-        case Array():
-            return _ARRAY
-        case Object():
-            return _OBJECT
-        case Leaf(schema={"type": "integer" | "number"}):
-            return _NUMBER
-        case Leaf(schema={"contentEncoding": _}):
-            return _BYTES
-        case Leaf(schema={"format": "date-time" | "time"}):
-            return _TIME
-        case Leaf(schema={"type": "string", **others}) if "format" not in others:
-            return _STRING
-    return {}
-
-
-def _limited_leaf(shape: Leaf, limits: dict[str, Any], keywords: dict[str, Any]) -> Leaf:
-    if shape.schema["type"] == "integer":
-        limits = {name: int(bound) if bound % 1 == 0 else bound for name, bound in limits.items()}
-    kind = _with_meta(shape.kind, limits)
-    msgspec.json.Decoder(kind)
-    if "tz" in limits:
-        # With a time zone, the output matches the format, too; without one, not even the input does.
-        schema = {key: part for key, part in shape.schema.items() if limits["tz"] or key != "format"}
-        return Leaf(kind=kind, schema=schema)
-    if "contentEncoding" in shape.schema:
-        keywords = {key: (count + 2) // 3 * 4 for key, count in keywords.items()}
-    return Leaf(kind=kind, schema=shape.schema | keywords)
-
-
-def _with_meta(kind: Any, limits: dict[str, Any]) -> Any:
-    """Return a type with limits for msgspec: with one ``Meta``, as msgspec refuses two with the same limit."""
-    if get_origin(kind) is Annotated:
-        kind, meta = get_args(kind)
-        known = {name: getattr(meta, name) for name in (*_NUMBER, *_STRING, *_TIME)}
-        limits = {name: bound for name, bound in known.items() if bound is not None} | limits
-    return _annotated[kind, msgspec.Meta(**limits)]

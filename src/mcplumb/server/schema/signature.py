@@ -7,7 +7,6 @@ introspection of callables, and the ``Header`` annotation for arguments that HTT
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,8 +14,10 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
+from msgspec import Raw
 from msgspec.structs import asdict
 
+from mcplumb._fast.plain_functions import is_plain, is_plain_async, plain_parameters
 from mcplumb.errors import UsageError
 from mcplumb.server.schema.docstrings import Docstring, read_docstring
 from mcplumb.server.schema.from_annotation import is_field_info, parse_type, resolve_annotation
@@ -32,6 +33,7 @@ __all__ = [
     "MISSING",
     "BadArguments",
     "Header",
+    "Parameter",
     "Signature",
     "describe_faults",
     "enclosing_names",
@@ -46,6 +48,16 @@ __all__ = [
 
 # Introspection of callables.
 
+#: Stands for an annotation or a default that a function does not have.
+MISSING: Final[Any] = object()
+
+#: The kinds of parameters that cannot be passed by name, as ``inspect`` calls them.
+_REFUSED = {
+    "POSITIONAL_ONLY": "positional-only",
+    "VAR_POSITIONAL": "a list of any arguments (*)",
+    "VAR_KEYWORD": "a dict of any arguments (**)",
+}
+
 
 def unwrap(function: Callable[..., Any]) -> Any:
     """Return the function inside partials, methods, ``functools.wraps`` decorators, and objects with ``__call__``."""
@@ -55,17 +67,47 @@ def unwrap(function: Callable[..., Any]) -> Any:
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Return whether a function, or one that it wraps, is a coroutine function."""
-    return any(map(inspect.iscoroutinefunction, _layers(function)))
+    if is_plain(function):
+        return is_plain_async(function)
+    from inspect import iscoroutinefunction
+
+    return any(map(iscoroutinefunction, _layers(function)))
 
 
-def parameters_of(function: Callable[..., Any], label: str) -> inspect.Signature:
-    """Return the signature of a function, without the arguments that a partial has bound."""
+class Parameter(msgspec.Struct, frozen=True):
+    """A parameter of a function, as Python declares it."""
+
+    name: str
+    #: ``MISSING`` if there is none.
+    annotation: Any
+    default: Any
+    #: Why clients cannot pass it by its name; empty if they can.
+    refused: str = ""
+
+
+def parameters_of(function: Callable[..., Any], label: str) -> tuple[list[Parameter], Any]:
+    """Return the parameters of a function, without those that a partial has bound, and its return annotation."""
+    if is_plain(function):
+        declared = [Parameter(*parameter) for parameter in plain_parameters(function, MISSING)]
+        return declared, function.__annotations__.get("return", MISSING)
+    from inspect import signature
+
     try:
-        signature = inspect.signature(function)
+        found = signature(function)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{label} has no signature that Python can inspect: wrap it in a function.") from error
     filled = {name for layer in _layers(function) if isinstance(layer, functools.partial) for name in layer.keywords}
-    return signature.replace(parameters=[p for name, p in signature.parameters.items() if name not in filled])
+    declared = [
+        Parameter(
+            name,
+            MISSING if each.annotation is each.empty else each.annotation,
+            MISSING if each.default is each.empty else each.default,
+            _REFUSED.get(each.kind.name, ""),
+        )
+        for name, each in found.parameters.items()
+        if name not in filled
+    ]
+    return declared, MISSING if found.return_annotation is found.empty else found.return_annotation
 
 
 def enclosing_names(source: Any) -> dict[str, Any]:
@@ -96,6 +138,10 @@ def _layers(function: Any) -> Iterator[Any]:
     """Yield a callable and what it wraps, down to a plain function or a callable that Python cannot unwrap."""
     while True:
         yield function
+        if is_plain(function):
+            return
+        import inspect  # most functions are plain, and it takes long to load
+
         if isinstance(function, functools.partial):
             function = function.func
         elif hasattr(function, "__wrapped__"):
@@ -151,7 +197,7 @@ def headers_in(schema: dict[str, Any], label: str) -> ParamHeaders | None:
     try:
         return param_headers(schema)
     except BadAnnotation as error:
-        raise UsageError(f"HTTP clients would refuse the {label}. {error}") from error
+        raise UsageError(f"HTTP clients would refuse the {label}. {error}") from None
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
@@ -164,16 +210,8 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 # Signatures.
 
-#: The value of ``Signature.returns`` for a function without a return annotation.
-MISSING: Final[Any] = inspect.Signature.empty
-
 #: The number of faults that an error lists: the model fixes these first, and then learns of the others.
 MAX_FAULTS = 10
-_REFUSED: dict[Any, str] = {
-    inspect.Parameter.POSITIONAL_ONLY: "positional-only",
-    inspect.Parameter.VAR_POSITIONAL: "a list of any arguments (*)",
-    inspect.Parameter.VAR_KEYWORD: "a dict of any arguments (**)",
-}
 _annotated: Any = Annotated  # typed as Any, because its arguments are known at run time only
 # Defaults of these types can be Struct defaults. Others need a factory, so that all calls get the same object.
 _SHARED = (bool, int, float, str, bytes, type(None))
@@ -246,13 +284,13 @@ class Signature:
         self._struct = _struct_of(parameters)
         self._decode = msgspec.json.Decoder(self._struct, strict=strict, dec_hook=read_custom).decode
 
-    def read(self, arguments: msgspec.Raw | Mapping[str, Any] | None) -> dict[str, Any]:
+    def read(self, arguments: Raw | Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the keyword arguments for the function: validated, converted, and with defaults.
 
         Raises ``BadArguments``, which lists the faults.
         """
         try:
-            if isinstance(arguments, msgspec.Raw):
+            if isinstance(arguments, Raw):
                 values = asdict(self._decode(arguments))
             elif self._slow:
                 return self._walk(arguments)
@@ -277,7 +315,7 @@ class Signature:
                 parameter.complete(value)
             except RecursionError:
                 return False
-        elif isinstance(value, msgspec.Raw):  # otherwise it is the default
+        elif isinstance(value, Raw):  # otherwise it is the default
             reader = ValueReader(strict=self._strict)
             values[parameter.field.key] = reader.read_whole(parameter.field.shape, value)
             return not reader.faults
@@ -292,9 +330,9 @@ class Signature:
             raise BadArguments(describe_faults(reader.faults))
         return {parameter.field.key: value}
 
-    def _walk(self, arguments: msgspec.Raw | Mapping[str, Any] | None) -> dict[str, Any]:
+    def _walk(self, arguments: Raw | Mapping[str, Any] | None) -> dict[str, Any]:
         """Read the arguments by their shapes: msgspec may refuse valid ones, and this finds all faults."""
-        if not isinstance(arguments, msgspec.Raw):
+        if not isinstance(arguments, Raw):
             arguments = dict(arguments or {})
         elif bytes(arguments) == b"null":
             arguments = {}
@@ -318,14 +356,14 @@ def inspect_function(function: Callable[..., Any], *, context: type, strict: boo
         raise UsageError(f"{function!r} is not a function.")
     source = unwrap(function)
     label = f"The function {getattr(source, '__qualname__', source)!r}"
-    signature = parameters_of(function, label)
+    declared, returns = parameters_of(function, label)
     # The context's class is often imported for type checkers only.
     names = {context.__name__: context, **getattr(source, "__globals__", {})}
     scope = enclosing_names(source)
     docstring = read_docstring(getattr(source, "__doc__", None))
     context_name = None
     parameters = []
-    for parameter in signature.parameters.values():
+    for parameter in declared:
         what = f"{label} has a parameter {parameter.name!r} that"
         annotation = resolve_annotation(parameter.annotation, names, scope, what)
         if _is_context(annotation, context):
@@ -339,17 +377,17 @@ def inspect_function(function: Callable[..., Any], *, context: type, strict: boo
         parameters,
         docstring=docstring,
         context_name=context_name,
-        returns=resolve_annotation(signature.return_annotation, names, scope, f"{label} has a return annotation that"),
+        returns=resolve_annotation(returns, names, scope, f"{label} has a return annotation that"),
         is_async=is_async(function),
         strict=strict,
     )
 
 
 def _read_parameter(
-    parameter: inspect.Parameter, annotation: Any, description: str, scope: Mapping[str, Any], what: str
+    parameter: Parameter, annotation: Any, description: str, scope: Mapping[str, Any], what: str
 ) -> _Parameter:
-    if (refused := _REFUSED.get(parameter.kind)) is not None:
-        raise UsageError(f"{what} is {refused}: clients pass each argument by its name.")
+    if parameter.refused:
+        raise UsageError(f"{what} is {parameter.refused}: clients pass each argument by its name.")
     if parameter.name.startswith("__"):
         raise UsageError(f"{what} starts with two underscores, which Python reserves: rename it.")
     if annotation is MISSING:
@@ -367,7 +405,7 @@ def _read_parameter(
     try:
         parsed = parse_type(annotation, scope)
     except UsageError as error:
-        raise UsageError(f"{what} clients cannot fill in. {error}") from error
+        raise UsageError(f"{what} clients cannot fill in. {error}") from None
     if default is not MISSING and factory is None:
         factory = _always(default)
     field = Field(
@@ -386,7 +424,7 @@ def _struct_of(parameters: Collection[_Parameter]) -> type[msgspec.Struct]:
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for parameter in parameters:
         field = parameter.field
-        kind = field.shape.kind if parameter.is_native else msgspec.Raw
+        kind = field.shape.kind if parameter.is_native else Raw
         if parameter.default is None:
             fields.append((field.key, kind))
         elif isinstance(field.default, _SHARED):

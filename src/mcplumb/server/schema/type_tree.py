@@ -11,7 +11,8 @@ set the field on the instances that it creates. Such an instance works, but is e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from inspect import get_annotations, getattr_static
+from functools import reduce
+from operator import or_
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -41,6 +42,7 @@ __all__ = [
     "is_record",
     "is_typed_dict",
     "substitute",
+    "union_of",
 ]
 
 
@@ -115,6 +117,11 @@ class Union(_Node, eq=False, kw_only=True):
     """Several types: a value is read as the first that accepts it."""
 
     members: list[Shape]
+
+
+def union_of(members: list[Shape]) -> Union:
+    """Return the union of several shapes."""
+    return Union(kind=reduce(or_, (member.kind for member in members)), members=members)
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,7 +235,7 @@ def _of_struct(kind: Any, owner: Any) -> Iterator[DeclaredField]:
     try:
         fields = msgspec.structs.fields(kind)
     except NameError as error:
-        raise _unresolved(owner, error) from error
+        raise _unresolved(owner, error) from None
     for field in fields:
         default = _default(field.default, field.default_factory, msgspec.NODEFAULT)
         yield DeclaredField(field.name, field.type, field.encode_name, field.name, field.required, default)
@@ -312,7 +319,7 @@ def _hints_in_scope(owner: Any, scope: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return get_type_hints(owner, localns={**scope, **own}, include_extras=True)
     except NameError as error:
-        raise _unresolved(owner, error) from error
+        raise _unresolved(owner, error) from None
 
 
 def _unresolved(owner: Any, error: NameError) -> UsageError:
@@ -324,6 +331,8 @@ def _unresolved(owner: Any, error: NameError) -> UsageError:
 
 def _of_owner(owner: Any, name: str, bound: dict[Any, dict[Any, Any]]) -> dict[Any, Any]:
     """Return the type variable bindings of the class in the MRO that declares a field."""
+    from inspect import get_annotations  # it takes long to load, and most tools take no records
+
     declaring = next((parent for parent in owner.__mro__ if name in get_annotations(parent)), owner)
     return bound.get(declaring, {})
 
@@ -397,6 +406,10 @@ def _parts(shape: Shape) -> list[Shape]:
 def _lost_defaults(record: Record) -> dict[str, Any]:
     """Return the defaults that msgspec does not set: those that are class attributes, without slots or factories."""
     known: dict[str, Any] = getattr(record.make, "__dataclass_fields__", {})
+    if not known:
+        return {}
+    from inspect import getattr_static  # dataclasses have loaded it
+
     return {
         name: field.default
         for name, field in known.items()

@@ -11,6 +11,7 @@ from mcplumb.errors import ToolError
 from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.server.server import Server
+from mcplumb.sync import Context as BlockingContext
 from mcplumb.types.tools import Tool
 from tests.kit.loop import run
 from tests.kit.products import revisions
@@ -32,14 +33,14 @@ ASKS: dict[str, tuple[Ask, str, Plain, Plain, str]] = {
         "elicitation/create",
         {"elicitation": {}},
         {"action": "accept", "content": {"name": "Ada"}},
-        "Answer(action='accept', data={'name': 'Ada'})",
+        "Accepted(data={'name': 'Ada'})",
     ),
     "url": (
         lambda ctx: ctx.elicit_url("Pay?", "https://example.com/pay"),
         "elicitation/create",
         {"elicitation": {"url": {}}},
         {"action": "decline"},
-        "Answer(action='decline', data=None)",
+        "Declined(action='decline')",
     ),
     "sample": (
         lambda ctx: ctx.sample("Hello?", max_tokens=5),
@@ -210,7 +211,7 @@ def test_other_requests_may_not_ask_a_modern_client(kind: str, where: str, caplo
         await ctx.roots()
         return []
 
-    def plain_complete(typed: str, ctx: Context) -> list[str]:
+    def plain_complete(typed: str, ctx: BlockingContext) -> list[str]:
         ctx.roots()
         return []
 
@@ -219,7 +220,7 @@ def test_other_requests_may_not_ask_a_modern_client(kind: str, where: str, caplo
     async def handle(params: dict[str, Any], ctx: Context) -> None:
         await ctx.roots()
 
-    def plain_handle(params: dict[str, Any], ctx: Context) -> None:
+    def plain_handle(params: dict[str, Any], ctx: BlockingContext) -> None:
         ctx.roots()
 
     server.request("example.com/ask")(handle if kind == "async" else plain_handle)
@@ -262,7 +263,7 @@ def test_a_client_that_answers_with_an_error_is_a_tool_error(kind: str) -> None:
         return "not reached"
 
     @server.tool
-    def plain_catch(ctx: Context) -> str:
+    def plain_catch(ctx: BlockingContext) -> str:
         try:
             ctx.roots()
         except ToolError as error:

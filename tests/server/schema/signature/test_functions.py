@@ -78,7 +78,7 @@ class Bare:
 )
 def test_what_is_behind_a_callable(function: Any, source: Any, names: list[str]) -> None:
     assert unwrap(function) is source
-    assert list(parameters_of(function, "It").parameters) == names
+    assert [each.name for each in parameters_of(function, "It")[0]] == names
 
 
 @pytest.mark.parametrize(

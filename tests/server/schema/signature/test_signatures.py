@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 import functools
 import sys
+import traceback
 from decimal import Decimal
 from typing import Annotated, Any, Generic, Literal, Optional, TypeVar
 
@@ -351,7 +352,7 @@ def test_callables_of_all_sorts() -> None:
     @functools.wraps(two)
     async def wrapper(*args: Any, **kwargs: Any) -> None: ...
 
-    partial = functools.partial(two, secret="abc")  # noqa: S106
+    partial = functools.partial(two, secret="abc")
     for function in (Thing(), Thing().method, Thing.static, partial, lambda x: x):
         signature = inspected(function)
         assert signature.names == ("x",)
@@ -429,6 +430,9 @@ def test_what_clients_could_not_call_is_refused(function: Any, text: str) -> Non
     with pytest.raises(UsageError) as caught:
         inspected(function)
     assert text in str(caught.value)
+    if function is not dict and function != 3:
+        assert "direct cause" not in "".join(traceback.format_exception(caught.value))
+        assert "During handling" not in "".join(traceback.format_exception(caught.value))
 
 
 def everything(

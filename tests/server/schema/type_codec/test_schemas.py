@@ -243,7 +243,7 @@ async def test_what_a_tool_with_an_output_schema_gives() -> None:
 
 
 def test_a_result_that_does_not_fit_is_a_fault_of_the_server_s() -> None:
-    result_of = tool(output_schema=NUMBERS).output.result_of
+    result_of = tool(output_schema=NUMBERS).result_of
     words = (
         r"^The tool 'echo' returned a value that does not match its output schema, at \.sums\[1\]: \"x\" is not of type"
     )
@@ -256,7 +256,7 @@ def test_a_result_that_does_not_fit_is_a_fault_of_the_server_s() -> None:
 
 
 def test_an_output_schema_of_something_else_than_objects() -> None:
-    result = tool(output_schema={"type": "integer"}).output.result_of(5)
+    result = tool(output_schema={"type": "integer"}).result_of(5)
     assert result == CallToolResult([TextContent("5")], structured_content=msgspec.Raw(b"5"))
 
 
@@ -270,4 +270,4 @@ def test_structure_cannot_be_described_and_forbidden() -> None:
 
 @pytest.mark.usefixtures("without_validator")
 def test_without_the_validator_results_are_not_checked() -> None:
-    assert tool(output_schema=NUMBERS).output.result_of(5).structured_content == msgspec.Raw(b"5")
+    assert tool(output_schema=NUMBERS).result_of(5).structured_content == msgspec.Raw(b"5")

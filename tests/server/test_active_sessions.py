@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
 
-from mcplumb.server.hosting.active_sessions import LifespanRunner
+from mcplumb import Context, Server, connect
+from mcplumb.errors import UsageError
+from mcplumb.server.active_sessions import LifespanRunner
 from tests.kit.loop import run, turns
+from tests.kit.results import text_of
 
 
 class Resource:
@@ -324,3 +327,96 @@ async def test_a_lifespan_is_anything_that_makes_a_context_manager() -> None:
     make: Callable[[], AbstractAsyncContextManager[int]] = Manager
     async with LifespanRunner(make).running(never()) as value:
         assert value == 5
+
+
+async def test_when_the_event_loop_ends_it_closes_after_its_users_have_left() -> None:
+    resource = Resource()
+    lifespans = LifespanRunner(resource)
+    opened = asyncio.Event()
+
+    async def use() -> None:
+        async with lifespans.running(never()):
+            opened.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await turns()
+                resource.events.append("user left")
+
+    using = asyncio.create_task(use())
+    await opened.wait()
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:  # as asyncio.run does it
+        task.cancel()
+    await asyncio.wait((using,))
+    assert resource.events == ["open", "user left", "close"]
+
+
+# What can be a lifespan
+
+
+@asynccontextmanager
+async def plain() -> AsyncIterator[str]:
+    yield "plain"
+
+
+@asynccontextmanager
+async def with_server(server: Server) -> AsyncIterator[str]:
+    yield server.name
+
+
+class AsClass:
+    def __init__(self, server: Server, *, timeout: float = 1.0) -> None:
+        self.server = server
+
+    async def __aenter__(self) -> str:
+        return self.server.name
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize(("lifespan", "value"), [(plain, "plain"), (with_server, "named"), (AsClass, "named")])
+async def test_a_lifespan_takes_nothing_or_the_server(lifespan: Any, value: str) -> None:
+    server = Server("named", lifespan=lifespan)
+
+    @server.tool
+    async def look(ctx: Context) -> str:
+        return str(ctx.lifespan)
+
+    async with connect(server) as client:
+        assert text_of(await client.call_tool("look")) == value
+
+
+async def generates() -> AsyncIterator[None]:
+    yield
+
+
+async def only_async() -> None: ...
+
+
+def takes_two(first: object, second: object) -> Any: ...
+
+
+@contextmanager
+def not_async(server: Server) -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("lifespan", "reason"),
+    [
+        (generates, "put @contextlib.asynccontextmanager above it"),
+        (only_async, "has to be an async context manager"),
+        (not_async, "has to be an async context manager"),
+        (takes_two, "is called without arguments, or with the server"),
+        ({}, "without calling it"),
+    ],
+)
+def test_anything_else_is_refused_when_the_server_is_made(lifespan: Any, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        Server("refused", lifespan=lifespan)
+
+
+async def test_a_lifespan_that_returns_something_else_is_named() -> None:
+    async with AsyncExitStack() as stack:
+        with pytest.raises(UsageError, match="type 'int', not an async context manager"):
+            await stack.enter_async_context(LifespanRunner(lambda: 5).running(never()))  # type: ignore[arg-type, return-value]

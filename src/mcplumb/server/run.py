@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mcplumb._fast.malloc_settings import keep_memory
-from mcplumb.server.hosting.stderr_logs import LogFormat, set_up_logs, trace_line, write_stderr
+from mcplumb.server.stderr_logs import LogFormat, set_up_logs, trace_line, write_stderr
 from mcplumb.transports.line_connection import Trace
 from mcplumb.transports.stdio import Stdio
 

@@ -1,4 +1,4 @@
-"""Notifications that handlers of the author's hear: in their order, and no faster than they can."""
+"""Notification handlers are called in the order of arrival, and no faster than they can work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.kit.loop import turns
 from tests.server.harness import make_server, raw_client
 
 
-async def test_a_handler_hears_before_a_later_request_is_answered() -> None:
+async def test_a_handler_is_called_before_a_later_request_is_answered() -> None:
     server = make_server()
     heard: list[int] = []
 

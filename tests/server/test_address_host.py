@@ -16,7 +16,7 @@ import pytest
 
 from mcplumb import Context, HttpOptions, Server, connect
 from mcplumb.errors import ConnectError, RemoteError, RequestLost, UsageError
-from mcplumb.server.hosting.address_host import AddressHost
+from mcplumb.server.address_host import AddressHost
 from tests.kit.loop import PATIENCE, run
 from tests.kit.servers import serving
 from tests.server.harness import standard_streams

@@ -1,4 +1,4 @@
-"""From annotations to shapes."""
+"""From annotations to the tree of types."""
 
 from __future__ import annotations
 

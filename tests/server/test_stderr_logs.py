@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mcplumb.errors import UsageError
-from mcplumb.server.hosting.stderr_logs import LOG_FORMATS, LogFormat, StderrHandler, set_up_logs, trace_line
+from mcplumb.server.stderr_logs import LOG_FORMATS, LogFormat, StderrHandler, set_up_logs, trace_line
 
 
 class Pipe:

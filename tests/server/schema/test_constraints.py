@@ -10,7 +10,7 @@ import pytest
 from annotated_types import Ge, MinLen
 
 from mcplumb.errors import UsageError
-from mcplumb.server.schema.read_value import unsupported_limits, with_limits
+from mcplumb.server.schema.constraints import unsupported_limits, with_limits
 from mcplumb.server.schema.type_codec import reader_of, schema_of
 from mcplumb.server.schema.type_tree import Leaf
 from tests.server.types_in_use import (

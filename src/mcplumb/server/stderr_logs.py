@@ -9,11 +9,21 @@ from __future__ import annotations
 import logging
 import os
 import select
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from mcplumb.errors import UsageError
 
-__all__ = ["LOG_FORMATS", "BadLines", "LogFormat", "StderrHandler", "set_up_logs", "trace_line", "write_stderr"]
+__all__ = [
+    "LOG_FORMATS",
+    "BadLines",
+    "LogFormat",
+    "MessageTrace",
+    "StderrHandler",
+    "set_up_logs",
+    "trace_line",
+    "write_stderr",
+]
 
 LogFormat: TypeAlias = Literal["human", "plain"]
 
@@ -115,8 +125,31 @@ def set_up_logs(log_format: LogFormat | None, *, trace: bool | None) -> bool:
     return trace
 
 
-def trace_line(direction: Literal["in", "out"], line: bytes) -> None:
-    """Log one protocol message."""
-    shown = line[:_MAX_TRACE].decode("utf-8", "backslashreplace")
-    more = f" … ({len(line)} bytes)" if len(line) > _MAX_TRACE else ""
-    _tracer.debug("%s %s%s", "<--" if direction == "in" else "-->", shown, more)
+class MessageTrace:
+    """Logs each protocol message, as ``mask`` returns it, and by name of the client where several share a trace."""
+
+    __slots__ = ("_client", "_mask")
+
+    def __init__(self, mask: Callable[[bytes], bytes] | None = None, client: str = "") -> None:
+        self._mask = mask
+        self._client = client
+
+    def __call__(self, direction: Literal["in", "out"], line: bytes) -> None:
+        """Log one message."""
+        if self._mask is not None:
+            line = self._mask(line)
+        shown = line[:_MAX_TRACE].decode("utf-8", "backslashreplace")
+        more = f" … ({len(line)} bytes)" if len(line) > _MAX_TRACE else ""
+        _tracer.debug("%s %s%s%s", "<--" if direction == "in" else "-->", self._client, shown, more)
+
+    def of_client(self, client: str) -> MessageTrace:
+        """Return a trace that names the client in each line."""
+        return MessageTrace(self._mask, f"{client} ")
+
+    def masked_by(self, mask: Callable[[bytes], bytes]) -> MessageTrace:
+        """Return a trace that shows of each message what ``mask`` returns."""
+        return MessageTrace(mask, self._client)
+
+
+#: Logs each protocol message as it is.
+trace_line = MessageTrace()

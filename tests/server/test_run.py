@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from mcplumb.server.hosting import run
-from mcplumb.server.hosting.run import run_on_stdio
+from mcplumb.server import run
+from mcplumb.server.run import run_on_stdio
 from mcplumb.server.server import Server
 from mcplumb.transports.stdio import Stdio
 from tests.kit.loop import PATIENCE

@@ -1,27 +1,27 @@
 """The open sessions of a server, and its lifespan, which is open while any session is.
 
-A `Server` is made of this before it runs, so nothing here loads asyncio until then (``_fast/lazy_ssl.py`` says why).
+A `Server` is made of this before it runs, so nothing here loads asyncio until then: ``_fast/lazy_modules.py`` says why.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+from mcplumb.errors import UsageError
 from mcplumb.server.server_state import SharedState
 
 if TYPE_CHECKING:
     import asyncio
 
+    from mcplumb.server.server import Server
     from mcplumb.server.server_session import ServerSession
     from mcplumb.transports.connection import Connection, Peer
 
-__all__ = ["ActiveSessions", "Host", "Lifespan", "LifespanRunner"]
-
-_logger = logging.getLogger("mcplumb.server")
+__all__ = ["ActiveSessions", "Host", "Lifespan", "LifespanRunner", "bind_lifespan"]
 
 
 # The lifespan: the server's own resources, such as a connection pool, opened before the first request.
@@ -29,8 +29,49 @@ _logger = logging.getLogger("mcplumb.server")
 #: How many seconds a cancelled lifespan may take to end.
 _CANCEL_WAIT = 1.0
 
-#: Returns a context manager whose value is ``ctx.lifespan``.
-Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
+#: How many seconds a lifespan that is cancelled from outside waits for its users, which are cancelled as well.
+_LEAVE_WITHIN = 2.0
+
+#: Returns a context manager whose value is ``ctx.lifespan``. It may take the server as its argument.
+Lifespan: TypeAlias = (
+    "Callable[[], AbstractAsyncContextManager[Any]] | Callable[[Server], AbstractAsyncContextManager[Any]]"
+)
+
+_BoundLifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+def bind_lifespan(lifespan: Lifespan | None, server: Server) -> _BoundLifespan | None:
+    """Return the lifespan as a function without arguments; raise UsageError if it cannot be a lifespan."""
+    if lifespan is None:
+        return None
+    import contextlib
+    import inspect
+
+    name = getattr(lifespan, "__name__", None) or repr(lifespan)
+    if not callable(lifespan):
+        raise UsageError(
+            "The lifespan has to be a function that returns an async context manager, and this is of type "
+            f"{type(lifespan).__name__!r}: pass the function itself, without calling it."
+        )
+    is_sync_manager = getattr(lifespan, "__globals__", None) is vars(contextlib) and inspect.isgeneratorfunction(
+        inspect.unwrap(lifespan)
+    )
+    if inspect.isasyncgenfunction(lifespan):
+        raise UsageError(f"The lifespan {name!r} is an async generator: put @contextlib.asynccontextmanager above it.")
+    if inspect.iscoroutinefunction(lifespan) or inspect.isgeneratorfunction(lifespan) or is_sync_manager:
+        raise UsageError(
+            f"The lifespan {name!r} has to be an async context manager: an async function with one yield, and "
+            "@contextlib.asynccontextmanager above it."
+        )
+    try:
+        signature = inspect.signature(lifespan)
+    except (TypeError, ValueError):  # written in C: it fails when it is called
+        return cast("_BoundLifespan", lifespan)
+    for arguments in ((), (server,)):
+        with suppress(TypeError):
+            signature.bind(*arguments)
+            return partial(lifespan, *arguments)
+    raise UsageError(f"The lifespan {name!r} takes {signature}: it is called without arguments, or with the server.")
 
 
 class LifespanRunner:
@@ -40,7 +81,7 @@ class LifespanRunner:
     exited by the task that entered it: hence the separate task.
     """
 
-    def __init__(self, lifespan: Lifespan | None) -> None:
+    def __init__(self, lifespan: _BoundLifespan | None) -> None:
         self._lifespan = lifespan
         #: Whether there is a lifespan to run.
         self.are_needed = lifespan is not None
@@ -91,17 +132,33 @@ class LifespanRunner:
                     await asyncio.wait((task,), timeout=_CANCEL_WAIT)
                 self._ending = None
                 if not task.done():
-                    _logger.warning("The lifespan of the server does not end and is abandoned.")
+                    import logging
+
+                    logging.getLogger("mcplumb.server").warning(
+                        "The lifespan of the server does not end and is abandoned."
+                    )
                 elif not task.cancelled():
                     task.result()
 
-    async def _run(self, lifespan: Lifespan, opened: asyncio.Future[Any], unused: asyncio.Event) -> None:
+    async def _run(self, lifespan: _BoundLifespan, opened: asyncio.Future[Any], unused: asyncio.Event) -> None:
         import asyncio
 
         try:
-            async with lifespan() as value:
+            manager = lifespan()
+            if not hasattr(type(manager), "__aenter__"):
+                kind = type(manager).__name__
+                raise UsageError(f"The lifespan returned a value of type {kind!r}, not an async context manager.")  # noqa: TRY301
+            async with manager as value:
                 opened.set_result(value)
-                await unused.wait()
+                try:
+                    await unused.wait()
+                except asyncio.CancelledError:
+                    if unused.is_set():
+                        raise
+                    # The event loop ends and has cancelled all tasks. What is open has to be closed all the same, but
+                    # not before its users have ended.
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(unused.wait(), _LEAVE_WITHIN)
         except asyncio.CancelledError:
             opened.cancel()
             raise
@@ -214,4 +271,4 @@ class ActiveSessions:
         with self._lock:
             if not self._sessions and not self._holds:
                 self._shared.lifespan = None
-                self._shared.workers.close()
+                self._shared.thread_pool.close()
