@@ -53,16 +53,20 @@ def plain(message: Any) -> dict[str, Any]:
 class Peer:
     """Plays one server: ``play`` takes what the client sends, and answers as it likes.
 
-    A connection is served until the client ends it. What went wrong in the play is raised by ``check``.
+    A connection is served until the client ends it. What went wrong in the play is raised by ``check``. A play that
+    still waits for a message when the client has closed the connection is cancelled by the client after a while,
+    which is an error, too, unless ``may_be_cancelled``.
     """
 
     connection: Connection
 
-    def __init__(self, *plays: Play) -> None:
+    def __init__(self, *plays: Play, may_be_cancelled: bool = False) -> None:
         #: One play for each connection, the last one for all that follow.
         self._plays = list(plays)
         self.connections = 0
         self.failure: BaseException | None = None
+        self._may_be_cancelled = may_be_cancelled
+        self._cancelled: str | None = None
         #: Everything that the client has sent on the current connection.
         self.seen: list[dict[str, Any]] = []
         self._inbox: asyncio.Queue[Message | BadMessage | Batch] = asyncio.Queue()
@@ -78,6 +82,9 @@ class Peer:
         try:
             await self._plays.pop(0)(self) if len(self._plays) > 1 else await self._plays[0](self)
             await self._ended.wait()
+        except asyncio.CancelledError:
+            self._cancelled = f"connection {self.connections}, which has seen {self.seen}"
+            raise
         except Exception as error:
             self.failure = error
             raise
@@ -85,6 +92,12 @@ class Peer:
             await connection.close()
 
     def check(self) -> None:
+        """Raise what went wrong in the play, or that it did not end by itself."""
+        self.check_failure()
+        if self._cancelled is not None and not self._may_be_cancelled:
+            raise AssertionError(f"The play still waited when the client closed {self._cancelled}")
+
+    def check_failure(self) -> None:
         """Raise what went wrong in the play."""
         if self.failure is not None:
             raise self.failure
@@ -190,14 +203,14 @@ def initialized(revision: str, **result: Any) -> dict[str, Any]:
     }
 
 
-def modern(play: Play) -> Peer:
+def modern(play: Play, *, may_be_cancelled: bool = False) -> Peer:
     """A peer that has been discovered when the play begins."""
 
     async def whole(peer: Peer) -> None:
         await peer.discover()
         await play(peer)
 
-    return Peer(whole)
+    return Peer(whole, may_be_cancelled=may_be_cancelled)
 
 
 def legacy(play: Play, revision: str = "2025-11-25") -> Peer:
@@ -226,19 +239,19 @@ def talk(peer: Peer, body: Callable[[Client], Awaitable[T]], *, eager: bool = Fa
     try:
         result = run(main(), eager=eager)
     except BaseException:
-        peer.check()
+        peer.check_failure()
         raise
     peer.check()
     return result
 
 
 def talk_legacy(play: Play, body: Callable[[Client], Awaitable[T]], revision: str = "2025-11-25", **options: Any) -> T:
-    """The same with a legacy session of this revision."""
+    """Let the body talk to a peer in a legacy session of this revision."""
     return talk(legacy(play, revision), body, revisions=[revision], **options)
 
 
 def talk_in(era: str, play: Play, body: Callable[[Client], Awaitable[T]], **options: Any) -> T:
-    """The same in either era."""
+    """Let the body talk to a peer in either era."""
     return talk(modern(play), body, **options) if era == "modern" else talk_legacy(play, body, **options)
 
 

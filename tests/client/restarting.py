@@ -10,7 +10,7 @@ from mcplumb.client.client_settings import ClientSettings
 from mcplumb.client.connector import Connecting
 from mcplumb.client.handshake import EraMemory
 from mcplumb.client.input_handlers import InputHandlers
-from mcplumb.client.links.link import MemoryLink
+from mcplumb.client.link import MemoryLink
 from mcplumb.client.supervisor import Supervisor
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.restart import RestartPolicy
@@ -67,7 +67,7 @@ def talk_through(peer: Peer, body: Callable[[Client], Awaitable[T]], **options: 
     try:
         result = run(main())
     except BaseException:
-        peer.check()
+        peer.check_failure()
         raise
     peer.check()
     return result

@@ -7,10 +7,12 @@ import msgspec
 import pytest
 
 from mcplumb.client.client import Client
+from mcplumb.client.connector import connect
 from mcplumb.client.requests import MAX_ROUNDS
 from mcplumb.errors import ProtocolError, RemoteError, UsageError
 from mcplumb.revisions import LATEST
 from mcplumb.rpc.handler import CallOptions
+from mcplumb.server.server import Server
 from mcplumb.types.base import Implementation
 from mcplumb.types.content import TextContent
 from mcplumb.types.meta import LOG_LEVEL
@@ -373,6 +375,42 @@ def test_a_client_belongs_to_its_event_loop() -> None:
         assert len(await asyncio.to_thread(elsewhere)) == 4
 
     talk(modern(nothing), body)
+
+
+def test_a_client_cannot_move_to_another_loop_of_its_thread() -> None:
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    server, called = Server("s"), []
+
+    @server.tool
+    async def note(word: str) -> None:
+        called.append(word)
+
+    connecting = connect(server)
+    client = first.run_until_complete(connecting.__aenter__())
+    try:
+        with pytest.raises(UsageError, match="belongs to the event loop"):
+            second.run_until_complete(client.call_tool("note", {"word": "refused"}))
+        # Nothing of the refused call is sent, not even later.
+        first.run_until_complete(client.call_tool("note", {"word": "accepted"}))
+        assert called == ["accepted"]
+    finally:
+        first.run_until_complete(connecting.__aexit__(None, None, None))
+        first.close()
+        second.close()
+
+
+def test_a_client_ends_with_its_loop() -> None:
+    kept: list[Client] = []
+
+    async def leave_open() -> None:
+        kept.append(await connect(modern(nothing), check_output=False).__aenter__())
+
+    async def use() -> None:
+        await kept[0].call_tool("x")
+
+    asyncio.run(leave_open())
+    with pytest.raises(UsageError, match="belongs to the event loop"):
+        asyncio.run(use())
 
 
 @pytest.mark.parametrize("limit", ["timeout", "max_timeout"])

@@ -274,7 +274,7 @@ def test_a_server_that_does_not_read_cannot_hold_up_the_end() -> None:
         assert task.done()
         task.exception()
 
-    talk(modern(play), body)
+    talk(modern(play, may_be_cancelled=True), body)
 
 
 # --- everything finds its way ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcplumb import HttpError, RemoteError, RequestTimeout, connect
+from mcplumb import HttpError, RemoteError, RequestLost, RequestTimeout, connect
 from mcplumb.protocol.restart import RestartPolicy
 from mcplumb.wire.messages import HEADER_MISMATCH
 from tests.client.peers import skip
@@ -85,6 +85,29 @@ async def test_a_refusal_that_speaks_of_a_session_is_told_at_once() -> None:
         with pytest.raises(RemoteError, match="session_name"):
             await client.call_tool("x")
         assert (server.order.count("tools/call"), server.order.count("initialize")) == (1, 1)
+
+
+async def test_a_call_whose_question_was_answered_elsewhere_says_what_the_server_said() -> None:
+    async def script(asked: Asked, reply: Reply) -> None:
+        if asked.rpc == "tools/call":
+            question = {"id": "q", "method": "elicitation/create", "params": {"message": "?", "requestedSchema": {}}}
+            await reply.stream(event(msgspec.json.encode({"jsonrpc": "2.0", **question})))
+            await asyncio.Event().wait()
+        elif asked.method == "POST" and not asked.rpc:
+            error = {"code": -32600, "message": "This session belongs to another process."}
+            await reply.send(404, msgspec.json.encode({"jsonrpc": "2.0", "error": error}))
+        else:
+            await legacy(asked, reply)
+
+    async def answer(_: Any) -> Any:
+        return None
+
+    async with (
+        by_hand(script) as server,
+        connect(server.url, revisions=[LEGACY], restart=False, on_elicit=answer) as client,
+    ):
+        with pytest.raises(RequestLost, match="This session belongs to another process"):
+            await client.call_tool("x")
 
 
 @pytest.mark.req("SSE-2")

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from mcplumb import Context, Server, connect
 from mcplumb.client.input_handlers import Elicitation, InputHandlers
 from mcplumb.errors import NotInRevision, ProtocolError, UsageError
 from mcplumb.revisions import LATEST, get_revision
@@ -30,7 +33,8 @@ from mcplumb.types.lifecycle import (
     RootsCapability,
     SamplingCapability,
 )
-from tests.kit.loop import run
+from tests.kit.loop import PATIENCE, run
+from tests.kit.results import text_of
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}}
 FORM = ElicitRequest(ElicitParams("Your name?", requested_schema=SCHEMA))
@@ -39,6 +43,10 @@ SAMPLE = CreateMessageRequest(CreateMessageParams(messages=[], max_tokens=10))
 ROOTS = ListRootsRequest()
 
 OLDEST = get_revision("2024-11-05")
+
+
+class Name(msgspec.Struct):
+    name: str
 
 
 def answer(request: InputRequest, **handlers: Any) -> InputResponse:
@@ -148,6 +156,26 @@ def test_plain_handlers_run_in_a_thread_and_async_ones_do_not() -> None:
     assert answer(FORM, on_elicit=plain) == ElicitResult("accept", {"thread": False})
     for handler in (on_the_loop, partial(on_the_loop), Asker()):
         assert answer(FORM, on_elicit=handler) == ElicitResult("accept", {"thread": True})
+
+
+async def test_the_threads_of_plain_handlers_end_with_the_client() -> None:
+    threads: list[threading.Thread] = []
+
+    def plain(_: Elicitation) -> None:
+        threads.append(threading.current_thread())
+
+    server = Server("asking")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        return (await ctx.elicit("Well?", Name)).action
+
+    async with connect(server, on_elicit=plain) as client:
+        assert text_of(await client.call_tool("ask")) == "decline"
+        assert threads[0].daemon  # a handler that never returns does not keep the process from ending
+        assert threads[0].name == "mcplumb-handler"
+    await asyncio.to_thread(threads[0].join, PATIENCE)
+    assert not threads[0].is_alive()
 
 
 # --- the model ------------------------------------------------------------------------------------------------------

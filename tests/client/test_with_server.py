@@ -11,11 +11,12 @@ from typing import Any, TypedDict
 import msgspec
 import pytest
 
-from mcplumb import Client, Context, Server, ToolError, connect
+from mcplumb import Client, Context, Server, ToolError, ToolFailed, connect
 from mcplumb.errors import ConnectError, NoCommonRevision, RemoteError, RequestTimeout
 from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.protocol.subscription_state import Change
 from mcplumb.revisions import REVISIONS, get_revision
+from mcplumb.sync import Context as BlockingContext
 from mcplumb.types.client_features import CreateMessageParams
 from mcplumb.types.content import TextContent
 from mcplumb.types.prompts import PromptReference, ResourceTemplateReference
@@ -83,7 +84,7 @@ class World:
             return f"{answer.data.name} {again.action}"
 
         @server.tool
-        def think(question: str, ctx: Context) -> str:
+        def think(question: str, ctx: BlockingContext) -> str:
             return ctx.sample(question, max_tokens=5).text
 
         @server.tool
@@ -406,3 +407,11 @@ async def test_two_clients_of_one_server_do_not_meet(name: str) -> None:
         await other.close()
         world.release.set()
         assert text(await hanging) == "released"
+
+
+async def test_a_result_has_its_text_and_raises_what_the_tool_said(name: str) -> None:
+    async with connect(World().server, revisions=[name]) as client:
+        result = await client.call_tool("add", {"a": 1, "b": 2})
+        assert (result.raise_for_error().text, result.is_error) == ("3", False)
+        with pytest.raises(ToolFailed, match="The tool failed: The well is dry"):
+            (await client.call_tool("fail")).raise_for_error()

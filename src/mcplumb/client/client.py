@@ -45,7 +45,7 @@ from mcplumb.types.revision_adapter import for_revision
 from mcplumb.types.tools import CallToolResult, ListToolsResult, Tool
 
 if TYPE_CHECKING:
-    from mcplumb.client.links.process_link import ServerProcess
+    from mcplumb.client.process_link import ServerProcess
 
 __all__ = ["Client"]
 
@@ -107,7 +107,7 @@ class Client:
     # Tools
 
     async def list_tools(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[Tool]:
-        """Return all tools, from all pages."""
+        """Return all tools, from all pages. Empty, without a request, if the server declares that it has none."""
         options = self._requests.options(timeout, meta=meta)
         pages = await self._requests.pages("tools/list", ListToolsResult, options)
         return [tool for page in pages for tool in page.tools]
@@ -129,7 +129,10 @@ class Client:
         on_progress: OnProgress | None = None,
         meta: Meta = None,
     ) -> CallToolResult:
-        """Call a tool and return its result. A tool that fails returns a result too: check ``is_error``.
+        """Call a tool and return its result. A tool that fails returns a result, too: see ``is_error``.
+
+        ``result.text`` is its text, ``result.structured_content`` its data, and ``result.raise_for_error()`` raises
+        `ToolFailed` if the tool failed.
 
         Where output is checked, a result that does not match the tool's output schema raises `ProtocolError`.
         ``on_progress(progress, total, message)`` requests progress, which extends the timeout, up to ``max_timeout``.
@@ -150,7 +153,7 @@ class Client:
     # Resources
 
     async def list_resources(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[Resource]:
-        """Return all resources, from all pages."""
+        """Return all resources, from all pages. Empty, without a request, if the server declares that it has none."""
         pages = await self._requests.pages(
             "resources/list", ListResourcesResult, self._requests.options(timeout, meta=meta)
         )
@@ -164,7 +167,7 @@ class Client:
         return await self._requests.page("resources/list", ListResourcesResult, cursor, options)
 
     async def list_resource_templates(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[ResourceTemplate]:
-        """Return all resource templates, from all pages."""
+        """Return all resource templates, from all pages. Empty like ``list_resources``."""
         pages = await self._requests.pages(
             "resources/templates/list", ListResourceTemplatesResult, self._requests.options(timeout, meta=meta)
         )
@@ -193,7 +196,7 @@ class Client:
     # Prompts
 
     async def list_prompts(self, *, timeout: Timeout = UNSET, meta: Meta = None) -> list[Prompt]:
-        """Return all prompts, from all pages."""
+        """Return all prompts, from all pages. Empty, without a request, if the server declares that it has none."""
         pages = await self._requests.pages(
             "prompts/list", ListPromptsResult, self._requests.options(timeout, meta=meta)
         )

@@ -19,7 +19,7 @@ from mcplumb.protocol.subscription_state import LIST_CHANGED, Change, Topic
 from mcplumb.revisions import Revision
 from mcplumb.rpc.endpoint import Endpoint
 from mcplumb.rpc.handler import NO_OPTIONS, CallOptions, Handled, Outcome, Reply
-from mcplumb.rpc.outgoing_errors import Response
+from mcplumb.rpc.outgoing_requests import Response
 from mcplumb.rpc.user_callbacks import CallbackQueue
 from mcplumb.transports.connection import Connection
 from mcplumb.types.base import Params
@@ -288,10 +288,11 @@ class ClientSession:
     def malformed(self, bad: BadMessage) -> Error | None:
         """Log a line that is not a message; return a reply if it looks like a request that the server may send."""
         fault = f"{bad.quoted}. {bad.reason}"
-        self._warn(f"A line from the server was ignored: {fault}")
+        what = "The connection ended within a line" if bad.is_torn else "A line from the server was ignored"
+        self._warn(f"{what}: {fault}")
         if self.first_fault is None:
             self.first_fault = fault
-        if bad.is_response or self._legacy is None or self.connection.is_clogged:
+        if bad.is_response or bad.is_torn or self._legacy is None or self.connection.is_clogged:
             return None
         return bad.reply(idless_errors=False)
 

@@ -14,7 +14,7 @@ from mcplumb.client.client_settings import DEFAULT_MAX_TIMEOUT, DEFAULT_TIMEOUT,
 from mcplumb.client.handshake import EraMemory, process_memory
 from mcplumb.client.input_handlers import InputHandlers, OnElicit, OnSample, Roots
 from mcplumb.client.known_tools import OutputChecker
-from mcplumb.client.links.link import CustomLink, MemoryLink, Opens, Serves
+from mcplumb.client.link import CustomLink, MemoryLink, Opens, Serves, SocketLink
 from mcplumb.client.supervisor import Supervisor
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
@@ -31,6 +31,7 @@ from mcplumb.version import __version__
 if TYPE_CHECKING:
     import ssl
 
+    from mcplumb.client.auth.oauth import Auth
     from mcplumb.transports.process.stderr import StderrMode
 
 __all__ = ["ConfigEntry", "Connecting", "connect"]
@@ -76,6 +77,7 @@ def connect(
     tls: ssl.SSLContext | None = None,
     headers: Mapping[str, str] | None = None,
     token: str | None = None,
+    auth: Auth | None = None,
     proxy: str | None = None,
     http_sse: bool | None = None,
     trace: Trace | None = None,
@@ -96,7 +98,8 @@ def connect(
     * ``env``: environment variables for the server, in addition to a short list of safe ones that it always inherits.
       ``inherit_env``: the names of more to inherit, or True for all. ``cwd``: the working directory.
     * ``stderr``: what to do with the server's stderr: "inherit" passes it through, "capture" keeps its end for errors
-      and ``client.process.stderr``, "discard" drops it, and a function is called with each line.
+      and ``client.process.stderr``, "discard" drops it, and a function is called with each line. A path (with a slash
+      or a dot in it) or an open file gets all lines; a folder gets a file with the name of the server.
     * ``timeout``: seconds to wait for a response, unless the call sets its own; None for no limit.
       ``max_timeout``: the limit up to which progress extends the timeout, in seconds.
     * ``restart``: the policy for restarting a process that exited, or reconnecting to an address; False turns it off.
@@ -115,11 +118,13 @@ def connect(
     * ``era_memory``: a file that remembers the era of each server across programs.
     * ``limits``, ``waits``, ``stop``: the caps, the timeouts of the handshake, and the timeouts of the shutdown.
     * ``tls``: an `ssl.SSLContext` for ``tcp://`` and ``https://``. For HTTP: ``headers`` to send with each request,
-      the bearer ``token``, and the URL of a ``proxy``. ``http_sse``: True uses the HTTP+SSE transport, False never
-      does, None detects it.
+      the bearer ``token`` or the ``auth`` that gets one, such as ``OAuth()``, and the URL of a ``proxy``.
+      ``http_sse``: True uses the HTTP+SSE transport, False never does, None detects it.
     * ``trace``: called with "in" or "out" and the bytes of each message, in the event loop's thread.
     """
+    entry_name: str | None = None
     if isinstance(target, ConfigEntry):
+        entry_name = getattr(target, "name", None)
         target, options = target.connect_arguments()
         env = {**options.get("env", {}), **(env or {})} or None
         headers = {**options.get("headers", {}), **(headers or {})} or None
@@ -150,27 +155,29 @@ def connect(
     )
     memory = process_memory if era_memory is None else EraMemory(era_memory)
     is_started = env is not None or inherit_env is not False or cwd is not None or stderr != "inherit"
-    is_http = headers is not None or token is not None or proxy is not None or http_sse is not None
+    is_http = any(option is not None for option in (headers, token, auth, proxy, http_sse))
     if is_http and not isinstance(address, HttpAddress):
-        raise UsageError("headers, token, proxy and http_sse are for a server with an http:// or https:// address.")
+        raise UsageError(
+            "headers, token, auth, proxy and http_sse are for a server with an http:// or https:// address."
+        )
     can_have_tls = isinstance(address, TcpAddress) or (isinstance(address, HttpAddress) and address.scheme == "https")
     if tls is not None and not can_have_tls:
         raise UsageError("tls is for a server with a tcp:// or https:// address.")
     if is_command and isinstance(target, str | os.PathLike | Sequence):
         # Imported here, because a server in the same process needs none of it.
-        from mcplumb.client.links.process_link import ProcessLink
+        from mcplumb.client.process_link import ProcessLink
         from mcplumb.transports.process.command import read_command
-        from mcplumb.transports.process.stderr import check_stderr_mode
+        from mcplumb.transports.process.stderr import stderr_mode
 
-        check_stderr_mode(stderr)
         command = read_command(target, env=env, inherit_env=inherit_env, cwd=cwd)
+        stderr = stderr_mode(stderr, entry_name or os.path.basename(command.argv[0]))  # noqa: PTH119 - pathlib is slow to import
         return Connecting(
             Supervisor(ProcessLink(command, stderr=stderr, limits=limits, stop=stop, trace=trace), settings, memory)
         )
     if is_started:
         raise UsageError("env, inherit_env, cwd and stderr are for a server that is started, not for one that runs.")
     if isinstance(address, HttpAddress):
-        from mcplumb.client.links.http_link import HttpLink
+        from mcplumb.client.http_link import HttpLink
 
         http = HttpLink(
             address,
@@ -178,6 +185,7 @@ def connect(
             tls=tls,
             headers=headers,
             token=token,
+            auth=auth,
             proxy=proxy,
             http_sse=http_sse,
             trace=trace,
@@ -186,8 +194,6 @@ def connect(
         http.use(supervisor.registry)
         return Connecting(supervisor)
     if address is not None:
-        from mcplumb.client.links.socket_link import SocketLink
-
         return Connecting(Supervisor(SocketLink(address, limits=limits, tls=tls, trace=trace), settings, memory))
     if callable(getattr(target, "serve_connection", None)):
         return Connecting(

@@ -17,8 +17,17 @@ import msgspec
 
 from mcplumb.client.client_session import ClientSession, metadata
 from mcplumb.client.client_settings import ANONYMOUS, ClientSettings
-from mcplumb.client.links.link import Link, Phase
-from mcplumb.errors import Closed, ConnectError, DecodeError, HttpError, NoCommonRevision, ServerExited, UsageError
+from mcplumb.client.link import Link, Phase
+from mcplumb.errors import (
+    AuthorizationError,
+    Closed,
+    ConnectError,
+    DecodeError,
+    HttpError,
+    NoCommonRevision,
+    ServerExited,
+    UsageError,
+)
 from mcplumb.protocol.era import (
     Action,
     Agreed,
@@ -31,7 +40,7 @@ from mcplumb.protocol.era import (
 )
 from mcplumb.protocol.in_flight import OutgoingRequest
 from mcplumb.revisions import Era, Revision
-from mcplumb.rpc.outgoing_errors import Response
+from mcplumb.rpc.outgoing_requests import Response
 from mcplumb.types.base import Implementation, Payload
 from mcplumb.types.lifecycle import InitializeParams, ServerCapabilities
 from mcplumb.types.meta import SERVER_INFO
@@ -152,8 +161,12 @@ def _digest(key: str) -> str:
 
 T = TypeVar("T")
 
+#: Seconds between two looks whether the server has read the probe: nothing reports when a pipe is read.
+_READ_POLL = 0.05
 #: HTTP status codes that refuse access, whatever the era.
 _ACCESS_DENIED = frozenset((401, 403, 407))
+#: HTTP status codes of a path without an MCP server.
+_WRONG_PATH = frozenset((404, 405))
 
 
 class HandshakeResult(msgspec.Struct, frozen=True):
@@ -163,6 +176,9 @@ class HandshakeResult(msgspec.Struct, frozen=True):
     server_info: Implementation | None
     capabilities: ServerCapabilities
     instructions: str | None
+    #: The error with which the server answered ``server/discover``; None if it gave a result, no answer, or was not
+    #: asked. Code 0 is for a refusal over HTTP without a JSON-RPC error.
+    refusal: ErrorDetail | None = None
 
 
 class Handshake:
@@ -179,13 +195,19 @@ class Handshake:
         waits = settings.waits
         if not link.may_be_silent:
             # Every request gets a response over this link: silence means that the server is slow.
-            waits = msgspec.structs.replace(waits, quiet=waits.patience, quiet_modern=waits.patience)
-        self._finder = EraFinder(settings.revisions, waits=waits, remembered=remembered)
+            patience = waits.patience
+            waits = msgspec.structs.replace(waits, quiet=patience, quiet_modern=patience, quiet_unseen=patience)
+        self._finder = EraFinder(
+            settings.revisions, waits=waits, remembered=remembered, can_start_afresh=link.process is not None
+        )
         self._loop = asyncio.get_running_loop()
         #: The open requests, by the futures of their responses.
         self._pending: dict[asyncio.Future[Response], OutgoingRequest] = {}
         #: The server's answers, by method.
         self._answers: dict[str, _ServerAnswer] = {}
+        self._refusal: ErrorDetail | None = None
+        #: The refusals of the requests over HTTP, without JSON-RPC errors.
+        self._http_refusals: list[HttpError] = []
 
     @property
     def next_id(self) -> int:
@@ -215,6 +237,8 @@ class Handshake:
                 case Agreed(revision):
                     return session, self._agree(session, revision)
                 case Failed(error):
+                    if (refusal := self._only_refusal(error)) is not None:
+                        raise ConnectError(f"{refusal} {self._link.describe()}".strip()) from refusal
                     # The lines that could not be read, and the end of stderr, often show the cause.
                     error.args = (f"{error} {_describe_faults(session)}{self._link.describe()}".strip(),)
                     raise error
@@ -246,7 +270,11 @@ class Handshake:
     async def _wait(self, session: ClientSession) -> tuple[Action, ...]:
         """Wait for an answer, a deadline or the end of the connection, and return the next actions."""
         finder, loop = self._finder, self._loop
+        if finder.awaits_reading and (is_read := self._link.has_read()) is not False:
+            finder.probe_read(loop.time(), is_known=is_read is True)
         timeout = None if finder.deadline is None else max(0.0, finder.deadline - loop.time())
+        if finder.awaits_reading:
+            timeout = _READ_POLL if timeout is None else min(timeout, _READ_POLL)
         events: list[asyncio.Future[Any]] = [*self._pending, session.over]
         await asyncio.wait(events, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         for answer in [answer for answer in self._pending if answer.done()]:
@@ -280,13 +308,31 @@ class Handshake:
         if outcome is None:
             return ()  # `_wait` reports that the connection is lost
         detail = ErrorDetail(outcome.code, outcome.reason) if isinstance(outcome, BadMessage) else outcome.error
-        return finder.probe_error(detail, now) if is_probe else finder.init_error(detail, now)
+        if not is_probe:
+            return finder.init_error(detail, now)
+        self._refusal = detail
+        return finder.probe_error(detail, now)
+
+    def _only_refusal(self, error: ConnectError) -> HttpError | None:
+        """Return the refusal of all requests if they had the same HTTP status: then it is not worth repeating."""
+        statuses = {refusal.status for refusal in self._http_refusals}
+        is_about_revisions = isinstance(error, NoCommonRevision) and not statuses <= _WRONG_PATH
+        if self._answers or len(statuses) != 1 or is_about_revisions:
+            return None
+        return self._http_refusals[-1]
 
     def _error_detail(self, call: OutgoingRequest) -> ErrorDetail:
         """Return what an unanswered request says about the server's era; raise `ConnectError` if it says nothing."""
         cause = call.cause
         if isinstance(cause, HttpError) and cause.status not in _ACCESS_DENIED:
+            self._http_refusals.append(cause)
             return ErrorDetail(0, str(cause))
+        if isinstance(cause, Closed):  # it cannot be reached, and the cause names its address
+            raise ConnectError(str(cause)) from cause
+        if isinstance(cause, AuthorizationError):
+            raise AuthorizationError(
+                cause.reason, f"{cause} {self._link.describe()}", issuer=cause.issuer, resource=cause.resource
+            ) from cause
         raise ConnectError(f"The server could not be asked. {cause} {self._link.describe()}".strip()) from cause
 
     def _agree(self, session: ClientSession, revision: Revision) -> HandshakeResult:
@@ -295,13 +341,14 @@ class Handshake:
             session.endpoint.forget(call)
         answer = self._answers["server/discover" if revision.is_modern else "initialize"]
         meta = answer.meta if isinstance(answer.meta, dict) else {}
-        capabilities = _read_or_none(ServerCapabilities, answer.capabilities) or ServerCapabilities()
+        capabilities = _read_capabilities(answer.capabilities)
         session.agree(revision, capabilities)
         return HandshakeResult(
             revision,
             _read_or_none(Implementation, meta.get(SERVER_INFO) if revision.is_modern else answer.server_info),
             capabilities,
             _read_or_none(str, answer.instructions),
+            self._refusal,
         )
 
 
@@ -329,6 +376,20 @@ def _read_or_none(kind: type[T], value: Any) -> T | None:
         return None if value is None else read(kind, value)
     except DecodeError:
         return None
+
+
+def _read_capabilities(value: Any) -> ServerCapabilities:
+    """Return what a server declares. A feature whose details cannot be read is declared all the same."""
+    whole = _read_or_none(ServerCapabilities, value)
+    if whole is not None or not isinstance(value, dict):
+        return whole or ServerCapabilities()
+    kept: dict[str, Any] = {}
+    for name, part in value.items():
+        if _read_or_none(ServerCapabilities, {name: part}) is not None:
+            kept[name] = part
+        elif part:
+            kept[name] = {}
+    return _read_or_none(ServerCapabilities, kept) or ServerCapabilities()
 
 
 def _initialize_params(settings: ClientSettings, revision: Revision) -> InitializeParams:

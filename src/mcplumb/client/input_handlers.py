@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 
 from mcplumb.errors import ProtocolError, UsageError
 from mcplumb.revisions import Revision
+from mcplumb.rpc.thread_pool import ThreadPool
 from mcplumb.types.client_features import (
     CreateMessageParams,
     CreateMessageRequest,
@@ -42,6 +42,9 @@ __all__ = [
 ]
 
 _logger = logging.getLogger("mcplumb.client")
+
+#: Plain handlers that run at once; further ones wait. A handler mostly waits for a person.
+_MAX_THREADS = 32
 
 
 class Elicitation(msgspec.Struct, frozen=True):
@@ -86,15 +89,18 @@ class InputHandlers:
     ) -> None:
         declared = capabilities or ClientCapabilities()
         elicitation, sampling, folders = None, None, None
+        self._threads = threads = ThreadPool(_MAX_THREADS, name="mcplumb-handler")
         self._handlers: dict[type[InputRequest], Callable[[Any], Awaitable[InputResponse]]] = {}
         if on_elicit is not None:
-            self._handlers[ElicitRequest] = partial(_elicit, on_elicit)
+            self._handlers[ElicitRequest] = partial(_elicit, threads, on_elicit)
             elicitation = declared.elicitation or ElicitationCapability(form={}, url={})
         if on_sample is not None:
-            self._handlers[CreateMessageRequest] = partial(_sample, on_sample)
+            self._handlers[CreateMessageRequest] = partial(_sample, threads, on_sample)
             sampling = declared.sampling or SamplingCapability()
         if roots is not None:
-            self._handlers[ListRootsRequest] = partial(_list_roots, roots if callable(roots) else _as_roots(roots))
+            self._handlers[ListRootsRequest] = partial(
+                _list_roots, threads, roots if callable(roots) else _as_roots(roots)
+            )
             folders = declared.roots or RootsCapability(list_changed=True)
         # A capability without a handler is not declared, even if the caller names it.
         self.capabilities = replace(declared, elicitation=elicitation, sampling=sampling, roots=folders)
@@ -102,6 +108,10 @@ class InputHandlers:
     def can_answer(self, request: InputRequest) -> bool:
         """Return whether there is a handler for this request."""
         return type(request) in self._handlers
+
+    def close(self) -> None:
+        """Let the threads of the plain handlers end."""
+        self._threads.close()
 
     async def answer(self, request: InputRequest, revision: Revision) -> InputResponse:
         """Return the handler's answer, in the form of the revision. Exceptions of the handler propagate."""
@@ -112,9 +122,10 @@ class InputHandlers:
         return for_revision(await handler(request.params), revision)
 
 
-async def _elicit(handler: OnElicit, params: ElicitParams) -> ElicitResult:
+async def _elicit(threads: ThreadPool, handler: OnElicit, params: ElicitParams) -> ElicitResult:
     mode = params.mode or "form"
-    answer = await _call(handler, Elicitation(params.message, mode, params.requested_schema, params.url, params))
+    question = Elicitation(params.message, mode, params.requested_schema, params.url, params)
+    answer = await _call(threads, handler, question)
     if isinstance(answer, ElicitResult):
         return answer
     if answer is None:
@@ -127,8 +138,8 @@ async def _elicit(handler: OnElicit, params: ElicitParams) -> ElicitResult:
     )
 
 
-async def _sample(handler: OnSample, params: CreateMessageParams) -> CreateMessageResult:
-    answer = await _call(handler, params)
+async def _sample(threads: ThreadPool, handler: OnSample, params: CreateMessageParams) -> CreateMessageResult:
+    answer = await _call(threads, handler, params)
     if isinstance(answer, CreateMessageResult):
         return answer
     if isinstance(answer, str):
@@ -138,13 +149,13 @@ async def _sample(handler: OnSample, params: CreateMessageParams) -> CreateMessa
     )
 
 
-async def _list_roots(roots: list[Root] | Callable[[], Any], _: Any) -> ListRootsResult:
-    return ListRootsResult(_as_roots(await _call(roots)) if callable(roots) else roots)
+async def _list_roots(threads: ThreadPool, roots: list[Root] | Callable[[], Any], _: Any) -> ListRootsResult:
+    return ListRootsResult(_as_roots(await _call(threads, roots)) if callable(roots) else roots)
 
 
-async def _call(handler: Callable[..., Any], *arguments: Any) -> Any:
+async def _call(threads: ThreadPool, handler: Callable[..., Any], *arguments: Any) -> Any:
     is_async = iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__)
-    answer = handler(*arguments) if is_async else await asyncio.to_thread(_call_in_thread, handler, *arguments)
+    answer = handler(*arguments) if is_async else await threads.call(handler, *arguments)
     # A plain function, such as a lambda, may also return an awaitable.
     return await answer if isawaitable(answer) else answer
 
@@ -165,10 +176,3 @@ def _as_root(root: RootLike) -> Root:
 
     absolute = Path(path).absolute()
     return Root(absolute.as_uri(), name=absolute.name or None)
-
-
-def _call_in_thread(handler: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return handler(*arguments)
-    except StopIteration as error:  # a future cannot hold it
-        raise RuntimeError("The function raised StopIteration.") from error

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import get_running_loop
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from mcplumb.client.client_session import ClientSession
 from mcplumb.client.input_handlers import InputHandlers
-from mcplumb.client.supervisor import Supervisor
+from mcplumb.client.supervisor import MAX_AUTHORIZED, Supervisor
 from mcplumb.errors import (
     Closed,
     DecodeError,
@@ -36,7 +36,8 @@ from mcplumb.protocol.in_flight import check_seconds
 from mcplumb.protocol.restart import may_resend
 from mcplumb.revisions import Revision
 from mcplumb.rpc.handler import CallOptions
-from mcplumb.rpc.outgoing_errors import describe
+from mcplumb.rpc.outgoing_requests import describe
+from mcplumb.rpc.thread_pool import forks
 from mcplumb.rpc.user_callbacks import OnProgress
 from mcplumb.types.base import COMPLETE, CacheableResult, Result
 from mcplumb.types.client_features import InputRequiredResult
@@ -45,7 +46,7 @@ from mcplumb.types.payload_decoder import DECODERS, UNREADABLE, read, read_resul
 from mcplumb.types.prompts import ListPromptsResult
 from mcplumb.types.resources import ListResourcesResult, ListResourceTemplatesResult
 from mcplumb.types.tools import CallToolResult, ListToolsResult, Tool
-from mcplumb.wire.messages import HEADER_MISMATCH
+from mcplumb.wire.messages import HEADER_MISMATCH, METHOD_NOT_FOUND
 
 __all__ = ["MAX_ROUNDS", "Meta", "Requests", "Timeout", "next_round", "read_result"]
 
@@ -119,6 +120,13 @@ _Page = TypeVar("_Page", ListToolsResult, ListResourcesResult, ListResourceTempl
 _RAW: Any = msgspec.Raw
 _NO_RESULT = msgspec.Raw()
 
+#: The field of each kind of page that has the list, by its name on the wire.
+_LIST_FIELDS: dict[Any, str] = {
+    ListToolsResult: "tools",
+    ListResourcesResult: "resources",
+    ListResourceTemplatesResult: "resourceTemplates",
+    ListPromptsResult: "prompts",
+}
 #: Half the seconds before the first resend on a session that stayed open; the pause doubles each time.
 _RESEND_PAUSE = 0.1
 #: How many sessions one request may end by the server's answer to it before that answer counts as final.
@@ -143,6 +151,10 @@ class _Sent(msgspec.Struct, frozen=True):
     start: float
 
 
+class _UnknownThread:
+    _thread_id = None
+
+
 class Requests:
     """Sends requests to one server, on whichever session is open."""
 
@@ -160,6 +172,8 @@ class Requests:
         self._mirrors = supervisor.link.mirrors
         #: The event loop whose clock times requests.
         self.loop = asyncio.get_running_loop()
+        #: Tells in which thread the loop runs: asyncio's own loops do. With others, each request asks for the loop.
+        self._runner: Any = self.loop if hasattr(self.loop, "_thread_id") else _UnknownThread
         self._lookup_lock = asyncio.Lock()
         #: The names of the tools that were left out of lists.
         self._unusable: set[str] = set()
@@ -180,7 +194,8 @@ class Requests:
         ``start`` is when this round began, if known. ``keep`` is called with the params of the last round, the raw
         result and the decoded one. ``rounds`` counts how often the request is sent.
         """
-        if get_running_loop() is not self.loop:
+        # Asking for the running loop would be a system call, on Python 3.11. A fork copies the thread and the loop.
+        if get_ident() != self._runner._thread_id or forks:
             self._supervisor.check_loop()
         if start is None:
             start = self.loop.time()
@@ -192,7 +207,7 @@ class Requests:
                 raw = await session.endpoint.request(method, params, options, start)
             else:
                 raw = await session.request(method, params, options, start)
-        except (Closed, RequestLost, RemoteError) as error:
+        except (Closed, RequestLost, RemoteError, HttpError) as error:
             if isinstance(error, RemoteError) and not (self._mirrors and error.code == HEADER_MISMATCH):
                 raise
             raw, failed = _NO_RESULT, error
@@ -233,8 +248,13 @@ class Requests:
 
         return await self.ask(method, params, kind, options, keep=keep)
 
-    async def _recover(self, sent: _Sent, failed: Closed | RequestLost | RemoteError) -> msgspec.Raw:
+    async def _recover(self, sent: _Sent, failed: Closed | RequestLost | RemoteError | HttpError) -> msgspec.Raw:
         """Send a failed request again where that may help, and return its result; otherwise raise the error."""
+        if isinstance(failed, HttpError):
+            try:
+                return await self._send_authorized(sent, failed)
+            finally:
+                del failed
         try:
             if isinstance(failed, RemoteError):
                 raise failed
@@ -257,6 +277,24 @@ class Requests:
             return await again.session.request(again.method, again.params, options)
         except (Closed, RequestLost) as lost:
             return await self._send_again(again, lost)
+
+    async def _send_authorized(self, request: _Sent, refusal: HttpError) -> msgspec.Raw:
+        """Get what a refused request needs, and send it again; otherwise raise the refusal.
+
+        The time that a user takes to consent does not count: the request gets its whole timeout again.
+        """
+        for _ in range(MAX_AUTHORIZED):
+            if not await self._supervisor.authorize(refusal):
+                break
+            session = await self._supervisor.ready(describe(request.method, request.params), request.options.timeout)
+            try:
+                return await session.request(request.method, request.params, request.options)
+            except HttpError as error:
+                refusal = error
+            except (Closed, RequestLost) as lost:
+                again = replace(request, session=session, start=self.loop.time())
+                return await self._send_again(again, lost)
+        raise refusal
 
     async def _send_again(self, request: _Sent, lost: Closed | RequestLost) -> msgspec.Raw:
         """Send a request whose connection was lost again, if that is safe, until it gets a response."""
@@ -326,11 +364,15 @@ class Requests:
             self._checker.check(tool.name, tool.output_schema, result)
 
     async def page(self, method: str, kind: type[_Page], cursor: str | None, options: CallOptions) -> _Page:
-        """Return one page of a list."""
+        """Return one page of a list; an empty one, without asking, if the server did not declare that it has any."""
+        if not self._is_declared(method):
+            return _empty_page(kind)
         params = {} if cursor is None else {"cursor": cursor}
         try:
             page = await self.ask_cached(method, params, kind, options)
-        except RemoteError:
+        except RemoteError as error:
+            if error.code == METHOD_NOT_FOUND and not self._has_declared_features():
+                return _empty_page(kind)
             if cursor is not None and self._cache is not None:
                 # The list has changed since the cursor was issued, so the cached pages are stale.
                 self._cache.forget(method)
@@ -362,6 +404,19 @@ class Requests:
         if method == "tools/list" and generation == self._registry.generation:
             self._registry.is_complete = True
         return pages
+
+    def _is_declared(self, method: str) -> bool:
+        """Return whether the server may have what a method lists.
+
+        Some legacy servers declare no feature at all, and answer all the same: these are asked.
+        """
+        known = self._supervisor.handshake_result
+        declared = getattr(known.capabilities, method.partition("/")[0]) is not None
+        return declared or not (known.revision.is_modern or self._has_declared_features())
+
+    def _has_declared_features(self) -> bool:
+        capabilities = self._supervisor.handshake_result.capabilities
+        return any(each is not None for each in (capabilities.tools, capabilities.resources, capabilities.prompts))
 
     def options(
         self,
@@ -444,6 +499,10 @@ class Requests:
 
     def _time_left(self, end: float | None) -> float | None:
         return None if end is None else max(0.0, end - self.loop.time())
+
+
+def _empty_page(kind: type[_Page]) -> _Page:
+    return read(kind, {_LIST_FIELDS[kind]: []})
 
 
 def _refusal(lost: BaseException | None) -> HttpError | RemoteError | None:

@@ -101,7 +101,9 @@ class ResultCache:
             return
         if size > self._max_bytes:
             return
-        self._put(key, _Entry(result, size, now + min(result.ttl_ms / 1000, _MAX_SECONDS)))
+        # Bounded first: an integer of hundreds of digits is no float.
+        seconds = min(result.ttl_ms, _MAX_SECONDS * 1000) / 1000
+        self._put(key, _Entry(result, size, now + seconds))
         while len(self._entries) > self._max_entries or self.size > self._max_bytes:
             self._take(next(iter(self._entries)))
 

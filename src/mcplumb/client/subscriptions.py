@@ -20,7 +20,7 @@ from mcplumb.errors import Closed, McplumbError, RequestLost, RequestTimeout, Us
 from mcplumb.protocol.in_flight import OutgoingRequest
 from mcplumb.protocol.subscription_state import Change, Listener, Missed, Subscription, topics_of
 from mcplumb.rpc.handler import CallOptions
-from mcplumb.rpc.outgoing_errors import Response, failure
+from mcplumb.rpc.outgoing_requests import Response, failure
 from mcplumb.types.lifecycle import ServerCapabilities
 from mcplumb.types.notification_params import SubscriptionFilter
 from mcplumb.wire.messages import Result

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import os
 import random
 
 import msgspec
@@ -12,15 +14,18 @@ from mcplumb.client.client_session import ClientSession
 from mcplumb.client.client_settings import ClientSettings, ClientStats
 from mcplumb.client.handshake import EraMemory, Handshake, HandshakeResult
 from mcplumb.client.known_tools import ToolRegistry
-from mcplumb.client.links.link import Link
+from mcplumb.client.link import Link
 from mcplumb.client.result_cache import ResultCache
 from mcplumb.client.subscriptions import SubscriptionRenewal
-from mcplumb.errors import Closed, McplumbError, RequestTimeout, ServerDown, UsageError
+from mcplumb.errors import Closed, ConnectError, HttpError, McplumbError, RequestTimeout, ServerDown, UsageError
 from mcplumb.protocol.restart import BreakerOpen, GiveUp, Restarter, RestartPolicy
 from mcplumb.protocol.subscription_state import Change
 from mcplumb.types.notification_params import LoggingLevel
 
-__all__ = ["Supervisor"]
+__all__ = ["MAX_AUTHORIZED", "Supervisor"]
+
+#: How often one request is sent again because access was granted.
+MAX_AUTHORIZED = 5
 
 _logger = logging.getLogger("mcplumb.client")
 
@@ -51,6 +56,8 @@ class Supervisor:
         self._restarter = Restarter(settings.restart if link.can_restart else _NO_RESTART)
         self._handshake: Handshake | None = None
         self._task: asyncio.Task[None] | None = None
+        #: The process that opened it.
+        self._own_pid = 0
         #: Set and replaced with each change of state, to wake the tasks that wait for one.
         self._state_changed = asyncio.Event()
         self._is_open = False
@@ -66,6 +73,7 @@ class Supervisor:
             raise UsageError("This was connected already: call connect again.")
         if self._has_ended:
             raise Closed("This was closed before it was opened: call connect again.")
+        self._own_pid = os.getpid()
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(_retrieve_exception)
         try:
@@ -80,9 +88,12 @@ class Supervisor:
     async def close(self) -> None:
         """Close the connection and stop the server. May be called from any task, at any time, repeatedly.
 
-        Takes half a second longer than the stop ladder at most. If cancelled, it goes on in the background.
+        Takes half a second longer than the stop ladder at most. If cancelled, it goes on in the background. In a fork
+        it does nothing: the connection belongs to the parent process.
         """
         task = self._task
+        if task is not None and os.getpid() != self._own_pid:
+            return
         if task is not None and not task.done():
             self.check_loop()
         if not self._has_ended:
@@ -108,7 +119,9 @@ class Supervisor:
         return self.session
 
     def check_loop(self) -> None:
-        """Raise `UsageError` outside the event loop that the client belongs to."""
+        """Raise `UsageError` outside the process and the event loop that the client belongs to."""
+        if os.getpid() != self._own_pid:
+            raise UsageError("A client belongs to the process in which it was connected: connect again in this one.")
         if self._task is None or self._task.get_loop() is not asyncio.get_running_loop():
             raise UsageError("A client belongs to the event loop in which it was connected: connect again in this one.")
 
@@ -166,7 +179,8 @@ class Supervisor:
                 pass  # by ``close``, or at the end of the event loop
             except Exception as error:  # noqa: BLE001 - raised from `open`, or from the next request
                 self._cause = error
-            await self._shut_down()
+            if os.getpid() == self._own_pid:
+                await self._shut_down()
         except BaseException:
             # Cancelled a second time, or the event loop was discarded.
             self.link.kill()
@@ -217,14 +231,18 @@ class Supervisor:
     async def _connect(self) -> None:
         key = self.link.key
         self._restarter.started(asyncio.get_running_loop().time())
-        self._handshake = Handshake(
-            self.link,
-            self.settings,
-            remembered=None if key is None else self._memory.recall(key),
-            first_id=1 if self._handshake is None else self._handshake.next_id,
-        )
+        self._handshake = self._new_handshake()
         start = asyncio.get_running_loop().time()
-        self.session, self.handshake_result = await self._handshake.run()
+        for attempt in itertools.count(1):
+            try:
+                self.session, self.handshake_result = await self._handshake.run()
+                break
+            except ConnectError as error:
+                if attempt > MAX_AUTHORIZED or not isinstance(error.__cause__, HttpError):
+                    raise
+                if not await self.authorize(error.__cause__):
+                    raise
+            self._handshake = self._new_handshake()
         self.session.on_change = self._changed
         self._restarter.connected(asyncio.get_running_loop().time())
         self._log_connected(asyncio.get_running_loop().time() - start)
@@ -232,6 +250,22 @@ class Supervisor:
             # With only one era allowed, the outcome says nothing about the server.
             self._memory.learn(key, self.handshake_result.revision.era)
         self._restore_log_level()
+
+    def _new_handshake(self) -> Handshake:
+        key = self.link.key
+        return Handshake(
+            self.link,
+            self.settings,
+            remembered=None if key is None else self._memory.recall(key),
+            first_id=1 if self._handshake is None else self._handshake.next_id,
+        )
+
+    async def authorize(self, refusal: HttpError) -> bool:
+        """Get what a refused request needs, from the user if necessary. Return whether to send the request again."""
+        authorizer = self.link.authorizer
+        if authorizer is None or refusal.status not in (401, 403):
+            return False
+        return await authorizer.authorize(refusal)
 
     def _log_connected(self, seconds: float) -> None:
         revision, info, process = self.handshake_result.revision, self.handshake_result.server_info, self.link.process
@@ -267,6 +301,7 @@ class Supervisor:
         if self._handshake is not None and self._handshake.session is not None:
             await self._handshake.session.close(min(_LAST_WRITE_WAIT, self.settings.stop.close_wait))
         await self.link.close()
+        self.settings.input_handlers.close()
         _logger.info("The connection is closed, and the server is released.")
 
 

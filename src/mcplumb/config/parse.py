@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from mcplumb.config.entry import Input, ServerEntry, Transport
 from mcplumb.config.files import ConfigError
 from mcplumb.config.locations import ConfigLocation, server_tables
@@ -53,39 +55,28 @@ class _EntryParser:
         if not isinstance(raw, dict):
             raise self._error(f"it must be an object with a command or a url, and not {_kind(raw)}.")
         transport = self._transport(raw)
-        disabled = raw.get("disabled") is True or raw.get("enabled") is False
-        location = self._place
-        if transport != "stdio":
-            return ServerEntry(
-                name=self._name,
-                source=location.path,
-                dialect=location.dialect,
-                scope=location.scope,
-                folder=location.folder,
-                transport=transport,
-                url=self._address(raw),
-                headers=self._texts(raw, "headers"),
-                disabled=disabled,
-                inputs=inputs,
-                raw=raw,
-            )
-        command, args = self._command(raw)
-        return ServerEntry(
+        entry = ServerEntry(
             name=self._name,
-            source=location.path,
-            dialect=location.dialect,
-            scope=location.scope,
-            folder=location.folder,
+            source=self._place.path,
+            dialect=self._place.dialect,
+            scope=self._place.scope,
+            folder=self._place.folder,
             transport=transport,
+            disabled=raw.get("disabled") is True or raw.get("enabled") is False,
+            inputs=inputs,
+            raw=raw,
+        )
+        if transport != "stdio":
+            return replace(entry, url=self._address(raw), headers=self._texts(raw, "headers"))
+        command, args = self._command(raw)
+        return replace(
+            entry,
             command=command,
             args=args,
             env=self._texts(raw, "env"),
             env_file=self._text(raw, "envFile"),
             inherit_env=self._inherited(raw),
             cwd=self._text(raw, "cwd"),
-            disabled=disabled,
-            inputs=inputs,
-            raw=raw,
         )
 
     def _transport(self, raw: dict[str, Any]) -> Transport:

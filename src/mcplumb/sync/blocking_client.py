@@ -1,14 +1,18 @@
-"""The blocking client: ``connect``, its requests and its subscriptions.
+"""The blocking client: ``connect``, its requests, its subscriptions and its callbacks.
 
 It wraps the async client, which runs in the shared event loop of ``loop_thread``; each method waits for its coroutine.
+A user's callback may block, and may use the client that called it; the event loop therefore never calls one itself.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import wraps
-from inspect import signature
+from inspect import isawaitable, iscoroutine, iscoroutinefunction, signature
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -16,20 +20,19 @@ from mcplumb.client import client as async_client
 from mcplumb.client import connector as async_connecting
 from mcplumb.client import subscriptions as async_changes
 from mcplumb.client.client_settings import ClientStats
-from mcplumb.errors import Closed, McplumbError
+from mcplumb.errors import Closed, McplumbError, UsageError
 from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.protocol.subscription_state import Change, Missed
 from mcplumb.revisions import Revision
-from mcplumb.sync.callback_threads import LineDispatcher, threaded_callback
 from mcplumb.sync.loop_thread import LoopHandle
 from mcplumb.types.base import Implementation
 from mcplumb.types.lifecycle import ServerCapabilities
 from mcplumb.types.notification_params import SubscriptionFilter
 
 if TYPE_CHECKING:
-    from mcplumb.client.links.process_link import ServerProcess
+    from mcplumb.client.process_link import ServerProcess
 
-__all__ = ["Changes", "Client", "Connecting", "connect"]
+__all__ = ["Changes", "Client", "Connecting", "LineDispatcher", "connect", "threaded_callback"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,6 +44,13 @@ _CALLBACKS = ("on_elicit", "on_sample", "on_log", "roots")
 _EXIT_GRACE = 2.0
 #: Seconds that the stderr callback has for the last lines.
 _LAST_LINES_TIMEOUT = 1.0
+#: Characters of stderr that are queued for a callback slower than the server. Beyond that the oldest lines are dropped.
+_MAX_QUEUED = 4 * 1024 * 1024
+
+#: Calls a function in another thread and returns its result; awaited in the loop.
+_CallInThread = Callable[..., Coroutine[Any, Any, Any]]
+
+_logger = logging.getLogger("mcplumb.sync")
 
 
 # --- Subscriptions ---
@@ -221,6 +231,76 @@ class Client:
     request = _blocking(_Async.request)
     notify = _blocking(_Async.notify)
     listen = _listening(_Async.listen)
+
+
+# --- Callbacks ---
+
+
+def threaded_callback(
+    function: Callable[..., Any], what: str, call_in_thread: _CallInThread
+) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Return an async function that calls the plain one in another thread; ``what`` names it in the `UsageError`."""
+    if iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__):
+        raise UsageError(f"{what} is an async function, which a blocking client cannot call: give it a plain one.")
+
+    async def call(*arguments: Any) -> Any:
+        return await call_in_thread(_call, function, *arguments)
+
+    return call
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    value = function(*arguments)
+    if isawaitable(value):
+        if iscoroutine(value):
+            value.close()
+        raise UsageError("A callback of a blocking client returned an awaitable: give it a plain function.")
+    return value
+
+
+class LineDispatcher:
+    """Calls a function with each line of stderr, in order, in another thread; lines that queue up share one job."""
+
+    def __init__(self, function: Callable[[str], object], call_in_thread: _CallInThread) -> None:
+        self._call = threaded_callback(self._call_with_each, "stderr", call_in_thread)
+        threaded_callback(function, "stderr", call_in_thread)  # raises if the function is async
+        self._function = function
+        self._lines: deque[str] = deque()
+        self._size = 0
+        self._task: asyncio.Task[None] | None = None
+        self._has_warned = False
+
+    def feed(self, line: str) -> None:
+        """Queue a line. Must be called in the loop."""
+        self._lines.append(line)
+        self._size += len(line)
+        while self._size > _MAX_QUEUED:
+            self._size -= len(self._lines.popleft())
+            if not self._has_warned:
+                self._has_warned = True
+                _logger.warning("The function for stderr is too slow: some of the oldest lines are dropped.")
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._deliver())
+
+    async def finish(self, within: float) -> None:
+        """Wait up to ``within`` seconds until the last line is delivered, then stop."""
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=within)
+            self._task.cancel()
+
+    async def _deliver(self) -> None:
+        while self._lines:
+            lines = list(self._lines)
+            self._lines.clear()
+            self._size = 0
+            await self._call(lines)
+
+    def _call_with_each(self, lines: list[str]) -> None:
+        for line in lines:
+            try:
+                self._function(line)
+            except Exception:
+                _logger.exception("The function for stderr raised an exception.")
 
 
 # --- Connecting ---

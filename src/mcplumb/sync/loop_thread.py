@@ -17,11 +17,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from mcplumb.errors import Closed, UsageError
-from mcplumb.sync.callback_threads import CallbackJob, CallbackThreads
+from mcplumb.rpc.thread_pool import AwaitedJob, ThreadPool, value_of
 
 __all__ = ["BlockingCall", "CallerDrivenLoop", "LoopHandle", "SharedLoop", "ThreadedLoop", "start_loop"]
 
@@ -34,7 +35,9 @@ _CANCEL_TIMEOUT = 1.0
 #: Seconds between two wake-ups of a waiting thread. A signal that arrives just before the thread blocks does not wake
 #: it, and Python runs the signal's handler only once the thread is awake.
 _SIGNAL_CHECK_INTERVAL = 0.5
-#: Seconds that the remaining tasks have to end after they are cancelled.
+#: Callbacks that run at the same time; further ones are queued.
+_MAX_THREADS = 64
+#: Seconds that the remaining tasks have to end after they are cancelled, and that idle threads have to end.
 _SHUTDOWN_TIMEOUT = 2.0
 
 
@@ -47,7 +50,7 @@ class BlockingCall:
     __slots__ = ("_shared_loop", "_task", "inbox")
 
     def __init__(self, shared_loop: SharedLoop) -> None:
-        self.inbox: SimpleQueue[CallbackJob | None] = SimpleQueue()
+        self.inbox: SimpleQueue[AwaitedJob | None] = SimpleQueue()
         self._shared_loop = shared_loop
         self._task: asyncio.Task[Any] | None = None
 
@@ -70,9 +73,9 @@ class BlockingCall:
 
     async def call_in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call the function in the waiting thread and return its result. Must be awaited in the loop."""
-        job = CallbackJob(function, arguments)
+        job = AwaitedJob(partial(function, *arguments), {})
         self._shared_loop.deliver(self, job)
-        return await job.future
+        return value_of(await job.future)
 
     def _start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._shared_loop.active_calls[self] = None
@@ -124,7 +127,7 @@ class SharedLoop(ABC):
         # Reentrant, because a signal handler may interrupt the holder and use a client.
         self._lock = threading.RLock()
         self._is_ended = False
-        self._workers = CallbackThreads()
+        self._threads = ThreadPool(_MAX_THREADS, name="mcplumb-sync-worker")
 
     @property
     def is_from_parent_process(self) -> bool:
@@ -153,20 +156,22 @@ class SharedLoop(ABC):
 
     async def call_in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call the function in a worker thread and return its result. Must be awaited in the loop."""
-        job = CallbackJob(function, arguments)
-        if not self._workers.submit(job):
+        job = AwaitedJob(partial(function, *arguments), {})
+        try:
+            self._threads.submit(job)
+        except RuntimeError:
             # No thread can be started while the interpreter shuts down: the thread of the newest call runs the job.
             if not self.active_calls:
-                raise RuntimeError("There is no thread to call a function in.")
+                raise
             self.deliver(next(reversed(self.active_calls)), job)
-        return await job.future
+        return value_of(await self._threads.wait_for(job))
 
-    def deliver(self, call: BlockingCall, job: CallbackJob | None) -> None:
+    def deliver(self, call: BlockingCall, job: AwaitedJob | None) -> None:
         """Put a job, or None for the end, into the call's inbox. Must be called in the loop."""
         call.inbox.put(job)
 
     @abstractmethod
-    def next_job(self, call: BlockingCall, within: float | None) -> CallbackJob | None:
+    def next_job(self, call: BlockingCall, within: float | None) -> AwaitedJob | None:
         """Wait for the next item of the call's inbox; raise ``Empty`` after ``within`` seconds."""
 
     def shut_down(self) -> None:
@@ -174,7 +179,7 @@ class SharedLoop(ABC):
         with self._lock:
             self._is_ended = True
         self._stop()
-        self._workers.close()
+        self._threads.close(_SHUTDOWN_TIMEOUT)
 
     @abstractmethod
     def _stop(self) -> None:
@@ -204,7 +209,7 @@ class ThreadedLoop(SharedLoop):
         self._thread = threading.Thread(target=self._main, name="mcplumb-sync", daemon=True)
         self._thread.start()
 
-    def next_job(self, call: BlockingCall, within: float | None) -> CallbackJob | None:
+    def next_job(self, call: BlockingCall, within: float | None) -> AwaitedJob | None:
         """Wait for the next item; the loop runs in its own thread meanwhile."""
         if within is not None:
             return call.inbox.get(timeout=within)
@@ -239,13 +244,13 @@ class CallerDrivenLoop(SharedLoop):
         self._changed = threading.Condition()
         self._is_running = False
 
-    def deliver(self, call: BlockingCall, job: CallbackJob | None) -> None:
+    def deliver(self, call: BlockingCall, job: AwaitedJob | None) -> None:
         """Put the item into the call's inbox and stop the loop, so that all waiting threads check theirs."""
         super().deliver(call, job)
         if not self._is_ended:
             self.loop.stop()
 
-    def next_job(self, call: BlockingCall, within: float | None) -> CallbackJob | None:
+    def next_job(self, call: BlockingCall, within: float | None) -> AwaitedJob | None:
         """Wait for the next item; one of the waiting threads runs the loop meanwhile."""
         deadline = None if within is None else self.loop.time() + within
         with self._changed:

@@ -9,6 +9,7 @@ import pytest
 from mcplumb.client.client import Client
 from mcplumb.client.connector import connect
 from mcplumb.errors import ConnectError, ConnectTimeout, NoCommonRevision
+from mcplumb.protocol.era import DEFAULT_WAITS
 from mcplumb.revisions import LATEST, LATEST_LEGACY, LEGACY
 from mcplumb.types.lifecycle import ListCapability, ServerCapabilities
 from mcplumb.types.meta import CLIENT_CAPABILITIES, PROTOCOL_VERSION
@@ -76,7 +77,7 @@ def test_a_silent_server_is_sent_initialize_and_the_question_is_dropped_without_
     async def play(peer: Peer) -> None:
         question = await peer.expect("server/discover")
         await turns()
-        skip(1.0)
+        skip(DEFAULT_WAITS.quiet_unseen)
         request = await peer.expect("initialize")
         peer.answer(request, initialized("2024-11-05"))
         await turns()
@@ -99,7 +100,7 @@ def test_a_slow_modern_server_is_not_taken_for_legacy() -> None:
     async def play(peer: Peer) -> None:
         question = await peer.expect("server/discover")
         await turns()
-        skip(1.0)
+        skip(DEFAULT_WAITS.quiet_unseen)
         request = await peer.expect("initialize")
         peer.answer(question, discovered())
         peer.refuse(request, METHOD_NOT_FOUND)
@@ -115,7 +116,7 @@ def test_a_slow_server_that_initialize_has_turned_is_started_again() -> None:
     async def play(peer: Peer) -> None:
         question = await peer.expect("server/discover")
         await turns()
-        skip(1.0)
+        skip(DEFAULT_WAITS.quiet_unseen)
         request = await peer.expect("initialize")
         peer.answer(question, discovered())
         peer.answer(request, initialized("2025-11-25"))
@@ -271,7 +272,8 @@ def test_a_server_that_introduces_itself_badly_can_be_talked_to(era: str, wrong:
     client = talk(Peer(play), stay, revisions=[str(LATEST if era == "modern" else LATEST_LEGACY)])
     assert client.server_info is None
     assert client.instructions is None
-    assert client.capabilities == ServerCapabilities()
+    has_tools = wrong["capabilities"] == {"tools": 7}
+    assert client.capabilities == ServerCapabilities(tools=ListCapability() if has_tools else None)
     assert repr(client).startswith("<Client of 'unknown', ")
 
 

@@ -144,6 +144,7 @@ def test_one_that_is_lost_while_it_is_opened_again_is_opened_once_more() -> None
 def test_closing_it_while_the_server_is_gone_is_quiet(opened: Any) -> None:
     async def body(client: Client, peer: Peer) -> None:
         async with client.listen(tools=True):
+            await turns()  # the server reads the last message of the handshake
             await peer.leave()
             await turns()
         while peer.connections == 1:
@@ -192,6 +193,7 @@ def test_closing_it_while_it_is_opened_again_cancels_that() -> None:
 def test_a_server_that_is_gone_for_good_ends_it(opened: Any) -> None:
     async def body(client: Client, peer: Peer) -> None:
         async with client.listen(tools=True) as changes:
+            await turns()  # the server reads the last message of the handshake
             await peer.leave()
             with pytest.raises(Closed, match=r"ended with its connection\. The server closed the connection"):
                 await anext(changes)

@@ -13,6 +13,7 @@ import pytest
 
 from mcplumb import Server
 from mcplumb.client import connector as async_connecting
+from mcplumb.client.auth.oauth import Auth
 from mcplumb.client.input_handlers import Elicitation
 from mcplumb.errors import Closed, ConnectError, NoCommonRevision, RequestCancelled, UsageError
 from mcplumb.protocol.stop_ladder import StopLadder
@@ -99,7 +100,7 @@ def test_many_threads_connect_and_close_at_once() -> None:
 
 
 def annotated_as_functions() -> set[str]:
-    names = vars(async_connecting) | vars(stderr_module()) | {"ssl": ssl}
+    names = vars(async_connecting) | vars(stderr_module()) | {"ssl": ssl, "Auth": Auth}
     hints = typing.get_type_hints(async_connecting.connect, names)
     return {name for name, hint in hints.items() if name not in ("return", "target") and "Callable" in str(hint)}
 

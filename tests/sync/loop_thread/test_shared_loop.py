@@ -16,10 +16,13 @@ from mcplumb.errors import Closed, UsageError
 from mcplumb.sync import loop_thread
 from mcplumb.sync.loop_thread import CallerDrivenLoop, SharedLoop, ThreadedLoop, start_loop
 from tests.kit.loop import PATIENCE
-from tests.sync.callback_threads.test_jobs import no_thread
 from tests.sync.world import in_threads, own_threads, wait_until
 
 variable: ContextVar[str] = ContextVar("variable", default="unset")
+
+
+def no_thread(self: threading.Thread) -> None:
+    raise RuntimeError("can't create new thread at interpreter shutdown")
 
 
 @pytest.fixture(params=[ThreadedLoop, CallerDrivenLoop])
@@ -167,7 +170,7 @@ def test_without_threads_and_without_anyone_who_waits_it_fails(monkeypatch: pyte
     shared_loop = ThreadedLoop(asyncio.new_event_loop())
     monkeypatch.setattr(threading.Thread, "start", no_thread)
     asked = asyncio.run_coroutine_threadsafe(shared_loop.call_in_thread(print), shared_loop.loop)
-    with pytest.raises(RuntimeError, match="no thread to call a function in"):
+    with pytest.raises(RuntimeError, match="no thread left to run a plain function in"):
         asked.result(PATIENCE)
     shared_loop.shut_down()
 

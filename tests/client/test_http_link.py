@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mcplumb import Client, ConnectError, Context, HttpError, RequestLost, Server, UsageError, connect
+from mcplumb.client.http_link import HttpLink
 from mcplumb.client.known_tools import ToolRegistry
-from mcplumb.client.links.http_link import HttpLink
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.restart import RestartPolicy
 from mcplumb.protocol.subscription_state import Change, Missed
@@ -86,7 +86,7 @@ def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyP
         link()
 
 
-def test_it_knows_from_the_toolbox_what_is_told_in_headers() -> None:
+def test_the_tool_registry_says_which_arguments_go_into_headers() -> None:
     one, registry = link(), ToolRegistry()
     call = Request(1, "tools/call", {"name": "weather"})
     assert one._params_of(call) is None
@@ -349,12 +349,12 @@ async def test_a_server_that_lets_nobody_in_says_what_it_wants() -> None:
 
     async with by_hand(script) as server:
         with pytest.raises(ConnectError, match="token=") as caught:
-            await connect(server.url, token="wrong-secret")  # noqa: S106
+            await connect(server.url, token="wrong-secret")
         assert isinstance(caught.value.__cause__, HttpError)
         assert caught.value.__cause__.www_authenticate == "Bearer"
         assert "secret" not in str(caught.value)
         assert len(server.asked) == 1
-        async with connect(server.url, token="right", headers={"X-Team": "a"}) as client:  # noqa: S106
+        async with connect(server.url, token="right", headers={"X-Team": "a"}) as client:
             assert await client.list_tools() == []
         assert {asked.headers.get("x-team") for asked in server.asked[1:]} == {"a"}
 

@@ -1,27 +1,36 @@
 """The link interface: a client has one link to its server and opens one connection after the other over it.
 
-`MemoryLink` (a server in this process) and `CustomLink` (a transport of the user's own) are here. Links to a process,
-a socket and an HTTP server are in `process_link`, `socket_link` and `http_link`.
+`MemoryLink` (a server in this process), `SocketLink` (a server that listens at a Unix or TCP socket) and `CustomLink`
+(a transport of the user's own) are here. Links to a process and to an HTTP server have their own modules.
 """
+
+# os.path instead of pathlib, whose import would slow down every start:
+# ruff: noqa: PTH100
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from mcplumb.errors import Closed, ConnectError, ConnectTimeout, McplumbError
 from mcplumb.limits import Limits
 from mcplumb.protocol.stop_ladder import StopLadder
+from mcplumb.transports.address import SocketAddress, TcpAddress
 from mcplumb.transports.connection import Connection
 from mcplumb.transports.line_connection import Trace
 from mcplumb.transports.memory import memory_pair
 
 if TYPE_CHECKING:
-    from mcplumb.client.links.process_link import ServerProcess
+    import ssl
 
-__all__ = ["CustomLink", "Link", "MemoryLink", "Opens", "Phase", "Serves"]
+    from mcplumb.client.auth.authorizer import Authorizer
+    from mcplumb.client.process_link import ServerProcess
+    from mcplumb.transports.socket_connection import SocketConnection
+
+__all__ = ["CustomLink", "Link", "MemoryLink", "Opens", "Phase", "Serves", "SocketLink"]
 
 _logger = logging.getLogger("mcplumb.client")
 
@@ -55,6 +64,10 @@ class Link(Protocol):
         """Whether tool arguments are also sent as HTTP headers, where the tool asks for it."""
 
     @property
+    def authorizer(self) -> Authorizer | None:
+        """Gets tokens from a user, for a server over HTTP that asks for them."""
+
+    @property
     def key(self) -> str | None:
         """The identity of the server for caches that outlive the link; None if it has no lasting one."""
 
@@ -64,6 +77,9 @@ class Link(Protocol):
 
     async def open(self) -> Connection:
         """Release the previous connection and open a new one; raise ``ConnectError`` if that fails."""
+
+    def has_read(self) -> bool | None:
+        """Whether the server has read everything that was sent to it; None where that cannot be known."""
 
     async def explain(self, phase: Phase, how: str) -> McplumbError:
         """Return the error for a lost connection; ``how`` is a sentence that says how it ended. Bounded in time."""
@@ -87,6 +103,7 @@ class MemoryLink:
     can_restart = False
     may_be_silent = True
     mirrors = False
+    authorizer = None
     key: str | None = None
     process = None
 
@@ -105,6 +122,9 @@ class MemoryLink:
         client_end, server_end = memory_pair(limits=self._limits, trace=self._trace)
         self._task = asyncio.get_running_loop().create_task(self._serve(server_end))
         return client_end
+
+    def has_read(self) -> None:
+        """Return None: the server reads when its task runs."""
 
     async def explain(self, phase: Phase, how: str) -> McplumbError:
         """Return the error that the server raised, or else how the connection ended."""
@@ -149,6 +169,7 @@ class CustomLink:
     can_restart = True
     may_be_silent = True
     mirrors = False
+    authorizer = None
     key: str | None = None
     process = None
 
@@ -165,6 +186,9 @@ class CustomLink:
             kind = ConnectTimeout if isinstance(error, TimeoutError) else ConnectError
             raise kind(f"The connection could not be opened: {error}.") from error
 
+    def has_read(self) -> None:
+        """Return None: the interface of transports does not tell."""
+
     async def explain(self, phase: Phase, how: str) -> McplumbError:
         """Return how the connection ended; nothing more is known."""
         return Closed(how)
@@ -178,3 +202,61 @@ class CustomLink:
 
     def kill(self) -> None:
         """Do nothing: the link holds nothing besides the connection."""
+
+
+class SocketLink:
+    """A link to a server at a Unix or TCP address. A lost connection is opened again."""
+
+    can_restart = True
+    may_be_silent = True
+    mirrors = False
+    authorizer = None
+    process = None
+
+    def __init__(
+        self, address: SocketAddress, *, limits: Limits, tls: ssl.SSLContext | None = None, trace: Trace | None = None
+    ) -> None:
+        self._address = address
+        self._limits = limits
+        self._tls = tls
+        self._trace = trace
+        self._connection: SocketConnection | None = None
+
+    @property
+    def key(self) -> str:
+        """The address, with an absolute path."""
+        address = self._address
+        return str(address) if isinstance(address, TcpAddress) else f"unix:{os.path.abspath(address.path)}"
+
+    async def open(self) -> SocketConnection:
+        """Connect to the server."""
+        from mcplumb.transports.socket_connection import open_connection
+
+        self.kill()
+        self._connection = await open_connection(self._address, limits=self._limits, tls=self._tls, trace=self._trace)
+        return self._connection
+
+    def has_read(self) -> None:
+        """Return None: a socket does not tell what the program at its other end has read."""
+
+    async def explain(self, phase: Phase, how: str) -> McplumbError:
+        """Return how the connection ended and why reading failed. The next attempt shows whether the server is gone."""
+        failure = None if self._connection is None else self._connection.failure
+        why = "" if failure is None else f" Reading failed: {failure.strerror or failure}."
+        if phase != "call" and isinstance(self._address, TcpAddress) and self._tls is None:
+            why += " Perhaps it requires TLS, or is not an MCP server."
+        return Closed(f"{how}{why} {self.describe()}")
+
+    def describe(self) -> str:
+        """Return the address."""
+        return f"The server is at {self._address}."
+
+    async def close(self) -> None:
+        """Close the connection. The server keeps running."""
+        self.kill()
+
+    def kill(self) -> None:
+        """Close the connection at once."""
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mcplumb.errors import UsageError
-from mcplumb.sync import callback_threads
-from mcplumb.sync.callback_threads import LineDispatcher, threaded_callback
+from mcplumb.sync import blocking_client
+from mcplumb.sync.blocking_client import LineDispatcher, threaded_callback
 from tests.kit.loop import PATIENCE
 
 
@@ -32,6 +32,22 @@ def test_a_plain_function_becomes_an_async_one_that_somebody_else_calls() -> Non
 def test_an_async_function_is_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match="on_log is an async function"):
         threaded_callback(function, "on_log", call_in_thread)
+
+
+def coroutine() -> Any:
+    return later()
+
+
+class Future:
+    """Not a coroutine, but nothing for a blocking client either."""
+
+    def __await__(self) -> Any: ...
+
+
+@pytest.mark.parametrize("function", [coroutine, Future])
+def test_a_function_that_gives_something_to_await_is_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match="returned an awaitable"):
+        asyncio.run(threaded_callback(function, "on_log", call_in_thread)())
 
 
 def test_a_flood_of_lines_comes_whole_and_a_function_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -63,7 +79,7 @@ def test_a_flood_of_lines_comes_whole_and_a_function_that_fails_harms_nobody(cap
 def test_lines_that_nobody_takes_do_not_grow_without_an_end(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(callback_threads, "_MAX_QUEUED", 30)
+    monkeypatch.setattr(blocking_client, "_MAX_QUEUED", 30)
     lines: list[str] = []
 
     async def main() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from mcplumb import Client, Server, connect
-from mcplumb.client.links.socket_link import SocketLink
+from mcplumb.client.link import SocketLink
 from mcplumb.errors import Closed, ConnectError, RequestLost, ServerDown
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.restart import RestartPolicy

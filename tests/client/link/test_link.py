@@ -6,7 +6,7 @@ import pytest
 
 from mcplumb.client.client import Client
 from mcplumb.client.connector import connect
-from mcplumb.client.links.link import MemoryLink
+from mcplumb.client.link import MemoryLink
 from mcplumb.errors import Closed, RequestLost
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.protocol.stop_ladder import StopLadder

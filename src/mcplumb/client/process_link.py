@@ -7,7 +7,7 @@ from collections import deque
 
 import msgspec
 
-from mcplumb.client.links.link import Phase
+from mcplumb.client.link import Phase
 from mcplumb.errors import Closed, McplumbError, ServerExited
 from mcplumb.limits import Limits
 from mcplumb.protocol.stop_ladder import StopLadder
@@ -20,7 +20,7 @@ from mcplumb.transports.process.stderr import StderrMode
 __all__ = ["ProcessExit", "ProcessLink", "ServerProcess"]
 
 #: Seconds to wait for the exit of a server that has closed its output, so that the error can say how it exited.
-_EXIT_WAIT = 1.0
+_EXIT_WAIT = 0.5
 
 #: The number of exits that are remembered.
 _MOST_EXITS = 20
@@ -105,6 +105,7 @@ class ProcessLink:
     can_restart = True
     may_be_silent = True
     mirrors = False
+    authorizer = None
 
     def __init__(
         self, command: Command, *, stderr: StderrMode, limits: Limits, stop: StopLadder, trace: Trace | None = None
@@ -133,6 +134,10 @@ class ProcessLink:
         )
         self.process._record_start(self._child)
         return self._child.connection
+
+    def has_read(self) -> bool | None:
+        """Whether the server has emptied its standard input. A launcher such as ``npx`` leaves it to the server."""
+        return None if self._child is None else self._child.connection.has_been_read()
 
     async def explain(self, phase: Phase, how: str) -> McplumbError:
         """Return the error that says how the process exited, or that it still runs."""

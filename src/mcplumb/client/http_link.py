@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mcplumb.client.known_tools import ToolRegistry
-from mcplumb.client.links.link import Phase
+from mcplumb.client.link import Phase
 from mcplumb.errors import Closed, McplumbError, UsageError
 from mcplumb.limits import Limits
 from mcplumb.protocol.http_headers import ParamHeaders, is_token
@@ -18,6 +18,8 @@ from mcplumb.wire.messages import Request
 if TYPE_CHECKING:
     import ssl
 
+    from mcplumb.client.auth.authorizer import Authorizer
+    from mcplumb.client.auth.oauth import Auth
     from mcplumb.transports.http_client.connection_pool import ConnectionPool
     from mcplumb.transports.http_client.http_connection import HttpConnection
 
@@ -37,7 +39,8 @@ _HTTP_MODULES = ("aiohttp", "multidict", "yarl")
 class HttpLink:
     """A link to a server at an ``http://`` or ``https://`` URL.
 
-    ``headers`` and the bearer ``token`` are sent with every request to the server's origin, and to no other. ``proxy``
+    ``headers`` and the bearer ``token`` are sent with every request to the server's origin, and to no other. ``auth``
+    gets tokens, and new ones when they expire. ``proxy``
     is the URL of an HTTP proxy; the environment's proxy variables are ignored. ``http_sse``: True uses HTTP+SSE from
     the start, False never, None detects it. ``trace`` sees every message.
     """
@@ -54,6 +57,7 @@ class HttpLink:
         tls: ssl.SSLContext | None = None,
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
+        auth: Auth | None = None,
         proxy: str | None = None,
         http_sse: bool | None = None,
         trace: Trace | None = None,
@@ -66,7 +70,20 @@ class HttpLink:
         self._trace = trace
         self._registry: ToolRegistry | None = None
         self._connection: HttpConnection | None = None
-        self._pool = _make_pool(self.key, _checked_headers(headers or {}, token), proxy, tls)
+        checked = _checked_headers(headers or {}, token)
+        self.authorizer: Authorizer | None = None
+        if auth is not None:
+            from mcplumb.client.auth.authorizer import Authorizer
+
+            if "authorization" in {name.lower() for name in checked}:
+                raise UsageError("auth= sets the Authorization header: give neither that header nor a token.")
+            self.authorizer = Authorizer(auth, self.key, proxy=proxy, tls=tls)
+        self._pool = _make_pool(self.key, checked, proxy, tls, self.authorizer)
+
+    @property
+    def is_sse(self) -> bool:
+        """Whether the server was reached over HTTP+SSE, and not over Streamable HTTP."""
+        return self._connection is not None and self._connection.is_sse
 
     def use(self, registry: ToolRegistry) -> None:
         """Use this registry to find the tool arguments that are also sent as headers."""
@@ -82,10 +99,17 @@ class HttpLink:
         )
         return self._connection
 
+    def has_read(self) -> None:
+        """Return None: a response to the POST is what tells, and a proxy in between may have given it."""
+
     async def explain(self, phase: Phase, how: str) -> McplumbError:
         """Return the error that says why the server cannot be reached, or else how the connection ended."""
-        failure = None if self._connection is None else self._connection.failure
-        return failure or Closed(f"{how} {self.describe()}")
+        connection = self._connection
+        if connection is not None and connection.failure is not None:
+            return connection.failure
+        if connection is not None and connection.end_cause is not None:
+            how = f"The server has ended the session. {connection.end_cause}"
+        return Closed(f"{how} {self.describe()}")
 
     def describe(self) -> str:
         """Return the URL without its query, which may contain a secret."""
@@ -113,14 +137,16 @@ class HttpLink:
         return self._registry.param_headers(request.params["name"])
 
 
-def _make_pool(url: str, headers: dict[str, str], proxy: str | None, tls: ssl.SSLContext | None) -> ConnectionPool:
+def _make_pool(
+    url: str, headers: dict[str, str], proxy: str | None, tls: ssl.SSLContext | None, authorizer: Authorizer | None
+) -> ConnectionPool:
     try:
         from mcplumb.transports.http_client.connection_pool import ConnectionPool
     except ModuleNotFoundError as error:
         if error.name not in _HTTP_MODULES:
             raise
         raise UsageError("Connecting over HTTP needs aiohttp: pip install 'mcplumb[http]'") from error
-    return ConnectionPool(url, headers=headers, proxy=proxy, tls=tls)
+    return ConnectionPool(url, headers=headers, proxy=proxy, tls=tls, authorizer=authorizer)
 
 
 def _checked_headers(headers: Mapping[Any, Any], token: Any) -> dict[str, str]:
