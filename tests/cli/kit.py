@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -52,6 +53,9 @@ _AT_TERMINAL = (
 )
 
 
+_WAITING = re.compile(r"\x1b\[\?25l[^\n]{0,20}Waiting for .*?\x1b\[\?25h\r\x1b\[1A\x1b\[2K", re.DOTALL)
+
+
 def _environment(env: Mapping[str, str]) -> dict[str, str]:
     # Of the terminal that runs the tests, nothing is left.
     ours = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
@@ -82,6 +86,7 @@ def on_terminal(
 ) -> Done:
     """``mcplumb`` as a process at a terminal of its own: all that it shows, with ``\\n`` at the ends of lines.
 
+    The spinner is left out that appears, and is erased again, if the server takes long to start.
     ``typed`` is what the user types: each text once the words before it have been shown, after those before.
     """
     ours, theirs = pty.openpty()
@@ -118,7 +123,7 @@ def on_terminal(
         process.wait()
         os.close(ours)
     assert not waiting, f"{waiting[0][0]!r} was not shown, but:\n{shown}"
-    return Done(code, shown)
+    return Done(code, _WAITING.sub("", shown))
 
 
 def here(*words: str, cwd: Path | None = None) -> Done:

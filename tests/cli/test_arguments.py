@@ -177,6 +177,30 @@ def test_the_signature_has_a_line_for_each_argument() -> None:
     assert signature("none", {}) == "none()"
 
 
+def test_what_is_required_and_has_a_default_is_filled_in() -> None:
+    inner: dict[str, Any] = {"type": "object", "properties": {"x": {"default": [1]}, "y": {}}, "required": ["x", "y"]}
+    schema = {
+        "type": "object",
+        "properties": {
+            "scale": {"type": "string", "enum": ["css", "device"], "default": "css"},
+            "quality": {"type": "integer", "default": 5},
+            "area": inner,
+            "self": {"$ref": "#", "default": {}},
+        },
+        "required": ["scale", "self"],
+    }
+
+    def read(*words: str, checked: bool = True) -> dict[str, Any]:
+        return read_arguments([read_pair(word) for word in words], {}, schema, name="shoot", checked=checked)
+
+    assert read() == {"scale": "css", "self": {}}
+    assert read("scale=device", "area.y=2") == {"scale": "device", "self": {}, "area": {"y": 2, "x": [1]}}
+    assert read(checked=False) == {}
+    with pytest.raises(UsageError, match=r"^It needs area\.y\."):
+        read("area.x=1")
+    assert signature("shoot", schema).startswith('shoot(scale="css", self={}, quality=5, area?)')
+
+
 def test_unchecked_everything_goes() -> None:
     assert arguments("ciy=Oslo", "days=x", "a.b=3", checked=False) == {"ciy": "Oslo", "days": "x", "a": {"b": 3}}
 

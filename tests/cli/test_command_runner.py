@@ -26,16 +26,17 @@ from mcplumb.cli.command_runner import (
     run_cli,
     using_runner,
 )
-from mcplumb.cli.help_text import NEEDS_PACKAGES, OVERVIEW
+from mcplumb.cli.main import NEEDS_PACKAGES, OVERVIEW
 from mcplumb.errors import McplumbError, RemoteError, ServerExited
 from tests.cli.kit import LEGACY, PYTHON, WEATHER, here, mcplumb, on_terminal
 from tests.kit.loop import PATIENCE
 
 CODES = {
-    "UsageError": 2, "EncodeError": 2, "NotInRevision": 2, "ToolError": 1, "ConnectError": 3, "ConnectTimeout": 5,
+    "UsageError": 2, "EncodeError": 2, "NotInRevision": 2, "ToolError": 1, "ToolFailed": 1, "ConnectError": 3,
+    "ConnectTimeout": 5,
     "NoCommonRevision": 3, "ServerExited": 3, "ServerDown": 3, "RequestLost": 3, "Closed": 3, "RequestCancelled": 3,
     "RemoteError": 4, "HttpError": 4, "ProtocolError": 4, "DecodeError": 4, "RequestTimeout": 5, "RequestError": 4,
-    "StateRefused": 4, "McplumbError": 4,
+    "StateRefused": 4, "McplumbError": 4, "AuthorizationError": 4,
 }  # fmt: skip
 
 
@@ -96,9 +97,14 @@ def test_a_hint_leads_to_the_probe_of_the_same_server(tmp_path: Path) -> None:
 
 def test_stderr_is_shown_once() -> None:
     server = ["--", "sh", "-c", "echo on stderr >&2; exit 3"]
-    assert here("ping", *server).err.count("on stderr\n") == 1
-    quiet = here("ping", "-q", *server).err
-    assert "The end of its stderr:\non stderr\n" in quiet
+    for options in ([], ["-q"]):
+        said = here("ping", *options, *server).err
+        assert said.count("on stderr\n") == 1
+        assert "The end of its stderr:\non stderr\n" in said
+    said = here("-v", "ping", *server).err
+    assert said.count("on stderr\n") == 1
+    assert said.startswith("on stderr\n")
+    assert "Its stderr is above." in said
 
 
 def test_a_sentence_is_in_the_words_of_the_command_line() -> None:
@@ -224,7 +230,7 @@ def test_results_are_on_stdout_and_nothing_else_is() -> None:
 
 def test_ctrl_c_ends_the_command_and_its_server(tmp_path: Path) -> None:
     server = f"echo $$ > {tmp_path}/pid; echo started >&2; exec sleep 100"
-    done = on_terminal("ping", "--", "sh", "-c", server, typed=[("started", "\x03")])
+    done = on_terminal("-v", "ping", "--", "sh", "-c", server, typed=[("started", "\x03")])
     assert done.code == 130
     assert "Traceback" not in done.out
     assert "Error" not in done.out
@@ -236,19 +242,20 @@ def test_ctrl_c_ends_the_command_and_its_server(tmp_path: Path) -> None:
 def test_other_signals_end_the_server_too(tmp_path: Path, number: int, code: int, command: str) -> None:
     # A server that does not end by itself when its stdin does.
     server = f"echo $$ > {tmp_path}/pid; echo started >&2; exec sleep 100"
-    with _started([command, "--", "sh", "-c", server]) as process:
+    with _started(["-v", command, "--", "sh", "-c", server]) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stderr.readline() == "started\n"
         process.send_signal(number)
-        assert (process.stdout.read(), process.stderr.read()) == ("", "")
+        end = "The connection is closed, and the server is released.\n"
+        assert (process.stdout.read(), process.stderr.read()) == ("", end)
     assert process.returncode == code
     _wait_for_end(int((tmp_path / "pid").read_text()))
 
 
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     server = f"trap '' TERM; echo $$ > {tmp_path}/pid; echo started >&2; while true; do sleep 1; done"
-    with _started(["ping", "--", "sh", "-c", server]) as process:
+    with _started(["-v", "ping", "--", "sh", "-c", server]) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "started\n"
         deadline = time.monotonic() + PATIENCE

@@ -238,6 +238,18 @@ def test_answers_can_be_edited_before_they_are_sent() -> None:
     assert result.content == {"name": "Bob", "size": "small", "pieces": 2, "hot": True}
 
 
+def test_what_is_neither_yes_nor_no_is_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert one_field({"type": "boolean"}, "maybe", "n") is False
+    assert "It has to be y or n, and not 'maybe'." in capsys.readouterr().err
+    # Neither is taken for an edit, nor for a no.
+    person = Person("y", "maybe", "y")
+    schema = {"type": "object", "properties": {"x": {"type": "boolean"}}}
+    result = asyncio.run(InputPrompter("kitchen", read=person.read).answer(form(schema)))
+    assert result == ElicitResult("accept", {"x": True})
+    assert [prompt.strip()[:4] for prompt in person.prompts] == ["x (y", "Send", "Send"]
+    assert "Type y, d, c or e." in capsys.readouterr().err
+
+
 def test_only_what_was_not_answered_beforehand_is_asked() -> None:
     result = typed(form(), "1", *[""] * 6, "y", answers=["name=Ada"])
     assert result.content == {"name": "Ada", "size": "small", "pieces": 2, "hot": True}

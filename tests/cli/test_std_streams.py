@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcplumb.cli.help_text import OVERVIEW
+from mcplumb.cli.main import OVERVIEW
 from tests.cli.kit import LEGACY, PYTHON
 from tests.kit.loop import PATIENCE
 

@@ -67,8 +67,9 @@ def read_arguments(
 ) -> dict[str, Any]:
     """Return the arguments for the tool or prompt ``name``: ``args``, updated with the pairs.
 
-    A key may be a path into an object: ``place.city=Oslo``; a repeated key makes a list. Mistakes raise one UsageError
-    that lists them all and shows the signature. Without ``checked``, the schema is ignored.
+    A key may be a path into an object: ``place.city=Oslo``; a repeated key makes a list. Required arguments that are
+    missing get the default of their schema. Mistakes raise one UsageError that lists them all and shows the signature.
+    Without ``checked``, the schema is ignored.
     """
     arguments = dict(args)
     whole = SchemaView(schema if checked else {})
@@ -80,6 +81,7 @@ def read_arguments(
         mistakes += [f"It needs {', '.join(lacking)}."] if lacking else []
     if mistakes:
         raise UsageError("\n".join([*mistakes, "", signature(name, schema)]))
+    _add_defaults(arguments, whole)
     return arguments
 
 
@@ -169,9 +171,27 @@ def _put(arguments: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     inner[path[-1]] = value
 
 
+def _add_defaults(value: dict[str, Any], view: SchemaView) -> None:
+    """Add the defaults of required members that are missing, also within nested objects.
+
+    Optional ones are left to the server; but some schemas require what they have a default for.
+    """
+    for name, inner in value.items():
+        part = view.part(name)
+        if isinstance(inner, dict) and part is not None and len(part.options) == 1:
+            _add_defaults(inner, part.options[0])
+    for name in view.needed:
+        part = view.part(name)
+        if name not in value and part is not None and "default" in part.schema:
+            value[name] = part.schema["default"]
+
+
 def _lacking(value: dict[str, Any], view: SchemaView, place: str = "") -> Iterator[str]:
-    """Yield the paths of required members that are missing, also within nested objects."""
-    yield from (f"{place}{name}" for name in view.needed if name not in value)
+    """Yield the paths of required members that are missing and have no default, also within nested objects."""
+    for name in view.needed:
+        part = view.part(name)
+        if name not in value and (part is None or "default" not in part.schema):
+            yield f"{place}{name}"
     for name, inner in value.items():
         part = view.part(name)
         if isinstance(inner, dict) and part is not None and len(part.options) == 1:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import click
 
 from mcplumb.cli.command_runner import GlobalOptions, run
-from mcplumb.cli.help_text import COMMANDS, OVERVIEW
+from mcplumb.cli.main import COMMANDS, OVERVIEW
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -35,6 +35,10 @@ class BaseCommand(click.Command):
         self.own_params = list(self.params)
         self.global_params = [param for param in cli.params if param.name in self.global_names]
         self.params += self.global_params
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """Return the names of the help option, which click otherwise takes from the first context that asks."""
+        return ["-h", "--help"]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Merge the global options, and run the command."""
@@ -135,7 +139,7 @@ def merge_global_options(
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("-v", "--verbose", count=True, help="Log more: once for information, twice for debugging.")
+@click.option("-v", "--verbose", count=True, help="Log more, with the server's stderr; twice for debugging.")
 @click.option("--trace", is_flag=True, help="Show every message, in both directions, with secrets masked.")
 @click.option("--log-file", metavar="FILE", help="Write the log, and the trace, to this file.")
 @click.option("--config", metavar="FILE", help="Look up the names of servers in this file only.")

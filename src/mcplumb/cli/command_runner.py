@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mcplumb.cli.help_text import NEEDS_PACKAGES, PACKAGES
+from mcplumb.cli.main import NEEDS_PACKAGES, PACKAGES
 from mcplumb.cli.std_streams import BROKEN_PIPE, NOT_WRITTEN, OutputLost
 from mcplumb.errors import (
     Closed,
@@ -24,10 +24,12 @@ from mcplumb.errors import (
     RequestCancelled,
     RequestLost,
     ToolError,
+    ToolFailed,
     UsageError,
 )
 
 if TYPE_CHECKING:
+    from mcplumb.cli.log_output import ServerStderr
     from mcplumb.transports.line_connection import Trace
 
 __all__ = [
@@ -83,6 +85,7 @@ _STDERR_MARK = "; the end of its stderr:\n"
 #: Phrases of the Python API in error messages, and their equivalents on the command line.
 _PHRASES = {
     "(EraWaits.patience)": "(--timeout)",
+    "connect(…, auth=OAuth())": "mcplumb login",
     "connect(…, token=…)": "--token-file FILE",
     "give it a longer timeout": "allow more with --timeout SECONDS",
     "The peer answered": "The server answered",
@@ -102,8 +105,8 @@ class GlobalOptions(msgspec.Struct, kw_only=True):
     config: str | None = None
     #: What to try if the server cannot be reached.
     hint: str = ""
-    #: Whether the server's stderr was shown to the user.
-    shows_stderr: bool = False
+    #: The stderr of the server that the command started; None without one, or with ``--quiet``.
+    stderr: ServerStderr | None = None
     #: The callback for each message; None without ``--trace``. Set by `run`.
     tracer: Trace | None = None
 
@@ -178,7 +181,7 @@ def exit_code_of(error: McplumbError) -> int:
     """Return the exit code for an error."""
     if isinstance(error, UsageError):
         return WRONG_USAGE
-    if isinstance(error, ToolError):
+    if isinstance(error, ToolError | ToolFailed):
         return TOOL_FAILED
     if isinstance(error, TimeoutError):
         return TIMED_OUT
@@ -239,8 +242,11 @@ def _report_error(error: McplumbError, code: int, options: GlobalOptions) -> Non
 
     _, _, tail = str(error).partition(_STDERR_MARK)
     text = error_text(error)
+    shown = options.stderr
     if tail:
-        text += " Its stderr is above." if options.shows_stderr else f" The end of its stderr:\n{tail}"
+        text += " Its stderr is above." if shown is not None and shown.has_shown else f" The end of its stderr:\n{tail}"
+    elif shown is not None and shown.tail and code in (UNREACHABLE, TIMED_OUT):
+        text += f" When it started, it wrote to stderr:\n{shown.tail}"
     if isinstance(error, RemoteError) and error.data is not None:
         text += f"\nIts data: {clean_line(json_text(error.data), _MAX_DATA)}"
     say_error(text, options.hint if code in (UNREACHABLE, TIMED_OUT) else "")

@@ -20,9 +20,8 @@ from mcplumb.cli.render.output import clean, clean_line, is_terminal, say, stder
 from mcplumb.client.input_handlers import Elicitation
 from mcplumb.errors import DecodeError, McplumbError, RemoteError, UsageError
 from mcplumb.server.schema.read_value import as_text
-from mcplumb.types.client_features import ElicitResult
+from mcplumb.types.client_features import ElicitResult, UrlElicitationRequiredData
 from mcplumb.types.lifecycle import ClientCapabilities, ElicitationCapability
-from mcplumb.types.meta import UrlElicitationRequiredData
 from mcplumb.types.payload_decoder import read
 from mcplumb.wire.messages import MISSING_CAPABILITY, URL_ELICITATION_REQUIRED
 
@@ -38,6 +37,8 @@ _DECLINE, _CANCEL = "!decline", "!cancel"
 #: Choices of a field, and characters of a message, that are shown.
 _MAX_CHOICES = 100
 _MAX_MESSAGE = 4000
+#: Characters of an invalid answer that are repeated.
+_MAX_TYPED = 80
 #: Forms that are answered from the options without a prompt; a server with more is in a loop.
 _MAX_AUTO_ANSWERS = 100
 
@@ -185,8 +186,9 @@ class InputPrompter:
                     return ElicitResult("accept")
                 case "" | "n" | "no":
                     raise _NotAnswered("decline")
-                case "c":
+                case "c" | "cancel":
                     raise _NotAnswered("cancel")
+            say("  Type y, o, n or c.")
 
 
 class _NotAnswered(Exception):
@@ -214,13 +216,22 @@ class _FormDialog:
         while True:
             for name, part in self._fields:
                 await self._ask(name, part)
+            if await self._confirm():
+                return self._known
+
+    async def _confirm(self) -> bool:
+        """Ask whether to send the form; return False to edit it."""
+        while True:
             match (await _typed(self._read, "Send it? [Y/d/c/e: yes, decline, cancel, edit]: ")).lower():
                 case "" | "y" | "yes":
-                    return self._known
-                case "d" | "n" | "no":
+                    return True
+                case "d" | "n" | "no" | "decline":
                     raise _NotAnswered("decline")
-                case "c":
+                case "c" | "cancel":
                     raise _NotAnswered("cancel")
+                case "e" | "edit":
+                    return False
+            say("  Type y, d, c or e.")
 
     async def _ask(self, name: str, part: SchemaView) -> None:
         label = clean_line(_title(part) or name, 80)
@@ -291,7 +302,12 @@ def _field_value(part: SchemaView, choices: list[tuple[Any, str]], typed: str) -
         return [_chosen(choices, one.strip()) for one in typed.split(",") if one.strip()]
     if choices:
         return _chosen(choices, typed)
-    value = part.read(typed)
+    try:
+        value = part.read(typed)
+    except InvalidText:
+        if part.type == "boolean":
+            raise InvalidText(f"has to be y or n, and not {typed[:_MAX_TYPED]!r}") from None
+        raise
     if isinstance(value, str) and (mistake := _format_mistake(value, part.schema.get("format"))):
         raise InvalidText(f"has to be {mistake}")
     return value

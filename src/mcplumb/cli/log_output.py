@@ -1,4 +1,4 @@
-"""Logs and the message trace of a command: to stderr as far as wanted, and completely to a file.
+"""Logs, the message trace and the server's stderr: on stderr as far as wanted; logs and trace completely to a file.
 
 Trace lines are masked: values with secret names, and bearer tokens, are replaced.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from mcplumb.cli.command_runner import GlobalOptions
     from mcplumb.types.notification_params import LogMessageParams
 
-__all__ = ["MASK", "Tracer", "logs", "masked", "show_log"]
+__all__ = ["MASK", "ServerStderr", "Tracer", "logs", "masked", "show_log"]
 
 
 # --- The trace ---
@@ -86,6 +87,103 @@ def _without_secrets(value: Any, depth: int) -> Any:
 
 def _is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None and name.lower().replace("_", "").replace("-", "") not in _HARMLESS
+
+
+# --- The server's stderr ---
+
+#: Lines of a server's stderr, and characters of a line, that are kept until the first contact.
+_MAX_KEPT_LINES = 200
+_MAX_KEPT_LINE = 2000
+#: Lines of it that an error shows.
+_MAX_TAIL = 20
+#: Seconds without an answer after which the kept lines are shown, again and again.
+_HANG_INTERVAL = 10.0
+#: Turns of the event loop without a new line after which all that the server had written was read, and the maximum
+#: number of turns, for a server that never pauses.
+_QUIET_TURNS = 3
+_MAX_TURNS = 100
+
+
+class ServerStderr:
+    """Shows the stderr of a server from the first contact on, and keeps what came before.
+
+    Starting servers write banners, and old ones complain about the question for their era; nobody needs that while all
+    is well. The kept lines are shown while the server does not answer, because they may say what it waits for, and they
+    are for errors. With ``is_live``, every line is shown at once.
+    """
+
+    def __init__(self, *, is_live: bool = False) -> None:
+        self._is_live = is_live
+        self._kept: deque[str] = deque(maxlen=_MAX_KEPT_LINES)
+        #: The number of kept lines that have not been shown, and of all lines so far.
+        self._unseen = 0
+        self._count = 0
+        #: Whether a line was shown.
+        self.has_shown = False
+
+    def __call__(self, line: str) -> None:
+        """Show or keep a line; the ``stderr`` callback of a connection."""
+        self._count += 1
+        if self._is_live:
+            self._show(line)
+        else:
+            self._kept.append(line[:_MAX_KEPT_LINE])
+            self._unseen = min(self._unseen + 1, _MAX_KEPT_LINES)
+
+    @contextmanager
+    def first_contact(self) -> Iterator[None]:
+        """Keep lines within the block, and show them if it takes long or is cancelled."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
+
+        def wait() -> None:
+            nonlocal timer
+            timer = loop.call_later(_HANG_INTERVAL, show_late)
+
+        def show_late() -> None:
+            self.show_kept("The server has not answered yet. It writes to stderr:")
+            wait()
+
+        wait()
+        try:
+            yield
+        except asyncio.CancelledError:
+            self.show_kept("The server had not answered yet. It wrote to stderr:")
+            raise
+        finally:
+            timer.cancel()
+
+    async def contacted(self) -> None:
+        """Keep what the server wrote before its last answer, and show all that follows."""
+        import asyncio
+
+        quiet = 0
+        for _ in range(0 if self._is_live else _MAX_TURNS):
+            before = self._count
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if self._count == before else 0
+            if quiet == _QUIET_TURNS:
+                break
+        self._is_live = True
+
+    def show_kept(self, introduction: str) -> None:
+        """Show the kept lines that have not been shown, after an introduction before the first of all."""
+        if self._unseen and not self.has_shown:
+            say(introduction)
+        for line in list(self._kept)[len(self._kept) - self._unseen :]:
+            self._show(line)
+        self._unseen = 0
+
+    @property
+    def tail(self) -> str:
+        """The last kept lines that have not been shown."""
+        return "\n".join(list(self._kept)[-min(self._unseen, _MAX_TAIL) :]) if self._unseen else ""
+
+    def _show(self, line: str) -> None:
+        self.has_shown = True
+        say(line, style="dim")
 
 
 # --- Logs ---

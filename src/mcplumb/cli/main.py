@@ -1,11 +1,95 @@
-"""The entry point of the console script ``mcplumb`` and of ``python -m mcplumb``."""
+"""The entry point of ``mcplumb`` and ``python -m mcplumb``, the text of ``mcplumb --help``, and the table of commands.
+
+This module imports nothing of the package, so that the help appears at once. A test compares it with the commands.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "NEEDS_PACKAGES", "OVERVIEW", "PACKAGES", "main"]
+
+
+#: The commands in the order of the help, and the module and name of each.
+COMMANDS = {
+    "probe": "mcplumb.cli.commands.probe:probe",
+    "tools": "mcplumb.cli.commands.list_features:tools",
+    "resources": "mcplumb.cli.commands.list_features:resources",
+    "prompts": "mcplumb.cli.commands.list_features:prompts",
+    "ping": "mcplumb.cli.commands.probe:ping",
+    "call": "mcplumb.cli.commands.call_read_prompt_complete:call",
+    "read": "mcplumb.cli.commands.call_read_prompt_complete:read",
+    "prompt": "mcplumb.cli.commands.call_read_prompt_complete:prompt",
+    "complete": "mcplumb.cli.commands.call_read_prompt_complete:complete",
+    "listen": "mcplumb.cli.commands.listen:listen",
+    "shell": "mcplumb.cli.shell:shell",
+    "demo": "mcplumb.cli.commands.demo:demo",
+    "serve": "mcplumb.cli.commands.serve_file:serve",
+    "login": "mcplumb.cli.commands.login:login",
+    "logout": "mcplumb.cli.commands.login:logout",
+    "servers": "mcplumb.cli.commands.servers:servers",
+    "add": "mcplumb.cli.commands.servers:add",
+    "remove": "mcplumb.cli.commands.servers:remove",
+    "completion": "mcplumb.cli.commands.completion:completion",
+}
+
+OVERVIEW = """\
+Usage: mcplumb [OPTIONS] COMMAND [ARGS]...
+
+  The Model Context Protocol on the command line: look at a server, use it, or
+  run one.
+
+  A server is a command after --, or -s with an address, or with a name from a
+  config file:
+
+      mcplumb tools -- python weather.py
+      mcplumb tools -s http://127.0.0.1:8000/mcp
+      mcplumb tools -s weather
+
+Look at a server:
+  probe       Show what a server is: era, identity, abilities, timings.
+  tools       List the tools of a server.
+  resources   List the resources of a server, and its templates.
+  prompts     List the prompts of a server.
+  ping        Find out whether a server answers, and how fast.
+
+Use it:
+  call        Call a tool.
+  read        Read a resource.
+  prompt      Get the messages of a prompt.
+  complete    Complete the value of an argument.
+  listen      Show changes as they happen.
+  shell       Use a server interactively.
+
+Run one, and remember some:
+  demo        Take a tour, with the built-in demo server.
+  serve       Run the server that is in a Python file.
+  login       Sign in to a protected server.
+  logout      Sign out of a server.
+  servers     List the servers of your config files.
+  add         Remember a server by a name.
+  remove      Forget a server.
+  completion  Print a script that completes commands in your shell.
+
+Options:
+  -v, --verbose    Log more, with the server's stderr; twice for debugging.
+  --trace          Show every message, in both directions, with secrets masked.
+  --log-file FILE  Write the log, and the trace, to this file.
+  --config FILE    Look up the names of servers in this file only.
+  --no-color       Use no colours.
+  --version        Show versions: of mcplumb, the protocol and its packages.
+  -h, --help       Show this, or the help of a command.
+
+Exit codes:
+  0 done             3 no server: not started, not reached, or lost
+  1 the tool failed  4 the server answered with an error, or broke the rules
+  2 wrong usage      5 timeout                               130 Ctrl-C
+"""
+
+#: The packages that the commands need, and the message if one is missing.
+PACKAGES = ("click", "rich", "msgspec")
+NEEDS_PACKAGES = "Error: The command line needs more packages. Install them with: pip install 'mcplumb[cli]'\n"
 
 
 def main() -> None:
@@ -18,8 +102,6 @@ def main() -> None:
 
 def _main() -> int:
     """Run the command line and return its exit code; ``mcplumb --help`` needs no other packages."""
-    from mcplumb.cli.help_text import NEEDS_PACKAGES, OVERVIEW, PACKAGES
-
     is_completing = "_MCPLUMB_COMPLETE" in os.environ
     if sys.argv[1:] in ([], ["-h"], ["--help"]) and not is_completing:
         sys.stdout.write(OVERVIEW)

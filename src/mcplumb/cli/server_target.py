@@ -21,7 +21,8 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,6 +33,7 @@ from mcplumb.errors import UsageError
 from mcplumb.transports.address import read_address
 
 if TYPE_CHECKING:
+    from mcplumb.client.client import Client
     from mcplumb.client.connector import Connecting
 
 __all__ = [
@@ -106,7 +108,7 @@ def find_server(
         raise UsageError("The server is named twice: give -s, or a command after --.")
     _check_options(address, given)
     options |= _http_options(options, given) if isinstance(address, str) else _process_options(options, given)
-    return address, options | _session_options(given)
+    return address, _with_sign_in(address, options) | _session_options(given)
 
 
 def repeat_server_options(command: Sequence[str] | None, given: Mapping[str, Any], config: str | None) -> list[str]:
@@ -179,7 +181,7 @@ def _check_options(address: str | list[str], given: Mapping[str, Any]) -> None:
 
 
 def _process_options(known: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    options: dict[str, Any] = {"stderr": "capture" if given["quiet"] else _show_stderr}
+    options: dict[str, Any] = {"stderr": "capture"}
     if given["env"]:
         options["env"] = {**known.get("env", {}), **named_values(given["env"], "env", "NAME=VALUE")}
     if given["inherit_env"] and known.get("inherit_env") is not True:
@@ -202,6 +204,17 @@ def _http_options(known: dict[str, Any], given: Mapping[str, Any]) -> dict[str, 
     if given["sse"]:
         options["http_sse"] = True
     return options
+
+
+def _with_sign_in(address: str | list[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Add the user's sign-in to the options for a server over HTTP that has no other credentials."""
+    names = {name.lower() for name in options.get("headers", ())}
+    if not isinstance(address, str) or "token" in options or "authorization" in names:
+        return options
+    from mcplumb.cli.commands.login import default_sign_in
+
+    auth = default_sign_in(address)
+    return options if auth is None else {**options, "auth": auth}
 
 
 def _session_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,12 +245,6 @@ def _era_memory_file() -> str | None:
     except OSError:
         return None
     return os.path.join(folder, "eras.json") if os.access(folder, os.W_OK) else None
-
-
-def _show_stderr(line: str) -> None:
-    from mcplumb.cli.render.output import say
-
-    say(line, style="dim")
 
 
 def named_values(texts: Sequence[str], name: str, form: str) -> dict[str, str]:
@@ -284,18 +291,51 @@ class Target:
         """Whether the server is a process that mcplumb starts."""
         return not isinstance(self.place, str)
 
-    def connect(self, **more: Any) -> Connecting:
+    def connect(self, **more: Any) -> _Connecting:
         """Connect: ``async with target.connect() as client``. ``more`` overrides options of `mcplumb.connect`.
 
-        The server's stderr is shown on stderr, line by line with control characters escaped, except with ``--quiet`` or
-        another ``stderr=``.
+        The server's stderr is shown on stderr from the first contact on, line by line with control characters escaped,
+        except with ``--quiet`` or another ``stderr=``. See `ServerStderr` for what came before.
         """
         from mcplumb.client.connector import connect
 
         options = {**self.options, **more}
         if not self.is_started:
             options.pop("stderr", None)
-        return connect(self.place, **options)
+        return _Connecting(connect(self.place, **options), options.get("stderr"), self.title)
+
+
+class _Connecting:
+    """Like what `mcplumb.connect` returns; until the first contact, a spinner is shown, and stderr is kept."""
+
+    def __init__(self, connecting: Connecting, stderr: Any, title: str) -> None:
+        self._connecting = connecting
+        self._stderr = stderr
+        self._title = title
+
+    async def __aenter__(self) -> Client:
+        from mcplumb.cli.log_output import ServerStderr
+        from mcplumb.cli.render.progress_bar import ProgressBar
+
+        with ProgressBar(f"Waiting for {self._title}"):
+            if not isinstance(self._stderr, ServerStderr):
+                return await self._connecting.__aenter__()
+            with self._stderr.first_contact():
+                client = await self._connecting.__aenter__()
+            try:
+                await self._stderr.contacted()
+            except BaseException:
+                await client.close()
+                raise
+            return client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._connecting.__aexit__(kind, error, trace)
+
+    def __await__(self) -> Generator[Any, Any, Client]:
+        return self.__aenter__().__await__()
 
 
 def server_command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], ServerCommand]:
@@ -357,7 +397,10 @@ class ServerCommand(BaseCommand):
         if not command and given["server"] is None:
             raise UsageError(self._three_ways(ctx))
         place, known = find_server(command, given, options.config)
-        options.shows_stderr = not given["quiet"]
+        if not given["quiet"] and not isinstance(place, str):
+            from mcplumb.cli.log_output import ServerStderr
+
+            known["stderr"] = options.stderr = ServerStderr(is_live=options.verbose > 0)
         if options.trace:
             known["trace"] = lambda direction, line: options.tracer and options.tracer(direction, line)
         if self.name != "probe":

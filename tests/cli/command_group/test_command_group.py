@@ -9,9 +9,9 @@ from importlib.metadata import version
 import click
 import pytest
 
-from mcplumb.cli.command_group import cli, merge_global_options, versions
+from mcplumb.cli.command_group import BaseCommand, cli, merge_global_options, versions
 from mcplumb.cli.command_runner import GlobalOptions
-from mcplumb.cli.help_text import COMMANDS, OVERVIEW
+from mcplumb.cli.main import COMMANDS, OVERVIEW
 from mcplumb.revisions import REVISIONS
 from mcplumb.version import __version__
 from tests.cli.kit import LEGACY, PYTHON, here
@@ -96,3 +96,14 @@ def test_completion_knows_commands_and_options() -> None:
     # Of what is not there, nothing is said while somebody types.
     typing = cli.make_context("mcplumb", ["nothing", "a"], resilient_parsing=True)
     assert cli.resolve_command(typing, ["nothing", "a"])[1] is None
+
+
+def test_help_has_a_short_form_also_without_the_group() -> None:
+    @click.command(cls=BaseCommand)
+    def alone() -> None:
+        """Do nothing."""
+
+    alone.get_help_option(click.Context(alone))
+    option = alone.get_help_option(click.Context(alone, parent=click.Context(cli, info_name="mcplumb")))
+    assert option is not None
+    assert option.opts == ["-h", "--help"]

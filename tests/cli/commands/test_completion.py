@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mcplumb.cli.help_text import COMMANDS
+from mcplumb.cli.main import COMMANDS
 from tests.cli.kit import PYTHON, here, mcplumb
 from tests.kit.loop import PATIENCE
 

@@ -112,6 +112,36 @@ def test_an_entry_with_a_fault_does_not_hide_the_others() -> None:
     assert here("prompts", *lists("odd")).out == "PROMPT  DESCRIPTION\n(a?)\ngood()  Good\n"
 
 
+def test_definitions_that_are_broken_are_reported() -> None:
+    done = here("tools", *lists("broken"))
+    assert done.code == 0
+    assert done.out.splitlines()[1].split() == ["number()"]
+    text = "The tool 'text' is broken: its inputSchema is of type 'string', and must be of type 'object'"
+    unnamed = (
+        "The tool number 4 is broken: it has no name; the properties in its inputSchema are [], and must be an object"
+    )
+    said = [
+        "The tool 'number' is broken: its description is 5, and must be a string.",
+        "The tool 'bare' is broken: it has no inputSchema; its title is null, and must be a string.",
+        f"{text}; its outputSchema is [], and must be an object.",
+        f"{unnamed}; the required in its inputSchema is 'x', and must be a list.",
+        "The tool 'good' is broken: its name is listed twice.",
+    ]
+    assert done.err.splitlines() == said
+    document = here("tools", "--json", *lists("broken"))
+    assert (len(document.json["tools"]), document.err.splitlines()) == (6, said)
+
+
+def test_other_definitions_that_are_broken_are_reported() -> None:
+    done = here("prompts", *lists("broken"))
+    assert done.err == "The prompt 'p' is broken: its argument number 1 has no name.\n"
+    done = here("resources", "--json", *lists("broken"))
+    assert done.err.splitlines() == [
+        "The resource 'a://b' is broken: it has no name; its mimeType is 7, and must be a string.",
+        "The resource template number 1 is broken: it has no uriTemplate.",
+    ]
+
+
 def test_a_name_that_is_not_there_is_told_its_neighbours() -> None:
     names = [{"name": name} for name in ("forecast", "foresight", "measure", "plan")]
     assert find(names, "plan", "tool") == {"name": "plan"}

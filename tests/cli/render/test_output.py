@@ -253,7 +253,7 @@ def test_a_server_cannot_drive_the_terminal() -> None:
 
 
 def test_its_stderr_cannot_either() -> None:
-    shown = on_terminal("ping", *EVIL_SERVER).out
+    shown = on_terminal("-v", "ping", *EVIL_SERVER).out
     assert "\\x1b]0;owned\\x07 on stderr" in shown
     assert "\x1b]0;" not in shown
 

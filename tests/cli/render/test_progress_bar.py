@@ -8,8 +8,9 @@ from contextlib import redirect_stderr
 
 import pytest
 
-from mcplumb.cli.render import output
+from mcplumb.cli.render import output, progress_bar
 from mcplumb.cli.render.progress_bar import ProgressBar
+from tests.kit.loop import turns
 
 HUGE = 10**400
 
@@ -43,8 +44,8 @@ def test_lines_are_for_those_who_want_them(
     with ProgressBar("cook") as quiet:
         quiet.show(progress, total, message)
     assert capsys.readouterr().err == ""
-    with ProgressBar("cook", lines=True) as progress_bar, progress_bar.paused():
-        progress_bar.show(progress, total, message)
+    with ProgressBar("cook", lines=True) as shown, shown.paused():
+        shown.show(progress, total, message)
     assert capsys.readouterr().err == f"{line}\n"
 
 
@@ -62,8 +63,8 @@ def test_lines_are_for_those_who_want_them(
     ids=range(7),
 )
 def test_a_terminal_gets_a_bar(progress: float, total: float | None, count: str, terminal: Terminal) -> None:
-    with redirect_stderr(terminal), ProgressBar("cook") as progress_bar:
-        progress_bar.show(progress, total, "[red]one[/red]\x1b]0;x\x07")
+    with redirect_stderr(terminal), ProgressBar("cook") as bar:
+        bar.show(progress, total, "[red]one[/red]\x1b]0;x\x07")
         assert terminal.getvalue()
     shown = terminal.getvalue()
     assert "[red]one[/red]\\x1b]0;x\\x07" in shown
@@ -73,13 +74,31 @@ def test_a_terminal_gets_a_bar(progress: float, total: float | None, count: str,
 
 
 def test_nothing_is_drawn_while_somebody_is_asked(terminal: Terminal) -> None:
-    with redirect_stderr(terminal), ProgressBar("cook") as progress_bar:
-        progress_bar.show(1, 3, "one")
-        with progress_bar.paused():
+    with redirect_stderr(terminal), ProgressBar("cook") as bar:
+        bar.show(1, 3, "one")
+        with bar.paused():
             before = terminal.getvalue()
             assert before.endswith("\x1b[2K")
-        progress_bar.show(2, 3, "two")
+        bar.show(2, 3, "two")
     assert "two" in terminal.getvalue()[len(before) :]
+
+
+async def test_a_request_without_progress_gets_a_spinner(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_bar, "_SPINNER_WAIT", 0)
+    with redirect_stderr(terminal):
+        with ProgressBar("cook") as bar:
+            await turns()
+            with bar.paused():
+                before = terminal.getvalue()
+                assert "cook \x1b[33m0:00:00" in before
+                assert before.endswith("\x1b[2K")
+            assert "━" not in terminal.getvalue()
+            bar.show(1, 3, None)
+        assert "━" in terminal.getvalue()
+        with ProgressBar("eat") as bar, bar.paused():
+            await turns()
+            assert "eat" not in terminal.getvalue()
+        assert terminal.getvalue().endswith("\x1b[2K")
 
 
 def test_without_progress_nothing_is_shown(terminal: Terminal) -> None:
@@ -93,7 +112,7 @@ def test_a_long_message_leaves_room_for_the_bar(
     columns: int, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    with redirect_stderr(terminal), ProgressBar("cook") as progress_bar:
-        progress_bar.show(500, 1000, "日本語 " + "and much more " * 20)
+    with redirect_stderr(terminal), ProgressBar("cook") as bar:
+        bar.show(500, 1000, "日本語 " + "and much more " * 20)
     assert "━" in terminal.getvalue()
     assert "500/1000" in terminal.getvalue()

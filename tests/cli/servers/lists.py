@@ -7,6 +7,21 @@ import sys
 from typing import Any
 
 MODE = sys.argv[1]
+OBJECT = {"type": "object"}
+BROKEN: dict[str, Any] = {
+    "tools": [
+        {"name": "number", "description": 5, "inputSchema": OBJECT},
+        {"name": "bare", "title": None},
+        {"name": "text", "inputSchema": {"type": "string"}, "outputSchema": []},
+        {"inputSchema": {"type": "object", "properties": [], "required": "x"}},
+        {"name": "good", "inputSchema": OBJECT},
+        {"name": "good", "inputSchema": OBJECT},
+    ],
+    "resources": [{"uri": "a://b", "mimeType": 7}],
+    "prompts": [{"name": "p", "arguments": [{"required": True}]}],
+    "resourceTemplates": [{"name": "t"}],
+    "other": [],
+}
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -17,7 +32,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         return {"result": {}}
     if method == "server/discover" or MODE == "unknown":
         return {"error": {"code": -32601, "message": "Method not found"}}
-    key = {"tools/list": "tools", "resources/list": "resources", "prompts/list": "prompts"}.get(method, "other")
+    keys = {"tools/list": "tools", "resources/list": "resources", "prompts/list": "prompts"}
+    key = keys.get(method, "resourceTemplates" if MODE == "broken" else "other")
     pages: dict[str, Any] = {
         "empty": {key: []},
         "circle": {key: [], "nextCursor": "again"},
@@ -25,6 +41,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         "none": {},
         "text": {key: "many"},
         "texts": {key: ["one"]},
+        "broken": {key: BROKEN[key]},
         "odd": {key: [{"name": 5, "arguments": [7, {"name": "a"}]}, {"name": "good", "arguments": 5, "title": "Good"}]},
     }
     if MODE == "late" and "cursor" in params:

@@ -11,7 +11,7 @@ import os
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
-from mcplumb.cli.help_text import COMMANDS, OVERVIEW
+from mcplumb.cli.main import COMMANDS, OVERVIEW
 
 __all__ = ["commands", "completion", "print_completions"]
 

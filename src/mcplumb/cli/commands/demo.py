@@ -372,9 +372,8 @@ async def throughput(client: Client) -> float:
 
 def text_of(result: CallToolResult) -> str:
     """Return the text of a result; fail the step if it is an error."""
-    text = " ".join(getattr(block, "text", "") for block in result.content)
-    check(not result.is_error, f"the tool does not fail ({text})")
-    return text
+    check(not result.is_error, f"the tool does not fail ({result.text})")
+    return result.text
 
 
 def ms(seconds: float) -> str:

@@ -71,7 +71,7 @@ class Order(Struct):
 async def order(ctx: Context) -> str:
     """Take an order: this asks the user."""
     answer = await ctx.elicit("What would you like?", Order)
-    if answer.action != "accept" or answer.data is None:
+    if answer.action != "accept":
         raise ToolError("No order, no tea.")
     return f"One {answer.data.tea}, {'with' if answer.data.sugar else 'without'} sugar."
 

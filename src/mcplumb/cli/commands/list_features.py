@@ -1,12 +1,12 @@
 """``mcplumb tools``, ``resources`` and ``prompts``: list what a server offers.
 
 The lists are read as raw data, including unknown keys: that helps to debug a server, and a malformed entry does not
-hide the others.
+hide the others. Malformed entries are reported on stderr, because other clients may reject the whole list for one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcplumb.cli.render.schema_text import Field
     from mcplumb.client.client import Client
 
-__all__ = ["entries", "find", "find_listed", "prompts", "resources", "tools"]
+__all__ = ["broken_definitions", "entries", "find", "find_listed", "prompts", "resources", "tools"]
 
 
 class _Named(Protocol):
@@ -35,6 +35,9 @@ _MAX_PAGES = 1000
 #: Characters of a description, and of a tool's signature, in a table.
 _MAX_DESCRIPTION = 160
 _MAX_SIGNATURE = 48
+#: Broken definitions that are reported, and characters of a quotation in such a report.
+_MAX_FAULTS = 20
+_MAX_QUOTE = 80
 #: The terminal width below which arguments are listed without a table.
 _MIN_TABLE_WIDTH = 60
 
@@ -58,6 +61,7 @@ async def tools(target: Target, *, as_json: bool, schema: str | None) -> None:
 
     async with target.connect() as client:
         found = await entries(client, "tools/list", "tools")
+    _say_broken(found, "tools")
     if schema is not None:
         tool = find(found, schema, "tool")
         if as_json:
@@ -86,6 +90,8 @@ async def resources(target: Target, *, as_json: bool) -> None:
     async with target.connect() as client:
         found = await entries(client, "resources/list", "resources")
         templates = await entries(client, "resources/templates/list", "resourceTemplates")
+    _say_broken(found, "resources")
+    _say_broken(templates, "resourceTemplates")
     if as_json:
         print_json({"resources": found, "resourceTemplates": templates})
         return
@@ -108,6 +114,7 @@ async def prompts(target: Target, *, as_json: bool, schema: str | None) -> None:
     """
     async with target.connect() as client:
         found = await entries(client, "prompts/list", "prompts")
+    _say_broken(found, "prompts")
     if schema is not None:
         prompt = find(found, schema, "prompt")
         if as_json:
@@ -169,6 +176,97 @@ async def find_listed(listed: Awaitable[Sequence[_N]], name: str, what: str) -> 
         known = {}
     find([{"name": each} for each in known], name, what)
     return known[name]
+
+
+# --- Broken definitions ---
+
+#: The members that a definition must and may have, by their JSON types. "object" also stands for a JSON Schema.
+_COMMON = {"title": "string", "description": "string", "icons": "list"}
+_DEFINITIONS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "tools": (
+        "tool",
+        {"name": "string", "inputSchema": "object"},
+        {**_COMMON, "outputSchema": "object", "annotations": "object"},
+    ),
+    "resources": (
+        "resource",
+        {"uri": "string", "name": "string"},
+        {**_COMMON, "mimeType": "string", "annotations": "object"},
+    ),
+    "resourceTemplates": (
+        "resource template",
+        {"uriTemplate": "string", "name": "string"},
+        {**_COMMON, "mimeType": "string", "annotations": "object"},
+    ),
+    "prompts": ("prompt", {"name": "string"}, {**_COMMON, "arguments": "list"}),
+}
+_JSON_TYPES: dict[str, tuple[type[Any], str]] = {
+    "string": (str, "a string"),
+    "object": (dict, "an object"),
+    "list": (list, "a list"),
+}
+
+
+def broken_definitions(found: Sequence[dict[str, Any]], key: str) -> list[str]:
+    """Return a sentence for each entry of a list (``tools``, …) that other clients may reject, up to a limit."""
+    what, needed, more = _DEFINITIONS[key]
+    identity = next(iter(needed))
+    seen: set[str] = set()
+    said: list[str] = []
+    for number, entry in enumerate(found, 1):
+        faults = list(_faults(entry, needed, more))
+        title = _text(entry, identity)
+        if title and title in seen:
+            faults.append(f"its {identity} is listed twice")
+        seen.add(title)
+        if faults:
+            name = repr(clean_line(title, _MAX_QUOTE)) if title else f"number {number}"
+            said.append(f"The {what} {name} is broken: {'; '.join(faults)}.")
+    rest = len(said) - _MAX_FAULTS
+    return said if rest <= 0 else [*said[:_MAX_FAULTS], f"{rest} more {what}s are broken."]
+
+
+def _faults(entry: dict[str, Any], needed: dict[str, str], more: dict[str, str]) -> Iterator[str]:
+    for name, kind in {**needed, **more}.items():
+        if name not in entry:
+            if name in needed:
+                yield f"it has no {name}"
+            continue
+        value = entry[name]
+        expected, words = _JSON_TYPES[kind]
+        if not isinstance(value, expected):
+            yield f"its {name} is {_quoted(value)}, and must be {words}"
+        elif name == "inputSchema":
+            yield from _schema_faults(value)
+        elif name == "arguments":
+            for number, argument in enumerate(value, 1):
+                if not isinstance(argument, dict) or not _text(argument, "name"):
+                    yield f"its argument number {number} has no name"
+
+
+def _schema_faults(schema: dict[str, Any]) -> Iterator[str]:
+    if schema.get("type") != "object":
+        given = f"is of type {_quoted(schema['type'])}" if "type" in schema else "has no type"
+        yield f"its inputSchema {given}, and must be of type 'object'"
+    if not isinstance(schema.get("properties", {}), dict):
+        yield f"the properties in its inputSchema are {_quoted(schema['properties'])}, and must be an object"
+    if not isinstance(schema.get("required", []), list):
+        yield f"the required in its inputSchema is {_quoted(schema['required'])}, and must be a list"
+
+
+def _quoted(value: Any) -> str:
+    import msgspec
+
+    text = repr(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return clean_line(text, _MAX_QUOTE)
+
+
+def _say_broken(found: Sequence[dict[str, Any]], key: str) -> None:
+    for sentence in broken_definitions(found, key):
+        say(sentence)
+
+
+# --- Output ---
 
 
 def _show(columns: Sequence[str], rows: Sequence[Sequence[str]], what: str) -> None:

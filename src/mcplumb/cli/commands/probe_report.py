@@ -16,9 +16,21 @@ from mcplumb.cli.render.output import print_pairs, print_text, say, say_error, s
 from mcplumb.errors import McplumbError, ServerExited
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.revisions import Revision
+from mcplumb.types.meta import SERVER_INFO
 from mcplumb.wire.message_decoder import BadMessage, decode_line
+from mcplumb.wire.messages import ErrorDetail
 
-__all__ = ["EraRequest", "Failure", "Findings", "Report", "advice", "memory_of", "show_failure", "show_report"]
+__all__ = [
+    "STATUS",
+    "EraRequest",
+    "Failure",
+    "Findings",
+    "Report",
+    "advice",
+    "memory_of",
+    "show_failure",
+    "show_report",
+]
 
 
 # --- Memory ---
@@ -80,8 +92,6 @@ class EraRequest(msgspec.Struct):
     answered: float | None = None
     #: The result, if there was one.
     result: Any = None
-    #: The error as text, if there was one.
-    error: str | None = None
 
 
 class Findings:
@@ -132,16 +142,33 @@ class Findings:
                 names += versions if isinstance(versions, list) else [request.result.get("protocolVersion")]
         return list(dict.fromkeys(name[:_MAX_QUOTE] for name in names if isinstance(name, str)))
 
-    def era_explanation(self, revision: Revision) -> str:
-        """Explain how the era of this revision was found, as part of a sentence."""
+    @property
+    def answer(self) -> dict[str, Any]:
+        """The last result of a request for the era; empty if there is none."""
+        results = [request.result for request in self.era_requests if isinstance(request.result, dict)]
+        return results[-1] if results else {}
+
+    @property
+    def server(self) -> dict[str, Any] | None:
+        """The name and version that the server gave; None if it gave none."""
+        meta = self.answer.get("_meta")
+        info = meta.get(SERVER_INFO) if isinstance(meta, dict) else self.answer.get("serverInfo")
+        return info if isinstance(info, dict) else None
+
+    def era_explanation(self, revision: Revision, refusal: ErrorDetail | None = None) -> str:
+        """Explain how the era of this revision was found, as part of a sentence.
+
+        ``refusal`` is the error with which the server answered server/discover, as the client understood it. Over HTTP
+        it may be no message, or one with another id.
+        """
         last = {request.method: request for request in self.era_requests}
         probe, opening = last.get("server/discover"), last.get("initialize")
         if revision.is_modern:
             return "it answered server/discover" + ("" if opening is None else ", and was sent initialize as well")
         if probe is None:
             return "it was sent nothing but initialize, and answered"
-        if probe.error is not None:
-            return f"it answered server/discover with {probe.error}, and then initialize"
+        if refusal is not None:
+            return f"it answered server/discover with {_described(refusal)}, and then initialize"
         if probe.result is not None:
             return "it answered server/discover, though not as a modern server does, and then initialize"
         return "it gave no answer to server/discover, but one to initialize"
@@ -160,9 +187,13 @@ class Findings:
             return
         request.answered = time.monotonic() - self.began
         request.result = message.get("result")
-        error = message.get("error")
-        if isinstance(error, dict):
-            request.error = f"error {error.get('code')} ({str(error.get('message'))[:_MAX_QUOTE]})"
+
+
+def _described(refusal: ErrorDetail) -> str:
+    """Return the error of a JSON-RPC response, or of an HTTP response without one, as part of a sentence."""
+    if refusal.code:
+        return f"error {refusal.code} ({refusal.message[:_MAX_QUOTE]})"
+    return refusal.message.removeprefix("The server answered with ")[:_MAX_QUOTE].rstrip(".")
 
 
 def _plain(line: bytes) -> dict[str, Any]:
@@ -183,9 +214,24 @@ _INSTALL_HINTS = {
     "python": "Try python3.",
     "pip": "Try python3 -m pip.",
 }
-_ADDRESS = re.compile(r"https?://[\w.:\[\]-]+(?:/[\w./-]*)?")
-_STATUS = re.compile(r"\bHTTP (\d{3})\b")
-_NO_MODULE = re.compile(r"No module named '?([\w.]+)|Cannot find (?:module|package) '([^']+)'")
+#: An address of this machine, and the words around one at which a server listens, or which it cannot reach.
+_ADDRESS = re.compile(r"https?://(localhost|127\.[\d.]+|0\.0\.0\.0|\[::1?\])(:\d+)?(?:/[\w./-]*)?")
+_LISTENS = re.compile(r"(?i)\b(listen|serv|run|start|ready|avail|endpoint|open)\w*")
+_FAILS = re.compile(r"(?i)cannot|can't|could not|couldn't|fail|refused|unable|error|timed? ?out|unreachable")
+#: An HTTP status in the message of an error.
+STATUS = re.compile(r"\bHTTP (\d{3})\b")
+_NO_MODULE = re.compile(r"No module named '?([\w.]+\w)|Cannot find (?:module|package) '([^']+)'")
+_EXCEPTION = re.compile(r"^[\w.]*(Error|Exception)\b", re.MULTILINE)
+#: How a server fails that was written for the official SDK of one major version, and runs with another.
+_FOR_MCP_1 = re.compile(
+    r"No module named '?mcp\.(?!server\.mcpserver)|cannot import name '(?!MCPServer)\w+' from 'mcp[.']|"
+    r"module 'mcp[\w.]*' has no attribute|"
+    r"'Server' object has no attribute '(list_|call_tool|read_|get_prompt|request_context|progress_|completion)"
+)
+_FOR_MCP_2 = re.compile(r"No module named '?mcp\.server\.mcpserver|cannot import name 'MCPServer' from 'mcp[.']")
+#: How a Python file runs a server, or passes it on; and the bytes of it that are searched.
+_RUNS = re.compile(rb"\brun\w*\s*\(|\.asgi\(|\.serve")
+_MAX_SOURCE = 1024 * 1024
 _VARIABLE = re.compile(r"\b([A-Z][A-Z0-9]*_[A-Z0-9_]+)\b")
 _ABOUT_VARIABLES = re.compile(r"(?i)environment|env var|not set|missing|required|undefined|KeyError")
 
@@ -209,17 +255,24 @@ def _of_command(
         elif f"there is no {command[0]!r} in the PATH" in str(error):
             yield _INSTALL_HINTS.get(program, "Is it installed? Give its whole path, or add its folder to PATH.")
         return
-    if missing := _NO_MODULE.search(output):
-        yield f"Install {missing[1] or missing[2]} where {command[0]} looks for it."
-    if address := _ADDRESS.search(output):
-        yield f"It names an address, and may not speak over stdio. Try: mcplumb probe -s {address[0]}"
+    if _FOR_MCP_2.search(output):
+        yield _other_sdk(command, written_for="2.x", needs="mcp>=2")
+    elif _FOR_MCP_1.search(output):
+        yield _other_sdk(command, written_for="1.x", needs="mcp<2")
+    elif (module := _missing_module(output)) is not None:
+        what = f"the version of {module.partition('.')[0]} that has {module}" if "." in module else module
+        yield f"Install {what} where {command[0]} looks for it."
+    if not isinstance(error, ServerExited) and (address := _own_address((*garbage, *stderr))) is not None:
+        yield f"It names an address, and may not speak over stdio. Try: mcplumb probe -s {address}"
     if garbage:
         yield "Stdout is for messages only: let the server write everything else to stderr."
     about = [line for line in stderr if _ABOUT_VARIABLES.search(line)]
     if names := [name for line in about for name in _VARIABLE.findall(line)]:
         yield f"A server gets few of your variables. Pass this one on: --inherit-env {names[0]}"
     if isinstance(error, ServerExited):
-        if error.exit_code == 0:
+        if error.exit_code == 0 and (file := _file_without_run(command)) is not None:
+            yield f"{file} does not run its server: end it with server.run(), or start it with: mcplumb serve {file}"
+        elif error.exit_code == 0:
             yield "It ended by itself: it may need an argument, such as stdio, to stay and listen."
         elif not stderr:
             yield "It said nothing: run the command by itself to see what happens."
@@ -229,9 +282,61 @@ def _of_command(
         yield "A server gets few of your variables: pass more on with --inherit-env NAME or -e NAME=VALUE."
 
 
+def _missing_module(output: str) -> str | None:
+    """Return the module whose absence ended the server; None if a later exception did."""
+    found = list(_NO_MODULE.finditer(output))
+    if not found or any(not _NO_MODULE.search(_line(output, each.start())) for each in _later(output, found[-1])):
+        return None
+    return found[-1][1] or found[-1][2]
+
+
+def _later(output: str, found: re.Match[str]) -> Iterator[re.Match[str]]:
+    return _EXCEPTION.finditer(output, found.end())
+
+
+def _line(output: str, start: int) -> str:
+    return output[start:].partition("\n")[0]
+
+
+def _other_sdk(command: Sequence[str], *, written_for: str, needs: str) -> str:
+    """Return the advice for a server that needs another major version of the official SDK."""
+    import shlex
+
+    program = command[0].rpartition("/")[2]
+    words = {"uvx": 1, "uv": 3 if list(command[1:3]) == ["tool", "run"] else 2}.get(program)
+    if words is not None and len(command) > words:
+        again = shlex.join([*command[:words], "--with", needs, *command[words:]])
+        return f"It is written for mcp {written_for}: try {again}"
+    if program == "pipx":
+        return f"It is written for mcp {written_for}: try uvx --with '{needs}' …"
+    return f"It is written for mcp {written_for}: install '{needs}' where {command[0]} looks for it."
+
+
+def _own_address(lines: Sequence[str]) -> str | None:
+    """Return the address at which the server says that it listens; not one that it cannot reach itself."""
+    for line in lines:
+        address = _ADDRESS.search(line)
+        if address is not None and _LISTENS.search(line) and not _FAILS.search(line):
+            return address[0].rstrip(".").replace("//0.0.0.0", "//127.0.0.1").replace("//[::]", "//[::1]")
+    return None
+
+
+def _file_without_run(command: Sequence[str]) -> str | None:
+    """Return the Python file of a command if it makes an mcplumb server, but nothing in it calls ``run``."""
+    for word in command[1:]:
+        if word.endswith(".py"):
+            try:
+                with open(word, "rb") as file:  # noqa: PTH123
+                    text = file.read(_MAX_SOURCE)
+            except OSError:
+                return None
+            return word if b"mcplumb" in text and b"Server(" in text and not _RUNS.search(text) else None
+    return None
+
+
 def _of_address(error: McplumbError, garbage: Sequence[str]) -> Iterator[str]:
     said = str(error)
-    status = _STATUS.search(said)
+    status = STATUS.search(said)
     if garbage and garbage[0].startswith("HTTP/"):
         yield "It speaks HTTP: give its address as http://…"
     elif status is None:
@@ -240,9 +345,11 @@ def _of_address(error: McplumbError, garbage: Sequence[str]) -> Iterator[str]:
             if "certificate" in said
             else "Start it, or correct the address."
         )
+    elif "named the Host" in said:
+        yield "Use the name of this machine that the server allows: localhost, or 127.0.0.1."
     elif status[1] in ("401", "403"):
         yield "Send a token with --token-file FILE, or another header with --header NAME:VALUE."
-    elif status[1] in ("404", "405"):
+    elif "path of the address" in said:
         yield "Correct the path: most servers answer at /mcp, and old ones at /sse."
 
 
@@ -277,14 +384,20 @@ class Report(msgspec.Struct, kw_only=True):
     found: str
     #: Every revision that the server named, or accepted when offered alone.
     offers: list[str]
+    #: The revisions for which it is unknown whether the server accepts them, and why.
+    unknown: dict[str, str]
     capabilities: Any
     instructions: str | None
-    #: The length of each list, or the error that the server answered.
+    #: The length of each list, or the error in its place.
     counts: dict[str, int | str]
+    #: What is wrong with the server although it answers, as sentences.
+    findings: list[str]
+    #: Why the server was not examined to the end; None if it was.
+    error: str | None
     #: Seconds until the connection was ready, until the first message arrived, and for a later response.
     ready_after: float
     first_answer_after: float | None
-    answers_in: float
+    answers_in: float | None
     #: Resident bytes of all its processes and their number; None if mcplumb did not start it, or cannot see them.
     memory: int | None
     processes: int | None
@@ -300,6 +413,9 @@ class Failure(msgspec.Struct, kw_only=True):
     reached: bool = False
     target: str
     error: str
+    #: What the server said about itself before it failed; None if it said nothing.
+    server: Any
+    capabilities: Any
     phase: str | None
     exit_code: int | None
     signal: str | None
@@ -314,7 +430,7 @@ class Failure(msgspec.Struct, kw_only=True):
 
 
 def show_report(report: Report) -> None:
-    """Print a report to stdout."""
+    """Print a report to stdout, and to stderr why it is not complete."""
     info = report.server
     print_text("A server without a name" if info is None else f"{info.name} {info.version}", style="bold")
     pairs = [
@@ -326,6 +442,7 @@ def show_report(report: Report) -> None:
     ]
     if info is not None and (about := info.title or info.description):
         pairs.insert(0, ("title", about))
+    pairs += [("unknown", f"{revision}: {reason}") for revision, reason in report.unknown.items()]
     pairs += [("abilities", line) for line in _abilities(report.capabilities) or ["none"]]
     pairs += [("has", _counted(report.counts))]
     if report.instructions:
@@ -333,7 +450,8 @@ def show_report(report: Report) -> None:
         pairs.append(("instructions", report.instructions[:_CHARACTERS].strip() + cut))
     first = "" if report.first_answer_after is None else f", first message after {_ms(report.first_answer_after)}"
     pairs.append(("start-up", f"ready after {_ms(report.ready_after)}{first}"))
-    pairs.append(("answers", f"in {_ms(report.answers_in)}"))
+    if report.answers_in is not None:
+        pairs.append(("answers", f"in {_ms(report.answers_in)}"))
     if report.memory is not None:
         number = "1 process" if report.processes == 1 else f"{report.processes} processes"
         pairs.append(("memory", f"{report.memory / _MIB:.1f} MiB in {number}"))
@@ -343,7 +461,10 @@ def show_report(report: Report) -> None:
         pairs.append(("stdout", "clean: nothing but messages"))
     if report.stderr:
         pairs.append(("stderr", "\n".join(report.stderr[-_LINES:])))
+    pairs += [("finding", sentence) for sentence in report.findings]
     print_pairs(_once(pairs))
+    if report.error is not None:
+        say_error(report.error)
 
 
 def show_failure(failure: Failure) -> None:
@@ -352,6 +473,9 @@ def show_failure(failure: Failure) -> None:
     say_error(f"{short} in the PATH." if mark else short)
     say()
     pairs = [("server", failure.target)]
+    if isinstance(failure.server, dict):
+        pairs.append(("name", f"{failure.server.get('name')} {failure.server.get('version')}"))
+    pairs += [("abilities", line) for line in _abilities(failure.capabilities)]
     if failure.program is not None:
         pairs.append(("program", failure.program))
     elif mark:

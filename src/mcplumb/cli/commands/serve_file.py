@@ -26,11 +26,11 @@ from mcplumb.cli.command_group import BaseCommand
 from mcplumb.cli.command_runner import GlobalOptions, global_options
 from mcplumb.cli.render.output import say, say_error
 from mcplumb.errors import ConnectError, McplumbError, UsageError
-from mcplumb.server.hosting.stderr_logs import LOG_FORMATS, LogFormat
 from mcplumb.server.server import Server
+from mcplumb.server.stderr_logs import LOG_FORMATS, LogFormat
 
 if TYPE_CHECKING:
-    from mcplumb.server.hosting.address_host import OnReady
+    from mcplumb.server.address_host import OnReady
     from mcplumb.transports.http_server.http_options import HttpOptions
     from mcplumb.transports.line_connection import Trace
     from mcplumb.transports.stdio import Stdio
@@ -345,7 +345,7 @@ class ServeSettings(msgspec.Struct, kw_only=True):
 
     def run(self, server: Server, on_ready: OnReady | None = None) -> None:
         """Serve until a signal arrives or the client on stdio is gone; raise `McplumbError` on failure."""
-        from mcplumb.server.hosting.run import run_process
+        from mcplumb.server.run import run_process
 
         main = self._at_addresses(server, on_ready) if self.addresses else self._on_stdio(server)
         try:
@@ -365,7 +365,7 @@ class ServeSettings(msgspec.Struct, kw_only=True):
         return main
 
     def _at_addresses(self, server: Server, on_ready: OnReady | None) -> _Main:
-        from mcplumb.server.hosting.address_host import AddressHost
+        from mcplumb.server.address_host import AddressHost
 
         tokens = None if self.token_file is None else _with_tokens(self.token_file)
         host = AddressHost(server, self.addresses, http=tokens, on_ready=on_ready)
@@ -424,7 +424,8 @@ def serve(
     It is served on standard input and output or, if any are given, at addresses; each option for an address may be
     given several times. NAME is the variable that holds it; without a NAME it is the only Server there. What FILE
     prints, also while it is imported, never reaches a client. If it cannot be imported, one line says why, and -v
-    shows the whole traceback.
+    shows the whole traceback. Over HTTP, -v logs each request: client, user, method, tool, status and time; -vv also
+    logs its start, with more details.
 
     With --reload, the process starts again in its place when FILE changes, or a module that it imported from its
     folder. Requests that were accepted have the usual time to finish, and ports stay the same. A client on standard
@@ -436,7 +437,7 @@ def serve(
     mcplumb serve weather.py --unix /run/weather.sock --http 127.0.0.1:8000
     mcplumb serve weather.py --http :8000 --reload
     """
-    from mcplumb._fast.lazy_ssl import load_asyncio
+    from mcplumb._fast.lazy_modules import load_asyncio
 
     load_asyncio()  # before the file is imported, which may import asyncio
     given = {"unix": unix, "tcp": tcp, "http": http}
@@ -450,7 +451,7 @@ def serve(
         )
     if not addresses and os.isatty(0):
         from mcplumb.cli.render.output import say
-        from mcplumb.server.hosting.run import what_it_waits_for
+        from mcplumb.server.run import what_it_waits_for
 
         say(what_it_waits_for(f"mcplumb serve {target}", "--http :8000"), style="dim")
     settings = ServeSettings(
@@ -476,12 +477,14 @@ def _take_stdio() -> Stdio:
 
 
 def _set_up_logs(settings: ServeSettings) -> None:
-    from mcplumb.server.hosting.stderr_logs import set_up_logs
+    from mcplumb.server.stderr_logs import set_up_logs
 
     options = settings.options
     set_up_logs(settings.log_format, trace=options.trace or None)
     if options.verbose:
         logging.getLogger("mcplumb").setLevel(logging.DEBUG)
+    if options.verbose > 1:
+        logging.getLogger("mcplumb.http.access").setLevel(1)
     if options.log_file is not None:
         try:
             handler = logging.FileHandler(options.log_file, encoding="utf-8", errors="backslashreplace")
@@ -494,7 +497,10 @@ def _set_up_logs(settings: ServeSettings) -> None:
 def _masking(trace: Trace | None) -> Trace | None:
     """Return a trace callback that masks secrets."""
     from mcplumb.cli.log_output import masked
+    from mcplumb.server.stderr_logs import MessageTrace
 
+    if isinstance(trace, MessageTrace):
+        return trace.masked_by(lambda line: masked(line).encode())
     return None if trace is None else lambda direction, line: trace(direction, masked(line).encode())
 
 

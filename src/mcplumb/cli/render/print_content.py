@@ -169,8 +169,7 @@ def print_result(result: CallToolResult, sink: ContentSink) -> None:
 
 def say_failure(result: CallToolResult, tool: str) -> None:
     """Print the tool's error text to stderr."""
-    texts = [block.text for block in result.content if isinstance(block, TextContent)]
-    message = "\n".join(texts).strip()
+    message = result.text.strip()
     if not message and result.structured_content is not None:
         message = msgspec.json.encode(result.structured_content).decode()
     say_error(message or f"The tool {tool} failed without a message.")

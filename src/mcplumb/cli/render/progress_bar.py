@@ -1,9 +1,10 @@
-"""The progress of a request: a bar on stderr if that is a terminal, otherwise lines if wanted."""
+"""The progress of a request: a spinner and a bar on stderr if that is a terminal, otherwise lines if wanted."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -11,7 +12,7 @@ from mcplumb.cli.render.output import clean_line, say, stderr
 from mcplumb.types.base import Number
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress, ProgressColumn, TaskID
 
 __all__ = ["ProgressBar"]
 
@@ -19,26 +20,38 @@ _MAX_MESSAGE = 60
 #: The maximum width of the bar, and the width of the elapsed time and the blanks, in columns.
 _MAX_BAR = 40
 _TIME_WIDTH = 13
+#: Seconds without progress after which a spinner appears: most requests are answered before.
+_SPINNER_WAIT = 0.5
 
 
 class ProgressBar:
     """Shows the progress of one request: ``with ProgressBar(title) as bar``, and ``on_progress=bar.show``.
 
-    The bar appears with the first progress, and disappears at the end of the block. With ``lines``, a stderr that is
-    not a terminal gets a line for each progress.
+    On a terminal, a spinner with the elapsed time appears after a moment, and a bar with the first progress; both
+    disappear at the end of the block. With ``lines``, a stderr that is not a terminal gets a line for each progress.
+    The block must be in a running event loop for the spinner.
     """
 
     def __init__(self, title: str, *, lines: bool = False) -> None:
         self._title = clean_line(title, _MAX_MESSAGE)
         self._lines = lines
         self._bar: tuple[Progress, TaskID] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_paused = False
+        #: Kept, because it counts the time since it appeared.
+        self._spinner: ProgressColumn | None = None
 
     def __enter__(self) -> Self:
+        if stderr().is_terminal:
+            with suppress(RuntimeError):  # no event loop runs
+                self._timer = asyncio.get_running_loop().call_later(_SPINNER_WAIT, self._spin)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._bar is not None:
             self._bar[0].stop()
 
@@ -51,33 +64,38 @@ class ProgressBar:
             part = _part(progress, total)
             whole = None if part is None else 1.0
             said = _fitted(words or self._title, stderr().width - _bar_width() - len(count) - _TIME_WIDTH)
+            bar.columns = self._columns(has_bar=True)
             bar.update(task, description=said, count=count, completed=part or 0.0, total=whole)
-            bar.start()
+            if not self._is_paused:
+                bar.start()
         elif self._lines:
             say(f"{self._title}: {count}{words and f', {words}'}")
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Hide the bar within the block."""
-        if self._bar is None:
-            yield
-            return
-        bar, _ = self._bar
-        bar.stop()
+        self._is_paused = True
+        if self._bar is not None:
+            self._bar[0].stop()
         try:
             yield
         finally:
-            bar.start()
+            self._is_paused = False
+            if self._bar is not None:
+                self._bar[0].start()
+
+    def _spin(self) -> None:
+        """Show that the request takes its time, unless there is progress."""
+        if self._bar is None:
+            self._bar = self._made()
+            if not self._is_paused:
+                self._bar[0].start()
 
     def _made(self) -> tuple[Progress, TaskID]:
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress
 
         bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(_bar_width()),
-            TextColumn("{task.fields[count]}", markup=False),
-            TimeElapsedColumn(),
+            *self._columns(has_bar=False),
             console=stderr(),
             transient=True,
             # Results are written directly to the stream.
@@ -85,6 +103,13 @@ class ProgressBar:
             redirect_stderr=False,
         )
         return bar, bar.add_task(self._title, total=None, count="")
+
+    def _columns(self, *, has_bar: bool) -> tuple[ProgressColumn, ...]:
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._spinner = self._spinner or SpinnerColumn()
+        bar = (BarColumn(_bar_width()), TextColumn("{task.fields[count]}", markup=False)) if has_bar else ()
+        return self._spinner, TextColumn("{task.description}", markup=False), *bar, TimeElapsedColumn()
 
 
 def _bar_width() -> int:

@@ -34,7 +34,7 @@ class Field(msgspec.Struct, frozen=True):
     @property
     def words(self) -> str:
         """A description in one line, without the name."""
-        needed = ", required" if self.is_required else f", default {self.default}" if self.default else ""
+        needed = f", default {self.default}" if self.default else ", required" if self.is_required else ""
         return f"{self.kind}{needed}. {self.description}".rstrip(" .") + "."
 
 
@@ -58,7 +58,7 @@ def signature_of(name: str, schema: Any, longest: int | None = None) -> str:
     view = SchemaView(schema)
     for member, part, is_needed in _members(view):
         default = _default(part)
-        words.append(member + ("" if is_needed else f"={default}" if default else "?"))
+        words.append(member + (f"={default}" if default else "" if is_needed else "?"))
         if longest is not None and len(f"{name}({', '.join(words)})") > longest:
             words[-1] = "…"
             break

@@ -11,7 +11,7 @@ import pytest
 
 from mcplumb.cli.commands import demo
 from mcplumb.cli.commands.demo import NEXT, STEPS, Step, StepFailed, Tour
-from mcplumb.cli.help_text import COMMANDS
+from mcplumb.cli.main import COMMANDS
 from mcplumb.errors import RequestTimeout, UsageError
 from tests.cli.kit import here, mcplumb, on_terminal, serving
 from tests.cli.reading import path_with_mcplumb
@@ -135,14 +135,14 @@ def test_the_picture_shows_the_tour_of_today() -> None:
     assert PICTURE.stat().st_size < 200_000
     shown = " ".join(" ".join(ET.fromstring(svg).itertext()).replace("\xa0", " ").split())  # noqa: S314
     for number, step in enumerate(STEPS, 1):
-        assert f"{number}. {step.title}" in shown, "make the picture anew: python tools/record_demo.py"
+        assert f"{number}. {step.title}" in shown, "make the picture anew: python -m tools.record_demo"
         assert f"$ {step.command}" in shown
     assert shown.count("✓") == len(STEPS)
     assert "@font-face" not in svg
 
 
 def test_a_picture_has_what_was_shown() -> None:
-    svg = picture("one\n\x1b[32m✓ two\x1b[0m\n")
+    svg = picture({"tea": "one\n\x1b[32m✓ two\x1b[0m\n"}, title="t", name="n")
     shown = " ".join(ET.fromstring(svg).itertext())  # noqa: S314
     assert "one" in shown
     assert "✓\xa0two" in shown

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mcplumb.cli.commands.probe_report import advice
-from mcplumb.errors import ConnectError, McplumbError, ServerExited
+from mcplumb.errors import ConnectError, ConnectTimeout, McplumbError, ServerExited
 
 
 def exited(code: int | None = 1) -> ServerExited:
@@ -55,10 +57,6 @@ def test_a_program_that_is_no_program() -> None:
             "A server gets few of your variables. Pass this one on: --inherit-env GITHUB_TOKEN",
         ),
         (
-            "serving at http://localhost:8000/mcp now",
-            "It names an address, and may not speak over stdio. Try: mcplumb probe -s http://localhost:8000/mcp",
-        ),
-        (
             "the environment is wrong",
             "A server gets few of your variables: pass more on with --inherit-env NAME or -e NAME=VALUE.",
         ),
@@ -66,6 +64,70 @@ def test_a_program_that_is_no_program() -> None:
 )
 def test_what_it_says_leads_on(line: str, hint: str) -> None:
     assert tried(exited(), stderr=(line,))[0] == hint
+
+
+@pytest.mark.parametrize(
+    ("line", "address"),
+    [
+        ("serving at http://localhost:8000/mcp now", "http://localhost:8000/mcp"),
+        ("INFO:     Uvicorn running on http://0.0.0.0:8000 (Press CTRL+C to quit)", "http://127.0.0.1:8000"),
+        ("Listening at http://127.0.0.1:3000.", "http://127.0.0.1:3000"),
+        ("see the migration guide at https://py.sdk.example/migration", None),
+        ("Running on https://docs.example.org", None),
+        ("Error: cannot connect to the server at http://localhost:11434", None),
+        ("http://localhost:9/x", None),
+    ],
+)
+def test_an_address_is_tried_if_the_server_listens_there(line: str, address: str | None) -> None:
+    hints = tried(ConnectTimeout("It did not answer."), stderr=(line,))
+    said = [f"It names an address, and may not speak over stdio. Try: mcplumb probe -s {address}"] if address else []
+    assert hints == [*said, "Does it need longer? Allow more with --timeout SECONDS."]
+    assert not any("address" in hint for hint in tried(exited(), stderr=(line,)))
+
+
+OF_MCP_2 = (
+    "ModuleNotFoundError: No module named 'mcp.server.fastmcp'. This is mcp 2.x, where FastMCP was renamed "
+    "and other APIs changed; see the migration guide at https://py.sdk.example/v2/migration/"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "version", "needs"),
+    [
+        (OF_MCP_2, "1.x", "mcp<2"),
+        ("ModuleNotFoundError: No module named mcp.server.fastmcp", "1.x", "mcp<2"),
+        ("ImportError: cannot import name 'FastMCP' from 'mcp.server' (/x/__init__.py)", "1.x", "mcp<2"),
+        ("ImportError: cannot import name 'McpError' from 'mcp' (/x/__init__.py)", "1.x", "mcp<2"),
+        ("AttributeError: 'Server' object has no attribute 'list_tools'", "1.x", "mcp<2"),
+        ("AttributeError: module 'mcp.types' has no attribute 'X'", "1.x", "mcp<2"),
+        ("ModuleNotFoundError: No module named 'mcp.server.mcpserver'", "2.x", "mcp>=2"),
+        ("ImportError: cannot import name 'MCPServer' from 'mcp.server'", "2.x", "mcp>=2"),
+    ],
+)
+def test_a_server_for_another_version_of_the_official_sdk(line: str, version: str, needs: str) -> None:
+    traceback = ("Traceback (most recent call last):", '  File "/x.py", line 1, in <module>', line)
+    begin = f"It is written for mcp {version}: "
+    hints = {
+        "uvx x --a b": f"{begin}try uvx --with '{needs}' x --a b",
+        "/bin/uv tool run x": f"{begin}try /bin/uv tool run --with '{needs}' x",
+        "uv run x.py": f"{begin}try uv run --with '{needs}' x.py",
+        "pipx run x": f"{begin}try uvx --with '{needs}' …",
+        "python x.py": f"{begin}install '{needs}' where python looks for it.",
+    }
+    for command, hint in hints.items():
+        assert tried(exited(), command, stderr=traceback) == [hint]
+
+
+def test_a_module_is_advised_only_if_it_ended_the_server() -> None:
+    missing = "ModuleNotFoundError: No module named 'ujson'"
+    hint = "Install ujson where python looks for it."
+    assert tried(exited(), stderr=(missing, "During handling of the above …", missing))[0] == hint
+    other = (missing, "During handling of the above …", "ValueError: x")
+    assert not any("Install" in each for each in tried(exited(), stderr=other))
+    part = ("ModuleNotFoundError: No module named 'yaml.nothing'",)
+    hint = "Install the version of yaml that has yaml.nothing where python looks for it."
+    assert tried(exited(), stderr=part)[0] == hint
+    assert tried(exited(), stderr=("Error: Cannot find module '@a/b'",))[0].startswith("Install @a/b ")
 
 
 @pytest.mark.parametrize("line", ["ModuleNotFoundError: No module named 'yaml'", "SyntaxError: invalid syntax"])
@@ -87,6 +149,18 @@ def test_a_server_that_just_ends() -> None:
     assert tried(exited(None), stderr=("x",)) == []
 
 
+def test_a_file_that_does_not_run_its_server(tmp_path: Path) -> None:
+    file = tmp_path / "x.py"
+    file.write_text("from mcplumb import Server\nserver = Server('x')\n")
+    hint = f"{file} does not run its server: end it with server.run(), or start it with: mcplumb serve {file}"
+    assert tried(exited(0), f"python {file}") == [hint]
+    assert tried(exited(0), f"python -u {file} --verbose") == [hint]
+    for other in ("from mcplumb import Server\nServer('x').run()\n", "print('hello')\n"):
+        file.write_text(other)
+        assert tried(exited(0), f"python {file}")[0].startswith("It ended by itself")
+    assert tried(exited(0), "python nothing.py")[0].startswith("It ended by itself")
+
+
 def test_a_server_that_does_not_answer() -> None:
     assert tried(ConnectError("It did not answer.")) == ["Does it need longer? Allow more with --timeout SECONDS."]
 
@@ -98,7 +172,15 @@ def test_a_server_that_does_not_answer() -> None:
             "HTTP 401 Unauthorized",
             ["Send a token with --token-file FILE, or another header with --header NAME:VALUE."],
         ),
-        ("HTTP 404 Not Found", ["Correct the path: most servers answer at /mcp, and old ones at /sse."]),
+        (
+            "HTTP 404 Not Found. Is the path of the address right?",
+            ["Correct the path: most servers answer at /mcp, and old ones at /sse."],
+        ),
+        ("HTTP 404 Not Found: 'no session'.", []),
+        (
+            "HTTP 403 Forbidden. The request named the Host 127.0.0.1:9",
+            ["Use the name of this machine that the server allows: localhost, or 127.0.0.1."],
+        ),
         ("HTTP 500", []),
         ("certificate verify failed", ["Trust its certificate with --ca-file FILE."]),
         ("nothing listens there", ["Start it, or correct the address."]),

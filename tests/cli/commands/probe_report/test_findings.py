@@ -9,6 +9,7 @@ import pytest
 
 from mcplumb.cli.commands.probe_report import Findings
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
+from mcplumb.wire.messages import ErrorDetail
 
 DISCOVER = {"id": 1, "method": "server/discover"}
 INITIALIZE = {"id": 2, "method": "initialize"}
@@ -41,11 +42,6 @@ def watched(*messages: dict[str, Any]) -> Findings:
             "it gave no answer to server/discover, but one to initialize",
         ),
         (
-            [DISCOVER, ERROR, INITIALIZE, INITIALIZED],
-            LATEST_LEGACY,
-            f"it answered server/discover with error -32601 ({'x' * 120}), and then initialize",
-        ),
-        (
             [DISCOVER, DISCOVERED, INITIALIZE, INITIALIZED],
             LATEST_LEGACY,
             "it answered server/discover, though not as a modern server does, and then initialize",
@@ -54,6 +50,27 @@ def watched(*messages: dict[str, Any]) -> Findings:
 )
 def test_how_the_era_was_found(messages: list[dict[str, Any]], revision: Revision, story: str) -> None:
     assert watched(*messages).era_explanation(revision) == story
+
+
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        (ErrorDetail(-32601, "x" * 500), f"error -32601 ({'x' * 120})"),
+        (ErrorDetail(0, "The server answered with HTTP 400 Bad Request: 'No'."), "HTTP 400 Bad Request: 'No'"),
+    ],
+)
+def test_how_it_refused_to_be_modern(refusal: ErrorDetail, words: str) -> None:
+    story = f"it answered server/discover with {words}, and then initialize"
+    assert watched(DISCOVER, INITIALIZE, INITIALIZED).era_explanation(LATEST_LEGACY, refusal) == story
+
+
+def test_who_it_is() -> None:
+    info = {"name": "n", "version": "1"}
+    assert watched(DISCOVER).server is None
+    assert watched(INITIALIZE, {"id": 2, "result": {"serverInfo": info}}).server == info
+    meta = {"_meta": {"io.modelcontextprotocol/serverInfo": info}}
+    assert watched(DISCOVER, {"id": 1, "result": meta}).server == info
+    assert watched(DISCOVER, {"id": 1, "result": {"_meta": 5, "serverInfo": 5}}).server is None
 
 
 def test_revisions_are_those_that_the_server_names() -> None:
@@ -67,7 +84,7 @@ def test_what_is_not_about_the_era_is_not_kept() -> None:
     findings = watched({"method": "notifications/initialized"}, other, {"id": 3, "result": {}})
     assert findings.era_requests == []
     findings = watched(DISCOVER, {"id": 7, "result": {}}, {"id": 1, "error": {"code": 1, "message": "m"}})
-    assert [(question.result, question.error) for question in findings.era_requests] == [(None, "error 1 (m)")]
+    assert [question.answered is not None for question in findings.era_requests] == [True]
     findings.settled()
     findings.trace("out", b'{"jsonrpc":"2.0","id":9,"method":"server/discover"}')
     assert len(findings.era_requests) == 1

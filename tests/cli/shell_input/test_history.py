@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcplumb.cli.shell.line_input import MAX_HISTORY, History
+from mcplumb.cli.shell_input import MAX_HISTORY, History
 from mcplumb.errors import UsageError
 
 

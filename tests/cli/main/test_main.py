@@ -11,7 +11,7 @@ import click
 import pytest
 
 from mcplumb.cli import command_group
-from mcplumb.cli.help_text import NEEDS_PACKAGES, OVERVIEW
+from mcplumb.cli.main import NEEDS_PACKAGES, OVERVIEW
 from mcplumb.errors import UsageError
 from mcplumb.version import __version__
 from tests.cli.kit import PYTHON, here, mcplumb, on_terminal

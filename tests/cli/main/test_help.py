@@ -14,13 +14,13 @@ import click
 import pytest
 
 from mcplumb.cli.command_group import cli
-from mcplumb.cli.help_text import COMMANDS, OVERVIEW
+from mcplumb.cli.main import COMMANDS, OVERVIEW
 from tests.cli.kit import here, mcplumb, serving
 from tests.kit.products import sampled
 from tests.repo.source import ROOT
 
 # Their examples ask, or do not end by themselves: they are run where these commands are tested.
-INTERACTIVE = {"shell", "demo", "serve", "listen"}
+INTERACTIVE = {"shell", "demo", "serve", "listen", "login", "logout"}
 ADDRESS = "http://127.0.0.1:8000/mcp"
 
 

@@ -16,8 +16,8 @@ import click
 import pytest
 
 from mcplumb.cli.input_prompts import InputPrompter
-from mcplumb.cli.shell.line_input import Complete, History
-from mcplumb.cli.shell.shell import ShellSession
+from mcplumb.cli.shell import ShellSession
+from mcplumb.cli.shell_input import Complete, History
 from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, Done, here, mcplumb, on_terminal, serving
 from tests.repo.source import ROOT
 
@@ -228,7 +228,7 @@ class Typing:
 
 
 def typing(monkeypatch: pytest.MonkeyPatch, *script: str | type[BaseException], server: list[str] = WEATHER) -> Done:
-    monkeypatch.setattr("mcplumb.cli.shell.shell.LineReader", Typing)
+    monkeypatch.setattr("mcplumb.cli.shell.LineReader", Typing)
     Typing.script[:], Typing.found[:] = script, []
     return here("shell", "-q", *server)
 

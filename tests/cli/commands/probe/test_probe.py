@@ -11,12 +11,17 @@ import pytest
 
 from mcplumb.revisions import REVISIONS
 from tests.cli.kit import LEGACY, PYTHON, SERVERS, WEATHER, here, mcplumb, on_terminal, serving
+from tests.kit.web import Reply, posted, web_server
 
 ALL = [str(revision) for revision in REVISIONS]
 
 
 def broken(how: str) -> list[str]:
     return ["--", PYTHON, str(SERVERS / "broken.py"), how]
+
+
+def picky(*how: str) -> list[str]:
+    return ["--", PYTHON, str(SERVERS / "picky.py"), *how]
 
 
 def pairs(text: str) -> dict[str, str]:
@@ -86,11 +91,6 @@ def test_what_disturbs_is_told() -> None:
     assert shown["stderr"] == "to stderr"
 
 
-def test_a_revision_that_ends_the_server_is_not_offered() -> None:
-    report = here("probe", "--json", *LEGACY, ALL[-1]).json
-    assert report["offers"] == ["2025-06-18", "2025-03-26"]
-
-
 def test_what_is_wrong_with_lines_is_logged_for_those_who_ask() -> None:
     server = f"echo noise; exec {PYTHON} {SERVERS / 'legacy.py'}"
     done = here("-v", "probe", "--quick", "--", "sh", "-c", server)
@@ -138,6 +138,135 @@ def test_servers_at_addresses() -> None:
         lost = here("probe", "-s", http.replace("/mcp", "/nothing"))
         assert lost.code == 3
         assert pairs(lost.err)["try"].startswith("Correct the path")
+
+
+# --- One connection after the other ---
+
+
+def test_a_server_that_can_only_run_once_is_asked_for_all_revisions(tmp_path: Path) -> None:
+    report = here("probe", "--json", *picky(f"lock={tmp_path / 'lock'}")).json
+    assert report["offers"] == ["2025-11-25", "2025-06-18", "2025-03-26"]
+    assert report["unknown"] == {}
+
+
+def test_only_revisions_that_the_user_allows_are_asked_for() -> None:
+    allowed = ["--revision", "2025-11-25", "--revision", "2024-11-05"]
+    report = here("probe", "--json", "--timeout", "2", *allowed, *picky("silent=2025-06-18")).json
+    assert (report["offers"], report["unknown"]) == (["2025-11-25"], {})
+
+
+def test_a_revision_without_an_answer_is_unknown_and_the_timeout_is_obeyed() -> None:
+    done = here("probe", "--json", "--timeout", "0.5", *picky("silent=2024-11-05"))
+    assert done.json["offers"] == ["2025-11-25", "2025-06-18", "2025-03-26"]
+    assert done.json["unknown"].keys() == {"2024-11-05"}
+    assert "did not answer within 0.5 s" in done.json["unknown"]["2024-11-05"]
+    shown = pairs(here("probe", "--timeout", "0.5", *picky("silent=2024-11-05")).out)
+    assert shown["offers"] == "2025-11-25, 2025-06-18, 2025-03-26"
+    assert shown["unknown"].startswith("2024-11-05: The server did not answer within 0.5 s.")
+
+
+def test_a_revision_that_ends_the_server_is_unknown() -> None:
+    report = here("probe", "--json", *LEGACY, ALL[-1]).json
+    assert report["offers"] == ["2025-06-18", "2025-03-26"]
+    assert report["unknown"].keys() == {ALL[-1]}
+    assert "exited with code 1" in report["unknown"][ALL[-1]]
+
+
+def _initialized(body: Any, **headers: str) -> Reply:
+    result = {"protocolVersion": body["params"]["protocolVersion"], "capabilities": {}, "serverInfo": None}
+    return Reply(200, {"jsonrpc": "2.0", "id": body["id"], "result": result}, headers)
+
+
+def test_a_refusal_over_http_with_a_json_rpc_error_is_an_answer() -> None:
+    def answer(body: Any) -> Reply:
+        if body["method"] == "initialize":
+            return _initialized(body)
+        # The official SDK does not repeat the id.
+        error = {"code": -32600, "message": "Bad Request: no session"}
+        return Reply(400, {"jsonrpc": "2.0", "id": "server-error", "error": error})
+
+    with web_server(answer) as url:
+        report = here("probe", "--quick", "--json", "-s", url).json
+    said = "error -32600 (Bad Request: no session)"
+    assert report["found"] == f"it answered server/discover with {said}, and then initialize"
+
+
+def test_a_refusal_over_http_with_a_text_is_an_answer() -> None:
+    def answer(body: Any) -> Reply:
+        return _initialized(body) if body["method"] == "initialize" else Reply(400, "No session")
+
+    with web_server(answer) as url:
+        report = here("probe", "--quick", "--json", "-s", url).json
+        assert posted(url).count("initialize") == 1
+    assert report["transport"] == "streamable-http"
+    assert report["found"].startswith("it answered server/discover with HTTP 400 Bad Request: 'No session'")
+
+
+def test_a_server_that_is_too_busy_for_a_revision_has_not_refused_it() -> None:
+    def answer(body: Any) -> Reply:
+        is_first = body["method"] == "initialize" and body["params"]["protocolVersion"] == ALL[1]
+        return _initialized(body) if is_first else Reply(429, "Slow down")
+
+    with web_server(answer) as url:
+        report = here("probe", "--json", "-s", url).json
+    assert report["offers"] == [ALL[1]]
+    assert report["unknown"].keys() == {*ALL} - {ALL[1]}
+
+
+# --- What was learned is kept ---
+
+
+@pytest.mark.parametrize("how", ["hang=tools/list", "hang=ping"])
+def test_a_server_that_hangs_after_the_handshake_is_described(how: str) -> None:
+    done = here("probe", "--timeout", "0.5", *picky(how))
+    assert done.code == 5
+    assert done.out.startswith("picky 3\n")
+    shown = pairs(done.out)
+    assert shown["abilities"] == "tools"
+    assert shown["era"].startswith("legacy: ")
+    method = how.partition("=")[2]
+    assert done.err.startswith(f"Error: {method} was not answered in time (0.5 s)")
+    report = here("probe", "--json", "--timeout", "0.5", *picky(how))
+    assert (report.code, report.json["reached"], report.json["answers_in"]) == (5, True, None)
+    assert report.json["error"].startswith(f"{method} was not answered in time (0.5 s)")
+
+
+def test_a_server_that_exits_after_the_handshake_is_described() -> None:
+    done = here("probe", "--json", *picky("crash=tools/list"))
+    assert (done.code, done.json["server"]) == (3, {"name": "picky", "version": "3"})
+    assert "exited with code 7" in done.json["error"]
+    assert done.json["counts"]["resources"] == "not asked"
+
+
+# --- Findings ---
+
+
+def test_tools_that_only_legacy_clients_see_are_a_finding() -> None:
+    done = here("probe", *picky("modern=0"))
+    assert done.code == 0
+    assert pairs(done.out)["finding"] == "It lists 0 tools to a modern client, and 3 to a legacy one (2025-11-25)."
+    assert here("probe", "--json", *picky("modern=3")).json["findings"] == []
+
+
+def test_broken_definitions_are_findings() -> None:
+    report = here("probe", "--quick", "--json", "--", PYTHON, str(SERVERS / "lists.py"), "broken").json
+    assert report["findings"][0] == "The tool 'number' is broken: its description is 5, and must be a string."
+
+
+# --- What is remembered ---
+
+
+def test_the_next_command_knows_the_era() -> None:
+    here("probe", "--quick", *LEGACY)
+    after = here("ping", "--trace", *LEGACY)
+    assert after.code == 0
+    assert "server/discover" not in after.err
+    assert "initialize" in after.err
+
+
+def test_a_probe_asks_anew() -> None:
+    for _ in range(2):
+        assert "server/discover" in here("probe", "--quick", "--trace", *LEGACY).err
 
 
 # --- Servers that cannot be reached ---

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mcplumb.cli.shell.shell import BackgroundLoop
+from mcplumb.cli.shell import BackgroundLoop
 
 
 async def interrupted(notes: list[str], *, fails: bool = False) -> None:

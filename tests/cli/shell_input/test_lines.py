@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import pytest
 
-from mcplumb.cli.shell import line_input as lines_module
-from mcplumb.cli.shell.line_input import History, LineReader, editor
+from mcplumb.cli import shell_input as lines_module
+from mcplumb.cli.shell_input import History, LineReader, editor
 
 
 class Terminal(io.TextIOWrapper):

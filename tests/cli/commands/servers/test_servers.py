@@ -11,28 +11,10 @@ import msgspec
 import pytest
 
 from mcplumb.cli.commands.servers import add, remove, servers
-from mcplumb.cli.help_text import OVERVIEW
+from mcplumb.cli.main import OVERVIEW
 from tests.cli.kit import PYTHON, WEATHER, here, mcplumb, on_terminal, serving
 
 COMMAND = {"command": PYTHON, "args": WEATHER[2:]}
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "CLAUDE_CONFIG_DIR", "COPILOT_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    folder = tmp_path / "home"
-    folder.mkdir()
-    monkeypatch.setenv("HOME", str(folder))
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
 
 
 def own(home: Path) -> Path:

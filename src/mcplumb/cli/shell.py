@@ -22,17 +22,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 import click
 
 from mcplumb.cli.command_runner import DONE, INTERRUPTED, error_text, exit_code_of, global_options, using_runner
-from mcplumb.cli.commands.call_tool import call
+from mcplumb.cli.commands.call_read_prompt_complete import call, complete, prompt, read
 from mcplumb.cli.commands.list_features import entries, prompts, resources, tools
 from mcplumb.cli.commands.listen import all_lists, listen, print_change, say_subscribed
-from mcplumb.cli.commands.ping import ping
-from mcplumb.cli.commands.read_prompt_complete import complete, prompt, read
+from mcplumb.cli.commands.probe import ping
 from mcplumb.cli.input_prompts import InputPrompter, input_options
 from mcplumb.cli.log_output import show_log
 from mcplumb.cli.render.output import clean_line, print_pairs, print_text, say, say_error
 from mcplumb.cli.render.print_content import end_line
 from mcplumb.cli.server_target import ServerCommand, Target, server_command
-from mcplumb.cli.shell.line_input import History, LineReader
+from mcplumb.cli.shell_input import History, LineReader
 from mcplumb.client.input_handlers import Elicitation
 from mcplumb.errors import McplumbError, UsageError
 from mcplumb.types.client_features import ElicitResult
@@ -40,7 +39,7 @@ from mcplumb.types.notification_params import LOGGING_LEVELS, SubscriptionFilter
 
 if TYPE_CHECKING:
     from mcplumb.client.client import Client
-    from mcplumb.client.links.process_link import ProcessExit
+    from mcplumb.client.process_link import ProcessExit
     from mcplumb.client.subscriptions import Changes
 
 __all__ = ["BackgroundLoop", "ShellSession", "commands", "shell"]
@@ -450,7 +449,7 @@ class ShellSession:
 
     def suggest(self, before: str, word: str) -> list[str]:
         """Return the completions of a word within a short timeout; none if the server fails."""
-        from mcplumb.cli.shell.tab_completion import suggest
+        from mcplumb.cli.shell_completion import suggest
 
         async def found() -> list[str]:
             async with asyncio.timeout(_COMPLETION_TIMEOUT):

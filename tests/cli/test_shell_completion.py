@@ -10,8 +10,8 @@ import pytest
 
 from examples.weather import server as weather
 from mcplumb import Server, connect
-from mcplumb.cli.shell.shell import commands
-from mcplumb.cli.shell.tab_completion import _opened, suggest
+from mcplumb.cli.shell import commands
+from mcplumb.cli.shell_completion import _opened, suggest
 from mcplumb.errors import RemoteError
 from tests.cli.servers.kitchen import server as kitchen
 
