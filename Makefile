@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test plain load test-thorough test-all check format coverage mutation fuzz fuzz-short interop interop-short conformance bench bench-page docs newcomer completion clean
+.PHONY: help demo test plain load test-thorough test-all check format coverage mutation fuzz fuzz-short chaos chaos-short interop interop-short interop-wild conformance bench bench-page docs newcomer completion clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -74,12 +74,22 @@ fuzz: $(STAMP) ## fuzz the wire layer with a million inputs and more
 fuzz-short: $(STAMP) ## the same in short, with the same inputs each time
 	@$(BIN)/python -m fuzz --inputs 60000 --seed 1
 
+chaos: $(STAMP) ## make servers fail in every way, 4,000 times, and count what is lost, wrong, late or left behind
+	@$(BIN)/python -m chaos
+
+chaos-short: $(STAMP) ## the same in short, with the same choices each time
+	@$(BIN)/python -m chaos --closes 60 --faults 100 --seed 1
+
 interop: $(STAMP) ## the official SDKs use a server of ours, and our client uses servers made with others (needs Node.js)
 	@$(BIN)/python -m tests.interop.environments
-	@$(BIN)/python -m pytest -n $(WORKERS) tests/interop
+	@$(BIN)/python -m pytest -n $(WORKERS) tests/interop --ignore=tests/interop/wild
 
 interop-short: $(STAMP) ## of that, the official SDKs' clients with a server of ours over stdio
 	@$(BIN)/python -m pytest -n $(WORKERS) -k stdio tests/interop/test_official_clients.py
+
+interop-wild: $(STAMP) ## servers, clients and bridges of third parties from npm and PyPI (needs Node.js); what cannot be installed is skipped
+	@$(BIN)/python -m tests.interop.wild.software
+	@$(BIN)/python -m pytest -n $(WORKERS) tests/interop/wild
 
 conformance: $(STAMP) ## run the official conformance suite against a server and a client of ours (needs Node.js)
 	@$(BIN)/python -m conformance.run

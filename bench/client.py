@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from bench.environments import CONTENDERS, python_with
 from bench.hosts import hosted
-from bench.lineup import Contender, Lineup
+from bench.lineup import OFFICIAL, OURS, Contender, Lineup
 from bench.loads import cost_of_calls, cost_of_large_calls
 from bench.machine import cpu_seconds, family, resident_megabytes
-from bench.results import Part, Round
-from bench.rounds import load_tables, start_table
+from bench.results import Part, Round, Table
+from bench.rounds import in_rounds, load_tables, start_table
 
 __all__ = ["run", "run_both"]
+
+#: The seconds before a server reads anything: launchers such as ``npx`` take that long.
+LATE = (0, 1, 2, 5)
+#: Seconds are many times longer than what a busy machine adds to them.
+SLOW_ROUNDS = 2
 
 
 def run(lineup: Lineup) -> Part:
     """What clients cost, each by itself."""
     raw = [python_with("mcplumb"), str(CONTENDERS / "raw_server.py")]
     clients = [each._replace(server=raw) for each in lineup.contenders if each.client]
-    return _measured("clients", lineup._replace(contenders=clients), family_counts=False)
+    part = _measured("clients", lineup._replace(contenders=clients), family_counts=False)
+    finders = [each for each in clients if each.name in (OURS, OFFICIAL)]
+    part.tables |= {f"slow, {era}": _slow_starts(finders, era) for era in ("modern", "legacy")}
+    return part
 
 
 def run_both(lineup: Lineup) -> Part:
@@ -35,6 +44,20 @@ def _measured(subject: str, lineup: Lineup, *, family_counts: bool) -> Part:
     starts = start_table(subject, lineup.contenders, partial(start, family_counts=family_counts))
     loads = load_tables(subject, lineup.clients, partial(load, family_counts=family_counts))
     return Part({"starts": starts, **loads})
+
+
+def _slow_starts(clients: Sequence[Contender], era: str) -> Table:
+    """Measure the time to the first result of servers that read late, whose era the clients have to find out."""
+    title = f"clients: time to the first result of a {era} server that reads nothing for some seconds"
+    return in_rounds(title, {each.name: partial(slow_start, each, era) for each in clients}, SLOW_ROUNDS)
+
+
+def slow_start(client: Contender, era: str) -> Round:
+    figures = {}
+    for seconds in LATE:
+        with hosted([*client.client, "auto", *client.server, str(seconds), era]) as host:
+            figures[f"after_{seconds}"] = host.connect
+    return figures
 
 
 def command(client: Contender, era: str) -> list[str]:

@@ -42,6 +42,11 @@ FIGURES = {
     "connect": Figure("from connect to a result", seconds),
     "start_cpu": Figure("CPU until then", seconds),
     "idle": Figure("idle memory", megabytes),
+    # How long it takes to reach a server that reads late.
+    "after_0": Figure("reads at once", seconds),
+    "after_1": Figure("after 1 s", seconds),
+    "after_2": Figure("after 2 s", seconds),
+    "after_5": Figure("after 5 s", seconds),
     # What calls cost.
     "p50": Figure("one at a time, p50", seconds),
     "p99": Figure("p99", seconds),

@@ -13,11 +13,15 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from mcplumb import Client, connect
+import aiohttp
+
+from mcplumb import Client, ClientCredentials, EnterpriseManaged, OAuth, WorkloadIdentity, connect
 from mcplumb.client import Elicitation
+from mcplumb.stores import FileTokens, TokenStore
 
 Context: TypeAlias = dict[str, Any]
 
@@ -85,19 +89,64 @@ def fill_in(question: Elicitation) -> dict[str, Any]:
     return filled_in(question.schema or {})
 
 
+async def visit(url: str) -> str:
+    """Be the user's browser: open the address, and return where it is redirected to. The suite asks no questions."""
+    async with aiohttp.ClientSession() as session, session.get(url, allow_redirects=False) as response:
+        return response.headers["Location"]
+
+
+def authorization(
+    scenario: str, context: Context, store: TokenStore
+) -> ClientCredentials | WorkloadIdentity | EnterpriseManaged | OAuth | None:
+    """Return what the client authorizes with, from what the suite gives it."""
+    if not scenario.startswith("auth/"):
+        return None
+    client_id = context.get("client_id", "")
+    match scenario.removeprefix("auth/"):
+        case "client-credentials-jwt":
+            return ClientCredentials(
+                client_id=client_id, private_key=context["private_key_pem"], algorithm=context["signing_algorithm"]
+            )
+        case "client-credentials-basic":
+            return ClientCredentials(client_id=client_id, client_secret=context["client_secret"])
+        case "wif-jwt-bearer":
+            return WorkloadIdentity(client_id=client_id, assertion=context["valid_jwt"])
+        case "enterprise-managed-authorization" | "cross-app-access-complete-flow":
+            return EnterpriseManaged(
+                client_id=client_id,
+                client_secret=context["client_secret"],
+                idp_issuer=context["idp_issuer"],
+                idp_token_endpoint=context["idp_token_endpoint"],
+                idp_client_id=context["idp_client_id"],
+                id_token=context["idp_id_token"],
+            )
+    return OAuth(
+        client_id=context.get("client_id"),
+        client_secret=context.get("client_secret"),
+        issuer=context.get("issuer"),
+        client_metadata_url="https://conformance-test.local/client-metadata.json",
+        on_visit=visit,
+        store=store,
+        dpop=scenario.startswith("auth/dpop"),
+    )
+
+
 async def main(url: str) -> None:
     """Do what the suite asks for at this URL."""
-    scenario = SCENARIOS.get(os.environ["MCP_CONFORMANCE_SCENARIO"], call_tools)
+    name = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    scenario = SCENARIOS.get(name, call_tools)
     context: Context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     revision = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION")
-    async with connect(
-        url,
-        revisions=[revision] if revision else None,
-        on_elicit=fill_in,
-        on_sample=lambda question: "Paris",
-        roots=["/"],
-    ) as client:
-        await scenario(client, context)
+    with tempfile.TemporaryDirectory() as folder:
+        async with connect(
+            url,
+            revisions=[revision] if revision else None,
+            on_elicit=fill_in,
+            on_sample=lambda question: "Paris",
+            roots=["/"],
+            auth=authorization(name, context, FileTokens(folder)),
+        ) as client:
+            await scenario(client, context)
 
 
 if __name__ == "__main__":

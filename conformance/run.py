@@ -31,6 +31,12 @@ ALSO = frozenset(
         "http-header-validation",
         "json-schema-2020-12",
         "json-schema-2020-12-preservation",
+        "auth/client-credentials-basic",
+        "auth/client-credentials-jwt",
+        "auth/dpop",
+        "auth/dpop-nonce",
+        "auth/enterprise-managed-authorization",
+        "auth/wif-jwt-bearer",
         "server-session-lifecycle",
         "server-sse-polling",
     }

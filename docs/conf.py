@@ -2,7 +2,8 @@
 
 The pages are written for readers of the repository. For the site, links to files outside of ``docs/`` are rewritten:
 they point to the repository if ``MCPLUMB_REPOSITORY`` has its address, and become plain text otherwise. Commands with
-their output are highlighted as console sessions. The sections of the index become the table of contents.
+their output are highlighted as console sessions. The sections of the first page become the table of contents. Names in
+the headings of the reference become entries of the index.
 """
 
 import os
@@ -33,6 +34,9 @@ REPOSITORY = os.environ.get("MCPLUMB_REPOSITORY", "").rstrip("/")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)#\s]*)(#[^)\s]*)?\)")
 SECTION = re.compile(r"^\*\*(\w[\w-]*)\*\*", re.MULTILINE)
+NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)?")
+#: The pages of the reference whose headings are names of the package.
+NAMED = ("clients", "config-files", "errors", "servers", "sync", "transports", "types")
 ENTRY = re.compile(r"^- \[[^\]]*\]\(([^)]+)\.md\)", re.MULTILINE)
 
 
@@ -55,7 +59,8 @@ def tree(index):
     _, *sections = SECTION.split(index)
     for name, listed in zip(sections[::2], sections[1::2], strict=True):
         entries = "\n".join(ENTRY.findall(listed))
-        yield f"\n```{{toctree}}\n:hidden:\n:caption: {name}\n\n{entries}\n```\n"
+        more = "\nIndex <genindex>" if name == "Reference" else ""
+        yield f"\n```{{toctree}}\n:hidden:\n:caption: {name}\n\n{entries}{more}\n```\n"
 
 
 def prepare(app, name, source):
@@ -66,7 +71,32 @@ def prepare(app, name, source):
         source[0] += "".join(tree(source[0]))
 
 
-def add_index(app, error):
+def index_entry(name, signature):
+    """Return the entry of the index for a heading of the reference."""
+    call = "()" if "def " in signature else ""
+    owner, _, member = name.rpartition(".")
+    if owner:
+        return f"{member}{call} ({owner} {'method' if call else 'attribute'})"
+    return f"{name}{call} ({'function' if call else 'class'})"
+
+
+def index_names(document, docname):
+    """Enter the names in the headings of a page of the reference into the index."""
+    from docutils import nodes  # noqa: PLC0415 - the tests read these settings without Sphinx
+    from sphinx import addnodes  # noqa: PLC0415
+
+    folder, _, page = docname.partition("/")
+    if folder != "reference" or page not in NAMED:
+        return
+    for section in list(document.findall(nodes.section)):
+        name = section[0].astext()
+        if isinstance(section.parent, nodes.section) and NAME.fullmatch(name):
+            shown = next((child.astext() for child in section if isinstance(child, nodes.literal_block)), "")
+            entry = ("single", index_entry(name, shown), section["ids"][0], "", None)
+            section.insert(1, addnodes.index(entries=[entry]))
+
+
+def copy_root(app, error):
     """Copy the root page to ``index.html``, where web servers look for it."""
     if error is None and app.builder.format == "html":
         shutil.copy(app.outdir / f"{root_doc}.html", app.outdir / "index.html")
@@ -74,5 +104,17 @@ def add_index(app, error):
 
 def setup(app):
     """Register the handlers; Sphinx calls this function at start-up."""
+    from sphinx.transforms import SphinxTransform  # noqa: PLC0415
+
+    class IndexNames(SphinxTransform):
+        """Enters names into the index of the site."""
+
+        default_priority = 500  # before Sphinx collects the entries
+
+        def apply(self, **kwargs):
+            """Enter the names of one page."""
+            index_names(self.document, self.env.docname)
+
     app.connect("source-read", prepare)
-    app.connect("build-finished", add_index)
+    app.add_transform(IndexNames)
+    app.connect("build-finished", copy_root)

@@ -167,7 +167,7 @@ def _object(members: Sequence[bytes], space: bytes) -> bytes:
 
 
 def chunks(data: bytes, rng: Random) -> list[bytes]:
-    """The same bytes, cut anywhere; now and then into single bytes."""
+    """Cut the bytes anywhere; now and then into single bytes."""
     if rng.random() < 0.2:
         return [data[at : at + 1] for at in range(len(data))]
     cuts = sorted(rng.randint(0, len(data)) for _ in range(rng.randint(1, 6)))

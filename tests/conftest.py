@@ -24,6 +24,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 # A shell that starts the tests in the background makes them, and all they start, deaf to SIGINT.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Under nohup they are deaf to SIGHUP.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Until all tests are there, nearly nothing is garbage.
 gc.disable()

@@ -9,6 +9,7 @@ import pytest
 
 from mcplumb import errors
 from mcplumb.errors import (
+    AuthorizationError,
     Closed,
     ConnectError,
     ConnectTimeout,
@@ -28,12 +29,14 @@ from mcplumb.errors import (
     ServerExited,
     StateRefused,
     ToolError,
+    ToolFailed,
     UsageError,
 )
 
 SENTENCE = "It did not work."
 
 EXAMPLES: list[McplumbError] = [
+    AuthorizationError("denied", SENTENCE, issuer="https://auth.example"),
     Closed(SENTENCE),
     ConnectError(SENTENCE),
     ConnectTimeout(SENTENCE),
@@ -53,6 +56,7 @@ EXAMPLES: list[McplumbError] = [
     ServerExited("weather", phase="spawn", exit_code=3, stderr_tail="no key"),
     StateRefused(SENTENCE, reason="forged"),
     ToolError(SENTENCE),
+    ToolFailed(SENTENCE),
     UsageError(SENTENCE),
 ]
 
@@ -205,3 +209,25 @@ def test_state_refused_keeps_its_reason_out_of_the_sentence() -> None:
     error = StateRefused("The request state does not verify.", reason="forged")
     assert error.reason == "forged"
     assert str(error) == "The request state does not verify."
+
+
+def test_a_notebook_shows_the_users_lines_and_the_sentence() -> None:
+    """See tests/repo/test_notebooks.py for a real one."""
+    notebook = {"__name__": "IPython.core", "cell": _fail}
+    package = {"__name__": "mcplumb.client.fails", "error": UsageError}
+    exec("def deep():\n    raise error('It did not work.')", package)  # noqa: S102
+    exec("def run():\n    cell(deep)", {**notebook, "deep": package["deep"]}, notebook)  # noqa: S102
+    with pytest.raises(UsageError) as caught:
+        notebook["run"]()  # type: ignore[operator]
+    caught.value.add_note("Look there.")
+    shown = caught.value._render_traceback_()
+    assert shown[-2:] == ["UsageError: It did not work.", "Look there."]
+    lines = "\n".join(shown)
+    assert "in _fail" in lines
+    assert "in deep" not in lines
+    assert "in run" not in lines
+    assert UsageError("Made, and not raised.")._render_traceback_() == ["UsageError: Made, and not raised."]
+
+
+def _fail(deep: Callable[[], None]) -> None:
+    deep()

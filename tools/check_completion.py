@@ -111,7 +111,7 @@ def typed(shell: str, folder: Path, env: dict[str, str]) -> list[str]:
 
 
 def asked(folder: Path, env: dict[str, str]) -> list[str]:
-    """The same of fish, which says by itself what a Tab would give."""
+    """Return each line as fish would complete it, which says by itself what a Tab would give."""
 
     def fish(line: str) -> list[str]:
         program = "mcplumb completion fish | source; complete -C $argv[1]"

@@ -16,22 +16,40 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any, get_overloads
 
 import click
 import msgspec
 
 import mcplumb.limits
 import mcplumb.protocol
-from mcplumb import Audio, Client, Context, File, Header, HttpOptions, Image, Server, connect, errors
+from mcplumb import (
+    Audio,
+    Client,
+    Context,
+    File,
+    Header,
+    HttpOptions,
+    Image,
+    Server,
+    connect,
+    errors,
+    load_config,
+    sync,
+    types,
+)
 from mcplumb.cli.command_group import cli
 from mcplumb.cli.command_runner import EXIT_CODES
-from mcplumb.cli.help_text import COMMANDS, OVERVIEW
+from mcplumb.cli.main import COMMANDS, OVERVIEW
 from mcplumb.cli.server_target import ServerCommand
 from mcplumb.client import Change, Changes, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder
-from mcplumb.client.links.process_link import ProcessExit, ServerProcess
+from mcplumb.client.process_link import ProcessExit, ServerProcess
+from mcplumb.config import Config, ConfigError, Input, NotTrusted, ServerEntry, UnknownServer, discover_config
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.protocol.transition_table import Table
 from mcplumb.revisions import REVISIONS, Revision
+from mcplumb.server.context import Accepted, Declined, Told
+from mcplumb.server.dispatch.client_input import Sampled
 from mcplumb.testing import check_transport, checks, memory_pair
 from mcplumb.transports.connection import Connection, Peer, Receiver, Stats
 from mcplumb.transports.custom_transport import Carrier, CarrierConnection
@@ -39,12 +57,29 @@ from mcplumb.transports.fd_connection import StreamConnection
 from mcplumb.transports.line_connection import LineConnection, Sink, Source
 from mcplumb.transports.tls import client_tls, server_tls
 from tests.costs.walk import WALKS, Step, walk
+from tests.interop.wild import software
 
 ROOT = Path(__file__).parents[1]
+#: Classes whose objects users get, and do not make.
+NOT_MADE = {
+    *(Changes, Client, Config, Context, Elicitation, ServerProcess, Told),
+    *(sync.Changes, sync.Client, sync.Connecting),
+}
+#: The topics of the page of types, in its order.
+TYPE_MODULES: list[ModuleType] = [
+    importlib.import_module(f"mcplumb.types.{name}")
+    for name in (
+        *("tools", "resources", "prompts", "content", "client_features", "notification_params"),
+        *("lifecycle", "meta", "base", "payload_decoder", "revision_adapter"),
+    )
+]
 NOTE = "`make docs` generates this page."
 ARCHITECTURE = ROOT / "docs" / "topics" / "architecture.md"
 #: What stands between these lines of the architecture page is generated.
 WALK_BEGINS, WALK_ENDS = "<!-- walk: written by make docs -->\n", "<!-- end of walk -->\n"
+PEERS = ROOT / "docs" / "topics" / "peers.md"
+#: What stands between these lines of the page about peers is generated.
+WILD_BEGINS, WILD_ENDS = "<!-- third parties: written by make docs -->\n", "<!-- end of third parties -->\n"
 #: The walk differs between Pythons: 3.12 starts tasks eagerly by itself. The page has that of the oldest one.
 WALK_PYTHON = (3, 11)
 
@@ -146,47 +181,119 @@ def limits() -> str:
 def error_tree() -> str:
     """Return the page of the exceptions, from the docstring that draws their tree."""
     head, tree, rest = inspect.cleandoc(errors.__doc__ or "").split("\n\n", 2)
-    return f"# Errors\n\n{head} {NOTE}\n\n```text\n{inspect.cleandoc(tree)}\n```\n\n{as_markdown(rest)}\n"
+    text = f"# Errors\n\n{head} {NOTE}\n\n```text\n{inspect.cleandoc(tree)}\n```\n\n{as_markdown(rest)}\n"
+    names = re.findall(r"^[\s│├└─]*(\w+)", tree, re.MULTILINE)
+    return text + "".join(error_section(getattr(errors, name)) for name in names)
+
+
+def error_section(kind: type[BaseException]) -> str:
+    """Return a section for an exception: what it is, and the attributes that it adds."""
+    bases = ", ".join(base.__name__ for base in kind.__bases__)
+    text = f"\n## {kind.__name__}\n{code(f'class {kind.__name__}({bases})')}\n{prose(kind)}\n"
+    said = comments(kind, r"self\.(\w+) = ")
+    found = dict.fromkeys(re.findall(r"self\.([a-z]\w*) = ", inspect.getsource(kind)))
+    names = [f"`{name}`" + (f" ({as_markdown(said[name]).rstrip('.')})" if name in said else "") for name in found]
+    return text + (f"\nAttributes: {', '.join(names)}.\n" if names else "")
 
 
 def api(title: str, intro: str, *kinds: type) -> str:
     """Return a page of the public members of some classes, from their signatures and docstrings."""
-    text = f"# {title}\n\n{intro} {NOTE}\n"
-    for kind in kinds:
-        text += f"\n## {kind.__name__}\n"
-        if not getattr(kind, "_is_protocol", False):
-            made = inspect.signature(kind) if kind.__module__.startswith("mcplumb") else None
-            text += f"\n```text\n{written(kind.__name__, made)}\n```\n"
-        text += f"\n{prose(kind)}\n"
-        for name, member in vars(kind).items():
-            if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
-                continue
-            if isinstance(member, property):
-                text += f"\n**`{name}`**: {prose(member)}\n"
-            else:
-                word = "await " if inspect.iscoroutinefunction(member) else ""
-                signature = inspect.signature(member)
-                text += f"\n```text\n{word}{written(name, signature)}\n```\n\n{prose(member)}\n"
+    return f"# {title}\n\n{intro} {NOTE}\n" + "".join(map(class_section, kinds))
+
+
+def class_section(kind: type) -> str:
+    """Return a section for a class, with a heading for each public method and property."""
+    text = f"\n## {kind.__name__}\n"
+    if kind not in NOT_MADE and not getattr(kind, "_is_protocol", False) and kind.__module__.startswith("mcplumb"):
+        made = inspect.signature(kind).replace(return_annotation=inspect.Signature.empty)
+        text += code(written(f"class {kind.__name__}", made))
+    text += f"\n{prose(kind)}\n"
+    if kind is Config:
+        said = comments(kind, r"self\.([a-z]\w*): ")
+        text += "\n" + "".join(f"- `{name}`: {as_markdown(words)}\n" for name, words in said.items())
+    return text + members(kind)
+
+
+def members(kind: type) -> str:
+    """Return a heading, the signatures and the docstring of each public method and property of a class."""
+    text = ""
+    for name, member in vars(kind).items():
+        if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
+            continue
+        text += f"\n### {kind.__name__}.{name}\n"
+        if isinstance(member, property):
+            text += code(f"{name}: {typed(inspect.signature(member.fget).return_annotation)}") if member.fget else ""
+        else:
+            ways = get_overloads(member) or [member]
+            text += code(*(written(f"{definition(way)} {name}", inspect.signature(way)) for way in ways))
+        text += f"\n{prose(member)}\n"
     return text
 
 
-def written(name: str, signature: inspect.Signature | None) -> str:
-    """Return a signature as source text, with defaults and without types."""
+def function_section(function: Callable[..., Any], before: str = "") -> str:
+    """Return a section for a function."""
+    shown = written(f"{definition(function)} {function.__name__}", inspect.signature(function))
+    return f"\n## {function.__name__}\n{before}{code(shown)}\n{prose(function)}\n"
+
+
+def code(*lines: str) -> str:
+    # Not fenced as ``python``: such blocks are run as examples.
+    return "\n```py\n" + "\n".join(lines) + "\n```\n"
+
+
+def definition(function: Callable[..., Any]) -> str:
+    is_awaited = str(inspect.signature(function).return_annotation).startswith("Asked[")
+    return "async def" if is_awaited or inspect.iscoroutinefunction(function) else "def"
+
+
+def written(name: str, signature: inspect.Signature) -> str:
+    """Return a signature as source text, with its types and defaults."""
     parts: list[str] = []
     star = False
-    for parameter in signature.parameters.values() if signature is not None else ():
+    for parameter in signature.parameters.values():
         if parameter.name == "self":
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and not star:
             star = True
             parts.append("*")
-        default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
         prefix = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
         if parameter.kind is parameter.VAR_POSITIONAL:
             prefix, star = "*", True
-        parts.append(prefix + parameter.name + ("=DEFAULT_LIMITS" if default.startswith("=Limits(") else default))
-    line = f"{name}({', '.join(parts)})"
-    return line if len(line) <= 100 else f"{name}(\n    " + ",\n    ".join(parts) + ",\n)"
+        kind = "" if parameter.annotation is parameter.empty else f": {typed(parameter.annotation)}"
+        default = "" if parameter.default is parameter.empty else default_text(parameter.default)
+        parts.append(prefix + parameter.name + kind + (default and (f" = {default}" if kind else f"={default}")))
+        if parameter.kind is parameter.POSITIONAL_ONLY and parameter.name != "self":
+            parts.append("/")
+    returns = "" if signature.return_annotation is signature.empty else f" -> {typed(signature.return_annotation)}"
+    line = f"{name}({', '.join(parts)}){returns}"
+    return line if len(line) <= 100 else f"{name}(\n    " + ",\n    ".join(parts) + f",\n){returns}"
+
+
+#: Names that are explained by what they stand for. ``UNSET`` means that the client's own setting applies.
+ALIASES = {
+    "Timeout": "float | None",
+    "Meta": "dict[str, Any] | None",
+    "NoneType": "None",
+    "_L": "Any",
+    "F": "Callable[..., Any]",
+}
+ALIAS = re.compile(r"\b(?:" + "|".join(ALIASES) + r")\b(?!\()")
+
+
+def typed(annotation: Any) -> str:
+    """Return a type as it is written in the source, without the modules of names."""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"^Asked\[(.*)\]$", r"\1", text)
+    text = ALIAS.sub(lambda alias: ALIASES[alias[0]], text.strip("'\""))
+    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])", "", text)
+
+
+def default_text(default: Any) -> str:
+    if isinstance(default, Limits):
+        return "DEFAULT_LIMITS"
+    if default is msgspec.UNSET or default is ...:
+        return "..."
+    return re.sub(r"<(?:class|function) '?([\w.]+)'?.*>", r"\1", repr(default))
 
 
 def prose(what: object) -> str:
@@ -198,14 +305,18 @@ def servers() -> str:
     return api(
         "Servers",
         "Import these with `from mcplumb import Server, Context, Image, Audio, File, Header, HttpOptions`. The "
-        "[how-to pages](../README.md) show them in use.",
+        "[how-to pages](../README.md) show them in use. What functions may return, and get from clients, is in "
+        "[types](types.md).",
         Server,
         Context,
+        Accepted,
+        Declined,
+        Told,
         Image,
         Audio,
         File,
         Header,
-    ) + records(HttpOptions)
+    ) + records(Sampled, HttpOptions)
 
 
 def transports() -> str:
@@ -225,44 +336,99 @@ def transports() -> str:
     )
     text += records(Peer, Stats)
     for function in (memory_pair, server_tls, client_tls, check_transport, checks):
-        signature = written(function.__name__, inspect.signature(function))
         home = function.__module__ if function.__module__.startswith("mcplumb.transports") else "mcplumb.testing"
-        text += f"\n## {function.__name__}\n\nIn `{home}`:\n\n```text\n{signature}\n```\n\n{prose(function)}\n"
+        text += function_section(function, f"\nIn `{home}`:\n")
     return text
 
 
 def records(*kinds: type[msgspec.Struct]) -> str:
-    """Return a section for each record, with a table of its fields."""
+    """Return a section for each record, with a table of its fields, and its methods."""
     text = ""
     for kind in kinds:
-        said = comments(kind)
+        said: dict[str, str] = {}
+        for base in reversed(kind.__mro__):
+            if issubclass(base, msgspec.Struct) and base.__module__.startswith("mcplumb"):
+                said |= comments(base)
         text += f"\n## {kind.__name__}\n\n{prose(kind)}\n"
-        if kind.__struct_fields__:
-            defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
-            text += "\n| field | default | |\n|---|---|---|\n"
-            for field in kind.__struct_fields__:
-                default = defaults[field]
-                shown = "" if default is msgspec.NODEFAULT else f"`{default!r}`"
-                text += f"| `{field}` | {shown} | {as_markdown(said.get(field, ''))} |\n"
+        fields = {field.name: field for field in msgspec.structs.fields(kind)}
+        if fields:
+            text += "\n| field | type | default | |\n|---|---|---|---|\n"
+            for name in kind.__struct_fields__:
+                default = fields[name].default
+                # The struct keeps None for a flag that was absent; users see False.
+                is_flag = isinstance(vars(kind.__mro__[1]).get(name), property)
+                kind_of = "bool" if is_flag else as_markdown(typed(source_type(kind, name)))
+                shown = "" if default is msgspec.NODEFAULT else f"`{'False' if is_flag else default_text(default)}`"
+                text += f"| `{name}` | `{kind_of}` | {shown} | {as_markdown(said.get(name, ''))} |\n"
+        text += members(kind)
     return text
+
+
+def source_type(kind: type, name: str) -> Any:
+    """Return the annotation of a field as it stands in the source."""
+    return next(
+        vars(base)["__annotations__"][name] for base in kind.__mro__ if name in vars(base).get("__annotations__", {})
+    )
 
 
 def clients() -> str:
     """Return the page of the client API."""
-    text = api(
-        "Clients",
-        "Import `connect` from `mcplumb`, and the other names from `mcplumb.client`. `mcplumb.sync.connect` is the "
-        "same without `await`: see [blocking code](../howto/blocking-code.md). The "
-        "[tutorial](../tutorial/first-client.md) shows a client in use.",
-        Client,
-        Elicitation,
-        ServerProcess,
+    return (
+        f"# Clients\n\nImport `connect` from `mcplumb`, and the other names from `mcplumb.client`. The same without "
+        f"`await` is in [mcplumb.sync](sync.md). The [tutorial](../tutorial/first-client.md) shows a client in use. "
+        f"A default of `...` means that the setting of the client applies. {NOTE}\n"
+        + function_section(connect)
+        + class_section(Client)
+        + class_section(Elicitation)
+        + class_section(ServerProcess)
+        + class_section(Changes)
+        + records(Change, Missed, RestartPolicy, StopLadder, EraWaits, ProcessExit, ClientStats)
     )
-    text += f"\n## Changes\n\n{prose(Changes)}\n"
-    text += records(Change, Missed, RestartPolicy, StopLadder, EraWaits, ProcessExit, ClientStats)
-    opening = f"\n## connect\n\n```text\n{written('connect', inspect.signature(connect))}\n```\n\n{prose(connect)}\n"
-    head, mark, rest = text.partition("\n## Client\n")
-    return head + opening + mark + rest
+
+
+def blocking() -> str:
+    """Return the page of the blocking API."""
+    return (
+        "# Without await\n\n`mcplumb.sync` has the client without `await`, for scripts, threads and notebooks: see "
+        "[blocking code](../howto/blocking-code.md). The records that it takes and gives are those of "
+        f"[mcplumb.client](clients.md). {NOTE}\n"
+        + function_section(sync.connect)
+        + class_section(sync.Connecting)
+        + class_section(sync.Client)
+        + class_section(sync.Changes)
+        + "\n## Context\n\n`mcplumb.sync.Context` is [`mcplumb.Context`](servers.md#context) with the types for "
+        "tools that are plain functions: its methods return their results, and need no `await`.\n"
+    )
+
+
+def configs() -> str:
+    """Return the page of config files."""
+    return (
+        "# Config files\n\nImport `load_config` from `mcplumb`, and the other names from `mcplumb.config`. The "
+        f"[how-to page](../howto/config-files.md) shows which files there are. {NOTE}\n"
+        + function_section(load_config)
+        + function_section(discover_config)
+        + class_section(Config)
+        + records(ServerEntry, Input)
+        + "".join(map(error_section, (ConfigError, UnknownServer, NotTrusted)))
+    )
+
+
+def payload_types() -> str:
+    """Return the page of the payload types, by topic."""
+    _, _, rules = inspect.cleandoc(types.base.__doc__ or "").partition("\n\n")
+    text = (
+        "# Types\n\n`mcplumb.types` has the payloads of the protocol: what clients get, and what functions of servers "
+        f"may return. {NOTE}\n\n{rules.replace('``', '`')}\n"
+    )
+    for module in TYPE_MODULES:
+        title = inspect.cleandoc(module.__doc__ or "").partition("\n")[0]
+        kinds = [getattr(module, name) for name in module.__all__]
+        found = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, types.Payload)]
+        text += f"\n**{as_markdown(title)}**\n" + records(*found)
+        for each in kinds:
+            text += function_section(each) if inspect.isfunction(each) and each.__name__ in types.__all__ else ""
+    return text
 
 
 def requirements() -> str:
@@ -326,10 +492,34 @@ def architecture() -> str:
     page = ARCHITECTURE.read_text(encoding="utf-8")
     if sys.version_info[:2] != WALK_PYTHON:
         return page
-    head, _, rest = page.partition(WALK_BEGINS)
-    _, found, tail = rest.partition(WALK_ENDS)
-    assert found, f"{ARCHITECTURE.name} has no lines {WALK_BEGINS!r} and {WALK_ENDS!r}"
-    return head + WALK_BEGINS + walks() + WALK_ENDS + tail
+    return with_part(page, WALK_BEGINS, walks(), WALK_ENDS)
+
+
+def with_part(page: str, begins: str, part: str, ends: str) -> str:
+    """Return a page with another text between two of its lines."""
+    head, _, rest = page.partition(begins)
+    _, found, tail = rest.partition(ends)
+    assert found, f"The page has no lines {begins!r} and {ends!r}"
+    return head + begins + part + ends + tail
+
+
+def peers() -> str:
+    """Return the page about peers with the software of third parties that the tests run."""
+    servers = "".join(
+        f"| `{server.package}` {software.version(server)} | {', '.join(software.packages_below(server))} | "
+        f"{server.revision} | {f'`{server.call.tool}`' if server.call else ''} |\n"
+        for server in software.SERVERS
+    )
+    clients = "".join(
+        f"| `{client.package}` {software.version(client)} | {', '.join(software.packages_below(client))} | "
+        f"{client.runs} |\n"
+        for client in software.CLIENTS
+    )
+    tables = (
+        f"\n| server | built on | revision | tool called |\n|---|---|---|---|\n{servers}"
+        f"\n| client or bridge | built on | used |\n|---|---|---|\n{clients}\n"
+    )
+    return with_part(PEERS.read_text(encoding="utf-8"), WILD_BEGINS, tables, WILD_ENDS)
 
 
 def walks() -> str:
@@ -367,12 +557,16 @@ def first_sentence(step: Step) -> str:
 PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "topics" / "state-machines.md": state_machines,
     ARCHITECTURE: architecture,
+    PEERS: peers,
     ROOT / "docs" / "reference" / "revisions.md": revisions,
     ROOT / "docs" / "reference" / "limits.md": limits,
     ROOT / "docs" / "reference" / "errors.md": error_tree,
     ROOT / "docs" / "reference" / "requirements.md": requirements,
     ROOT / "docs" / "reference" / "servers.md": servers,
     ROOT / "docs" / "reference" / "clients.md": clients,
+    ROOT / "docs" / "reference" / "sync.md": blocking,
+    ROOT / "docs" / "reference" / "types.md": payload_types,
+    ROOT / "docs" / "reference" / "config-files.md": configs,
     ROOT / "docs" / "reference" / "transports.md": transports,
     ROOT / "docs" / "reference" / "command-line.md": command_line,
 }

@@ -1,4 +1,4 @@
-"""The same with the official Python SDK: without sessions, with answers in JSON, and without a log line for each."""
+"""The two tools with the official Python SDK: without sessions, with answers in JSON, and without log lines."""
 
 import sys
 

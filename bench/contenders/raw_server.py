@@ -1,6 +1,11 @@
-"""The server that clients are measured against: a loop written by hand, so that most of the time is the clients'."""
+"""The server that clients are measured against: a loop written by hand, so that most of the time is the clients'.
+
+``raw_server.py SECONDS ERA`` sleeps for so long before it reads anything, and knows only that era.
+"""
 
 import os
+import sys
+import time
 
 import msgspec
 
@@ -37,7 +42,15 @@ CONTENT = b'{"jsonrpc":"2.0","id":%b,"result":{"content":[{"type":"text","text":
 REFUSAL = b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32601,"message":"There is no such method."}}\n'
 
 
+#: The request that a server of one era does not know.
+UNKNOWN = {"modern": "initialize", "legacy": "server/discover"}
+
+
 def main() -> None:
+    if sys.argv[1:]:
+        seconds, era = sys.argv[1:]
+        del FIXED[UNKNOWN[era]]
+        time.sleep(float(seconds))
     decode = msgspec.json.Decoder(Request).decode
     pieces = []
     while chunk := os.read(0, 65536):

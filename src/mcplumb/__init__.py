@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from mcplumb.errors import (
+    AuthorizationError,
     Closed,
     ConnectError,
     ConnectTimeout,
@@ -22,11 +23,13 @@ from mcplumb.errors import (
     ServerExited,
     StateRefused,
     ToolError,
+    ToolFailed,
     UsageError,
 )
 from mcplumb.version import __version__
 
 if TYPE_CHECKING:
+    from mcplumb.client.auth.oauth import ClientCredentials, EnterpriseManaged, OAuth, WorkloadIdentity
     from mcplumb.client.client import Client
     from mcplumb.client.connector import connect
     from mcplumb.config.load_config import load_config
@@ -39,13 +42,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Audio",
+    "AuthorizationError",
     "Client",
+    "ClientCredentials",
     "Closed",
     "ConnectError",
     "ConnectTimeout",
     "Context",
     "DecodeError",
     "EncodeError",
+    "EnterpriseManaged",
     "File",
     "Header",
     "HttpError",
@@ -54,6 +60,7 @@ __all__ = [
     "McplumbError",
     "NoCommonRevision",
     "NotInRevision",
+    "OAuth",
     "ProtocolError",
     "RemoteError",
     "RequestCancelled",
@@ -65,7 +72,9 @@ __all__ = [
     "ServerExited",
     "StateRefused",
     "ToolError",
+    "ToolFailed",
     "UsageError",
+    "WorkloadIdentity",
     "__version__",
     "client_tls",
     "connect",
@@ -77,27 +86,33 @@ __all__ = [
 _HOMES = {
     "Audio": "mcplumb.server.media",
     "Client": "mcplumb.client.client",
+    "ClientCredentials": "mcplumb.client.auth.oauth",
     "Context": "mcplumb.server.context",
+    "EnterpriseManaged": "mcplumb.client.auth.oauth",
     "File": "mcplumb.server.media",
     "Header": "mcplumb.server.schema.signature",
     "client_tls": "mcplumb.transports.tls",
     "server_tls": "mcplumb.transports.tls",
     "HttpOptions": "mcplumb.transports.http_server.http_options",
     "Image": "mcplumb.server.media",
+    "OAuth": "mcplumb.client.auth.oauth",
     "Server": "mcplumb.server.server",
+    "WorkloadIdentity": "mcplumb.client.auth.oauth",
     "connect": "mcplumb.client.connector",
     "load_config": "mcplumb.config.load_config",
 }
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # otherwise type checkers would take every name for one of the package
 
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+    def __getattr__(name: str) -> Any:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(home), name)
+        return value
 
 
 def __dir__() -> list[str]:

@@ -5,6 +5,7 @@
     │   ├── EncodeError       a value cannot be written as JSON
     │   └── NotInRevision     the agreed revision does not have this feature
     ├── ToolError             a tool's own message to the model
+    ├── ToolFailed            a tool's result says that the tool failed
     ├── RequestError          a server's handler answers its request with this JSON-RPC error
     ├── ConnectError          a server could not be started or reached, or the handshake failed
     │   ├── ConnectTimeout    connecting took too long (also a TimeoutError)
@@ -13,6 +14,7 @@
     │   └── ServerDown        it exited too often: calls fail at once until a new start succeeds
     ├── RemoteError           the peer answered with a JSON-RPC error
     ├── HttpError             the server refused an HTTP request without a JSON-RPC error
+    ├── AuthorizationError    access was not granted, or could not be asked for safely
     ├── ProtocolError         the peer violated the protocol
     │   └── DecodeError       a payload from the peer cannot be read
     ├── RequestTimeout        no answer in time (also a TimeoutError)
@@ -30,6 +32,7 @@ from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
+    "AuthorizationError",
     "Closed",
     "ConnectError",
     "ConnectTimeout",
@@ -49,6 +52,7 @@ __all__ = [
     "ServerExited",
     "StateRefused",
     "ToolError",
+    "ToolFailed",
     "UsageError",
 ]
 
@@ -59,6 +63,25 @@ class McplumbError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickling must not call the constructor: some take other arguments than the sentence that ends up in args.
         return _rebuild, (type(self), self.args), self.__dict__ or None
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython and Jupyter show: the lines of the user's own code, and the sentence.
+
+        The frames of this package, and the errors that caused this one, explain nothing that the sentence does not.
+        """
+        import traceback  # noqa: PLC0415 - only notebooks need it
+
+        lines = []
+        step = self.__traceback__
+        while step is not None:
+            module = str(step.tb_frame.f_globals.get("__name__", ""))
+            if module.partition(".")[0] == __name__.partition(".")[0]:
+                break
+            if module.partition(".")[0] not in ("IPython", "ipykernel"):
+                lines += traceback.format_tb(step, limit=1)
+            step = step.tb_next
+        said = "\n".join([f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())])
+        return [*"".join(lines).splitlines(), *said.splitlines()]
 
 
 class UsageError(McplumbError, ValueError):
@@ -75,6 +98,17 @@ class NotInRevision(UsageError):
 
 class ToolError(McplumbError):
     """Raised by a tool: its text becomes the tool's error result, for the model to read."""
+
+
+class ToolFailed(McplumbError):
+    """A tool's result says that the tool failed; ``result.raise_for_error()`` raises this."""
+
+    def __init__(self, text: str, result: Any = None) -> None:
+        #: The tool's own text, which is written for a model.
+        self.text = text
+        #: The whole result, a ``CallToolResult``.
+        self.result = result
+        super().__init__(f"The tool failed: {text}" if text else "The tool failed, and its result has no text.")
 
 
 class RequestError(McplumbError):
@@ -158,10 +192,27 @@ class RemoteError(McplumbError):
 class HttpError(McplumbError):
     """A server refused an HTTP request without a JSON-RPC error."""
 
-    def __init__(self, status: int, sentence: str, *, www_authenticate: str | None = None) -> None:
+    def __init__(
+        self, status: int, sentence: str, *, www_authenticate: str | None = None, token_id: str | None = None
+    ) -> None:
         self.status = status
         #: The ``WWW-Authenticate`` header of the response: how the server wants the client to authenticate.
         self.www_authenticate = www_authenticate
+        #: Tells apart the tokens that were refused, without revealing them; None if none was sent.
+        self.token_id = token_id
+        super().__init__(sentence)
+
+
+class AuthorizationError(McplumbError):
+    """Access to a protected server was not granted, or could not be asked for safely.
+
+    ``reason`` is a word for programs, such as "denied"; ``issuer`` and ``resource`` say who was asked for what.
+    """
+
+    def __init__(self, reason: str, sentence: str, *, issuer: str | None = None, resource: str | None = None) -> None:
+        self.reason = reason
+        self.issuer = issuer
+        self.resource = resource
         super().__init__(sentence)
 
 

@@ -127,7 +127,7 @@ async def _request(reader: asyncio.StreamReader) -> Seen:
 
 
 class Undiscovered(Hostile):
-    """The same without that answer: the script has to deal with all questions."""
+    """A hostile server that does not answer ``server/discover`` by itself: the script gets all requests."""
 
     def _first(self, seen: Seen) -> Iterable[bytes]:
         return []

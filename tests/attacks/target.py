@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import sys
 from collections import Counter
 from contextlib import suppress
@@ -20,6 +21,8 @@ from mcplumb.limits import Limits
 from mcplumb.types.tools import ToolAnnotations
 
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1])
+if "descriptors" in OPTIONS:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPTIONS["descriptors"], OPTIONS["descriptors"]))
 #: Tokens, and who has them.
 PRINCIPALS: dict[str, str] = OPTIONS.get("principals", {})
 
@@ -70,6 +73,24 @@ async def flood(name: str, times: int, size: int, ctx: Context) -> str:
     finally:
         events[f"{name} ended"] += 1
     return name
+
+
+@server.tool
+async def take_descriptors() -> str:
+    """All that the process may still open."""
+    taken = 0
+    with suppress(OSError):
+        while True:
+            os.open(os.devnull, os.O_RDONLY)
+            taken += 1
+    return str(taken)
+
+
+@server.tool
+async def read_file() -> str:
+    """Needs a descriptor."""
+    with open(__file__) as file:  # noqa: ASYNC230, PTH123
+        return file.readline()
 
 
 @server.tool

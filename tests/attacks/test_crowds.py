@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.attacks.harness import Fields, Target, Wire, head, initialize, legacy_post, post
+from tests.attacks.harness import HTTP, Fields, Target, Wire, head, initialize, legacy_post, post
 from tests.kit.loop import PATIENCE, blocking_until
 from tests.process.harness import LEGACY, Message, modern, modern_call, notification, request
 
@@ -82,6 +82,44 @@ def answers(target: Target) -> bool:
             return wire.ask(CALL).status == 200
     except (ConnectionResetError, BrokenPipeError, AssertionError):
         return False
+
+
+@pytest.mark.req("HTP-4")
+@pytest.mark.parametrize("said", [b"", CALL[:50], CALL], ids=["nothing", "half a head", "a call"])
+def test_more_idle_connections_than_the_process_has_descriptors(said: bytes) -> None:
+    """Those that ask for nothing make room, and leave descriptors for what the calls of others need."""
+    with Target(descriptors=256) as target, ExitStack() as stack:
+        for _ in range(400):
+            wire = stack.enter_context(target.wire())
+            if said == CALL:
+                assert wire.ask(said).status == 200
+            else:
+                wire.offer(said)
+        for _ in range(10):
+            assert "is attacked" in target.call("read_file")
+        assert target.errors.count("\n") < 5, target.report("it logs too much")
+
+
+@pytest.mark.req("HTP-4")
+@pytest.mark.parametrize("scheme", ["http", "tcp"])
+def test_a_process_without_descriptors_pauses_and_says_so_once(scheme: str) -> None:
+    addresses = [HTTP, "tcp://127.0.0.1:0"]
+    with Target(*addresses, descriptors=256) as target, ExitStack() as stack:
+        idle = [stack.enter_context(target.wire()) for _ in range(30)]
+        assert int(target.call("take_descriptors")) > 50
+        if scheme == "http":
+            for _ in range(5):
+                # Idle connections make room at once, although others have taken all descriptors.
+                assert target.call("echo", text="hello") == "hello"
+        else:
+            crowd = [stack.enter_context(target.wire("tcp")) for _ in range(5)]
+            blocking_until(lambda: "cannot be accepted" in target.errors, "a warning")
+            for wire in idle:
+                wire.close()
+            for wire in crowd:
+                wire.send(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+                assert wire.line()["id"] == 1
+        assert target.errors.count("cannot be accepted at the moment: Too many open files") == 1, target.errors
 
 
 @pytest.mark.req("HTP-4")

@@ -22,7 +22,7 @@ from tests.kit.loop import run
 
 T = TypeVar("T")
 
-TOKEN = "for-nobody-else"  # noqa: S105 - it opens nothing
+TOKEN = "for-nobody-else"
 #: What a client here takes from a server, in bytes.
 LIMITS = Limits(max_line=1_000_000, max_event=1_000_000)
 #: The most that a client may hold when it is sent much more than it wants.

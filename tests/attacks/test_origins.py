@@ -53,6 +53,9 @@ def everything(fields: Fields) -> list[bytes]:
         head("DELETE", "/mcp", {**base, "Mcp-Session-Id": "abc"}),
         head("OPTIONS", "/mcp", {**base, "Access-Control-Request-Method": "POST"}),
         head("GET", "/sse", base),
+        head("GET", "/", base),
+        head("OPTIONS", "/other", {**base, "Access-Control-Request-Method": "POST"}),
+        head("POST", "/mcp/other", {**base, "Content-Length": str(len(message))}) + message,
         head("POST", "/messages?session_id=abc", {**base, "Content-Length": str(len(message))}) + message,
     ]
 

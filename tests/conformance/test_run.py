@@ -182,6 +182,7 @@ def test_the_programs_use_the_public_interface_only(program: str) -> None:
     assert {module for module in modules if module is not None and module.startswith("mcplumb")} <= {
         "mcplumb",
         "mcplumb.client",
+        "mcplumb.stores",
     }
 
 

@@ -33,7 +33,7 @@ class Seen(msgspec.Struct):
         return Seen(self.reads - before.reads, self.writes - before.writes, self.switches - before.switches)
 
     def per(self, calls: int) -> Figures:
-        """The same for one of so many calls; nothing where the system does not tell."""
+        """Return the figures of one of so many calls, or none where the system does not tell."""
         if sys.platform != "linux":
             return {}
         return {name: number / calls for name, number in msgspec.structs.asdict(self).items()}

@@ -52,6 +52,8 @@ _KINDS = {
     "f-strings": {":FORMAT_VALUE", ":FORMAT_SIMPLE", ":FORMAT_WITH_SPEC"},
     "closures": {":MAKE_FUNCTION"},
     "imports": {":IMPORT_NAME"},
+    # A system call, on Python 3.11.
+    "loop lookups": {"_asyncio.get_running_loop", "_asyncio._get_running_loop"},
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from mcplumb import Context, Image, RequestError, Server, ToolError
+from mcplumb.sync import Context as BlockingContext
 
 __all__ = ["make_server"]
 
@@ -169,6 +170,22 @@ def _add_calls(server: Server, book: Book) -> None:
             "meta": ctx.meta.get("com.example/trace"),
         }
 
+    @server.tool
+    async def header(name: str, ctx: Context) -> str:
+        return "no HTTP" if ctx.headers is None else ctx.headers.get(name, "none")
+
+    @server.tool
+    def header_in_a_thread(name: str, ctx: Context) -> str:
+        return "no HTTP" if ctx.headers is None else ctx.headers.get(name, "none")
+
+    @server.tool
+    async def quote(uri: str, ctx: Context) -> str | None:
+        return (await ctx.read_resource(uri)).contents[0].text
+
+    @server.tool
+    def quote_in_a_thread(uri: str, ctx: BlockingContext) -> str | None:
+        return ctx.read_resource(uri).contents[0].text
+
     @server.request("example/double")
     async def double(params: dict[str, Any]) -> dict[str, Any]:
         if "number" not in params:
@@ -190,7 +207,7 @@ def _add_questions(server: Server) -> None:
         return f"{answer.data.name}, {answer.data.age}: {again.action}"
 
     @server.tool
-    def introduce_in_a_thread(ctx: Context) -> str:
+    def introduce_in_a_thread(ctx: BlockingContext) -> str:
         answer = ctx.elicit("Who are you?", Person)
         return answer.action if answer.data is None else answer.data.name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcplumb import Client
-from mcplumb.errors import RemoteError
+from mcplumb.errors import RemoteError, ToolFailed
 from mcplumb.types import PromptReference, ResourceTemplateReference, TextContent
 from tests.everywhere.ways import everywhere, meet
 
@@ -30,6 +30,18 @@ def test_templates(way: str) -> None:
             with pytest.raises(RemoteError) as caught:
                 await client.read_resource(nowhere)
             assert caught.value.code == client.revision.resource_not_found
+
+    meet(way, body)
+
+
+def test_a_tool_reads_resources_of_its_server(way: str) -> None:
+    async def body(client: Client) -> None:
+        for tool in ("quote", "quote_in_a_thread"):
+            for uri, expected in (("place://oslo/now", "quiet in oslo"), ("place://book", "é" * 1_000_000)):
+                assert (await client.call_tool(tool, {"uri": uri})).raise_for_error().text == expected
+            for nowhere in ("place://paris/now", "other://oslo/now"):
+                with pytest.raises(ToolFailed, match=f"There is no resource '{nowhere}'"):
+                    (await client.call_tool(tool, {"uri": nowhere})).raise_for_error()
 
     meet(way, body)
 

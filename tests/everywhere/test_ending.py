@@ -35,11 +35,11 @@ async def test_closing_while_listening(way: str) -> None:
     async with WAYS[way]() as reach:
         client = await reach()
         async with client.listen(tools=True) as changes:
-            hearing = asyncio.create_task(anext(changes))
+            next_change = asyncio.create_task(anext(changes))
             await asyncio.sleep(0)
             await client.close()
             with pytest.raises((Closed, StopAsyncIteration)):
-                await hearing
+                await next_change
         await client.close()
 
 
@@ -118,13 +118,13 @@ def test_a_subscription_of_a_server_that_is_stopped(way: str) -> None:
                     await anext(changes)
                 return
             assert await anext(changes) == Missed()
-            hearing = asyncio.create_task(anext(changes))
-            while not hearing.done():
+            next_change = asyncio.create_task(anext(changes))
+            while not next_change.done():
                 # This may be lost, too: the server was told to stop, and does so when it likes.
                 with suppress(RequestLost):
                     await client.call_tool("touch", {"uri": "place://map"})
                 await asyncio.sleep(0.01)
-            assert await hearing == Change("updates", "place://map")
+            assert await next_change == Change("updates", "place://map")
 
     meet(way, body)
 

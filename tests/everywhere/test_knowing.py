@@ -54,6 +54,17 @@ def test_whom_it_talks_to(way: str) -> None:
     meet(way, body, client_info=Implementation("somebody", "1"))
 
 
+def test_which_headers_came_with_a_request(way: str) -> None:
+    is_http = way.startswith("http")
+
+    async def body(client: Client) -> None:
+        for tool in ("header", "header_in_a_thread"):
+            assert text(await client.call_tool(tool, {"name": "x-tenant"})) == ("blue, green" if is_http else "no HTTP")
+            assert text(await client.call_tool(tool, {"name": "x-nothing"})) == ("none" if is_http else "no HTTP")
+
+    meet(way, body, **({"headers": {"X-Tenant": "blue, green"}} if is_http else {}))
+
+
 def test_the_revision_that_was_asked_for_is_spoken(way: str) -> None:
     async def body(client: Client) -> None:
         assert client.revision.is_modern == (str(client.revision) == MODERN)

@@ -13,13 +13,13 @@ import pytest
 from tests.kit.loop import blocking_until
 from tests.launch.harness import MODERN, Stage
 from tests.launch.remains import Belongings
-from tests.transports.families import patient_guardians
+from tests.transports.families import patient_watchdogs
 
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     """At the end, nothing may be left: no process, no descriptor, no thread; and every line was a message."""
-    patient_guardians(monkeypatch)
+    patient_watchdogs(monkeypatch)
     before = Belongings()
     stage = Stage(tmp_path)
     yield stage

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from mcplumb import Client, ConnectError, RequestLost, connect
+from mcplumb import Client, ConnectError, RequestLost, UsageError, connect
 from tests.launch.harness import HASTY_STOP, HASTY_WAITS, PATIENT_STOP
 
 
@@ -135,6 +135,60 @@ async def forks(command: list[str]) -> None:
         print(f"child {child}", flush=True)
         ready()
         await asyncio.Event().wait()
+
+
+async def leaves_in_a_fork(command: list[str]) -> None:
+    """A child that was forked leaves the block, and the server stays with the parent."""
+    async with connection(command) as client:
+        await greet(client)
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0  # noqa: ASYNC222 - it exits at once
+        await greet(client)
+        assert client.process.restarts == 0
+        ready()
+
+
+async def calls_in_a_fork(command: list[str]) -> None:
+    """A child that was forked calls a tool, which is refused at once, and the parent's calls are not disturbed."""
+    async with connection(command) as client:
+        await greet(client)
+        child = os.fork()
+        if child == 0:
+            try:
+                await greet(client)
+            except UsageError as error:
+                os._exit(0 if "belongs to the process" in str(error) else 1)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0  # noqa: ASYNC222 - it exits at once
+        await greet(client)
+        ready()
+
+
+async def opens_in_a_fork(command: list[str]) -> None:
+    """``connect`` was called before the fork that opens the connection, and stops the server."""
+    connecting = connection(command, stop=PATIENT_STOP)
+    child = os.fork()
+    if child == 0:
+        exit_code = 1
+
+        async def use() -> int:
+            async with connecting as client:
+                await greet(client)
+                pid = client.process.pid
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                return 0
+            return 2
+
+        try:
+            exit_code = asyncio.run(use())
+        finally:
+            os._exit(exit_code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0  # noqa: ASYNC222 - the loop has nothing to do
+    ready()
 
 
 async def crashes(command: list[str]) -> None:

@@ -50,6 +50,14 @@ def test_what_may_be_kept_is_asked_for_once(stage: Stage) -> None:
     assert asked(stage) == ALL
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+async def test_a_time_of_hundreds_of_digits_is_a_time_as_any_other(stage: Stage, sign: int) -> None:
+    async with connection(stage, {"ttl": sign * int("9" * 400)}) as client:
+        for _ in range(2):
+            await ask_for_all(client)
+    assert asked(stage) == (ALL if sign > 0 else ALL * 2)
+
+
 @pytest.mark.parametrize(
     ("options", "more"),
     [({"ttl": WEEK}, {"cache": False}), ({"ttl": 0}, {}), ({"ttl": WEEK, "revisions": [LEGACY[-1]]}, {})],

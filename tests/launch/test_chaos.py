@@ -14,7 +14,7 @@ import pytest
 
 from mcplumb import Client, McplumbError, RemoteError, RequestLost, RequestTimeout, connect
 from mcplumb.client import Missed
-from mcplumb.client.links.process_link import ServerProcess
+from mcplumb.client.process_link import ServerProcess
 from mcplumb.types import CallToolResult
 from tests.kit.loop import debug_loop, run, until
 from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, Stage, say

@@ -12,7 +12,7 @@ import pytest
 
 from mcplumb import Closed, McplumbError, RequestLost, ServerExited, connect
 from tests.kit.loop import run, until
-from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, MODERN, Message, Stage, say
+from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, MODERN, Message, Stage, say
 
 BOTH = pytest.mark.parametrize("revision", ERAS)
 #: So long that no test waits for it: what happens all the same was not waiting for this.
@@ -121,11 +121,43 @@ async def test_an_exit_between_calls_is_noticed(stage: Stage) -> None:
             await client.call_tool("echo")
 
 
-@pytest.mark.req("FRM-6", "LIF-5")
-async def test_an_end_in_the_middle_of_an_answer(stage: Stage) -> None:
-    async with connection(stage, "crashing", options={"on": "tools/call", "torn": True, "code": 3}) as client:
-        with pytest.raises(RequestLost, match="exited with code 3"):
-            await client.call_tool("echo")
+#: How much of an answer is there when the server dies: too little to show that it is one, and more.
+TORN = pytest.mark.parametrize("torn", [True, 'lt": {"content": [{"type": "te'])
+
+
+@BOTH
+@TORN
+@pytest.mark.req("FRM-6", "LIF-5", "LIF-9")
+async def test_an_end_in_the_middle_of_an_answer(stage: Stage, revision: str, torn: bool | str) -> None:
+    options = {"on": "tools/call", "torn": torn, "code": 3, "says": "out of paper\n"}
+    async with connection(stage, "crashing", revision, options, stderr="capture") as client:
+        with pytest.raises(RequestLost, match="exited with code 3") as caught:
+            await client.call_tool("act")
+        assert "out of paper" in str(caught.value)
+        assert exit_behind(caught.value).exit_code == 3
+
+
+@BOTH
+@TORN
+@pytest.mark.req("FRM-6", "LIF-6")
+async def test_what_only_reads_is_sent_again_after_an_end_in_the_middle_of_its_answer(
+    stage: Stage, revision: str, torn: bool | str
+) -> None:
+    options = {"on": "tools/call", "torn": torn, "times": 1}
+    async with connection(stage, "crashing", revision, options, restart=EAGER) as client:
+        assert await say(client, "echo", text="once more") == "once more"
+        assert len(stage.log.calls("echo")) == 2
+
+
+@TORN
+@pytest.mark.req("FRM-6", "ERA-5")
+async def test_an_end_in_the_middle_of_the_first_answer_does_not_make_a_server_legacy(
+    stage: Stage, torn: bool | str
+) -> None:
+    options = {"on": "server/discover", "torn": torn, "times": 1}
+    command = stage.command("crashing", **options)
+    async with connect(command, waits=HASTY_WAITS, stop=HASTY_STOP) as client:
+        assert client.revision.name == MODERN
 
 
 @BOTH

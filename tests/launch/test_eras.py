@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mcplumb import ConnectError, McplumbError, NoCommonRevision, ServerExited, connect
 from mcplumb.protocol.era import EraWaits
+from mcplumb.transports import descriptors
 from tests.kit.loop import run, until
 from tests.kit.products import revision_names, sampled
 from tests.launch.harness import EAGER, HASTY_STOP, HASTY_WAITS, LEGACY, MODERN, Message, Stage, say
@@ -154,42 +156,91 @@ def test_a_modern_only_client_does_not_start_it_again(stage: Stage) -> None:
     assert len(stage.log.pids) == 1
 
 
+async def start_late(stage: Stage, command: list[str], gate: Path, waits: EraWaits = HASTY_WAITS) -> str:
+    """Meet a server that begins to read when the client has long lost its patience with a silent one."""
+    task = asyncio.create_task(meet(command, waits=waits))
+    await until(stage.living, "the start")
+    await asyncio.sleep(waits.quiet * 10)
+    gate.touch()  # noqa: ASYNC240 - it is quick
+    return await task
+
+
 @pytest.mark.req("ERA-6")
 @pytest.mark.parametrize("served", [[MODERN], [MODERN, *LEGACY]])
-def test_a_slow_modern_server_is_not_taken_for_legacy(stage: Stage, served: list[str]) -> None:
-    async def main() -> None:
-        # It starts when the client has long lost its patience and sent the other question as well.
-        gate = stage.folder / "gate"
-        command = stage.command("eras", revisions=served, waits_for=str(gate))
-        task = asyncio.create_task(meet(command))
-        await until(lambda: len(stage.log.pids) == 1, "the start")
-        await asyncio.sleep(HASTY_WAITS.quiet * 10)
-        gate.touch()
-        assert await task == MODERN
+async def test_a_modern_server_that_is_slow_to_read_gets_no_other_question(stage: Stage, served: list[str]) -> None:
+    gate = stage.folder / "gate"
+    command = stage.command("eras", revisions=served, waits_for=str(gate))
+    assert await start_late(stage, command, gate) == MODERN
+    assert stage.log.methods() == [PROBE, "tools/call"]
+    assert len(stage.log.pids) == 1
 
-    run(main())
+
+@pytest.mark.req("ERA-6")
+@pytest.mark.parametrize("extra", [{}, {"ignores_unknown": True}])
+async def test_a_legacy_server_that_is_slow_to_read(stage: Stage, extra: Message) -> None:
+    gate = stage.folder / "gate"
+    command = stage.command("eras", revisions=[LEGACY[0]], waits_for=str(gate), **extra)
+    assert await start_late(stage, command, gate) == LEGACY[0]
+    assert stage.log.methods()[:3] == [PROBE, INITIALIZE, "notifications/initialized"]
+    assert len(stage.log.pids) == 1
+
+
+@pytest.mark.req("ERA-6")
+async def test_a_launcher_that_holds_the_pipe_without_reading_it_is_not_the_server(stage: Stage) -> None:
+    gate = stage.folder / "gate"
+    script = f'while [ ! -e {gate} ]; do sleep 0.01; done; "$@"; exit $?'
+    command = ["sh", "-c", script, "launcher", *stage.command("eras", revisions=[MODERN, *LEGACY])]
+    assert await start_late(stage, command, gate) == MODERN
+    assert stage.log.methods() == [PROBE, "tools/call"]
+    assert len(stage.log.pids) == 1
+
+
+@pytest.mark.req("ERA-6")
+async def test_a_slow_server_is_not_taken_for_legacy_where_nothing_tells_what_it_has_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descriptors, "_writers_see_unread", lambda: False)
+    gate = stage.folder / "gate"
+    command = stage.command("eras", revisions=[MODERN, *LEGACY], waits_for=str(gate))
+    waits = EraWaits(quiet=0.05, quiet_unseen=0.05, settle=0.05, ask=0.5)
+    assert await start_late(stage, command, gate, waits) == MODERN
     assert stage.log.methods()[:2] == [PROBE, INITIALIZE]
     assert "notifications/initialized" not in stage.log.methods()
 
 
 @pytest.mark.req("ERA-6")
-def test_a_slow_legacy_server(stage: Stage) -> None:
-    async def main() -> None:
-        gate = stage.folder / "gate"
-        task = asyncio.create_task(meet(stage.command("eras", revisions=[LEGACY[0]], waits_for=str(gate))))
-        await until(lambda: len(stage.log.pids) == 1, "the start")
-        await asyncio.sleep(HASTY_WAITS.quiet * 10)
-        gate.touch()
-        assert await task == LEGACY[0]
-
-    run(main())
-    assert stage.log.methods()[:3] == [PROBE, INITIALIZE, "notifications/initialized"]
+async def test_the_usual_wait_is_long_where_nothing_tells_what_it_has_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descriptors, "_writers_see_unread", lambda: False)
+    gate = stage.folder / "gate"
+    command = stage.command("eras", revisions=[MODERN, *LEGACY], waits_for=str(gate))
+    assert await start_late(stage, command, gate) == MODERN
+    assert stage.log.methods() == [PROBE, "tools/call"]
 
 
 @pytest.mark.req("ERA-6")
 def test_one_that_takes_a_while_to_start(stage: Stage) -> None:
     assert run(meet(stage.command("eras", slow=0.5), waits=EraWaits(quiet=0.05))) == MODERN
     assert run(meet(stage.command("eras", slow=0.5, revisions=[LEGACY[2]]), waits=EraWaits(quiet=0.05))) == LEGACY[2]
+
+
+@pytest.mark.req("ERA-5")
+@pytest.mark.parametrize("how", ["refuses", "exits"])
+def test_a_bridge_that_stumbles_over_the_probe_is_started_again_and_initialized(stage: Stage, how: str) -> None:
+    assert run(meet(stage.command("eras", revisions=[LEGACY[2]], stumbles=how))) == LEGACY[2]
+    first, second = stage.log.pids
+    assert stage.log.methods(first) == [PROBE, INITIALIZE]
+    assert stage.log.methods(second) == [INITIALIZE, "notifications/initialized", "tools/call"]
+
+
+@pytest.mark.req("ERA-5", "LIF-9")
+def test_one_that_refuses_both_questions_is_started_again_once(stage: Stage) -> None:
+    refusal = {"code": -32000, "message": "Not today."}
+    error = run(failure(stage.command("eras", on_probe=refusal, on_initialize=refusal)))
+    assert "refused both" in str(error)
+    assert "Not today." in str(error)
+    assert len(stage.log.pids) == 2
 
 
 # What cannot be agreed on

@@ -223,7 +223,18 @@ def test_a_host_whose_server_is_itself_a_client(stage: Stage, number: int) -> No
 
 
 @pytest.mark.req("LIF-4", "LIF-5")
-@pytest.mark.parametrize("scene", ["without_sigchld", "with_a_reaper", "without_descriptors", "crashes"])
+@pytest.mark.parametrize(
+    "scene",
+    [
+        "without_sigchld",
+        "with_a_reaper",
+        "without_descriptors",
+        "crashes",
+        "leaves_in_a_fork",
+        "calls_in_a_fork",
+        "opens_in_a_fork",
+    ],
+)
 def test_a_host_in_odd_surroundings(stage: Stage, scene: str) -> None:
     host = Host(scene, stage.command("good"))
     host.wait_until_ready()

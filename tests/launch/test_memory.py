@@ -38,7 +38,7 @@ async def meet(command: list[str], **options: Any) -> str:
 
 
 def meet_elsewhere(command: list[str], memory: Path) -> str:
-    """The same in another process."""
+    """Connect in another process, and return the revision."""
     host = [sys.executable, "-c", MEET, json.dumps(command), str(memory)]
     return subprocess.run(host, check=True, capture_output=True, text=True, cwd=ROOT, timeout=60).stdout.strip()
 

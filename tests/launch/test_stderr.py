@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcplumb import RequestLost, UsageError, connect
+from mcplumb import ConnectError, RequestLost, UsageError, connect
 from tests.kit.loop import PATIENCE, run, until
-from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, Stage, say
+from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, Stage, say
 
 FLOOD = 16 << 20
 MODES = ["inherit", "capture", "discard", "function"]
@@ -164,3 +165,27 @@ async def test_bytes_that_are_no_text_are_harmless(stage: Stage) -> None:
 def test_what_is_no_mode_is_refused_at_once(bad: Any) -> None:
     with pytest.raises(UsageError):
         connect(["server"], stderr=bad)
+
+
+@pytest.mark.req("LIF-8")
+async def test_a_log_gets_all_starts_of_a_server(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the host's current folder changes meanwhile."""
+    (tmp_path / "logs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    options = {"on": "tools/call", "code": 3, "says": "gone\n"}
+    async with connect(
+        stage.command("crashing", **options), stderr="logs/", restart=EAGER, retry="never", waits=HASTY_WAITS
+    ) as client:
+        monkeypatch.chdir("/")
+        for _ in range(2):
+            with pytest.raises(RequestLost, match="gone"):
+                await client.call_tool("act")
+    (log,) = (tmp_path / "logs").iterdir()
+    assert log.name.startswith("python")
+    assert log.read_text() == "gone\ngone\n"
+
+
+async def test_a_log_that_cannot_be_opened_is_reported_before_the_start(stage: Stage) -> None:
+    with pytest.raises(ConnectError, match="cannot be opened: No such file or directory"):
+        await connect(stage.command("good"), stderr=stage.folder / "nowhere" / "log")
+    assert stage.log.entries == []

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from mcplumb import Closed, McplumbError, RequestLost, RequestTimeout, ServerExited, connect
+from mcplumb import Closed, McplumbError, RequestLost, RequestTimeout, ServerExited, connect, sync
+from mcplumb.protocol.stop_ladder import StopLadder
 from tests.kit.loop import other_tasks_end, run, until
 from tests.kit.products import sampled
-from tests.launch.harness import ERAS, HASTY_STOP, HASTY_WAITS, PATIENT_STOP, Message, Stage, say
+from tests.launch.harness import EAGER, ERAS, HASTY_STOP, HASTY_WAITS, MODERN, PATIENT_STOP, Message, Stage, say
 from tests.launch.remains import is_alive
 
 IMPATIENT: dict[str, Any] = {"stop": HASTY_STOP, "waits": HASTY_WAITS}
@@ -76,6 +78,38 @@ async def test_one_that_closed_its_stdout_is_stopped(stage: Stage) -> None:
     async with connect(stage.command("hanging", mute_after=2), restart=False, stop=HASTY_STOP) as client:
         await say(client, "echo", text="hello")
         await stage.log.wait_for_event("mute")
+
+
+@pytest.mark.req("LIF-2", "LIF-5")
+async def test_one_that_closed_its_stdout_is_not_waited_for_like_others(stage: Stage) -> None:
+    """It can answer nothing, and here it ignores the end of its input, too."""
+    command = stage.command("hanging", mute_after=3, deaf_after=3, revisions=[MODERN])
+    async with connect(command, restart=EAGER, stop=PATIENT_STOP) as client:
+        await client.call_tool("act")
+        await client.call_tool("act")
+        process = client.process
+        assert process is not None
+        await until(lambda: process.restarts == 1, "the next start")
+
+
+@pytest.mark.req("LIF-2", "LIF-11")
+@pytest.mark.parametrize("how", ["async", "sync"])
+def test_several_that_ignore_the_end_of_their_input_are_closed_at_once(stage: Stage, how: str) -> None:
+    """All of them have been asked to leave before the first of them is told to."""
+    count, stop = 5, StopLadder(close_wait=3.0)
+    commands = [stage.command("stubborn", ignores=["EOF"], hurries=0, number=number) for number in range(count)]
+
+    async def main() -> None:
+        clients = [await connect(command, stop=stop) for command in commands]
+        await asyncio.gather(*(client.close() for client in clients))
+
+    if how == "async":
+        run(main())
+    else:
+        clients = [sync.connect(command, stop=stop).open() for command in commands]
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(lambda client: client.close(), clients))
+    assert stage.log.events()[-2 * count :] == ["end of input"] * count + ["SIGTERM"] * count
 
 
 @pytest.mark.req("LIF-2", "LIF-8")

@@ -252,11 +252,28 @@ def test_an_unreadable_initialize_opens_nothing(params: Message | None) -> None:
 
 
 @pytest.mark.req("LEG-1")
-def test_a_second_initialize_is_refused_and_harms_nothing() -> None:
+def test_a_second_initialize_starts_the_session_over() -> None:
     with ServerProcess("workshop") as server:
         client = Client(server, LEGACY[1])
-        assert client.error("initialize", {"protocolVersion": LEGACY[2], "capabilities": {}})["code"] == -32600
         assert json.loads(client.say("whoami"))["revision"] == LEGACY[1]
+        again = client.result("initialize", {"protocolVersion": LEGACY[2], "capabilities": {}})
+        assert again["protocolVersion"] == LEGACY[2]
+        server.send(notification("notifications/initialized"))
+        assert json.loads(client.say("whoami"))["revision"] == LEGACY[2]
+        assert server.finish() == []
+
+
+@pytest.mark.req("LEG-1")
+def test_a_second_initialize_is_refused_while_a_call_runs() -> None:
+    with ServerProcess("workshop") as server:
+        client = Client(server, LEGACY[1])
+        running = client.begin("hold")
+        client.fence()
+        error = client.error("initialize", {"protocolVersion": LEGACY[2], "capabilities": {}})
+        assert (error["code"], "in flight" in error["message"]) == (-32600, True)
+        assert json.loads(client.say("whoami"))["revision"] == LEGACY[1]
+        server.send(notification("notifications/cancelled", {"requestId": running}))
+        assert client.result("initialize", {"protocolVersion": LEGACY[2], "capabilities": {}})
         assert server.finish() == []
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.kit.results import text_of
 from tests.process.harness import LEGACY, MODERN, Client, ServerProcess
 
-SECRET = "hunter2"  # noqa: S105 - what a server must not tell
+SECRET = "hunter2"
 
 
 @pytest.mark.req("LIF-16")

@@ -171,7 +171,7 @@ def test_state_that_does_not_verify_is_refused(server: ServerProcess) -> None:
 
 
 def _resealed(state: str, params: Message, *, now: float) -> str:
-    """The same state, sealed with the server's own key at another time."""
+    """Return the state, sealed again with the server's own key at another time."""
     sealer = Sealer(bytes.fromhex(KEY), ttl=3600)
     inside = sealer.open(state, method="tools/call", params=params, principal=None, now=time.time())
     return sealer.seal(inside, method="tools/call", params=params, principal=None, now=now)

@@ -12,13 +12,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from mcplumb import Client, Context, Server, errors, sync, types
+from mcplumb.types import CallToolResult, Payload
 from tests.repo.source import ROOT
 from tools.doc_examples import PAGES, example
 from tools.generate_docs import ARCHITECTURE, WALK_PYTHON, tables
 from tools.generate_docs import PAGES as GENERATED
+from tools.record_demo import FIRST_LOOK, FIRST_PAGE, first_look
 
 FENCE = re.compile(r"^(```+|~~~+)[^\n]*\n.*?^\1\s*?$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
@@ -103,6 +108,45 @@ def test_the_state_machines_page_has_every_machine_once() -> None:
     assert {slug(name) for name in names} <= anchors(ROOT / "docs" / "topics" / "state-machines.md")
 
 
+def public_members(kind: type) -> list[str]:
+    return [
+        name for name, member in vars(kind).items() if name[0] != "_" and isinstance(member, FunctionType | property)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [("servers", Server), ("servers", Context), ("clients", Client), ("sync", sync.Client), ("types", CallToolResult)],
+    ids=lambda value: value if isinstance(value, str) else value.__qualname__,
+)
+def test_the_reference_has_each_method_with_its_types(page: str, kind: type) -> None:
+    text = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
+    for name in public_members(kind):
+        found = re.search(rf"^### {kind.__name__}\.{name}\n\n```py\n(.*?)\n```\n\n\S", text, re.MULTILINE | re.DOTALL)
+        assert found is not None, f"{kind.__name__}.{name} has no heading, signature and text"
+        is_method = "def " in found[1]
+        assert (" -> " in found[1]) if is_method else found[1].startswith(f"{name}: "), found[1]
+        assert "Asked" not in found[1]
+
+
+def test_the_reference_has_each_type() -> None:
+    page = anchors(ROOT / "docs" / "reference" / "types.md")
+    kinds = [name for name in types.__all__ if isinstance(getattr(types, name), type)]
+    assert [name for name in kinds if issubclass(getattr(types, name), Payload) and slug(name) not in page] == []
+
+
+def test_the_reference_has_config_files_and_errors() -> None:
+    assert {"load_config", "config", "serverentry"} <= anchors(ROOT / "docs" / "reference" / "config-files.md")
+    assert {slug(name) for name in errors.__all__} <= anchors(ROOT / "docs" / "reference" / "errors.md")
+
+
+def test_the_picture_of_the_first_page_is_what_its_commands_print() -> None:
+    page = FIRST_PAGE.read_text(encoding="utf-8")
+    assert f"]({FIRST_LOOK.name})" in page
+    drawn = [" ".join(ET.fromstring(svg).itertext()) for svg in (FIRST_LOOK.read_text(encoding="utf-8"), first_look())]  # noqa: S314
+    assert drawn[0] == drawn[1], "make the picture anew: python -m tools.record_demo first-look"
+
+
 def test_links_lead_somewhere() -> None:
     assert [said for page in PAGES for said in dead_links(page)] == []
 
@@ -127,6 +171,22 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, done.stderr
+
+
+TESTING = [page for page in PAGES if "\ndef test_" in example(page)]
+
+
+@pytest.mark.parametrize("page", TESTING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_tests_of_a_page_pass(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_example.py").write_text(example(page), encoding="utf-8")
+    shutil.copy(ROOT / "examples" / "weather.py", tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "test_example.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = len(re.findall(r"^def test_", example(page), re.MULTILINE))
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= written
 
 
 def test_no_private_path_is_in_a_file() -> None:

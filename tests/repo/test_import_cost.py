@@ -21,8 +21,15 @@ HEAVY = {
     "urllib", "xml", "aiohttp", "click", "httptools", "jsonschema_rs", "opentelemetry", "pydantic", "rich",
     "uvicorn", "uvloop",
 }  # fmt: skip
-# The only module of the lower layers that needs more. It is loaded when a server seals something.
-HEAVY_MODULES = {"protocol.sealed_request_state": {"hashlib"}}
+# The modules of the lower layers that need more. They are loaded when a server seals something, or a client signs in.
+HEAVY_MODULES = {
+    "protocol.sealed_request_state": {"hashlib"},
+    "protocol.oauth.client_identity": {"urllib"},
+    "protocol.oauth.discovery": {"urllib"},
+    "protocol.oauth.flow": {"hashlib", "urllib"},
+    "protocol.oauth.steps": {"urllib"},
+    "protocol.oauth.tokens": {"urllib"},
+}
 
 
 def loaded(code: str) -> set[str]:
@@ -56,14 +63,21 @@ async def one(number: int) -> str: ...
 @server.tool
 def other(ctx: mcplumb.Context, names: list[str] = []) -> dict[str, int]: ...
 """
-RUN = "import mcplumb.server.hosting.run, mcplumb.server.server_session, mcplumb.transports.stdio"
+RUN = "import mcplumb.server.run, mcplumb.server.server_session, mcplumb.transports.stdio"
 
 
 def test_a_server_that_does_not_run_yet_loads_no_asyncio() -> None:
     """``Server.run`` loads it in its own way, without OpenSSL, if nothing has loaded it before."""
     names = loaded(SERVER)
     assert "mcplumb.server.server" in names
-    assert tops(names) & {"asyncio", "ssl"} == set()
+    assert tops(names) & {"asyncio", "logging", "ssl"} == set()
+
+
+def test_a_server_loads_no_payloads_that_it_does_not_use() -> None:
+    names = loaded(SERVER + RUN)
+    assert "mcplumb.types.tools" in names
+    assert not names & {f"mcplumb.{name}" for name in ("types.client_features", "types.prompts")}
+    assert "mcplumb.server.dispatch.client_input" not in names
 
 
 def test_a_server_on_stdio_loads_asyncio_and_msgspec_and_hardly_anything_else() -> None:

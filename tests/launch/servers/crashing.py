@@ -3,7 +3,8 @@
 * ``on``: ``start``, a method, or ``*`` for any message; ``nth``: the how manieth of them.
 * ``code``, ``signal``, ``raises``, ``says``: how it ends; see ``hand.crash``.
 * ``times``: only in so many starts (with ``state``), and in none after them.
-* ``answers``: the message is answered first. ``torn``: the process ends in the middle of an answer.
+* ``answers``: the message is answered first. ``torn``: the process ends in the middle of an answer, after
+  this text of it, if it is one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class Crashing(Server):
     def requested(self, request: Object) -> None:
         is_due = self._is_due(request["method"])
         if is_due and self.options.get("torn"):
-            self.write(b'{"jsonrpc": "2.0", "id": %d, "resu' % request["id"])
+            head = b'{"jsonrpc": "2.0", "id": %d, "resu' % request["id"]
+            self.write(head + (self.options["torn"].encode() if isinstance(self.options["torn"], str) else b""))
         if not is_due or self.options.get("answers"):
             super().requested(request)
         if is_due:

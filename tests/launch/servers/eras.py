@@ -4,6 +4,8 @@
 * ``slow``: seconds that it takes to start; it reads nothing until then.
 * ``waits_for``: a file whose appearance it waits for before it reads anything.
 * ``ignores_unknown``: a method that it does not have is passed over in silence.
+* ``stumbles``: a bridge that opens a session of its own for the probe, and then refuses ``initialize``. ``refuses``: it
+  refuses the probe, too. ``exits``: it leaves the probe unanswered and exits.
 * ``each``: options for each start (with ``state``), over the others; the last for all that follow.
 """
 
@@ -19,6 +21,8 @@ from tests.launch.servers.hand import Object, Refusal, Server, Silence, crash, m
 class Eras(Server):
     """Answers ``server/discover`` and ``initialize`` as it was told."""
 
+    has_stumbled = False
+
     def __init__(self, options: Object) -> None:
         super().__init__(options)
         each = options.get("each")
@@ -31,6 +35,21 @@ class Eras(Server):
         while "waits_for" in self.options and not os.path.exists(self.options["waits_for"]):  # noqa: PTH110
             time.sleep(0.01)
         super().run()
+
+    def requested(self, request: Object) -> None:
+        how = self.options.get("stumbles")
+        if how is None:
+            super().requested(request)
+        elif request["method"] == "server/discover":
+            self.has_stumbled = True
+            if how == "refuses":
+                super().requested(request)
+        elif request["method"] == "initialize" and self.has_stumbled:
+            self.send({"id": request["id"], "error": {"code": -32000, "message": "Already started"}})
+            if how == "exits":
+                crash({"code": 1, "says": "TypeError: Cannot read properties of undefined\n"})
+        else:
+            super().requested(request)
 
     def result_of(self, request: Object, method: str, params: Object) -> Object:
         how: Any = {"server/discover": "on_probe", "initialize": "on_initialize"}.get(method, "")

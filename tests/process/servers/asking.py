@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcplumb import Context
+from mcplumb.sync import Context as BlockingContext
 from tests.process.servers.options import OPTIONS, make_server
 
 # A test that makes request state of its own gives the key.
@@ -36,8 +37,8 @@ async def order(dish: str, ctx: Context) -> str:
 
 
 @server.tool
-def plain_order(dish: str, ctx: Context) -> str:
-    """The same, as a plain function that blocks."""
+def plain_order(dish: str, ctx: BlockingContext) -> str:
+    """Asks two things as ``order`` does, in a plain function that blocks."""
     size = ctx.elicit(f"How large a {dish}?", Size)
     if size.data is None:
         return f"{dish}: {size.action}"
@@ -79,7 +80,7 @@ async def advise(ctx: Context) -> str:
 
 
 @server.tool
-def plain_advise(ctx: Context) -> str:
+def plain_advise(ctx: BlockingContext) -> str:
     return ctx.sample("What is good today?", max_tokens=10).text
 
 

@@ -40,7 +40,7 @@ def shout(how: str) -> str:
 
 @server.tool
 async def shout_in_loop() -> str:
-    """The same from the thread of the event loop."""
+    """Prints from the thread of the event loop."""
     print("stray: in the loop")
     return "shouted"
 

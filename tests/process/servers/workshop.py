@@ -61,7 +61,7 @@ async def release(for_good: bool = False) -> str:
 
 @server.tool
 def block(ctx: Context) -> str:
-    """The same as ``hold`` for a plain function, which nothing can stop."""
+    """Waits as ``hold`` does, in a plain function, which nothing can stop."""
     ctx.progress(1)
     unblocked.wait()
     return "released"

@@ -8,8 +8,8 @@ import warnings
 
 import pytest
 
-from mcplumb.testing import leaks
-from mcplumb.testing.leaks import no_leaks
+from mcplumb.testing import check_runner
+from mcplumb.testing.check_runner import no_leaks
 
 
 async def test_what_ends_by_itself_is_no_leak() -> None:
@@ -93,7 +93,7 @@ def test_everything_is_as_before_afterwards() -> None:
 
 
 def test_a_system_that_does_not_tell_has_no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaks, "_FOLDER", "/no/such/folder")
+    monkeypatch.setattr(check_runner, "_FOLDER", "/no/such/folder")
 
     async def main() -> None:
         async with no_leaks(1):
