@@ -68,7 +68,7 @@ def run(main: Coroutine[Any, Any, T], *, eager: bool = False, debug: bool = Fals
             watch.cancel()
         await turns()
         left = asyncio.all_tasks() - {task}
-        # A peer that a test plays sees the end of its connection only later; what the package starts must have ended by now.
+        # A peer that a test plays sees the end of its connection only later. The package's own tasks must have ended.
         if left and not any(_is_of_the_package(other) for other in left):
             _, left = await asyncio.wait(left, timeout=PATIENCE)
         assert not left, f"tasks are left behind: {left}"
