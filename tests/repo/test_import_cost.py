@@ -21,8 +21,10 @@ HEAVY = {
     "urllib", "xml", "aiohttp", "click", "httptools", "jsonschema_rs", "opentelemetry", "pydantic", "rich",
     "uvicorn", "uvloop",
 }  # fmt: skip
-# The modules of the lower layers that need more. They are loaded when a server seals something, or a client signs in.
+# The modules of the lower layers that need more. They are loaded when a server seals something, a client signs in, or
+# several servers are used as one.
 HEAVY_MODULES = {
+    "protocol.group_routing": {"hashlib"},
     "protocol.sealed_request_state": {"hashlib"},
     "protocol.oauth.client_identity": {"urllib"},
     "protocol.oauth.discovery": {"urllib"},
