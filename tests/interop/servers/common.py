@@ -12,12 +12,19 @@ INSTRUCTIONS = "A small inn, for trying clients."
 NOTES = "interop://notes"
 CITIES = ["Oslo", "Osaka", "Paris"]
 
+PAY = "Pay for the room."
+PAY_URL = "https://inn.example/pay"
+SUMMARIZE = "Summarize: "
+TRACE = "interop/trace"
+
 pages = {NOTES: "Bring a coat."}
 
 
 #: How to serve: stdio, http, http-json, http-stateless or sse.
 way = sys.argv[1] if sys.argv[1:] else "stdio"
 port = int(sys.argv[2]) if sys.argv[2:] else 0
+#: Whether to serve what the table of the bridge needs, too.
+is_full = sys.argv[3:] == ["full"]
 http_options = {"json_response": way == "http-json", "stateless_http": way == "http-stateless"}
 
 
@@ -39,6 +46,10 @@ def booked(room: str, stay: Stay) -> str:
     return f"{room}: {stay.nights} nights, breakfast {stay.breakfast}"
 
 
+def drink() -> str:
+    return "Cheers!"
+
+
 def complete(value: str) -> list[str]:
     return [city for city in CITIES if city.startswith(value)]
 
@@ -47,6 +58,7 @@ def add_features(
     server: Any, context: type, tool_error: type[Exception], announce_change: Callable[[Any], Any]
 ) -> None:
     """Add to the server what only differs by these two classes, and by how a change of the notes is announced."""
+    begun = asyncio.Event()
     go_on = asyncio.Event()
     was_cancelled = asyncio.Event()
 
@@ -67,6 +79,7 @@ def add_features(
         """Reports each step, and then waits for ``release``."""
         for step in range(1, steps + 1):
             await ctx.report_progress(step, steps, f"step {step}")
+        begun.set()
         try:
             await go_on.wait()
         except asyncio.CancelledError:
@@ -97,6 +110,15 @@ def add_features(
         pages[NOTES] = text
         await announce_change(ctx)
         return "rewritten"
+
+    if is_full:
+
+        @server.tool()
+        async def watch() -> str:
+            """Waits until somebody climbs."""
+            await begun.wait()
+            begun.clear()
+            return "climbing"
 
     @server.resource(NOTES)
     def notes() -> str:

@@ -10,15 +10,18 @@ import { McpServer, ResourceTemplate } from "@modelcontextprotocol/sdk/server/mc
 import { SSEServerTransport } from "@modelcontextprotocol/sdk/server/sse.js";
 import { StdioServerTransport } from "@modelcontextprotocol/sdk/server/stdio.js";
 import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
-import { SubscribeRequestSchema, UnsubscribeRequestSchema } from "@modelcontextprotocol/sdk/types.js";
+import { ListPromptsRequestSchema, SubscribeRequestSchema, UnsubscribeRequestSchema } from "@modelcontextprotocol/sdk/types.js";
 import { z } from "zod";
 
 const NOTES = "interop://notes";
 const CITIES = ["Oslo", "Osaka", "Paris"];
 
+const [way = "stdio", port, full] = process.argv.slice(2);
+const isFull = full === "full";
 const pages = { [NOTES]: "Bring a coat." };
 const seen = new EventEmitter().setMaxListeners(0);
 let stops = 0;
+let climbs = 0;
 
 const text = (said) => ({ content: [{ type: "text", text: said }] });
 const complete = (value) => CITIES.filter((city) => city.startsWith(value));
@@ -55,6 +58,7 @@ function open() {
       const params = { progressToken: extra._meta.progressToken, progress: step, total: steps, message: `step ${step}` };
       await extra.sendNotification({ method: "notifications/progress", params });
     }
+    seen.emit("climb", ++climbs);
     extra.signal.addEventListener("abort", () => {
       stops++;
       seen.emit("stop");
@@ -124,7 +128,57 @@ function open() {
     return {};
   });
   server.server.onclose = () => subscribed.clear();
+  if (isFull) addMore(server);
   return server;
+}
+
+const Echo = z.object({ method: z.literal("interop/echo"), params: z.object({ text: z.string() }) });
+
+// Adds what the table of the bridge needs, too.
+function addMore(server) {
+  server.registerTool("watch", {}, async () => {
+    if (!climbs) await once(seen, "climb");
+    climbs = 0;
+    return text("climbing");
+  });
+
+  server.registerTool("pay", {}, async (extra) => {
+    const { action } = await server.server.elicitInput(
+      { mode: "url", message: "Pay for the room.", url: "https://inn.example/pay", elicitationId: randomUUID() },
+      { relatedRequestId: extra.requestId },
+    );
+    return text(`payment: ${action}`);
+  });
+
+  server.registerTool("summarize", { inputSchema: { text: z.string() } }, async ({ text: said }, extra) => {
+    const content = { type: "text", text: `Summarize: ${said}` };
+    const answer = await server.server.createMessage(
+      { messages: [{ role: "user", content }], maxTokens: 100 },
+      { relatedRequestId: extra.requestId },
+    );
+    return text(`${answer.model}: ${answer.content.text}`);
+  });
+
+  server.registerTool("look_around", {}, async (extra) => {
+    const { roots } = await server.server.listRoots({}, { relatedRequestId: extra.requestId });
+    return text(roots.map((root) => root.uri).join(" "));
+  });
+
+  server.registerTool("open_bar", {}, () => {
+    server.registerTool("drink", {}, () => text("Cheers!"));
+    return text("open");
+  });
+
+  server.registerTool("sign", {}, (extra) => ({
+    content: [],
+    _meta: { "interop/trace": extra._meta?.["interop/trace"] },
+  }));
+
+  server.server.setRequestHandler(ListPromptsRequestSchema, ({ params }) => {
+    if (params?.cursor === "page 2") return { prompts: [{ name: "pack" }] };
+    return { prompts: [{ name: "plan", arguments: [{ name: "city", required: true }] }], nextCursor: "page 2" };
+  });
+  server.server.setRequestHandler(Echo, ({ params }) => ({ echo: params.text }));
 }
 
 async function openSession(isJson) {
@@ -139,7 +193,6 @@ async function openSession(isJson) {
   return transport;
 }
 
-const [way = "stdio", port] = process.argv.slice(2);
 const sessions = new Map();
 
 if (way === "stdio") {

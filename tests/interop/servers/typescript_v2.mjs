@@ -22,9 +22,13 @@ const NOTES = "interop://notes";
 const CITIES = ["Oslo", "Osaka", "Paris"];
 const Stay = z.object({ nights: z.number().int(), breakfast: z.boolean() });
 
+const [way = "stdio", port, full] = process.argv.slice(2);
+const isFull = full === "full";
 const pages = { [NOTES]: "Bring a coat." };
 const seen = new EventEmitter().setMaxListeners(0);
 let stops = 0;
+let climbs = 0;
+let hasBar = false;
 
 const text = (said) => ({ content: [{ type: "text", text: said }] });
 const complete = (value) => CITIES.filter((city) => city.startsWith(value));
@@ -60,6 +64,7 @@ function open() {
       const params = { progressToken: mcpReq._meta.progressToken, progress: step, total: steps, message: `step ${step}` };
       await mcpReq.notify({ method: "notifications/progress", params });
     }
+    seen.emit("climb", ++climbs);
     mcpReq.signal.addEventListener("abort", () => {
       stops++;
       seen.emit("stop");
@@ -117,7 +122,58 @@ function open() {
   // The older revisions subscribe with these. All changes are sent to everyone.
   server.server.setRequestHandler("resources/subscribe", () => ({}));
   server.server.setRequestHandler("resources/unsubscribe", () => ({}));
+  if (isFull) addMore(server);
   return server;
+}
+
+// Adds what the table of the bridge needs, too.
+function addMore(server) {
+  server.registerTool("watch", {}, async () => {
+    if (!climbs) await once(seen, "climb");
+    climbs = 0;
+    return text("climbing");
+  });
+
+  server.registerTool("pay", {}, ({ mcpReq }) => {
+    const answer = mcpReq.inputResponses?.page;
+    if (answer !== undefined) return text(`payment: ${answer.action}`);
+    const page = inputRequired.elicitUrl({ message: "Pay for the room.", url: "https://inn.example/pay" });
+    return inputRequired({ inputRequests: { page } });
+  });
+
+  server.registerTool("summarize", { inputSchema: z.object({ text: z.string() }) }, ({ text: said }, { mcpReq }) => {
+    const answer = mcpReq.inputResponses?.summary;
+    if (answer !== undefined) return text(`${answer.model}: ${answer.content.text}`);
+    const content = { type: "text", text: `Summarize: ${said}` };
+    const summary = inputRequired.createMessage({ messages: [{ role: "user", content }], maxTokens: 100 });
+    return inputRequired({ inputRequests: { summary } });
+  });
+
+  server.registerTool("look_around", {}, ({ mcpReq }) => {
+    const answer = mcpReq.inputResponses?.roots;
+    if (answer !== undefined) return text(answer.roots.map((root) => root.uri).join(" "));
+    return inputRequired({ inputRequests: { roots: inputRequired.listRoots() } });
+  });
+
+  const addDrink = () => server.registerTool("drink", {}, () => text("Cheers!"));
+  if (hasBar) addDrink();
+  server.registerTool("open_bar", {}, async () => {
+    hasBar = true;
+    await announceTool(addDrink);
+    return text("open");
+  });
+
+  server.registerTool("sign", {}, ({ mcpReq }) => ({
+    content: [],
+    _meta: { "interop/trace": mcpReq._meta?.["interop/trace"] },
+  }));
+
+  server.server.setRequestHandler("prompts/list", ({ params }) => {
+    if (params?.cursor === "page 2") return { prompts: [{ name: "pack" }] };
+    return { prompts: [{ name: "plan", arguments: [{ name: "city", required: true }] }], nextCursor: "page 2" };
+  });
+  const echo = { params: z.object({ text: z.string() }), result: z.object({ echo: z.string() }) };
+  server.server.setRequestHandler("interop/echo", echo, (params) => ({ echo: params.text }));
 }
 
 const sessions = new Map();
@@ -158,8 +214,9 @@ async function answer(request, response, serve) {
   else pipeline(Readable.fromWeb(answered.body), response, () => {});
 }
 
-const [way = "stdio", port] = process.argv.slice(2);
 let announceChange = (server) => server.server.sendResourceUpdated({ uri: NOTES });
+// A server with a connection announces its new tools by itself.
+let announceTool = (addTool) => addTool();
 
 if (way === "stdio") {
   serveStdio(open);
@@ -172,6 +229,7 @@ if (way === "stdio") {
     modern.notify.resourceUpdated(NOTES);
     if (way === "http-sessions") await announceInSession(server);
   };
+  announceTool = () => modern.notify.toolsChanged();
   createServer((request, response) => answer(request, response, serve)).listen(Number(port), "127.0.0.1", () => {
     console.log(`Listening on port ${port}`);
   });
