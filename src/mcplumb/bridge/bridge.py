@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from mcplumb.bridge.parked_calls import ParkedCalls
 from mcplumb.bridge.router import Router, SingleRouter
 from mcplumb.bridge.server_pool import ServerPool, Share
 from mcplumb.client.connector import ConfigEntry, Connecting, connect
-from mcplumb.errors import UsageError
+from mcplumb.errors import McplumbError, UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.protocol.group_routing import group_prefix
 from mcplumb.server.server import Server
@@ -38,9 +39,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Bridge", "Updated"]
 
+_logger = logging.getLogger("mcplumb.bridge")
+
+#: Seconds between two looks at the files that are watched.
+_WATCH_INTERVAL = 1.0
 _SHARES = ("auto", "always", "never")
-#: Options of ``connect`` for servers that are started, and for servers at an HTTP address. Of several servers, each gets
-#: those that it can use.
+#: Options of ``connect`` for servers that are started, and for servers at an HTTP address. Of several servers, each
+#: gets those that it can use.
 _STARTED_ONLY = ("env", "inherit_env", "cwd", "stderr")
 _HTTP_ONLY = ("headers", "token", "auth", "proxy", "http_sse")
 
@@ -72,6 +77,8 @@ class Bridge:
     - ``max_parked`` calls may wait for the answer of a modern client to a legacy server's question, each for
       ``park_within`` seconds.
     - ``sign_in`` returns the authorization for the URL of a server, or None: a client's token is never passed on.
+    - ``watch`` are files, such as those of a config. When one of them changes, ``reload`` returns the new servers, and
+      ``update`` is called with them.
     - ``connect_options`` are passed to `mcplumb.connect`, such as ``env``, ``stderr`` or ``auth``.
     """
 
@@ -88,6 +95,8 @@ class Bridge:
         max_parked: int = 1000,
         park_within: float = 600.0,
         sign_in: Callable[[str], Auth | None] | None = None,
+        watch: Sequence[str | os.PathLike[str]] = (),
+        reload: Callable[[], Mapping[str, Any]] | None = None,
         limits: Limits = DEFAULT_LIMITS,
         finish_within: float = 30.0,
         stop_within: float = 5.0,
@@ -108,6 +117,9 @@ class Bridge:
         self._servers: dict[str, Any] = dict(target) if self._is_group else {name or _name_of(target): target}
         if not self._servers:
             raise UsageError("A bridge needs a server, and there is none.")
+        if bool(watch) != (reload is not None) or (reload is not None and not self._is_group):
+            raise UsageError("watch and reload belong together, and are for a bridge over several servers.")
+        self._watch, self._reload = [os.fspath(file) for file in watch], reload
         self._sign_in = sign_in
         self._connect_options = {"limits": limits, **connect_options}
         self._new_pool = partial(ServerPool, share=share, idle=idle, max_instances=max_servers)
@@ -203,12 +215,33 @@ class Bridge:
             self.router = GroupRouter(pools, only=self._only, hide=self._hide)
         else:
             self.router = SingleRouter(*pools.values())
+        watching = asyncio.create_task(self._watch_files())
         try:
             yield
         finally:
+            watching.cancel()
             self.parked_calls.close()
             closing, self._pools = self._pools, []
             await asyncio.gather(*(pool.close() for pool in closing))
+
+    async def _watch_files(self) -> None:
+        """Update the servers whenever one of the files has changed."""
+        if self._reload is None:
+            return
+        seen = _stamps(self._watch)
+        while True:
+            await asyncio.sleep(_WATCH_INTERVAL)
+            if (stamps := _stamps(self._watch)) == seen:
+                continue
+            seen = stamps
+            try:
+                updated = await self.update(self._reload())
+            except McplumbError as error:
+                _logger.warning("The servers stay as they are, because their files cannot be used. %s", error)
+            else:
+                for what, names in msgspec.structs.asdict(updated).items():
+                    if names:
+                        _logger.info("Servers %s: %s.", what, ", ".join(names))
 
     def _add_pool(self, name: str) -> ServerPool:
         pool = self._new_pool(name, partial(self._open, self._servers[name], name))
@@ -229,6 +262,18 @@ class Bridge:
         if isinstance(address, HttpAddress) and self._sign_in is not None and "token" not in options:
             options.setdefault("auth", self._sign_in(place))
         return connect(target, **options)
+
+
+def _stamps(files: Sequence[str]) -> list[tuple[int, int] | None]:
+    """Return what tells one version of each file from the next."""
+    stamps: list[tuple[int, int] | None] = []
+    for file in files:
+        try:
+            status = os.stat(file)  # noqa: PTH116 - once a second
+            stamps.append((status.st_mtime_ns, status.st_size))
+        except OSError:
+            stamps.append(None)
+    return stamps
 
 
 def _forget(pools: Sequence[ServerPool], session: ServerSession) -> None:

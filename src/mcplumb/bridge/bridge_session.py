@@ -230,11 +230,15 @@ class BridgeSession(ServerSession):
     async def send(self, call: Call, pool: ServerPool, members: dict[str, Any], method: str | None = None) -> Any:
         """Send a request with these params to a server, and return the result as the client's revision has it.
 
-        ``method`` is for a request that the bridge makes to serve the client's own. Raises `RequestError` with the server's error, as the client's revision has it.
+        ``method`` is for a request that the bridge makes to serve the client's own. Raises `RequestError` with the
+        server's error, as the client's revision has it.
         """
         client = self._client_of(call)
         front = call.admitted.revision
         method = method or call.method
+        if _logger.isEnabledFor(logging.DEBUG):
+            who = "a client" if client.client_info is None else client.client_info.name
+            _logger.debug("%s (%s) sends %s to %s.", who[:80], front, method[:80], pool.name)
         if client.stays and (client, pool) in self._leases:
             instance = self._leases[client, pool]
             is_own_lease = False
