@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,6 +120,9 @@ def bridge(
 
         say(what_it_waits_for("mcplumb bridge …", "--http :8000"), style="dim")
     set_up_serving_logs(log_format, options)
+    if not options.verbose:
+        for name in ("mcplumb.bridge", "mcplumb.client"):
+            logging.getLogger(name).setLevel(logging.WARNING)
     more: dict[str, Any] = {"share": share, "idle": idle}
     if target is not None:
         if only or hide:
