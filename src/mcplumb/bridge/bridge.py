@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -114,8 +115,9 @@ class Bridge:
         if (only or hide) and not self._is_group:
             raise UsageError("only and hide are for several servers: give a mapping of their names.")
         self._only, self._hide = tuple(only), tuple(hide)
-        self._servers: dict[str, Any] = dict(target) if self._is_group else {name or _name_of(target): target}
-        if not self._servers:
+        #: The servers by name, as they were given.
+        self.servers: dict[str, Any] = dict(target) if self._is_group else {name or _name_of(target): target}
+        if not self.servers:
             raise UsageError("A bridge needs a server, and there is none.")
         if bool(watch) != (reload is not None) or (reload is not None and not self._is_group):
             raise UsageError("watch and reload belong together, and are for a bridge over several servers.")
@@ -189,7 +191,7 @@ class Bridge:
         """
         if not self._is_group:
             raise UsageError("A bridge over one server cannot be updated: make it with a mapping of names.")
-        before, self._servers = self._servers, dict(servers)
+        before, self.servers = self.servers, dict(servers)
         updated = Updated(
             added=[name for name in servers if name not in before],
             removed=[name for name in before if name not in servers],
@@ -210,7 +212,7 @@ class Bridge:
     async def _running(self) -> AsyncIterator[None]:
         """Keep what the sessions share while there are any; then stop the servers."""
         self.parked_calls = ParkedCalls(max_calls=self._max_parked, ttl=self._park_within)
-        pools = {name: self._add_pool(name) for name in self._servers}
+        pools = {name: self._add_pool(name) for name in self.servers}
         if self._is_group:
             self.router = GroupRouter(pools, only=self._only, hide=self._hide)
         else:
@@ -244,7 +246,7 @@ class Bridge:
                         _logger.info("Servers %s: %s.", what, ", ".join(names))
 
     def _add_pool(self, name: str) -> ServerPool:
-        pool = self._new_pool(name, partial(self._open, self._servers[name], name))
+        pool = self._new_pool(name, partial(self._open, self.servers[name], name))
         self._pools.append(pool)
         return pool
 
@@ -254,7 +256,9 @@ class Bridge:
         place = target.connect_arguments()[0] if isinstance(target, ConfigEntry) else target
         address = read_address(place) if isinstance(place, str) else None
         if self._is_group:
-            for option in _STARTED_ONLY if address is not None else _HTTP_ONLY:
+            is_command = address is None and isinstance(place, str | os.PathLike | Sequence)
+            unused = (() if is_command else _STARTED_ONLY, () if isinstance(address, HttpAddress) else _HTTP_ONLY)
+            for option in itertools.chain(*unused):
                 options.pop(option, None)
             folder = options.get("stderr")
             if isinstance(folder, os.PathLike) and Path(folder).is_dir():
