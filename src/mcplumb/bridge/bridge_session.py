@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from secrets import token_hex
@@ -227,13 +227,18 @@ class BridgeSession(ServerSession):
     def _forward(self, call: Call) -> Coroutine[Any, Any, Outcome]:
         return self.bridge.router.forward(self, call)
 
-    async def send(self, call: Call, pool: ServerPool, members: dict[str, Any]) -> Any:
+    async def send(self, call: Call, pool: ServerPool, members: dict[str, Any], method: str | None = None) -> Any:
         """Send a request with these params to a server, and return the result as the client's revision has it.
 
-        Raises `RequestError` with the server's error, as the client's revision has it.
+        ``method`` is for a request that the bridge makes to serve the client's own. Raises `RequestError` with the
+        server's error, as the client's revision has it.
         """
         client = self._client_of(call)
         front = call.admitted.revision
+        method = method or call.method
+        if _logger.isEnabledFor(logging.DEBUG):
+            who = "a client" if client.client_info is None else client.client_info.name
+            _logger.debug("%s (%s) sends %s to %s.", who[:80], front, method[:80], pool.name)
         if client.stays and (client, pool) in self._leases:
             instance = self._leases[client, pool]
             is_own_lease = False
@@ -241,19 +246,19 @@ class BridgeSession(ServerSession):
             instance, is_own_lease = await self.lease(client, pool), not client.stays
         back = instance.revision
         try:
-            if front.has_input_required and not back.has_input_required and _may_need_input(call.method):
+            if front.has_input_required and not back.has_input_required and _may_need_input(method):
                 has_state = "requestState" in members
                 if has_state or (instance.owner is not None and can_be_asked(client.capabilities)):
                     try:
                         return await self._send_and_park(call, client, pool, instance, members)
                     finally:
                         is_own_lease = False  # the pending call gives it back
-            return await self._send(call, client, instance, members)
+            return await self._send(call, client, instance, members, method)
         except RemoteError as error:
             detail = ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
             if (asked := self._urls_as_questions(call, detail)) is not None:
                 return asked
-            detail = error_for_client(detail, call.method, front=front, back=instance.revision)
+            detail = error_for_client(detail, method, front=front, back=instance.revision)
             raise RequestError(detail.code, detail.message, error.data) from None
         except McplumbError as error:
             if isinstance(error, RequestError | StateRefused | DecodeError):
@@ -263,12 +268,14 @@ class BridgeSession(ServerSession):
             if is_own_lease:
                 pool.release(instance)
 
-    async def _send(self, call: Call, client: FrontClient, instance: ServerInstance, members: dict[str, Any]) -> Any:
-        admitted, method = call.admitted, call.method
+    async def _send(
+        self, call: Call, client: FrontClient, instance: ServerInstance, members: dict[str, Any], method: str
+    ) -> Any:
+        admitted = call.admitted
         front = admitted.revision
-        params, meta = await self._translated(call, client, instance, members)
+        params, meta = await self._translated(call, client, instance, members, method)
         on_progress = None if admitted.progress_token is None else call.progress
-        result = await instance.request(call, params, meta, on_progress)
+        result = await instance.request(call, method, params, meta, on_progress)
         back = instance.revision
         if not front.has_input_required and _may_need_input(method):
             rounds = 1
@@ -277,22 +284,23 @@ class BridgeSession(ServerSession):
                     raise ProtocolError(f"It asked for input {MAX_ROUNDS} times, and did not come to a result.")
                 rounds += 1
                 params = await self._ask_for_server(call, result, params, back)
-                result = await instance.request(call, params, meta, on_progress)
+                result = await instance.request(call, method, params, meta, on_progress)
         return result_for_client(result, method, front=front, back=back, server_info=instance.known.server_info)
 
     async def _translated(
-        self, call: Call, client: FrontClient, instance: ServerInstance, members: dict[str, Any]
+        self, call: Call, client: FrontClient, instance: ServerInstance, members: dict[str, Any], method: str
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the params and the ``_meta`` for a server."""
-        admitted, method, back = call.admitted, call.method, instance.revision
+        admitted, back = call.admitted, instance.revision
         level = admitted.log_level if admitted.revision.is_modern else self.log_level
         if level is not None and not back.is_modern and admitted.revision.is_modern:
             await instance.raise_log_level(level)
         params = params_for_server(members, method, back)
         known = METHODS.get(method)
-        if known is not None and known.named_by is not None and known.named_by in params:
+        named_by = None if known is None else known.named_by
+        if named_by is not None and isinstance(params.get(named_by), msgspec.Raw):
             # The name is needed to tell whether the call may be sent again, and in headers.
-            params[known.named_by] = read(str, params[known.named_by], what=known.named_by)
+            params[named_by] = read(str, params[named_by], what=named_by)
         meta = meta_for_server(
             admitted.meta.raw,
             back,
@@ -352,10 +360,10 @@ class BridgeSession(ServerSession):
             pending = parked.take(self.shared.sealer, state, call, place)
             pending.answer(members.get("inputResponses", msgspec.Raw(b"{}")))
         else:
-            params, meta = await self._translated(call, client, instance, members)
+            params, meta = await self._translated(call, client, instance, members, call.method)
 
             def release(ended: PendingCall) -> None:
-                instance.pending.remove(ended)
+                instance.ended(ended)
                 if not client.stays:
                     pool.release(instance)
 
@@ -466,6 +474,11 @@ class BridgeSession(ServerSession):
 
     def _release(self, client: FrontClient) -> None:
         for key in [key for key in self._leases if key[0] is client]:
+            key[1].release(self._leases.pop(key))
+
+    def forget(self, pools: Sequence[ServerPool]) -> None:
+        """Release servers that are removed from the bridge."""
+        for key in [key for key in self._leases if key[1] in pools]:
             key[1].release(self._leases.pop(key))
 
     def _release_all(self) -> None:

@@ -7,6 +7,7 @@ to nobody: it is counted, and reported once.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Coroutine
 from functools import partial
@@ -82,6 +83,8 @@ class ServerInstance:
         #: Messages that could not be attributed to a client.
         self.unattributed = 0
         self._level: LoggingLevel | None = None
+        #: Is set when no call is in flight, if somebody waits for that.
+        self._idle: asyncio.Event | None = None
         supervisor = connecting.supervisor
         declared = ClientCapabilities() if owner is None else owner.capabilities
         handlers = InputHandlers()
@@ -117,20 +120,38 @@ class ServerInstance:
     # --- What clients send ---
 
     async def request(
-        self, call: Call, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None
+        self, call: Call, method: str, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None
     ) -> msgspec.Raw:
         """Send a client's request, and return the result. It is sent again after a crash if that is safe."""
         self.calls[call] = None
         try:
-            return await self.ask(call.method, params, meta, on_progress)
+            return await self.ask(method, params, meta, on_progress)
         finally:
-            del self.calls[call]
+            # Several requests of the bridge may serve the same call.
+            self.calls.pop(call, None)
+            if self._idle is not None:
+                self._check_idle()
 
     def ask(
         self, method: str, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None = None
     ) -> Coroutine[Any, Any, msgspec.Raw]:
         """Send any request, and return the result."""
         return self._requests.ask(method, params, msgspec.Raw, CallOptions(None, None, on_progress, meta or None))
+
+    async def wait_idle(self) -> None:
+        """Wait until no call is in flight."""
+        self._idle = self._idle or asyncio.Event()
+        self._check_idle()
+        await self._idle.wait()
+
+    def ended(self, pending: PendingCall) -> None:
+        """Note that a call that could be asked questions has ended."""
+        self.pending.remove(pending)
+        self._check_idle()
+
+    def _check_idle(self) -> None:
+        if self._idle is not None and not self.calls and not self.pending:
+            self._idle.set()
 
     async def notify(self, notification: Notification) -> None:
         """Pass on a notification of a client."""

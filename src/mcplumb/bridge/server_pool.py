@@ -63,9 +63,11 @@ class ServerPool:
         self.failure: McplumbError | None = None
 
     @property
-    def instances(self) -> int:
-        """How many instances run."""
-        return len(self._instances)
+    def state(self) -> Literal["running", "failed", "idle"]:
+        """Whether the server runs, could not be started the last time, or is not needed."""
+        if self._instances:
+            return "running"
+        return "idle" if self.failure is None else "failed"
 
     async def lease(self, client: FrontClient) -> ServerInstance:
         """Return an instance for a client, and start one if necessary. ``release`` gives it back."""
@@ -94,6 +96,16 @@ class ServerPool:
             self._spare.setdefault(_spare_key(owner), []).append(instance)
         loop = asyncio.get_running_loop()
         self._timers[instance] = loop.call_later(self._idle, self._stop, instance)
+
+    async def retire(self, within: float) -> None:
+        """Start nothing more, let the calls in flight end within so many seconds, and stop all instances."""
+        self._has_closed = True
+        idle = [asyncio.create_task(instance.wait_idle()) for instance in self._instances]
+        if idle:
+            _, late = await asyncio.wait(idle, timeout=within)
+            for task in late:
+                task.cancel()
+        await self.close()
 
     async def close(self) -> None:
         """Stop all instances, at the same time."""
@@ -139,6 +151,7 @@ class ServerPool:
             self._stop(instance)
             if isinstance(error, McplumbError):
                 self.failure = error
+                _logger.warning("The server %r could not be started. %s", self.name, error)
                 self._retry_at = loop.time() + min(_LONGEST_WAIT, _FIRST_WAIT * 2**self._failures)
                 self._failures += 1
             raise
