@@ -306,7 +306,7 @@ class BridgeSession(ServerSession):
             back,
             capabilities=client.capabilities,
             client_info=client.client_info,
-            log_level=level if back.is_modern and instance.known.capabilities.logging is not None else None,
+            log_level=level if back.is_modern else None,
         )
         return params, meta
 
