@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from mcplumb import Bridge, connect
+from mcplumb import Bridge, RemoteError, connect
 from mcplumb.types.meta import LOG_LEVEL
 from mcplumb.types.notification_params import LogMessageParams
 from tests.bridge.group_servers import LEGACY, MODERN
@@ -35,4 +37,19 @@ async def test_the_log_level_reaches_a_modern_server_that_declares_no_logging(er
             await client.request("logging/setLevel", {"level": "info"})
         assert (await client.call_tool("announce")).text == "announced"
         assert [message.data for message in log] == ["Dinner is served."]
+    peer.check()
+
+
+@pytest.mark.req("BRG-1")
+async def test_a_subscription_that_the_server_does_not_offer_is_refused() -> None:
+    async def play(peer: Peer) -> None:
+        await peer.initialize(LEGACY, capabilities={"resources": {}})
+
+    peer = Peer(play)
+    params: dict[str, Any] = {"uri": "note://first"}
+    async with connect(Bridge(peer, revisions=[LEGACY]), revisions=[LEGACY]) as client:
+        for _ in range(2):
+            with pytest.raises(RemoteError, match="does not offer subscriptions to resources") as refused:
+                await client.request("resources/subscribe", params)
+            assert refused.value.code == -32601
     peer.check()

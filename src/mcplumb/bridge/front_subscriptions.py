@@ -13,7 +13,7 @@ from mcplumb.protocol.subscription_state import LIST_CHANGED, TOPICS, Change, Mi
 from mcplumb.server.dispatch.running_call import Call
 from mcplumb.types.notification_params import ListenParams, SubscriptionFilter
 from mcplumb.types.payload_decoder import read
-from mcplumb.wire.messages import INVALID_PARAMS, Error, Notification
+from mcplumb.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, Error, Notification
 
 if TYPE_CHECKING:
     from mcplumb.bridge.bridge_session import BridgeSession
@@ -103,6 +103,11 @@ class FrontSubscriptions:
         async def watch() -> None:
             try:
                 async with open_changes(wanted) as sources:
+                    missing = set(wanted.resource_subscriptions or ()) - set(
+                        _merged(sources).resource_subscriptions or ()
+                    )
+                    if missing:
+                        raise RequestError(METHOD_NOT_FOUND, "The server does not offer subscriptions to resources.")
                     opened.set_result(None)
                     await asyncio.gather(*(self._pump(changes, self._announce) for changes in sources))
             except McplumbError as error:
@@ -110,10 +115,12 @@ class FrontSubscriptions:
                 if not opened.done():
                     opened.set_exception(error)
             finally:
+                if self._legacy.get(key) is task:
+                    del self._legacy[key]  # so that the client can subscribe again
                 if not opened.done():
                     opened.cancel()
 
-        self._legacy[key] = self._session.endpoint.start_task(watch())
+        task = self._legacy[key] = self._session.endpoint.start_task(watch())
         await opened
 
     def _announce(self, change: Change) -> None:
