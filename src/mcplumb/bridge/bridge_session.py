@@ -455,13 +455,15 @@ class BridgeSession(ServerSession):
 
     @asynccontextmanager
     async def leased(self, client: FrontClient, pool: ServerPool) -> AsyncIterator[ServerInstance]:
-        """Lease an instance within a block, or for longer if the client stays."""
-        instance = await self.lease(client, pool)
+        """Use an instance within a block for what is no call, or for longer if the client stays."""
+        if client.stays:
+            yield await self.lease(client, pool)
+            return
+        instance = await pool.join(client)
         try:
             yield instance
         finally:
-            if not client.stays:
-                pool.release(instance)
+            pool.leave(instance)
 
     def _leased(self, key: tuple[FrontClient, ServerPool], starting: asyncio.Task[ServerInstance]) -> None:
         self._leasing.pop(key, None)

@@ -76,6 +76,8 @@ class ServerInstance:
         self.owner = owner
         #: How many clients and calls use it.
         self.users = 0
+        #: How many subscriptions and others use it that leave it free for calls.
+        self.guests = 0
         #: The calls in flight, in order.
         self.calls: dict[Call, None] = {}
         #: The calls in flight that can be asked questions: those of modern clients on a legacy server.

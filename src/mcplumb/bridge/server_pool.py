@@ -94,8 +94,27 @@ class ServerPool:
                 self._stop(instance)
                 return
             self._spare.setdefault(_spare_key(owner), []).append(instance)
-        loop = asyncio.get_running_loop()
-        self._timers[instance] = loop.call_later(self._idle, self._stop, instance)
+        self._stop_when_idle(instance)
+
+    async def join(self, client: FrontClient) -> ServerInstance:
+        """Return an instance for what no question belongs to, such as a subscription. ``leave`` gives it back.
+
+        Calls may use the instance meanwhile: otherwise they would get another one, whose changes nobody hears of.
+        """
+        instance = self._known_to(client)
+        if instance is None:
+            instance = await self.lease(client)
+            instance.guests += 1
+            self.release(instance)
+        else:
+            instance.guests += 1
+            self._keep(instance)
+        return instance
+
+    def leave(self, instance: ServerInstance) -> None:
+        """Give back an instance that ``join`` returned."""
+        instance.guests -= 1
+        self._stop_when_idle(instance)
 
     async def retire(self, within: float) -> None:
         """Start nothing more, let the calls in flight end within so many seconds, and stop all instances."""
@@ -122,6 +141,21 @@ class ServerPool:
             return shared
         if not client.stays and (spare := self._spare.get(_spare_key(client))):
             return spare.pop()
+        return None
+
+    def _known_to(self, client: FrontClient) -> ServerInstance | None:
+        """Return a running instance for clients like this one, whether a call uses it or not."""
+        shared = self._shared
+        if shared is not None and self._may_share(client, is_legacy=not shared.revision.is_modern):
+            return shared
+        key = _spare_key(client)
+        if spare := self._spare.get(key):
+            return spare[-1]  # the one that the next call gets
+        for instance in self._instances:
+            owner = instance.owner
+            # One without users is being started.
+            if instance.users and owner is not None and not owner.stays and _spare_key(owner) == key:
+                return instance
         return None
 
     def _may_share(self, client: FrontClient, *, is_legacy: bool) -> bool:
@@ -170,17 +204,24 @@ class ServerPool:
 
     def _use(self, instance: ServerInstance) -> None:
         instance.users += 1
+        self._keep(instance)
+
+    def _keep(self, instance: ServerInstance) -> None:
+        """Do not stop an instance for being idle."""
         timer = self._timers.pop(instance, None)
         if timer is not None:
             timer.cancel()
+
+    def _stop_when_idle(self, instance: ServerInstance) -> None:
+        if instance.users == instance.guests == 0 and instance in self._instances:
+            loop = asyncio.get_running_loop()
+            self._timers[instance] = loop.call_later(self._idle, self._stop, instance)
 
     def _stop(self, instance: ServerInstance) -> None:
         if instance not in self._instances:
             return
         self._instances.discard(instance)
-        timer = self._timers.pop(instance, None)
-        if timer is not None:
-            timer.cancel()
+        self._keep(instance)  # its timer is not needed any more
         if instance is self._shared:
             self._shared = None
         if instance.owner is not None:
