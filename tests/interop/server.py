@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mcplumb import Context, Server, ToolError
@@ -32,7 +33,6 @@ CITIES = ["Oslo", "Osaka", "Paris"]
 NOTES = "interop://notes"
 
 pages = {NOTES: "Bring a coat."}
-begun = asyncio.Event()
 go_on = asyncio.Event()
 was_cancelled = asyncio.Event()
 
@@ -74,7 +74,6 @@ async def climb(steps: int, ctx: Context) -> str:
     """Reports each step, and then waits for ``release``."""
     for step in range(1, steps + 1):
         await ctx.progress(step, steps, f"step {step}")
-    begun.set()
     try:
         await go_on.wait()
     except asyncio.CancelledError:
@@ -157,11 +156,18 @@ def add_more() -> None:
     """Add what the table of the bridge needs, too."""
 
     @server.tool
-    async def watch() -> str:
-        """Waits until somebody climbs."""
-        await begun.wait()
-        begun.clear()
-        return "climbing"
+    async def hike(steps: int, folder: str, ctx: Context) -> str:
+        """Reports each step, and then waits for a file: the next call may go to another process of the server."""
+        for step in range(1, steps + 1):
+            await ctx.progress(step, steps, f"step {step}")
+        Path(folder, "begun").touch()
+        try:
+            while not Path(folder, "home").exists():
+                await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            Path(folder, "stopped").touch()
+            raise
+        return f"hiked {steps} steps"
 
     @server.tool
     async def pay(ctx: Context) -> str:

@@ -3,13 +3,14 @@
 A visit is one client, written with one SDK, which tries every feature through a bridge on one server, written with
 another. A cell of the table passes if it did so in every visit.
 
-``python -m tests.interop.bridge.fidelity`` makes all visits and writes the table for the docs.
+`tests.interop.bridge.table` makes all visits and writes the table for the docs.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tests.interop.bridge.products import MCPLUMB, PRODUCTS, Binding, Product
+from tests.interop.bridge.products import MCPLUMB, Binding, Product
 from tests.interop.environments import PYTHON_V1, PYTHON_V2, TYPESCRIPT_V1, TYPESCRIPT_V2, Environment
 from tests.interop.sdk_servers import TS_1, TS_2, V1, V2, SdkServer
 from tests.interop.serving import serving
@@ -69,6 +70,13 @@ FEATURES = {
     "extension_methods": "methods of extensions",
 }
 PASS = "pass"
+
+#: What differs between runs in what was observed.
+CHANGING = (
+    (re.compile(r"(?<![\w:/.])/(?:[^\s/\"']+/)+"), ""),
+    (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1"),
+    (re.compile(r"\b[0-9a-f-]{32,}\b"), "…"),
+)
 
 #: Seconds for one feature: our own bridge has as much as it may need, others fail in many cells.
 OWN_SECONDS, OTHER_SECONDS = 30, 5
@@ -137,7 +145,7 @@ def expected(feature: str, visit: Visit) -> Any:
         "protocol_errors": _code_of_missing(visit),
         "structured_content": {"city": "Oslo", "celsius": [0, 1]},
         "metadata": "Åse",
-        "progress": [[[1, 3, "step 1"], [2, 3, "step 2"], [3, 3, "step 3"]], "climbed 3 steps"],
+        "progress": [[[1, 3, "step 1"], [2, 3, "step 2"], [3, 3, "step 3"]], "hiked 3 steps"],
         "cancellation": "stopped",
         "logs": ["info", "Dinner is served."],
         "resources": [["interop://dot", "interop://notes"], "Bring a coat.", "iVBORw0K"],
@@ -194,34 +202,46 @@ def _reason(seen: Any) -> str:
     else:
         said = f"observed {json.dumps(seen, ensure_ascii=False)}"
     [line, *_] = said.splitlines() or [""]
-    return line if len(line) <= 160 else f"{line[:159]}…"
+    for pattern, replacement in CHANGING:
+        line = pattern.sub(replacement, line)
+    return line if len(line) <= 120 else f"{line[:119]}…"
 
 
 def observe(visit: Visit) -> dict[str, Any]:
     """Run the server, the bridge and the client, and return what the client observed."""
-    cell = visit.cell
     with tempfile.TemporaryDirectory(prefix="fidelity-") as name, ExitStack() as stack:
         scratch = Path(name)
         server = stack.enter_context(_server(visit, scratch))
-        place = stack.enter_context(_bridge(cell, server, scratch))
-        command = _client(visit, scratch)
-        done = subprocess.run(
-            [*command, *place],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "HOME": name},
-            timeout=MOST_SECONDS,
-            text=True,
-            check=False,
-        )
+        place = stack.enter_context(_bridge(visit.cell, server, scratch))
+        try:
+            done = subprocess.run(
+                [*_client(visit, scratch), *place],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                # The server and the client leave files for each other there.
+                env={**os.environ, "HOME": name},
+                timeout=MOST_SECONDS,
+                text=True,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return _all_failed(f"the client hung for {MOST_SECONDS} s")
         print(done.stderr)  # pytest shows it if the test fails
         lines = done.stdout.splitlines()
         if not lines:
-            [*_, last] = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
-            return {feature: {"failed": f"cannot connect: {last.strip()}"} for feature in FEATURES}
+            return _all_failed(f"cannot connect: {_last_error(done.stderr)}")
         observed: dict[str, Any] = json.loads(lines[-1])
         return observed
+
+
+def _all_failed(why: str) -> dict[str, Any]:
+    return {feature: {"failed": why} for feature in FEATURES}
+
+
+def _last_error(stderr: str) -> str:
+    """Return the last line that names an error, of what a client wrote before it gave up."""
+    errors = [line.strip(" |+") for line in stderr.splitlines() if "Error: " in line]
+    return errors[-1] if errors else "it did not say why"
 
 
 @contextmanager

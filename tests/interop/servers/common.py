@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -58,7 +59,6 @@ def add_features(
     server: Any, context: type, tool_error: type[Exception], announce_change: Callable[[Any], Any]
 ) -> None:
     """Add to the server what only differs by these two classes, and by how a change of the notes is announced."""
-    begun = asyncio.Event()
     go_on = asyncio.Event()
     was_cancelled = asyncio.Event()
 
@@ -79,7 +79,6 @@ def add_features(
         """Reports each step, and then waits for ``release``."""
         for step in range(1, steps + 1):
             await ctx.report_progress(step, steps, f"step {step}")
-        begun.set()
         try:
             await go_on.wait()
         except asyncio.CancelledError:
@@ -114,11 +113,18 @@ def add_features(
     if is_full:
 
         @server.tool()
-        async def watch() -> str:
-            """Waits until somebody climbs."""
-            await begun.wait()
-            begun.clear()
-            return "climbing"
+        async def hike(steps: int, folder: str, ctx: context) -> str:
+            """Reports each step, and then waits for a file: the next call may go to another process of the server."""
+            for step in range(1, steps + 1):
+                await ctx.report_progress(step, steps, f"step {step}")
+            Path(folder, "begun").touch()
+            try:
+                while not Path(folder, "home").exists():
+                    await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                Path(folder, "stopped").touch()
+                raise
+            return f"hiked {steps} steps"
 
     @server.resource(NOTES)
     def notes() -> str:

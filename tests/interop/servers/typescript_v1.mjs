@@ -2,6 +2,8 @@
 
 import { randomUUID } from "node:crypto";
 import { EventEmitter, once } from "node:events";
+import { existsSync, writeFileSync } from "node:fs";
+import { setTimeout } from "node:timers/promises";
 
 import { InMemoryEventStore } from "@modelcontextprotocol/sdk/examples/shared/inMemoryEventStore.js";
 import { completable } from "@modelcontextprotocol/sdk/server/completable.js";
@@ -21,7 +23,6 @@ const isFull = full === "full";
 const pages = { [NOTES]: "Bring a coat." };
 const seen = new EventEmitter().setMaxListeners(0);
 let stops = 0;
-let climbs = 0;
 
 const text = (said) => ({ content: [{ type: "text", text: said }] });
 const complete = (value) => CITIES.filter((city) => city.startsWith(value));
@@ -58,7 +59,6 @@ function open() {
       const params = { progressToken: extra._meta.progressToken, progress: step, total: steps, message: `step ${step}` };
       await extra.sendNotification({ method: "notifications/progress", params });
     }
-    seen.emit("climb", ++climbs);
     extra.signal.addEventListener("abort", () => {
       stops++;
       seen.emit("stop");
@@ -136,10 +136,22 @@ const Echo = z.object({ method: z.literal("interop/echo"), params: z.object({ te
 
 // Adds what the table of the bridge needs, too.
 function addMore(server) {
-  server.registerTool("watch", {}, async () => {
-    if (!climbs) await once(seen, "climb");
-    climbs = 0;
-    return text("climbing");
+  // Reports each step, and then waits for a file: the next call may go to another process of the server.
+  server.registerTool("hike", { inputSchema: { steps: z.number().int(), folder: z.string() } }, async ({ steps, folder }, extra) => {
+    for (let step = 1; step <= steps; step++) {
+      if (extra._meta?.progressToken === undefined) break;
+      const params = { progressToken: extra._meta?.progressToken, progress: step, total: steps, message: `step ${step}` };
+      await extra.sendNotification({ method: "notifications/progress", params });
+    }
+    writeFileSync(`${folder}/begun`, "");
+    while (!existsSync(`${folder}/home`)) {
+      await setTimeout(10);
+      if (extra.signal.aborted) {
+        writeFileSync(`${folder}/stopped`, "");
+        throw new Error("stopped");
+      }
+    }
+    return text(`hiked ${steps} steps`);
   });
 
   server.registerTool("pay", {}, async (extra) => {

@@ -2,8 +2,10 @@
 
 import { randomUUID } from "node:crypto";
 import { EventEmitter, once } from "node:events";
+import { existsSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { pipeline, Readable } from "node:stream";
+import { setTimeout } from "node:timers/promises";
 
 import {
   acceptedContent,
@@ -27,7 +29,6 @@ const isFull = full === "full";
 const pages = { [NOTES]: "Bring a coat." };
 const seen = new EventEmitter().setMaxListeners(0);
 let stops = 0;
-let climbs = 0;
 let hasBar = false;
 
 const text = (said) => ({ content: [{ type: "text", text: said }] });
@@ -64,7 +65,6 @@ function open() {
       const params = { progressToken: mcpReq._meta.progressToken, progress: step, total: steps, message: `step ${step}` };
       await mcpReq.notify({ method: "notifications/progress", params });
     }
-    seen.emit("climb", ++climbs);
     mcpReq.signal.addEventListener("abort", () => {
       stops++;
       seen.emit("stop");
@@ -128,10 +128,22 @@ function open() {
 
 // Adds what the table of the bridge needs, too.
 function addMore(server) {
-  server.registerTool("watch", {}, async () => {
-    if (!climbs) await once(seen, "climb");
-    climbs = 0;
-    return text("climbing");
+  // Reports each step, and then waits for a file: the next call may go to another process of the server.
+  server.registerTool("hike", { inputSchema: z.object({ steps: z.number().int(), folder: z.string() }) }, async ({ steps, folder }, { mcpReq }) => {
+    for (let step = 1; step <= steps; step++) {
+      if (mcpReq._meta?.progressToken === undefined) break;
+      const params = { progressToken: mcpReq._meta?.progressToken, progress: step, total: steps, message: `step ${step}` };
+      await mcpReq.notify({ method: "notifications/progress", params });
+    }
+    writeFileSync(`${folder}/begun`, "");
+    while (!existsSync(`${folder}/home`)) {
+      await setTimeout(10);
+      if (mcpReq.signal.aborted) {
+        writeFileSync(`${folder}/stopped`, "");
+        throw new Error("stopped");
+      }
+    }
+    return text(`hiked ${steps} steps`);
   });
 
   server.registerTool("pay", {}, ({ mcpReq }) => {

@@ -9,7 +9,7 @@ import asyncio
 import sys
 from typing import Any
 
-from steps import ANSWERS, MODEL, NOTES, ROOT, SUMMARY, TRACE, Heard, joined, observe, pages
+from steps import ANSWERS, MODEL, NOTES, ROOT, SUMMARY, TRACE, Heard, existing, new_folder, observe, pages
 
 from mcplumb import Client, RemoteError, connect
 from mcplumb.client.input_handlers import Elicitation
@@ -147,16 +147,20 @@ class Features:
             return error.code
 
     async def cancellation(self) -> Any:
-        climb = asyncio.create_task(self.call("climb", {"steps": 0}))
-        await self.call("watch")
-        climb.cancel()
-        return await self.call("stopped")
+        folder = new_folder()
+        hike = asyncio.create_task(self.call("hike", {"steps": 0, "folder": str(folder)}))
+        await existing(folder / "begun")
+        hike.cancel()
+        await existing(folder / "stopped")
+        return "stopped"
 
     async def progress(self) -> Any:
-        climb = asyncio.create_task(self.call("climb", {"steps": 3}, on_progress=self.on_progress))
+        folder = new_folder()
+        arguments = {"steps": 3, "folder": str(folder)}
+        hike = asyncio.create_task(self.call("hike", arguments, on_progress=self.on_progress))
         await self.heard.last_step.wait()
-        await self.call("release")
-        return [self.heard.progress, await climb]
+        (folder / "home").touch()
+        return [self.heard.progress, await hike]
 
 
 async def main() -> None:

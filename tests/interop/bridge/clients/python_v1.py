@@ -11,7 +11,7 @@ from mcp import ClientSession, McpError, StdioServerParameters, stdio_client, ty
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamablehttp_client
 from pydantic import AnyUrl
-from steps import ANSWERS, MODEL, NOTES, ROOT, SUMMARY, TRACE, Heard, joined, observe, pages
+from steps import ANSWERS, MODEL, NOTES, ROOT, SUMMARY, TRACE, Heard, existing, joined, new_folder, observe, pages
 
 
 class EchoParams(types.RequestParams):
@@ -173,22 +173,25 @@ class Features:
 
     async def cancellation(self) -> Any:
         # This SDK does not tell the server when it gives up; its users can.
-        id_of_climb = self.session._request_id
-        climb = asyncio.create_task(self.call("climb", {"steps": 0}))
-        await asyncio.sleep(0)  # the call takes its id
-        await self.call("watch")
-        params = types.CancelledNotificationParams(requestId=id_of_climb)
+        id_of_hike = self.session._request_id
+        folder = new_folder()
+        hike = asyncio.create_task(self.call("hike", {"steps": 0, "folder": str(folder)}))
+        await existing(folder / "begun")
+        params = types.CancelledNotificationParams(requestId=id_of_hike)
         await self.session.send_notification(
             types.ClientNotification(types.CancelledNotification(method="notifications/cancelled", params=params))
         )
-        climb.cancel()
-        return await self.call("stopped")
+        hike.cancel()
+        await existing(folder / "stopped")
+        return "stopped"
 
     async def progress(self) -> Any:
-        climb = asyncio.create_task(self.call("climb", {"steps": 3}, progress_callback=self.heard.on_progress))
+        folder = new_folder()
+        arguments = {"steps": 3, "folder": str(folder)}
+        hike = asyncio.create_task(self.call("hike", arguments, progress_callback=self.heard.on_progress))
         await self.heard.last_step.wait()
-        await self.call("release")
-        return [self.heard.progress, await climb]
+        (folder / "home").touch()
+        return [self.heard.progress, await hike]
 
 
 def connect(command: str, *arguments: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mcp import Client, MCPDeprecationWarning, MCPError, StdioServerParameters, types
 from mcp.client.sse import sse_client
-from steps import ANSWERS, MODEL, NOTES, ROOT, SUMMARY, TRACE, Heard, joined, observe, pages
+from steps import ANSWERS, MODEL, NOTES, ROOT, SUMMARY, TRACE, Heard, existing, joined, new_folder, observe, pages
 
 
 class EchoParams(types.RequestParams):
@@ -189,16 +189,20 @@ class Features:
             return error.code
 
     async def cancellation(self) -> Any:
-        climb = asyncio.create_task(self.call("climb", {"steps": 0}))
-        await self.call("watch")
-        climb.cancel()
-        return await self.call("stopped")
+        folder = new_folder()
+        hike = asyncio.create_task(self.call("hike", {"steps": 0, "folder": str(folder)}))
+        await existing(folder / "begun")
+        hike.cancel()
+        await existing(folder / "stopped")
+        return "stopped"
 
     async def progress(self) -> Any:
-        climb = asyncio.create_task(self.call("climb", {"steps": 3}, progress_callback=self.heard.on_progress))
+        folder = new_folder()
+        arguments = {"steps": 3, "folder": str(folder)}
+        hike = asyncio.create_task(self.call("hike", arguments, progress_callback=self.heard.on_progress))
         await self.heard.last_step.wait()
-        await self.call("release")
-        return [self.heard.progress, await climb]
+        (folder / "home").touch()
+        return [self.heard.progress, await hike]
 
 
 def way(command: str, *arguments: str) -> Any:

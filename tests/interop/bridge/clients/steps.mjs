@@ -1,6 +1,7 @@
 // What the clients that are written with the TypeScript SDKs share: each feature is tried by itself, within a time.
 
 import { EventEmitter } from "node:events";
+import { existsSync, mkdtempSync, writeFileSync } from "node:fs";
 
 const NOTES = "interop://notes";
 const TRACE = "interop/trace";
@@ -57,6 +58,13 @@ async function pages(listPage) {
     cursor = next;
   } while (cursor !== undefined);
   return found;
+}
+
+// Where the server and this client leave files for each other.
+const newFolder = () => mkdtempSync(`${process.env.HOME}/hike-`);
+
+async function existing(file) {
+  while (!existsSync(file)) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
 const codeOf = (error) => {
@@ -166,12 +174,14 @@ export async function observe(client, { callTool, request, listen }, seconds) {
     },
     roots: () => call("look_around"),
     cancellation: async () => {
+      const folder = newFolder();
       const gaveUp = new AbortController();
-      const climb = call("climb", { steps: 0 }, { signal: gaveUp.signal }).catch(() => {});
-      await call("watch");
+      const hike = call("hike", { steps: 0, folder }, { signal: gaveUp.signal }).catch(() => {});
+      await existing(`${folder}/begun`);
       gaveUp.abort();
-      await climb;
-      return call("stopped");
+      await hike;
+      await existing(`${folder}/stopped`);
+      return "stopped";
     },
     progress: async () => {
       const steps = [];
@@ -180,11 +190,12 @@ export async function observe(client, { callTool, request, listen }, seconds) {
         steps.push([progress, total, message]);
         if (progress === total) lastStep.put(progress);
       };
-      const climb = call("climb", { steps: 3 }, { onprogress });
-      climb.catch(() => {}); // it may fail when nobody waits for it any more
+      const folder = newFolder();
+      const hike = call("hike", { steps: 3, folder }, { onprogress });
+      hike.catch(() => {}); // it may fail when nobody waits for it any more
       await lastStep.get();
-      await call("release");
-      return [steps, await climb];
+      writeFileSync(`${folder}/home`, "");
+      return [steps, await hike];
     },
   };
 

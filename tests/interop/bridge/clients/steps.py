@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import tempfile
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 NOTES = "interop://notes"
@@ -50,6 +52,17 @@ async def observe(client: Any, seconds: float) -> None:
         except Exception as error:
             observed[name] = {"failed": f"{type(error).__name__}: {error}"}
     print(json.dumps(observed), flush=True)
+
+
+def new_folder() -> Path:
+    """Return where the server and this client leave files for each other."""
+    return Path(tempfile.mkdtemp(dir=Path.home()))
+
+
+async def existing(file: Path) -> None:
+    """Wait until there is such a file."""
+    while not file.exists():
+        await asyncio.sleep(0.01)
 
 
 async def pages(list_page: Callable[[str | None], Awaitable[tuple[list[str], str | None]]]) -> list[list[str]]:
