@@ -162,7 +162,8 @@ def add_more() -> None:
             await ctx.progress(step, steps, f"step {step}")
         Path(folder, "begun").touch()
         try:
-            while not Path(folder, "home").exists():
+            # Without the folder, everybody has gone.
+            while Path(folder).exists() and not Path(folder, "home").exists():
                 await asyncio.sleep(0.01)
         except asyncio.CancelledError:
             Path(folder, "stopped").touch()

@@ -143,12 +143,13 @@ def _summary(rows: list[Row]) -> str:
 
 def _eras(rows: list[Row], client: Era, server: Era) -> str:
     """Return the table of one pair of eras: a row for each feature, a column for each front."""
+    backs = ", ".join(TITLES[back] for back in BINDINGS[server])
+    if "sse" not in BINDINGS[server]:
+        backs += f" ({NO_SSE})"
     lines = [
         f"## A {client} client with a {server} server",
         "",
-        "Columns are the bindings of the client. Each entry is for all bindings of the server: "
-        f"{', '.join(TITLES[back] for back in BINDINGS[server])}"
-        f"{'' if 'sse' in BINDINGS[server] else f' ({NO_SSE})'}.",
+        f"Columns are the bindings of the client. Each entry is for all bindings of the server: {backs}.",
         "",
         _line("feature", *(TITLES[front] for front in ALL_BINDINGS)),
         _line(*["---"] * (len(ALL_BINDINGS) + 1)),

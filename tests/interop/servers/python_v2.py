@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import common
-from mcp import types
+from mcp import MCPError, types
 from mcp.server.mcpserver import (
     AcceptedElicitation,
     Context,
@@ -15,6 +15,7 @@ from mcp.server.mcpserver import (
     Sample,
 )
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 server = MCPServer(common.NAME, version="1.0.0", instructions=common.INSTRUCTIONS)
 common.add_features(server, Context, ToolError, lambda ctx: ctx.notify_resource_updated(common.NOTES))
@@ -48,8 +49,16 @@ class EchoParams(types.RequestParams):
 
 
 def add_more() -> None:
-    """Add what the table of the bridge needs, too."""
+    """Add what the table of the bridge needs, too. The full server is modern only."""
     lowlevel = server._lowlevel_server
+
+    async def refuse_legacy(context, call_next):
+        if context.method == "initialize":
+            data = {"supported": MODERN_PROTOCOL_VERSIONS, "requested": context.params.get("protocolVersion")}
+            raise MCPError(types.UNSUPPORTED_PROTOCOL_VERSION, "This server is modern only.", data)
+        return await call_next(context)
+
+    server.middleware.append(refuse_legacy)
 
     @server.tool()
     async def pay(ctx: Context) -> str | types.InputRequiredResult:

@@ -144,7 +144,8 @@ function addMore(server) {
       await extra.sendNotification({ method: "notifications/progress", params });
     }
     writeFileSync(`${folder}/begun`, "");
-    while (!existsSync(`${folder}/home`)) {
+    // Without the folder, everybody has gone.
+    while (existsSync(folder) && !existsSync(`${folder}/home`)) {
       await setTimeout(10);
       if (extra.signal.aborted) {
         writeFileSync(`${folder}/stopped`, "");

@@ -126,7 +126,7 @@ function open() {
   return server;
 }
 
-// Adds what the table of the bridge needs, too.
+// Adds what the table of the bridge needs, too. The full server is modern only.
 function addMore(server) {
   // Reports each step, and then waits for a file: the next call may go to another process of the server.
   server.registerTool("hike", { inputSchema: z.object({ steps: z.number().int(), folder: z.string() }) }, async ({ steps, folder }, { mcpReq }) => {
@@ -136,7 +136,8 @@ function addMore(server) {
       await mcpReq.notify({ method: "notifications/progress", params });
     }
     writeFileSync(`${folder}/begun`, "");
-    while (!existsSync(`${folder}/home`)) {
+    // Without the folder, everybody has gone.
+    while (existsSync(folder) && !existsSync(`${folder}/home`)) {
       await setTimeout(10);
       if (mcpReq.signal.aborted) {
         writeFileSync(`${folder}/stopped`, "");
@@ -231,9 +232,9 @@ let announceChange = (server) => server.server.sendResourceUpdated({ uri: NOTES 
 let announceTool = (addTool) => addTool();
 
 if (way === "stdio") {
-  serveStdio(open);
+  serveStdio(open, { legacy: isFull ? "reject" : "serve" });
 } else {
-  const modern = createMcpHandler(open, { legacy: way === "http-sessions" ? "reject" : "stateless" });
+  const modern = createMcpHandler(open, { legacy: isFull || way === "http-sessions" ? "reject" : "stateless" });
   const hasSession = async (request) => way === "http-sessions" && (await isLegacyRequest(request));
   const serve = async (request) => ((await hasSession(request)) ? serveSession(request) : modern.fetch(request));
   const announceInSession = announceChange;
