@@ -10,6 +10,7 @@ from typing import Any, Self, TypeAlias
 from msgspec import UNSET
 
 from mcplumb.bridge.bridge import Bridge
+from mcplumb.bridge.server_instance import ServerInstance
 from mcplumb.errors import McplumbError
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.transports.connection import ANYONE, Connection, Peer
@@ -46,6 +47,8 @@ class _End(Watched):
         super().__init__()
         #: Everything that the other end has sent.
         self.seen: list[dict[str, Any]] = []
+        #: The bytes of all results among that.
+        self.results: list[bytes] = []
         self.has_ended = False
         self._ids = 0
         self._answers: dict[RequestId, asyncio.Future[dict[str, Any]]] = {}
@@ -55,6 +58,8 @@ class _End(Watched):
         for each in item.items if isinstance(item, Batch) else [item]:
             message = plain(each)
             self.seen.append(message)
+            if isinstance(each, Result):
+                self.results.append(bytes(each.result))
             if isinstance(each, Result | Error) and each.id in self._answers:
                 if not self._answers[each.id].done():
                     self._answers[each.id].set_result(message)
@@ -191,6 +196,13 @@ class Front(_End):
         return await self.answer_to(self.post(method, self.params(params)))
 
 
+def instance_of(bridge: Bridge) -> ServerInstance:
+    """Return the only running instance of the only server."""
+    (pool,) = bridge._pools
+    (instance,) = pool._instances
+    return instance
+
+
 async def call_once(
     bridge: Bridge,
     capabilities: dict[str, Any] | None = None,
@@ -232,7 +244,7 @@ class Back(_End):
             if self.backs.starts is not None:
                 await self.backs.starts.wait()
             answer = initialized(str(revision), capabilities=self.backs.capabilities)
-        elif method in ("initialize", "server/discover"):
+        elif method in ("initialize", "server/discover", self.backs.refuses):
             answer = ErrorDetail(-32601, "There is no such method.")
         elif method in ("resources/subscribe", "resources/unsubscribe", "logging/setLevel") and not revision.is_modern:
             answer = {}
@@ -274,6 +286,8 @@ class Backs(Watched):
         #: Whether a cancelled call ends.
         self.obeys = True
         self.failures = 0
+        #: A method that it does not know.
+        self.refuses: str | None = None
         self._serving: set[asyncio.Task[None]] = set()
 
     @property
