@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,7 +20,7 @@ from mcplumb.bridge.parked_calls import ParkedCalls
 from mcplumb.bridge.router import Router, SingleRouter
 from mcplumb.bridge.server_pool import ServerPool, Share
 from mcplumb.client.connector import ConfigEntry, Connecting, connect
-from mcplumb.errors import UsageError
+from mcplumb.errors import McplumbError, UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.protocol.group_routing import group_prefix
 from mcplumb.server.server import Server
@@ -38,9 +40,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Bridge", "Updated"]
 
+_logger = logging.getLogger("mcplumb.bridge")
+
+#: Seconds between two looks at the files that are watched.
+_WATCH_INTERVAL = 1.0
 _SHARES = ("auto", "always", "never")
-#: Options of ``connect`` for servers that are started, and for servers at an HTTP address. Of several servers, each gets
-#: those that it can use.
+#: Options of ``connect`` for servers that are started, and for servers at an HTTP address. Of several servers, each
+#: gets those that it can use.
 _STARTED_ONLY = ("env", "inherit_env", "cwd", "stderr")
 _HTTP_ONLY = ("headers", "token", "auth", "proxy", "http_sse")
 
@@ -72,6 +78,8 @@ class Bridge:
     - ``max_parked`` calls may wait for the answer of a modern client to a legacy server's question, each for
       ``park_within`` seconds.
     - ``sign_in`` returns the authorization for the URL of a server, or None: a client's token is never passed on.
+    - ``watch`` are files, such as those of a config. When one of them changes, ``reload`` returns the new servers, and
+      ``update`` is called with them.
     - ``connect_options`` are passed to `mcplumb.connect`, such as ``env``, ``stderr`` or ``auth``.
     """
 
@@ -88,6 +96,8 @@ class Bridge:
         max_parked: int = 1000,
         park_within: float = 600.0,
         sign_in: Callable[[str], Auth | None] | None = None,
+        watch: Sequence[str | os.PathLike[str]] = (),
+        reload: Callable[[], Mapping[str, Any]] | None = None,
         limits: Limits = DEFAULT_LIMITS,
         finish_within: float = 30.0,
         stop_within: float = 5.0,
@@ -105,9 +115,13 @@ class Bridge:
         if (only or hide) and not self._is_group:
             raise UsageError("only and hide are for several servers: give a mapping of their names.")
         self._only, self._hide = tuple(only), tuple(hide)
-        self._servers: dict[str, Any] = dict(target) if self._is_group else {name or _name_of(target): target}
-        if not self._servers:
+        #: The servers by name, as they were given.
+        self.servers: dict[str, Any] = dict(target) if self._is_group else {name or _name_of(target): target}
+        if not self.servers:
             raise UsageError("A bridge needs a server, and there is none.")
+        if bool(watch) != (reload is not None) or (reload is not None and not self._is_group):
+            raise UsageError("watch and reload belong together, and are for a bridge over several servers.")
+        self._watch, self._reload = [os.fspath(file) for file in watch], reload
         self._sign_in = sign_in
         self._connect_options = {"limits": limits, **connect_options}
         self._new_pool = partial(ServerPool, share=share, idle=idle, max_instances=max_servers)
@@ -177,7 +191,7 @@ class Bridge:
         """
         if not self._is_group:
             raise UsageError("A bridge over one server cannot be updated: make it with a mapping of names.")
-        before, self._servers = self._servers, dict(servers)
+        before, self.servers = self.servers, dict(servers)
         updated = Updated(
             added=[name for name in servers if name not in before],
             removed=[name for name in before if name not in servers],
@@ -198,20 +212,41 @@ class Bridge:
     async def _running(self) -> AsyncIterator[None]:
         """Keep what the sessions share while there are any; then stop the servers."""
         self.parked_calls = ParkedCalls(max_calls=self._max_parked, ttl=self._park_within)
-        pools = {name: self._add_pool(name) for name in self._servers}
+        pools = {name: self._add_pool(name) for name in self.servers}
         if self._is_group:
             self.router = GroupRouter(pools, only=self._only, hide=self._hide)
         else:
             self.router = SingleRouter(*pools.values())
+        watching = asyncio.create_task(self._watch_files())
         try:
             yield
         finally:
+            watching.cancel()
             self.parked_calls.close()
             closing, self._pools = self._pools, []
             await asyncio.gather(*(pool.close() for pool in closing))
 
+    async def _watch_files(self) -> None:
+        """Update the servers whenever one of the files has changed."""
+        if self._reload is None:
+            return
+        seen = _stamps(self._watch)
+        while True:
+            await asyncio.sleep(_WATCH_INTERVAL)
+            if (stamps := _stamps(self._watch)) == seen:
+                continue
+            seen = stamps
+            try:
+                updated = await self.update(self._reload())
+            except McplumbError as error:
+                _logger.warning("The servers stay as they are, because their files cannot be used. %s", error)
+            else:
+                for what, names in msgspec.structs.asdict(updated).items():
+                    if names:
+                        _logger.info("Servers %s: %s.", what, ", ".join(names))
+
     def _add_pool(self, name: str) -> ServerPool:
-        pool = self._new_pool(name, partial(self._open, self._servers[name], name))
+        pool = self._new_pool(name, partial(self._open, self.servers[name], name))
         self._pools.append(pool)
         return pool
 
@@ -221,7 +256,9 @@ class Bridge:
         place = target.connect_arguments()[0] if isinstance(target, ConfigEntry) else target
         address = read_address(place) if isinstance(place, str) else None
         if self._is_group:
-            for option in _STARTED_ONLY if address is not None else _HTTP_ONLY:
+            is_command = address is None and isinstance(place, str | os.PathLike | Sequence)
+            unused = (() if is_command else _STARTED_ONLY, () if isinstance(address, HttpAddress) else _HTTP_ONLY)
+            for option in itertools.chain(*unused):
                 options.pop(option, None)
             folder = options.get("stderr")
             if isinstance(folder, os.PathLike) and Path(folder).is_dir():
@@ -229,6 +266,18 @@ class Bridge:
         if isinstance(address, HttpAddress) and self._sign_in is not None and "token" not in options:
             options.setdefault("auth", self._sign_in(place))
         return connect(target, **options)
+
+
+def _stamps(files: Sequence[str]) -> list[tuple[int, int] | None]:
+    """Return what tells one version of each file from the next."""
+    stamps: list[tuple[int, int] | None] = []
+    for file in files:
+        try:
+            status = os.stat(file)  # noqa: PTH116 - once a second
+            stamps.append((status.st_mtime_ns, status.st_size))
+        except OSError:
+            stamps.append(None)
+    return stamps
 
 
 def _forget(pools: Sequence[ServerPool], session: ServerSession) -> None:

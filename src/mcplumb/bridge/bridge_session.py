@@ -243,6 +243,9 @@ class BridgeSession(ServerSession):
         client = self._client_of(call)
         front = call.admitted.revision
         method = method or call.method
+        if _logger.isEnabledFor(logging.DEBUG):
+            who = "a client" if client.client_info is None else client.client_info.name
+            _logger.debug("%s (%s) sends %s to %s.", who[:80], front, method[:80], pool.name)
         instance: ServerInstance | None = None
         try:
             may_park = front.has_input_required and _may_need_input(method)

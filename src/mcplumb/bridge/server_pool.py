@@ -174,6 +174,7 @@ class ServerPool:
             self._stop(instance)
             if isinstance(error, McplumbError):
                 self.failure = error
+                _logger.warning("The server %r could not be started. %s", self.name, error)
                 self._retry_at = loop.time() + min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(self._failures, 10))
                 self._failures += 1
             raise

@@ -19,7 +19,15 @@ from mcplumb.revisions import REVISIONS, Revision
 from mcplumb.types.base import Implementation
 from mcplumb.types.notification_params import LogMessageParams
 
-__all__ = ["ANONYMOUS", "DEFAULT_MAX_TIMEOUT", "DEFAULT_TIMEOUT", "ClientSettings", "ClientStats", "OnLog"]
+__all__ = [
+    "ANONYMOUS",
+    "DEFAULT_MAX_TIMEOUT",
+    "DEFAULT_TIMEOUT",
+    "ClientSettings",
+    "ClientStats",
+    "NewSession",
+    "OnLog",
+]
 
 #: Seconds to wait for a response. Most other clients use the same value.
 DEFAULT_TIMEOUT = 60.0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mcplumb.server.server_session import ServerSession
     from mcplumb.transports.connection import Connection, Peer
 
-__all__ = ["ActiveSessions", "Host", "Lifespan", "LifespanRunner", "bind_lifespan"]
+__all__ = ["ActiveSessions", "Host", "Lifespan", "LifespanRunner", "NewSession", "bind_lifespan"]
 
 
 # The lifespan: the server's own resources, such as a connection pool, opened before the first request.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
+import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,14 @@ import click
 
 from mcplumb.cli.command_group import pop_values
 from mcplumb.cli.command_runner import GlobalOptions, global_options
+from mcplumb.cli.commands.login import default_sign_in
 from mcplumb.cli.serve_options import addresses_of, set_up_serving_logs, with_tokens
 from mcplumb.cli.server_target import ServerCommand, Target, seconds
 from mcplumb.errors import UsageError
 from mcplumb.server.stderr_logs import LOG_FORMATS, LogFormat
 
 if TYPE_CHECKING:
+    from mcplumb.bridge.bridge import Bridge
     from mcplumb.bridge.server_pool import Share
 
 __all__ = ["bridge"]
@@ -33,12 +36,11 @@ class _BridgeCommand(ServerCommand):
         if is_one or not (ctx.params["names"] or options.config):
             super().prepare(ctx)
         else:
-            if unused := [
-                name for name, value in pop_values(self.server_params, ctx).items() if value and name != "yes"
-            ]:
+            given = pop_values(self.server_params, ctx)
+            if unused := [name for name, value in given.items() if value and name != "yes"]:
                 option = unused[0].replace("_", "-")
                 raise UsageError(f"--{option} is for one server: put it into the config file for several.")
-            ctx.params["target"] = None
+            ctx.params |= {"target": None, "yes": given["yes"]}
 
 
 @click.command("bridge", cls=_BridgeCommand)
@@ -76,6 +78,7 @@ def bridge(
     target: Target | None,
     names: tuple[str, ...],
     *,
+    yes: bool = False,
     stdio: bool,
     unix: tuple[str, ...],
     tcp: tuple[str, ...],
@@ -106,34 +109,48 @@ def bridge(
     mcplumb bridge --config servers.json weather notes --http :8000
     """
     from mcplumb.bridge.bridge import Bridge
-    from mcplumb.server.run import what_it_waits_for
 
     options = global_options()
     addresses = addresses_of(unix=unix, tcp=tcp, http=http)
     if client_token_file is not None and not http:
         raise UsageError("--client-token-file is for clients over HTTP: give --http as well.")
-    if not addresses:
-        import os
-
+    if not addresses and os.isatty(0):
         from mcplumb.cli.render.output import say
+        from mcplumb.server.run import what_it_waits_for
 
-        if os.isatty(0):
-            say(what_it_waits_for(shlex.join(["mcplumb", "bridge", "…"]), "--http :8000"), style="dim")
-    more: dict[str, Any] = {} if log_dir is None else {"stderr": _folder(log_dir)}
+        say(what_it_waits_for("mcplumb bridge …", "--http :8000"), style="dim")
     set_up_serving_logs(log_format, options)
-    if target is None:
-        from mcplumb.cli.commands.servers import find_entries
-
-        servers: Any = find_entries(names, options.config)
-        made = Bridge(servers, share=share, idle=idle, only=only, hide=hide, **more)
-    else:
+    if not options.verbose:
+        for name in ("mcplumb.bridge", "mcplumb.client"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+    more: dict[str, Any] = {"share": share, "idle": idle}
+    if target is not None:
         if only or hide:
             raise UsageError("--only and --hide are for several servers, whose tools have prefixes.")
-        known = target.options | (more if target.is_started else {})
-        made = Bridge(target.place, name=target.title, share=share, idle=idle, **known)
+        more |= target.options
+        if log_dir is not None and target.is_started:
+            more["stderr"] = _folder(log_dir)
+        made = Bridge(target.place, name=target.title, **more)
+    else:
+        more |= {"only": only, "hide": hide, "sign_in": default_sign_in}
+        if log_dir is not None:
+            more["stderr"] = _folder(log_dir)
+        made = _group(names, options.config, yes=yes, **more)
     http_options = None if client_token_file is None else with_tokens(client_token_file)
-    where = (["stdio"] if stdio and addresses else []) + addresses
+    where = ["stdio", *addresses] if stdio and addresses else addresses
     made.run(*where, log_format=log_format, trace=options.trace or None, http=http_options)
+
+
+def _group(names: tuple[str, ...], config: str | None, *, yes: bool, **options: Any) -> Bridge:
+    """Return a bridge over several servers of config files, which follows changes of the files."""
+    from mcplumb.bridge.bridge import Bridge
+    from mcplumb.cli.commands.servers import find_entries
+
+    found = find_entries(names, config, yes=yes)
+    if not found:
+        raise UsageError("There is no server in the config files. Add one with: mcplumb add NAME -- COMMAND")
+    files = {entry.source for entry in found.values()}
+    return Bridge(found, watch=sorted(files), reload=lambda: find_entries(names, config, yes=yes), **options)
 
 
 def _folder(path: str) -> Path:
