@@ -262,7 +262,12 @@ class Back(_End):
 
     async def ask(self, method: str, **params: Any) -> Any:
         """Ask the client, as a legacy server does."""
-        return await self.answer_to(self.post(method, params))
+        question = self.post(method, params)
+        try:
+            return await self.answer_to(question)
+        except asyncio.CancelledError:
+            self.tell("notifications/cancelled", requestId=question)
+            raise
 
     async def crash(self) -> None:
         """End the connection at once."""

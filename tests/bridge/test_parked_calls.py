@@ -230,6 +230,24 @@ async def test_a_question_outlives_a_call_that_it_did_not_belong_to() -> None:
 
 
 @pytest.mark.req("BRG-2")
+async def test_a_question_outlives_a_cancelled_call_that_it_did_not_belong_to() -> None:
+    async def work(back: Back, request: dict[str, Any]) -> Any:
+        if request["params"]["name"] == "ask":
+            return await ask_and_echo(back, request)
+        await asyncio.Event().wait()
+        return None
+
+    backs = Backs(handler=work)
+    async with Front(Bridge(backs, park_within=5.0), ASKABLE) as front:
+        other, mine = front.begin("other"), front.begin("ask")
+        await front.answer_to(other)  # the bridge takes the question for one of this call
+        skip(6)  # and gives that call up
+        asked = await front.answer_to(mine)
+        assert text_of(await front.call("ask", more=answers(asked))) == "Ada"
+        assert len(backs.all[0].cancelled) == 1
+
+
+@pytest.mark.req("BRG-2")
 async def test_a_server_may_take_its_question_back() -> None:
     async def changes_its_mind(back: Back, _: dict[str, Any]) -> Any:
         question = back.post("elicitation/create", FORM)

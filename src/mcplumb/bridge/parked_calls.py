@@ -137,8 +137,9 @@ class PendingCall:
         self._on_done(self, self._last_call if task.cancelled() else None)
         others = sorted(self.instance.pending, key=lambda pending: not pending.is_waiting)
         for question in [each for each in self._questions.values() if not each.answer.done()]:
-            # A legacy server does not say to which call of the client it belongs: it may be another one's.
-            if others and not task.cancelled():
+            # A legacy server does not say to which call of the client it belongs: it may be another one's. If it was
+            # this one's, and this one was cancelled, the server takes it back.
+            if others:
                 others[0].take_over(question)
             else:
                 question.answer.set_exception(Closed("The call that the question belongs to has ended."))
