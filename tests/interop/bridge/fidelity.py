@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tests.interop.bridge.products import MCPLUMB, Binding, Product
+from tests.interop.bridge.products import MCPLUMB, NO_BRIDGE, Binding, Product
 from tests.interop.environments import PYTHON_V1, PYTHON_V2, TYPESCRIPT_V1, TYPESCRIPT_V2, Environment
 from tests.interop.sdk_servers import TS_1, TS_2, V1, V2, SdkServer
 from tests.interop.serving import NoPort, serving
@@ -78,8 +78,6 @@ CHANGING = (
     (re.compile(r"\b[0-9a-f-]{32,}\b"), "…"),
 )
 
-#: Seconds for one feature: our own bridge has as much as it may need, others fail in many cells.
-OWN_SECONDS, OTHER_SECONDS = 30, 5
 #: Seconds for a client.
 MOST_SECONDS = 180
 
@@ -287,7 +285,7 @@ def _bridge(cell: Cell, server: list[str], scratch: Path) -> Iterator[list[str]]
     """Where the client finds the bridge: a command or an address."""
     socket = str(scratch / "socket")
     command = cell.product.command(cell.front, socket, cell.back, server)
-    if cell.front == "stdio":
+    if cell.front == "stdio" or cell.product is NO_BRIDGE:
         yield command
         return
     with serving(command, scratch / "bridge") as bridge:
@@ -301,7 +299,7 @@ def _bridge(cell: Cell, server: list[str], scratch: Path) -> Iterator[list[str]]
 
 
 def _client(visit: Visit, scratch: Path) -> list[str]:
-    seconds = str(OWN_SECONDS if visit.cell.product is MCPLUMB else OTHER_SECONDS)
+    seconds = str(visit.cell.product.seconds)
     revision = REVISIONS[visit.cell.client_era]
     if visit.client == OWN:
         return [sys.executable, str(CLIENTS / "own.py"), revision, seconds]

@@ -28,6 +28,8 @@ class Product(NamedTuple):
     environment: Environment | None = None
     #: Where it serves Streamable HTTP.
     path: str = "/mcp"
+    #: Seconds for one feature: others fail in many cells, and would take too long otherwise.
+    seconds: int = 8
 
     def __str__(self) -> str:
         return self.name
@@ -73,7 +75,15 @@ def _fastmcp(front: Binding, _socket: str, _back: Binding, server: list[str]) ->
 _EVERYWHERE: tuple[Binding, ...] = ("stdio", "http", "sse", "unix", "tcp")
 _WEB: tuple[Binding, ...] = ("http", "sse")
 
-MCPLUMB = Product("mcplumb", __version__, ((_EVERYWHERE, _EVERYWHERE),), _mcplumb)
+MCPLUMB = Product("mcplumb", __version__, ((_EVERYWHERE, _EVERYWHERE),), _mcplumb, seconds=30)
+#: The client and the server alone, of the same era over the same binding: so all features have to be there.
+NO_BRIDGE = Product(
+    "none",
+    "",
+    ((("stdio",), ("stdio",)), (("http",), ("http",)), (("sse",), ("sse",))),
+    lambda _front, _socket, _back, server: server,
+    seconds=30,
+)
 OTHERS = (
     Product(
         "mcp-proxy",

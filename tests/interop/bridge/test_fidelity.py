@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.bridge.fidelity import FEATURES, PASS, Visit, cells, outcomes, visits
-from tests.interop.bridge.products import MCPLUMB
+from tests.interop.bridge.products import MCPLUMB, NO_BRIDGE
 
 #: One visit for each pair of eras, over different bindings: `make interop-short` makes these.
 SHORT = {
@@ -17,12 +17,21 @@ SHORT = {
 VISITS = [visit for cell in cells(MCPLUMB) for visit in visits(cell)]
 
 
+DIRECT = [visit for cell in cells(NO_BRIDGE) if cell.client_era == cell.server_era for visit in visits(cell)]
+
+
 def parameter(visit: Visit) -> object:
     return pytest.param(visit, id=f"short-{visit}" if str(visit) in SHORT else str(visit))
 
 
 def test_the_short_visits_exist() -> None:
     assert {str(visit) for visit in VISITS} >= SHORT
+
+
+@pytest.mark.parametrize("visit", DIRECT, ids=str)
+def test_every_feature_is_there_without_a_bridge(visit: Visit) -> None:
+    # Otherwise the table would say nothing about bridges.
+    assert outcomes(visit) == dict.fromkeys(FEATURES, PASS)
 
 
 @pytest.mark.req("BRG-1", "BRG-2", "BRG-4")

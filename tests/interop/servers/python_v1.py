@@ -34,6 +34,9 @@ def add_more() -> None:
 
     lowlevel.create_initialization_options = options_with_changes
 
+    @lowlevel.set_logging_level()
+    async def set_level(_level) -> None: ...
+
     @lowlevel.subscribe_resource()
     async def subscribe(_uri) -> None: ...
 
