@@ -11,7 +11,7 @@ from mcp import ClientSession, McpError, StdioServerParameters, stdio_client, ty
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamablehttp_client
 from pydantic import AnyUrl
-from steps import ANSWERS, MODEL, NOTES, ROOT, SUMMARY, TRACE, Heard, existing, joined, new_folder, observe, pages
+from steps import ANSWERS, MODEL, NOTES, ROOT, SUMMARY, TRACE, Features, observe
 
 
 class EchoParams(types.RequestParams):
@@ -28,18 +28,21 @@ class EchoResult(types.Result):
     echo: str
 
 
-class Features:
-    def __init__(self) -> None:
-        self.heard = Heard()
-        self.session: ClientSession
-        self.opened: types.InitializeResult
+class PythonV1(Features):
+    error = McpError
+    next_cursor = "nextCursor"
+    session: ClientSession
+    opened: types.InitializeResult
+
+    def code_of(self, error: McpError) -> int:
+        return error.error.code
 
     # --- What the server asks and says ---
 
     async def on_elicit(self, _context: Any, question: types.ElicitRequestParams) -> types.ElicitResult:
-        self.heard.asked.append(question.message)
+        self.asked.append(question.message)
         if question.mode == "url":
-            self.heard.asked.append(question.url)
+            self.asked.append(question.url)
             return types.ElicitResult(action="accept")
         if "cellar" in question.message:
             return types.ElicitResult(action="decline")
@@ -47,7 +50,7 @@ class Features:
         return types.ElicitResult(action="accept", content=content)
 
     async def on_sample(self, _context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
-        self.heard.asked.append(params.messages[0].content.text)
+        self.asked.append(params.messages[0].content.text)
         said = types.TextContent(type="text", text=SUMMARY)
         return types.CreateMessageResult(role="assistant", content=said, model=MODEL)
 
@@ -55,14 +58,14 @@ class Features:
         return types.ListRootsResult(roots=[types.Root(uri=ROOT)])
 
     async def on_log(self, message: types.LoggingMessageNotificationParams) -> None:
-        await self.heard.log.put([message.level, message.data])
+        await self.log.put([message.level, message.data])
 
     async def on_message(self, message: Any) -> None:
         match message:
             case types.ServerNotification(root=types.ResourceUpdatedNotification(params=change)):
-                await self.heard.changes.put(str(change.uri))
+                await self.changes.put(str(change.uri))
             case types.ServerNotification(root=types.ToolListChangedNotification()):
-                self.heard.list_changed.set()
+                self.list_changed.set()
 
     # --- The features ---
 
@@ -75,20 +78,23 @@ class Features:
         part = (await self.session.read_resource(AnyUrl(uri))).contents[0]
         return part.text if isinstance(part, types.TextResourceContents) else part.blob
 
+    async def echo(self, text: str) -> str:
+        request = EchoRequest(method="interop/echo", params=EchoParams(text=text))
+        return (await self.session.send_request(request, EchoResult)).echo
+
+    async def set_log_level(self) -> None:
+        await self.session.set_logging_level("info")
+
+    def lists(self) -> dict[str, tuple[Any, str, str]]:
+        return {
+            "tools": (self.session.list_tools, "tools", "name"),
+            "prompts": (self.session.list_prompts, "prompts", "name"),
+            "resources": (self.session.list_resources, "resources", "uri"),
+            "templates": (self.session.list_resource_templates, "resourceTemplates", "uriTemplate"),
+        }
+
     async def introduction(self) -> Any:
         return [self.opened.serverInfo.name, self.opened.instructions]
-
-    async def calls(self) -> Any:
-        return await self.call("greet", {"name": "Åse"})
-
-    async def tool_errors(self) -> Any:
-        return await self.call("refuse", {"reason": "The inn is full."})
-
-    async def protocol_errors(self) -> Any:
-        try:
-            return await self.read("interop://nowhere")
-        except McpError as error:
-            return error.error.code
 
     async def structured_content(self) -> Any:
         return (await self.session.call_tool("forecast", {"city": "Oslo", "days": 2})).structuredContent
@@ -96,45 +102,30 @@ class Features:
     async def metadata(self) -> Any:
         return ((await self.session.call_tool("sign", meta={TRACE: "Åse"})).meta or {}).get(TRACE)
 
-    async def resources(self) -> Any:
-        async def page(cursor: str | None) -> Any:
-            result = await self.session.list_resources(cursor)
-            return [str(resource.uri) for resource in result.resources], result.nextCursor
-
-        return [joined(await pages(page)), await self.read(NOTES), await self.read("interop://dot")]
-
-    async def templates(self) -> Any:
-        async def page(cursor: str | None) -> Any:
-            result = await self.session.list_resource_templates(cursor)
-            return [template.uriTemplate for template in result.resourceTemplates], result.nextCursor
-
-        return [joined(await pages(page)), await self.read("interop://cities/Oslo")]
-
     async def subscriptions(self) -> Any:
         await self.session.subscribe_resource(AnyUrl(NOTES))
         await self.call("rewrite", {"text": "Bring a hat."})
-        return [await self.heard.changes.get(), await self.read(NOTES)]
+        return [await self.changes.get(), await self.read(NOTES)]
 
     async def list_changes(self) -> Any:
-        async def page(cursor: str | None) -> Any:
-            result = await self.session.list_tools(cursor)
-            return [tool.name for tool in result.tools], result.nextCursor
-
-        before = "drink" in joined(await pages(page))
+        before = await self.has_drink()
         await self.call("open_bar")
-        await self.heard.list_changed.wait()
-        return [before, "drink" in joined(await pages(page))]
+        await self.list_changed.wait()
+        return [before, await self.has_drink()]
+
+    async def cancellation(self) -> Any:
+        # This SDK does not tell the server when it gives up; its users can.
+        self._id_of_hike = self.session._request_id
+        return await super().cancellation()
+
+    async def before_cancelling(self) -> None:
+        params = types.CancelledNotificationParams(requestId=self._id_of_hike)
+        cancelled = types.CancelledNotification(method="notifications/cancelled", params=params)
+        await self.session.send_notification(types.ClientNotification(cancelled))
 
     async def prompts(self) -> Any:
         plan = await self.session.get_prompt("plan", {"city": "Oslo"})
         return [[message.role, message.content.text] for message in plan.messages]
-
-    async def pagination(self) -> Any:
-        async def page(cursor: str | None) -> Any:
-            result = await self.session.list_prompts(cursor)
-            return [prompt.name for prompt in result.prompts], result.nextCursor
-
-        return await pages(page)
 
     async def completion(self) -> Any:
         of_prompt = types.PromptReference(type="ref/prompt", name="plan")
@@ -142,56 +133,6 @@ class Features:
         argument = {"name": "city", "value": "Os"}
         completions = [await self.session.complete(each, argument) for each in (of_prompt, of_template)]
         return [each.completion.values for each in completions]
-
-    async def forms(self) -> Any:
-        self.heard.asked = []
-        booked = [await self.call("book", {"room": room}) for room in ("the attic", "the cellar")]
-        return [self.heard.asked, booked]
-
-    async def urls(self) -> Any:
-        self.heard.asked = []
-        return [await self.call("pay"), self.heard.asked]
-
-    async def sampling(self) -> Any:
-        self.heard.asked = []
-        return [await self.call("summarize", {"text": "a long text"}), self.heard.asked]
-
-    async def roots(self) -> Any:
-        return await self.call("look_around")
-
-    async def logs(self) -> Any:
-        await self.session.set_logging_level("info")
-        await self.call("announce", {"text": "Dinner is served."})
-        return await self.heard.log.get()
-
-    async def extension_methods(self) -> Any:
-        request = EchoRequest(method="interop/echo", params=EchoParams(text="Åse"))
-        try:
-            return (await self.session.send_request(request, EchoResult)).echo
-        except McpError as error:
-            return error.error.code
-
-    async def cancellation(self) -> Any:
-        # This SDK does not tell the server when it gives up; its users can.
-        id_of_hike = self.session._request_id
-        folder = new_folder()
-        hike = asyncio.create_task(self.call("hike", {"steps": 0, "folder": str(folder)}))
-        await existing(folder / "begun")
-        params = types.CancelledNotificationParams(requestId=id_of_hike)
-        await self.session.send_notification(
-            types.ClientNotification(types.CancelledNotification(method="notifications/cancelled", params=params))
-        )
-        hike.cancel()
-        await existing(folder / "stopped")
-        return "stopped"
-
-    async def progress(self) -> Any:
-        folder = new_folder()
-        arguments = {"steps": 3, "folder": str(folder)}
-        hike = asyncio.create_task(self.call("hike", arguments, progress_callback=self.heard.on_progress))
-        await self.heard.last_step.wait()
-        (folder / "home").touch()
-        return [self.heard.progress, await hike]
 
 
 def connect(command: str, *arguments: str) -> Any:
@@ -202,7 +143,7 @@ def connect(command: str, *arguments: str) -> Any:
 
 async def main() -> None:
     seconds, *place = sys.argv[1:]
-    features = Features()
+    features = PythonV1()
     async with (
         connect(*place) as (reading, writing, *_),
         ClientSession(

@@ -11,7 +11,7 @@ from typing import Any
 
 from mcp import Client, MCPDeprecationWarning, MCPError, StdioServerParameters, types
 from mcp.client.sse import sse_client
-from steps import ANSWERS, MODEL, NOTES, ROOT, SUMMARY, TRACE, Heard, existing, joined, new_folder, observe, pages
+from steps import ANSWERS, MODEL, NOTES, ROOT, SUMMARY, TRACE, Features, observe
 
 
 class EchoParams(types.RequestParams):
@@ -28,10 +28,9 @@ class EchoResult(types.Result):
     echo: str
 
 
-class Features:
-    def __init__(self) -> None:
-        self.heard = Heard()
-        self.client: Client
+class PythonV2(Features):
+    error = MCPError
+    client: Client
 
     @property
     def is_modern(self) -> bool:
@@ -40,9 +39,9 @@ class Features:
     # --- What the server asks and says ---
 
     async def on_elicit(self, _context: Any, question: types.ElicitRequestParams) -> types.ElicitResult:
-        self.heard.asked.append(question.message)
+        self.asked.append(question.message)
         if question.mode == "url":
-            self.heard.asked.append(question.url)
+            self.asked.append(question.url)
             return types.ElicitResult(action="accept")
         if "cellar" in question.message:
             return types.ElicitResult(action="decline")
@@ -50,7 +49,7 @@ class Features:
         return types.ElicitResult(action="accept", content=content)
 
     async def on_sample(self, _context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
-        self.heard.asked.append(params.messages[0].content.text)
+        self.asked.append(params.messages[0].content.text)
         said = types.TextContent(type="text", text=SUMMARY)
         return types.CreateMessageResult(role="assistant", content=said, model=MODEL)
 
@@ -58,14 +57,14 @@ class Features:
         return types.ListRootsResult(roots=[types.Root(uri=ROOT)])
 
     async def on_log(self, message: types.LoggingMessageNotificationParams) -> None:
-        await self.heard.log.put([message.level, message.data])
+        await self.log.put([message.level, message.data])
 
     async def on_message(self, message: Any) -> None:
         match message:
             case types.ResourceUpdatedNotification(params=change):
-                await self.heard.changes.put(change.uri)
+                await self.changes.put(change.uri)
             case types.ToolListChangedNotification():
-                self.heard.list_changed.set()
+                self.list_changed.set()
 
     # --- The features ---
 
@@ -78,6 +77,22 @@ class Features:
         part = (await self.client.read_resource(uri)).contents[0]
         return part.text if isinstance(part, types.TextResourceContents) else part.blob
 
+    async def echo(self, text: str) -> str:
+        request = EchoRequest(method="interop/echo", params=EchoParams(text=text))
+        return (await self.client.session.send_request(request, EchoResult)).echo
+
+    async def set_log_level(self) -> None:
+        if not self.is_modern:
+            await self.client.set_logging_level("info")
+
+    def lists(self) -> dict[str, tuple[Any, str, str]]:
+        return {
+            "tools": (self.client.list_tools, "tools", "name"),
+            "prompts": (self.client.list_prompts, "prompts", "name"),
+            "resources": (self.client.list_resources, "resources", "uri"),
+            "templates": (self.client.list_resource_templates, "resource_templates", "uri_template"),
+        }
+
     async def introduction(self) -> Any:
         # A client that is told the modern revision has asked the server nothing: it does so now.
         if self.is_modern:
@@ -85,37 +100,11 @@ class Features:
             return [discovered["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], discovered["instructions"]]
         return [self.client.server_info.name, self.client.instructions]
 
-    async def calls(self) -> Any:
-        return await self.call("greet", {"name": "Åse"})
-
-    async def tool_errors(self) -> Any:
-        return await self.call("refuse", {"reason": "The inn is full."})
-
-    async def protocol_errors(self) -> Any:
-        try:
-            return await self.read("interop://nowhere")
-        except MCPError as error:
-            return error.code
-
     async def structured_content(self) -> Any:
         return (await self.client.call_tool("forecast", {"city": "Oslo", "days": 2})).structured_content
 
     async def metadata(self) -> Any:
         return ((await self.client.call_tool("sign", meta={TRACE: "Åse"})).meta or {}).get(TRACE)
-
-    async def resources(self) -> Any:
-        async def page(cursor: str | None) -> Any:
-            result = await self.client.list_resources(cursor=cursor)
-            return [str(resource.uri) for resource in result.resources], result.next_cursor
-
-        return [joined(await pages(page)), await self.read(NOTES), await self.read("interop://dot")]
-
-    async def templates(self) -> Any:
-        async def page(cursor: str | None) -> Any:
-            result = await self.client.list_resource_templates(cursor=cursor)
-            return [template.uri_template for template in result.resource_templates], result.next_cursor
-
-        return [joined(await pages(page)), await self.read("interop://cities/Oslo")]
 
     async def subscriptions(self) -> Any:
         if self.is_modern:
@@ -124,33 +113,22 @@ class Features:
                 return [(await anext(changes)).uri, await self.read(NOTES)]
         await self.client.subscribe_resource(NOTES)
         await self.call("rewrite", {"text": "Bring a hat."})
-        return [await self.heard.changes.get(), await self.read(NOTES)]
+        return [await self.changes.get(), await self.read(NOTES)]
 
     async def list_changes(self) -> Any:
-        async def page(cursor: str | None) -> Any:
-            result = await self.client.list_tools(cursor=cursor)
-            return [tool.name for tool in result.tools], result.next_cursor
-
-        before = "drink" in joined(await pages(page))
+        before = await self.has_drink()
         if self.is_modern:
             async with self.client.listen(tools_list_changed=True) as changes:
                 await self.call("open_bar")
                 await anext(changes)
         else:
             await self.call("open_bar")
-            await self.heard.list_changed.wait()
-        return [before, "drink" in joined(await pages(page))]
+            await self.list_changed.wait()
+        return [before, await self.has_drink()]
 
     async def prompts(self) -> Any:
         plan = await self.client.get_prompt("plan", {"city": "Oslo"})
         return [[message.role, message.content.text] for message in plan.messages]
-
-    async def pagination(self) -> Any:
-        async def page(cursor: str | None) -> Any:
-            result = await self.client.list_prompts(cursor=cursor)
-            return [prompt.name for prompt in result.prompts], result.next_cursor
-
-        return await pages(page)
 
     async def completion(self) -> Any:
         of_prompt = types.PromptReference(type="ref/prompt", name="plan")
@@ -158,51 +136,6 @@ class Features:
         argument = {"name": "city", "value": "Os"}
         completions = [await self.client.complete(each, argument) for each in (of_prompt, of_template)]
         return [each.completion.values for each in completions]
-
-    async def forms(self) -> Any:
-        self.heard.asked = []
-        booked = [await self.call("book", {"room": room}) for room in ("the attic", "the cellar")]
-        return [self.heard.asked, booked]
-
-    async def urls(self) -> Any:
-        self.heard.asked = []
-        return [await self.call("pay"), self.heard.asked]
-
-    async def sampling(self) -> Any:
-        self.heard.asked = []
-        return [await self.call("summarize", {"text": "a long text"}), self.heard.asked]
-
-    async def roots(self) -> Any:
-        return await self.call("look_around")
-
-    async def logs(self) -> Any:
-        if not self.is_modern:
-            await self.client.set_logging_level("info")
-        await self.call("announce", {"text": "Dinner is served."})
-        return await self.heard.log.get()
-
-    async def extension_methods(self) -> Any:
-        request = EchoRequest(method="interop/echo", params=EchoParams(text="Åse"))
-        try:
-            return (await self.client.session.send_request(request, EchoResult)).echo
-        except MCPError as error:
-            return error.code
-
-    async def cancellation(self) -> Any:
-        folder = new_folder()
-        hike = asyncio.create_task(self.call("hike", {"steps": 0, "folder": str(folder)}))
-        await existing(folder / "begun")
-        hike.cancel()
-        await existing(folder / "stopped")
-        return "stopped"
-
-    async def progress(self) -> Any:
-        folder = new_folder()
-        arguments = {"steps": 3, "folder": str(folder)}
-        hike = asyncio.create_task(self.call("hike", arguments, progress_callback=self.heard.on_progress))
-        await self.heard.last_step.wait()
-        (folder / "home").touch()
-        return [self.heard.progress, await hike]
 
 
 def way(command: str, *arguments: str) -> Any:
@@ -214,7 +147,7 @@ def way(command: str, *arguments: str) -> Any:
 async def main() -> None:
     warnings.simplefilter("ignore", MCPDeprecationWarning)
     mode, seconds, *place = sys.argv[1:]
-    features = Features()
+    features = PythonV2()
     async with Client(
         way(*place),
         mode=mode,
