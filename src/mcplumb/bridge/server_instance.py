@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from mcplumb.bridge.raw_pass import PassedCall
 from mcplumb.client.client import Client
 from mcplumb.client.client_session import ClientSession, metadata
 from mcplumb.client.client_settings import ClientSettings
@@ -111,11 +112,14 @@ class ServerInstance:
         self._connecting = connecting
         self._supervisor = supervisor
         self.client: Client
+        self.passes_raw = False
 
     async def start(self) -> None:
         """Connect to the server; raise `ConnectError` if that fails."""
         self.client = await self._connecting
         self._requests = Requests(self._supervisor)
+        #: Whether requests may pass as they are: over HTTP, parts of them are repeated in headers.
+        self.passes_raw = not self._supervisor.link.mirrors
 
     async def close(self) -> None:
         """Close the connection, and stop the server if it was started for it."""
@@ -168,17 +172,45 @@ class ServerInstance:
         self, call: Call, method: str, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None
     ) -> msgspec.Raw:
         """Send a client's request, and return the result. It is sent again after a crash if that is safe."""
+        return await self._counted(call, self.ask(method, params, meta, on_progress))
+
+    async def recover(
+        self, call: Call, back: ClientSession, params: dict[str, Any], meta: dict[str, Any], lost: McplumbError
+    ) -> msgspec.Raw:
+        """Send a request that was lost with its session again, if that is safe, and return the result."""
+        options = CallOptions(None, None, None, meta or None)
+        return await self._counted(call, self._requests.recover(back, call.method, params, options, lost))
+
+    async def _counted(self, call: Call, sending: Coroutine[Any, Any, msgspec.Raw]) -> msgspec.Raw:
         self.calls[call] = None
         try:
-            return await self.ask(method, params, meta, on_progress)
+            return await sending
         except (asyncio.CancelledError, RequestTimeout):
             self._abandon(call)
             raise
         finally:
-            # Several requests of the bridge may serve the same call.
-            self.calls.pop(call, None)
-            if self._idle is not None:
-                self._check_idle()
+            self.has_ended(call)
+
+    def pass_on(self, front: BridgeSession, call: Call) -> bool:
+        """Send a client's request as it is, and its response back; False if it cannot be sent at once."""
+        back = self._supervisor.session
+        passed = PassedCall(front, call, self, back)
+        passed.request = back.endpoint.pass_on(call.method, call.request.params, passed)
+        if passed.request is None:
+            return False
+        self.calls[call] = None
+        stoppable: Any = passed
+        call.task = stoppable
+        return True
+
+    def has_ended(self, call: Call, *, is_abandoned: bool = False) -> None:
+        """Note that a call has ended, or that the server may still work on it although nobody waits for it."""
+        # Several requests of the bridge may serve the same call.
+        self.calls.pop(call, None)
+        if is_abandoned:
+            self._abandon(call)
+        if self._idle is not None:
+            self._check_idle()
 
     def ask(
         self, method: str, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None = None
