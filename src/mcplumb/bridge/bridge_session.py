@@ -55,6 +55,7 @@ from mcplumb.server.dispatch.running_call import Call
 from mcplumb.server.server_session import ServerSession
 from mcplumb.server.server_state import SharedState
 from mcplumb.transports.connection import Connection, Peer
+from mcplumb.transports.line_connection import LineConnection
 from mcplumb.types.base import INPUT_REQUIRED, Implementation, Result
 from mcplumb.types.lifecycle import DiscoverResult, InitializeResult, ServerCapabilities
 from mcplumb.types.meta import SERVER_INFO, RequestMeta
@@ -105,6 +106,8 @@ class BridgeSession(ServerSession):
         self.bridge = bridge
         #: Whether the connection carries a single request, as over modern HTTP.
         self._is_single = peer.era == "modern"
+        #: The connection, if messages on it are lines.
+        self.line = connection if isinstance(connection, LineConnection) else None
         self._legacy_client: FrontClient | None = None
         self._modern_clients: list[FrontClient] = []
         self._leases: dict[tuple[FrontClient, ServerPool], ServerInstance] = {}
