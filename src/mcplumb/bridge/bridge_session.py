@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +49,13 @@ from mcplumb.protocol.translation import (
     urls_to_visit,
 )
 from mcplumb.protocol.version_negotiation import Admitted, InitializedSession, Refused
-from mcplumb.revisions import LATEST_LEGACY, Revision
+from mcplumb.revisions import LATEST_LEGACY, Revision, get_revision
 from mcplumb.rpc.handler import Outcome, Reply
 from mcplumb.server.dispatch.running_call import Call
 from mcplumb.server.server_session import ServerSession
 from mcplumb.server.server_state import SharedState
 from mcplumb.transports.connection import Connection, Peer
+from mcplumb.transports.line_connection import LineConnection
 from mcplumb.types.base import INPUT_REQUIRED, Implementation, Result
 from mcplumb.types.lifecycle import DiscoverResult, InitializeResult, ServerCapabilities
 from mcplumb.types.meta import SERVER_INFO, RequestMeta
@@ -75,6 +76,7 @@ from mcplumb.wire.messages import (
 
 if TYPE_CHECKING:
     from mcplumb.bridge.bridge import Bridge
+    from mcplumb.client.client_session import ClientSession
     from mcplumb.client.subscriptions import Changes
 
 __all__ = ["BridgeSession", "Described"]
@@ -104,12 +106,17 @@ class BridgeSession(ServerSession):
         self.bridge = bridge
         #: Whether the connection carries a single request, as over modern HTTP.
         self._is_single = peer.era == "modern"
+        #: The connection, if messages on it are lines.
+        self.line = connection if isinstance(connection, LineConnection) else None
         self._legacy_client: FrontClient | None = None
         self._modern_clients: list[FrontClient] = []
         self._leases: dict[tuple[FrontClient, ServerPool], ServerInstance] = {}
         self._leasing: dict[tuple[FrontClient, ServerPool], asyncio.Task[ServerInstance]] = {}
         self._has_released = False
         self._waiting_notifications = 0
+        # Bound once: looking them up for each request would cost more than most of what is done for it.
+        self._begin = {name: begin.__get__(self) for name, begin in _OWN_METHODS.items()}
+        self._begin_forwarding = self._forward
         super().__init__(shared, connection, peer)
         self.changes = FrontSubscriptions(self)
 
@@ -151,14 +158,13 @@ class BridgeSession(ServerSession):
             capabilities, client_info = admitted.capabilities, admitted.client_info
             self._legacy_client = FrontClient(capabilities, client_info, self.principal, self, stays=True)
             admitted = Admitted(admitted.revision, capabilities, client_info, None, None, RequestMeta.of(None))
-        known = METHODS.get(name)
-        if known is not None and not known.sent_by("client", admitted.revision):
+        if name in _unknown_methods(admitted.revision.name):
             sentence = f"There is no method {name[:80]!r} in protocol revision {admitted.revision}."
             return Reply(ErrorDetail(METHOD_NOT_FOUND, sentence))
         return Call(
             request.id,
             request,
-            _OWN_METHODS.get(name, BridgeSession._forward).__get__(self),
+            self._begin.get(name, self._begin_forwarding),
             session=self,
             admitted=admitted,
             params=None,
@@ -231,8 +237,57 @@ class BridgeSession(ServerSession):
 
     # --- Requests to servers ---
 
-    def _forward(self, call: Call) -> Coroutine[Any, Any, Outcome]:
-        return self.bridge.router.forward(self, call)
+    def _forward(self, call: Call) -> Coroutine[Any, Any, Outcome] | None:
+        router, admitted = self.bridge.router, call.admitted
+        pool = router.sole
+        if pool is not None and admitted.progress_token is None:
+            instance = self._leases.get((self._client_of(call), pool))
+            if (
+                instance is not None
+                and instance.passes_raw
+                and instance.revision is admitted.revision
+                and not _logger.isEnabledFor(logging.DEBUG)
+                and instance.pass_on(self, call)
+            ):
+                return None
+        return router.forward(self, call)
+
+    async def send_lost(self, call: Call, instance: ServerInstance, back: ClientSession, lost: McplumbError) -> None:
+        """Answer a request that passed as it is and got no response: with that of another session, or an error."""
+        method, front = call.method, call.admitted.revision
+        outcome: Outcome
+        try:
+            params, meta = await self._translated(call, instance, members_of(call.request.params), method)
+            result = await instance.recover(call, back, params, meta, lost)
+            outcome = result_for_client(
+                result, method, front=front, back=instance.revision, server_info=instance.known.server_info
+            )
+        except McplumbError as error:
+            outcome = self.explain(call, self._named_error(error, method, instance.name, front, instance.revision))
+        await self.finish_later(call, outcome)
+
+    async def finish_later(self, call: Call, outcome: Outcome) -> None:
+        """Answer a request when the client reads again."""
+        if self.connection.is_clogged:
+            self.endpoint.pause_while_clogged()
+            await self.connection.drained()
+        self.endpoint.finish(call, outcome)
+
+    def start_for(self, call: Call, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that answers a request. It is cancelled with the request."""
+        call.task = self.endpoint.start_task(coroutine)
+
+    def _named_error(
+        self, error: McplumbError, method: str, server: str, front: Revision, back: Revision
+    ) -> McplumbError:
+        """Return the error for a request that failed: the server's own, or one that names the server."""
+        if isinstance(error, RemoteError):
+            detail = ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
+            detail = error_for_client(detail, method, front=front, back=back)
+            return RequestError(detail.code, detail.message, error.data)
+        if isinstance(error, RequestError | StateRefused | DecodeError):
+            return error
+        return RequestError(INTERNAL_ERROR, f"The server {server!r} gave no result. {error}")
 
     async def send(self, call: Call, pool: ServerPool, members: dict[str, Any], method: str | None = None) -> Any:
         """Send a request with these params to a server, and return the result as the client's revision has it.
@@ -262,18 +317,12 @@ class BridgeSession(ServerSession):
                     used, instance = instance, None  # the pending call gives it back
                     return await self._send_and_park(call, client, pool, used, members)
             return await self._send(call, instance, members, method)
-        except RemoteError as error:
-            detail = ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
-            if (asked := self._urls_as_questions(call, detail)) is not None:
+        except McplumbError as error:
+            if isinstance(error, RemoteError) and (asked := self._urls_as_questions(call, error)) is not None:
                 return asked
             # Without an instance of its own, it was a call that a legacy server may ask about.
             back = LATEST_LEGACY if instance is None else instance.revision
-            detail = error_for_client(detail, method, front=front, back=back)
-            raise RequestError(detail.code, detail.message, error.data) from None
-        except McplumbError as error:
-            if isinstance(error, RequestError | StateRefused | DecodeError):
-                raise
-            raise RequestError(INTERNAL_ERROR, f"The server {pool.name!r} gave no result. {error}") from error
+            raise self._named_error(error, method, pool.name, front, back) from error
         finally:
             if instance is not None and not client.stays:
                 pool.release(instance)
@@ -404,12 +453,12 @@ class BridgeSession(ServerSession):
         """Where the answer to a question has to come from: the same connection, if it is one for several requests."""
         return None if self._is_single else self
 
-    def _urls_as_questions(self, call: Call, error: ErrorDetail) -> dict[str, Any] | None:
+    def _urls_as_questions(self, call: Call, error: RemoteError) -> dict[str, Any] | None:
         """Return a result that sends the user of a modern client to web pages, if an error of a server asks for it."""
         elicitation = call.admitted.capabilities.elicitation
         if not call.admitted.revision.has_input_required or elicitation is None or not elicitation.has_url:
             return None
-        urls = urls_to_visit(error)
+        urls = urls_to_visit(ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data))
         if not urls:
             return None
         questions = {
@@ -576,6 +625,13 @@ _OWN_METHODS: dict[str, Any] = {
     "resources/subscribe": BridgeSession._subscribe,
     "resources/unsubscribe": BridgeSession._unsubscribe,
 }
+
+
+@cache
+def _unknown_methods(revision: str) -> frozenset[str]:
+    """Return the methods that a client cannot use in a revision, although others have them."""
+    known = get_revision(revision)
+    return frozenset(name for name, method in METHODS.items() if not method.sent_by("client", known))
 
 
 def _may_need_input(method: str) -> bool:

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from mcplumb.bridge.raw_pass import PassedCall
 from mcplumb.client.client import Client
 from mcplumb.client.client_session import ClientSession, metadata
 from mcplumb.client.client_settings import ClientSettings
@@ -31,6 +32,7 @@ from mcplumb.revisions import Revision
 from mcplumb.rpc.handler import CallOptions, Handled, Outcome
 from mcplumb.rpc.user_callbacks import OnProgress
 from mcplumb.transports.connection import Connection
+from mcplumb.transports.line_connection import LineConnection
 from mcplumb.types.base import Implementation
 from mcplumb.types.lifecycle import ClientCapabilities
 from mcplumb.types.method_table import METHODS
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from mcplumb.client.handshake import HandshakeResult
     from mcplumb.server.dispatch.running_call import Call
 
-__all__ = ["NEEDED", "FrontClient", "ServerInstance", "can_be_asked"]
+__all__ = ["NEEDED", "BackSession", "FrontClient", "ServerInstance", "can_be_asked"]
 
 _logger = logging.getLogger("mcplumb.bridge")
 
@@ -106,18 +108,21 @@ class ServerInstance:
         handlers = InputHandlers()
         handlers.capabilities = declared
         supervisor.settings = replace(
-            supervisor.settings, input_handlers=handlers, new_session=partial(_BackSession, self), cache=False
+            supervisor.settings, input_handlers=handlers, new_session=partial(BackSession, self), cache=False
         )
         if owner is not None and owner.client_info is not None:
             supervisor.settings = replace(supervisor.settings, client_info=owner.client_info)
         self._connecting = connecting
         self._supervisor = supervisor
         self.client: Client
+        self.passes_raw = False
 
     async def start(self) -> None:
         """Connect to the server; raise `ConnectError` if that fails."""
         self.client = await self._connecting
         self._requests = Requests(self._supervisor)
+        #: Whether requests may pass as they are: over HTTP, parts of them are repeated in headers.
+        self.passes_raw = not self._supervisor.link.mirrors
 
     async def close(self) -> None:
         """Close the connection, and stop the server if it was started for it."""
@@ -130,7 +135,7 @@ class ServerInstance:
         handlers = InputHandlers()
         supervisor.settings = replace(supervisor.settings, input_handlers=handlers, client_info=self._own_info)
         session = supervisor.session
-        if isinstance(session, _BackSession):
+        if isinstance(session, BackSession):
             session.describe_client(supervisor.settings)
 
     def used_by(self, session: BridgeSession) -> None:
@@ -170,17 +175,47 @@ class ServerInstance:
         self, call: Call, method: str, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None
     ) -> msgspec.Raw:
         """Send a client's request, and return the result. It is sent again after a crash if that is safe."""
+        return await self._counted(call, self.ask(method, params, meta, on_progress))
+
+    async def recover(
+        self, call: Call, back: ClientSession, params: dict[str, Any], meta: dict[str, Any], lost: McplumbError
+    ) -> msgspec.Raw:
+        """Send a request that was lost with its session again, if that is safe, and return the result."""
+        options = CallOptions(None, None, None, meta or None)
+        return await self._counted(call, self._requests.recover(back, call.method, params, options, lost))
+
+    async def _counted(self, call: Call, sending: Coroutine[Any, Any, msgspec.Raw]) -> msgspec.Raw:
         self.calls[call] = None
         try:
-            return await self.ask(method, params, meta, on_progress)
+            return await sending
         except (asyncio.CancelledError, RequestTimeout):
             self._abandon(call)
             raise
         finally:
-            # Several requests of the bridge may serve the same call.
-            self.calls.pop(call, None)
-            if self._idle is not None:
-                self._check_idle()
+            self.has_ended(call)
+
+    def pass_on(self, front: BridgeSession, call: Call) -> bool:
+        """Send a client's request as it is, and its response back; False if it cannot be sent at once."""
+        back: Any = self._supervisor.session
+        if front.line is not None and back.line is not None:
+            back.line.follow(front.line)
+        passed = PassedCall(front, call, self, back)
+        passed.request = back.endpoint.pass_on(call.method, call.request.params, passed)
+        if passed.request is None:
+            return False
+        self.calls[call] = None
+        stoppable: Any = passed
+        call.task = stoppable
+        return True
+
+    def has_ended(self, call: Call, *, is_abandoned: bool = False) -> None:
+        """Note that a call has ended, or that the server may still work on it although nobody waits for it."""
+        # Several requests of the bridge may serve the same call.
+        self.calls.pop(call, None)
+        if is_abandoned:
+            self._abandon(call)
+        if self._idle is not None:
+            self._check_idle()
 
     def ask(
         self, method: str, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None = None
@@ -319,7 +354,7 @@ class ServerInstance:
         )
 
 
-class _BackSession(ClientSession):
+class BackSession(ClientSession):
     """The bridge's session with a server: it passes on what the server sends without being asked."""
 
     def __init__(
@@ -327,6 +362,7 @@ class _BackSession(ClientSession):
     ) -> None:
         super().__init__(connection, settings, first_id=first_id)
         self._instance = instance
+        self.line = connection if isinstance(connection, LineConnection) else None
         self._passed_on = self._notified.keys() - {"notifications/message"}
 
     def describe_client(self, settings: ClientSettings) -> None:
