@@ -51,7 +51,7 @@ class Features:
         raise NotImplementedError
 
     def lists(self) -> dict[str, tuple[Any, str, str]]:
-        """Return for tools, prompts, resources and templates: what lists a page, and the attributes of items and names."""
+        """Return what lists a page of each kind, and the attributes of its items and of their names."""
         raise NotImplementedError
 
     def code_of(self, error: Any) -> int:
@@ -70,6 +70,9 @@ class Features:
             cursor = getattr(result, self.next_cursor)
         return found
 
+    async def all_of(self, what: str) -> list[str]:
+        return [name for names in await self.pages_of(what) for name in names]
+
     async def calls(self) -> Any:
         return await self.call("greet", {"name": "Åse"})
 
@@ -83,17 +86,16 @@ class Features:
             return self.code_of(error)
 
     async def resources(self) -> Any:
-        uris = sorted(sum(await self.pages_of("resources"), []))
-        return [uris, await self.read(NOTES), await self.read("interop://dot")]
+        return [sorted(await self.all_of("resources")), await self.read(NOTES), await self.read("interop://dot")]
 
     async def templates(self) -> Any:
-        return [sum(await self.pages_of("templates"), []), await self.read("interop://cities/Oslo")]
+        return [await self.all_of("templates"), await self.read("interop://cities/Oslo")]
 
     async def pagination(self) -> Any:
         return await self.pages_of("prompts")
 
     async def has_drink(self) -> bool:
-        return any("drink" in names for names in await self.pages_of("tools"))
+        return "drink" in await self.all_of("tools")
 
     async def forms(self) -> Any:
         self.asked = []
