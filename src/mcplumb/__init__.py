@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     from mcplumb.client.auth.oauth import ClientCredentials, EnterpriseManaged, OAuth, WorkloadIdentity
     from mcplumb.client.client import Client
     from mcplumb.client.connector import connect
+    from mcplumb.client.group import Group, connect_all
+    from mcplumb.client.llm_tools import (
+        result_for_anthropic,
+        result_for_openai,
+        tools_for_anthropic,
+        tools_for_openai,
+    )
     from mcplumb.config.load_config import load_config
     from mcplumb.server.context import Context
     from mcplumb.server.media import Audio, File, Image
@@ -53,6 +60,7 @@ __all__ = [
     "EncodeError",
     "EnterpriseManaged",
     "File",
+    "Group",
     "Header",
     "HttpError",
     "HttpOptions",
@@ -78,8 +86,13 @@ __all__ = [
     "__version__",
     "client_tls",
     "connect",
+    "connect_all",
     "load_config",
+    "result_for_anthropic",
+    "result_for_openai",
     "server_tls",
+    "tools_for_anthropic",
+    "tools_for_openai",
 ]
 
 # What takes more than errors is loaded when it is asked for: a program that is only a server never loads the client.
@@ -90,6 +103,7 @@ _HOMES = {
     "Context": "mcplumb.server.context",
     "EnterpriseManaged": "mcplumb.client.auth.oauth",
     "File": "mcplumb.server.media",
+    "Group": "mcplumb.client.group",
     "Header": "mcplumb.server.schema.signature",
     "client_tls": "mcplumb.transports.tls",
     "server_tls": "mcplumb.transports.tls",
@@ -99,7 +113,12 @@ _HOMES = {
     "Server": "mcplumb.server.server",
     "WorkloadIdentity": "mcplumb.client.auth.oauth",
     "connect": "mcplumb.client.connector",
+    "connect_all": "mcplumb.client.group",
     "load_config": "mcplumb.config.load_config",
+    "result_for_anthropic": "mcplumb.client.llm_tools",
+    "result_for_openai": "mcplumb.client.llm_tools",
+    "tools_for_anthropic": "mcplumb.client.llm_tools",
+    "tools_for_openai": "mcplumb.client.llm_tools",
 }
 
 

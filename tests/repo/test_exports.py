@@ -86,6 +86,7 @@ def test_the_top_of_the_package_is_pinned() -> None:
         "EncodeError",
         "EnterpriseManaged",
         "File",
+        "Group",
         "Header",
         "HttpError",
         "HttpOptions",
@@ -111,8 +112,13 @@ def test_the_top_of_the_package_is_pinned() -> None:
         "__version__",
         "client_tls",
         "connect",
+        "connect_all",
         "load_config",
+        "result_for_anthropic",
+        "result_for_openai",
         "server_tls",
+        "tools_for_anthropic",
+        "tools_for_openai",
     ]
 
 

@@ -15,7 +15,7 @@ server, and then one of the two tools has no name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import NamedTuple
@@ -87,13 +87,18 @@ class GroupNames:
     """
 
     def __init__(self, *, prefix: bool = True, only: Iterable[str] = (), hide: Iterable[str] = ()) -> None:
-        self._has_prefix = prefix
+        #: Whether names begin with those of the servers, so that ``server_of`` needs no list.
+        self.has_prefix = prefix
         self._only = _globs("only", only)
         self._hide = _globs("hide", hide)
         self._servers: dict[str, str] = {}
         self._listed: dict[str, tuple[str, ...]] = {}
         self._origins: dict[str, Origin] = {}
         self._names: dict[Origin, str] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of what the servers have listed."""
+        return iter(self._origins)
 
     def add_server(self, server: str) -> None:
         """Add a server; raise `UsageError` if another one has the same prefix, which only equal hashes can cause."""
@@ -114,7 +119,7 @@ class GroupNames:
             return
         self._listed[server] = listed
         origins = [Origin(each, name) for each, own in self._listed.items() for name in own]
-        self._names = self._plain_names(origins) if not self._has_prefix else {it: group_name(*it) for it in origins}
+        self._names = self._plain_names(origins) if not self.has_prefix else {it: group_name(*it) for it in origins}
         self._origins = {}
         # In alphabetical order, so that the order of a list decides nothing even if two hashes are equal.
         for origin in sorted(origins):
@@ -129,7 +134,7 @@ class GroupNames:
     def find(self, name: str) -> Origin | None:
         """Return the origin of a name: of a listed one, or of one that needs no list because it has no hash."""
         origin = self._origins.get(name)
-        if origin is not None or not self._has_prefix or not self.is_visible(name):
+        if origin is not None or not self.has_prefix or not self.is_visible(name):
             return origin
         server = self.server_of(name)
         if server is None:
@@ -139,7 +144,7 @@ class GroupNames:
 
     def server_of(self, name: str) -> str | None:
         """Return the server with the prefix of this name; None if there is none, or names have no prefix."""
-        prefix = _PREFIX.match(name) if self._has_prefix else None
+        prefix = _PREFIX.match(name) if self.has_prefix else None
         return None if prefix is None else self._servers.get(prefix[1])
 
     def is_visible(self, name: str) -> bool:
