@@ -197,7 +197,7 @@ class _Callbacks:
         self._known: list[tuple[Mapping[str, Any], dict[str, Any], LineDispatcher | None]] = []
 
     def threaded(self, servers: Any) -> Any:
-        """Return the servers with their callbacks replaced. A loaded config has none; the group refuses what is none."""
+        """Return the servers with their callbacks replaced; a loaded config has none."""
         if not isinstance(servers, Mapping) or not any(isinstance(target, Mapping) for target in servers.values()):
             return servers
         return {name: self._replaced(it) if isinstance(it, Mapping) else it for name, it in servers.items()}
