@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcplumb import connect_all
-from mcplumb.client import Change, GroupUpdate, Missed
+from mcplumb.client import Change, GroupUpdate, Missed, ServerChange
 from mcplumb.errors import ConnectError, ConnectTimeout, RequestLost, ServerExited
 from mcplumb.protocol.era import EraWaits
 from mcplumb.protocol.group_routing import group_name
@@ -120,10 +120,10 @@ async def test_a_flood_of_list_changes_does_not_push_out_those_of_others(stage: 
         await group.call_tool("quiet_change", change)
         await group.call_tool("loud_change", flood)
         await group.call_tool("loud_change", change)
-        seen = set()
+        seen: set[ServerChange] = set()
         while len(seen) < 3:
             seen.add(await anext(changes))
-            seen.discard(("loud", Missed()))
+            seen.discard(ServerChange("loud", Missed()))
         assert seen == {("quiet", Change("prompts")), ("loud", Change("tools")), ("loud", Change("prompts"))}
     await stage.nothing_lives()
 
@@ -186,7 +186,7 @@ async def test_an_update_disturbs_only_what_differs(stage: Stage) -> None:
             assert group["same"] is same
             assert group["other"] is not other
             assert not held.done()
-            seen = set()
+            seen: set[ServerChange] = set()
             while len(seen) < 4:
                 seen.add(await anext(changes))
             assert seen == {(name, Change("tools")) for name in ("new", "gone", "other", "flaky")}

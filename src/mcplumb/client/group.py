@@ -45,6 +45,8 @@ T = TypeVar("T")
 _logger = logging.getLogger("mcplumb.client")
 
 _DEFAULT_STOP = StopLadder()
+#: The number of names in an error.
+_MAX_NAMED = 20
 
 
 class GroupUpdate(msgspec.Struct, frozen=True):
@@ -574,9 +576,8 @@ class Group(Mapping[str, Client]):
         return {server: answers[server] for server in asked if server in answers and server in self._members}
 
     async def _list_all_resources(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.list_resources())
-            tasks.create_task(self.list_resource_templates())
+        await self.list_resources()
+        await self.list_resource_templates()
 
     def _servers_with(self, uri: str) -> list[str]:
         listed = [server for server in self if uri in self._uris.get(server, ())]
@@ -618,13 +619,13 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
 
     known = list(known)
     similar = get_close_matches(name, known, 3)
-    hint = (
-        f"Did you mean {' or '.join(map(repr, similar))}?"
-        if similar
-        else f"Known are {', '.join(known)}."
-        if known
-        else f"No {kind}s are known yet."
-    )
+    if similar:
+        hint = f"Did you mean {' or '.join(map(repr, similar))}?"
+    elif known:
+        more = ", …" if len(known) > _MAX_NAMED else ""
+        hint = f"Known are {', '.join(known[:_MAX_NAMED])}{more}."
+    else:
+        hint = f"No {kind}s are known yet."
     return UnknownName(f"The group has no {kind} {name!r}. {hint}")
 
 

@@ -157,7 +157,8 @@ class GroupChanges:
             _logger.warning("The subscription to the server %r ended: %s", name, error)
             if not opened.done():
                 opened.set_exception(error)
-        if opened.done() and not self._has_ended:
+                return
+        if not self._has_ended:
             self._push(ServerChange(name, Missed()))
 
     def _ended(self, name: str, task: asyncio.Task[None], opened: asyncio.Future[None]) -> None:
