@@ -28,21 +28,39 @@ from mcplumb import (
     Client,
     Context,
     File,
+    Group,
     Header,
     HttpOptions,
     Image,
     Server,
     connect,
+    connect_all,
     errors,
     load_config,
+    result_for_anthropic,
+    result_for_openai,
     sync,
+    tools_for_anthropic,
+    tools_for_openai,
     types,
 )
 from mcplumb.cli.command_group import cli
 from mcplumb.cli.command_runner import EXIT_CODES
 from mcplumb.cli.main import COMMANDS, OVERVIEW
 from mcplumb.cli.server_target import ServerCommand
-from mcplumb.client import Change, Changes, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder
+from mcplumb.client import (
+    Change,
+    Changes,
+    ClientStats,
+    Elicitation,
+    EraWaits,
+    GroupChanges,
+    GroupUpdate,
+    Missed,
+    RestartPolicy,
+    StopLadder,
+    UnknownName,
+)
 from mcplumb.client.process_link import ProcessExit, ServerProcess
 from mcplumb.config import Config, ConfigError, Input, NotTrusted, ServerEntry, UnknownServer, discover_config
 from mcplumb.limits import DEFAULT_LIMITS, Limits
@@ -63,7 +81,8 @@ ROOT = Path(__file__).parents[1]
 #: Classes whose objects users get, and do not make.
 NOT_MADE = {
     *(Changes, Client, Config, Context, Elicitation, ServerProcess, Told),
-    *(sync.Changes, sync.Client, sync.Connecting),
+    *(Group, GroupChanges, sync.Changes, sync.Client, sync.Connecting),
+    *(sync.Group, sync.GroupChanges, sync.ConnectingAll),
 }
 #: The topics of the page of types, in its order.
 TYPE_MODULES: list[ModuleType] = [
@@ -374,7 +393,7 @@ def source_type(kind: type, name: str) -> Any:
 def clients() -> str:
     """Return the page of the client API."""
     return (
-        f"# Clients\n\nImport `connect` from `mcplumb`, and the other names from `mcplumb.client`. The same without "
+        f"# Clients\n\nImport functions from `mcplumb`, and the other names from `mcplumb.client`. The same without "
         f"`await` is in [mcplumb.sync](sync.md). The [tutorial](../tutorial/first-client.md) shows a client in use. "
         f"A default of `...` means that the setting of the client applies. {NOTE}\n"
         + function_section(connect)
@@ -382,6 +401,14 @@ def clients() -> str:
         + class_section(Elicitation)
         + class_section(ServerProcess)
         + class_section(Changes)
+        + function_section(connect_all)
+        + class_section(Group)
+        + class_section(GroupChanges)
+        + records(GroupUpdate)
+        + error_section(UnknownName)
+        + "".join(
+            map(function_section, (tools_for_openai, result_for_openai, tools_for_anthropic, result_for_anthropic))
+        )
         + records(Change, Missed, RestartPolicy, StopLadder, EraWaits, ProcessExit, ClientStats)
     )
 
@@ -396,6 +423,10 @@ def blocking() -> str:
         + class_section(sync.Connecting)
         + class_section(sync.Client)
         + class_section(sync.Changes)
+        + function_section(sync.connect_all)
+        + class_section(sync.ConnectingAll)
+        + class_section(sync.Group)
+        + class_section(sync.GroupChanges)
         + "\n## Context\n\n`mcplumb.sync.Context` is [`mcplumb.Context`](servers.md#context) with the types for "
         "tools that are plain functions: its methods return their results, and need no `await`.\n"
     )
