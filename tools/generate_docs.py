@@ -406,9 +406,10 @@ def clients() -> str:
         + class_section(GroupChanges)
         + records(GroupUpdate)
         + error_section(UnknownName)
-        + "".join(
-            map(function_section, (tools_for_openai, result_for_openai, tools_for_anthropic, result_for_anthropic))
-        )
+        + function_section(tools_for_openai)
+        + function_section(result_for_openai)
+        + function_section(tools_for_anthropic)
+        + function_section(result_for_anthropic)
         + records(Change, Missed, RestartPolicy, StopLadder, EraWaits, ProcessExit, ClientStats)
     )
 

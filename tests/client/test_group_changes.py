@@ -109,6 +109,13 @@ async def test_only_servers_with_a_resource_are_subscribed_to() -> None:
         assert changes.servers == ["a"]
 
 
+async def test_a_resource_that_nobody_has_is_refused() -> None:
+    async with connect_all({"a": make(), "b": Server("b")}) as group:
+        with pytest.raises(UsageError, match="No server lists 'test://99', or has a template for it"):
+            await group.listen(tools=True, resources=["test://1", "test://99"]).__aenter__()
+        assert group._listeners == set()
+
+
 async def test_cancelling_while_it_is_entered_leaves_nothing() -> None:
     async with connect_all({"a": make()}) as group:
         entering = asyncio.create_task(group.listen(tools=True).__aenter__())

@@ -70,6 +70,9 @@ class GroupChanges:
         if self._is_used:
             raise UsageError("This subscription was used already: call listen again.")
         self._is_used = True
+        for uri in self._uris:
+            if not await self._group.find_resource(uri):
+                raise UsageError(f"No server lists {uri!r}, or has a template for it: listen to a single client.")
         self._listeners.add(self)
         opened = {name: self._follow(name) for name in self._group}
         try:
