@@ -379,6 +379,8 @@ async def test_a_loaded_config(tmp_path: Path) -> None:
             web = group["web"]
             with pytest.raises(UsageError, match=r"Server 'wrong': In .*mcp.json"):
                 await group.reconnect("wrong")
+            assert await group.update(load_config(file)) == GroupUpdate()
+            assert set(group.failures) == {"unset", "wrong"}
             servers["wrong"] = servers["web"]
             del servers["unset"]
             file.write_text(json.dumps({"mcpServers": servers}))

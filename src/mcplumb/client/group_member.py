@@ -53,7 +53,9 @@ class GroupMember:
 
     def is_like(self, other: GroupMember) -> bool:
         """Whether the other one would connect to the same server with the same options."""
-        return bool(self.target == other.target and self.options == other.options) and not other._is_broken
+        if self._is_broken or other._is_broken:
+            return self._is_broken and other._is_broken and str(self.error) == str(other.error)
+        return bool(self.target == other.target and self.options == other.options)
 
     @property
     def reason(self) -> Exception:
