@@ -42,7 +42,20 @@ ALSO = frozenset(
     }
 )
 
+#: What a bridge does not pass on: how a server uses the streams of its own HTTP transport.
+NOT_BRIDGED = frozenset({"server-sse-polling"})
+
 _STOP_SECONDS = 30
+
+SERVED = [sys.executable, str(HERE / "server.py"), "--port", "0"]
+_BRIDGE = """
+import sys
+from mcplumb import Bridge
+
+Bridge(sys.argv[1:]).run("http://127.0.0.1:0/mcp", on_ready=lambda url: print(url, flush=True))
+"""
+#: The same server over stdio, with a bridge before it.
+BRIDGED = [sys.executable, "-c", _BRIDGE, sys.executable, str(HERE / "server.py"), "--stdio"]
 
 
 class Verdict(NamedTuple):
@@ -89,10 +102,9 @@ def expected_failures(path: Path) -> dict[tuple[Leg, str], str]:
 
 
 @contextmanager
-def serving(log: Path) -> Iterator[str]:
-    """The URL of the server, in a process of its own, which must end well and must not have met any fault."""
+def serving(log: Path, command: Sequence[str] = SERVED) -> Iterator[str]:
+    """The URL that a command prints: it serves until the end of the block, and must end well, without any fault."""
     with log.open("w") as stderr:
-        command = [sys.executable, str(HERE / "server.py"), "--port", "0"]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True)
     assert process.stdout is not None
     try:
@@ -110,12 +122,14 @@ def serving(log: Path) -> Iterator[str]:
         process.stdout.close()
 
 
-def run_all(suite: Suite, scenarios: Sequence[Scenario], excuses: dict[tuple[Leg, str], str]) -> Iterator[Verdict]:
-    """Run the scenarios, those of the server against one process."""
+def run_all(
+    suite: Suite, scenarios: Sequence[Scenario], excuses: dict[tuple[Leg, str], str], *, bridge: bool = False
+) -> Iterator[Verdict]:
+    """Run the scenarios, those of the server against one process, or with a bridge before it."""
     for_server = [scenario for scenario in scenarios if scenario.leg == "server"]
     for_client = [scenario for scenario in scenarios if scenario.leg == "client"]
     if for_server:
-        with serving(suite.results / "server.log") as url:
+        with serving(suite.results / "server.log", BRIDGED if bridge else SERVED) as url:
             for scenario in for_server:
                 yield Verdict(suite.run(scenario, url), excuses.get((scenario.leg, scenario.name)))
     command = shlex.join([sys.executable, str(HERE / "client.py")])
@@ -159,6 +173,7 @@ def chosen(suite: Suite, options: argparse.Namespace, excuses: Iterable[tuple[Le
         scenario
         for scenario in every
         if (scenario.is_scored or scenario.name in ALSO)
+        and not (options.bridge and scenario.name in NOT_BRIDGED)
         and options.leg in (None, scenario.leg)
         and options.revision in (None, scenario.revision)
         and (not options.patterns or any(fnmatch(scenario.name, pattern) for pattern in options.patterns))
@@ -174,12 +189,15 @@ def main() -> int:
     parser.add_argument("patterns", nargs="*", help="names of scenarios, with * and ?; all if there are none")
     parser.add_argument("--leg", choices=LEGS, help="test only the server, or only the client")
     parser.add_argument("--revision", choices=REVISIONS, help="test only under this revision")
+    parser.add_argument("--bridge", action="store_true", help="test the server through a bridge, over stdio")
     options = parser.parse_args()
+    if options.bridge:
+        options.leg = "server"
     verdicts = []
     try:
         excuses = expected_failures(HERE / "expected-failures.yaml")
         suite = Suite.installed()
-        for verdict in run_all(suite, chosen(suite, options, excuses), excuses):
+        for verdict in run_all(suite, chosen(suite, options, excuses), excuses, bridge=options.bridge):
             verdicts.append(verdict)
             print("\n".join(verdict.lines()), flush=True)
     except SuiteError as error:

@@ -25,6 +25,7 @@ import mcplumb.limits
 import mcplumb.protocol
 from mcplumb import (
     Audio,
+    Bridge,
     Client,
     Context,
     File,
@@ -44,6 +45,7 @@ from mcplumb import (
     tools_for_openai,
     types,
 )
+from mcplumb.bridge.bridge import Updated
 from mcplumb.cli.command_group import cli
 from mcplumb.cli.command_runner import EXIT_CODES
 from mcplumb.cli.main import COMMANDS, OVERVIEW
@@ -338,6 +340,17 @@ def servers() -> str:
     ) + records(Sampled, HttpOptions)
 
 
+def bridge() -> str:
+    """Return the page of the bridge."""
+    return api(
+        "Bridge",
+        "Import it with `from mcplumb import Bridge`. [The bridge](../topics/bridge.md) explains how it works, and "
+        "`mcplumb bridge` [runs one](command-line.md).",
+        Bridge,
+        Updated,
+    )
+
+
 def transports() -> str:
     """Return the page of the transport API."""
     text = api(
@@ -596,6 +609,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "reference" / "requirements.md": requirements,
     ROOT / "docs" / "reference" / "servers.md": servers,
     ROOT / "docs" / "reference" / "clients.md": clients,
+    ROOT / "docs" / "reference" / "bridge.md": bridge,
     ROOT / "docs" / "reference" / "sync.md": blocking,
     ROOT / "docs" / "reference" / "types.md": payload_types,
     ROOT / "docs" / "reference" / "config-files.md": configs,

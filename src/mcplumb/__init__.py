@@ -29,6 +29,7 @@ from mcplumb.errors import (
 from mcplumb.version import __version__
 
 if TYPE_CHECKING:
+    from mcplumb.bridge.bridge import Bridge
     from mcplumb.client.auth.oauth import ClientCredentials, EnterpriseManaged, OAuth, WorkloadIdentity
     from mcplumb.client.client import Client
     from mcplumb.client.connector import connect
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Audio",
     "AuthorizationError",
+    "Bridge",
     "Client",
     "ClientCredentials",
     "Closed",
@@ -98,6 +100,7 @@ __all__ = [
 # What takes more than errors is loaded when it is asked for: a program that is only a server never loads the client.
 _HOMES = {
     "Audio": "mcplumb.server.media",
+    "Bridge": "mcplumb.bridge.bridge",
     "Client": "mcplumb.client.client",
     "ClientCredentials": "mcplumb.client.auth.oauth",
     "Context": "mcplumb.server.context",

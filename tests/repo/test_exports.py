@@ -76,6 +76,7 @@ def test_the_top_of_the_package_is_pinned() -> None:
     assert mcplumb.__all__ == [
         "Audio",
         "AuthorizationError",
+        "Bridge",
         "Client",
         "ClientCredentials",
         "Closed",

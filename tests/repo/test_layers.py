@@ -27,6 +27,7 @@ LAYERS = {
     "config": 4,
     "server": 4,
     "sync": 4,
+    "bridge": 5,
     "cli": 5,
     "testing": 5,
     "pytest_plugin": 5,

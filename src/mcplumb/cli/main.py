@@ -26,6 +26,7 @@ COMMANDS = {
     "shell": "mcplumb.cli.shell:shell",
     "demo": "mcplumb.cli.commands.demo:demo",
     "serve": "mcplumb.cli.commands.serve_file:serve",
+    "bridge": "mcplumb.cli.commands.bridge:bridge",
     "login": "mcplumb.cli.commands.login:login",
     "logout": "mcplumb.cli.commands.login:logout",
     "servers": "mcplumb.cli.commands.servers:servers",
@@ -65,6 +66,7 @@ Use it:
 Run one, and remember some:
   demo        Take a tour, with the built-in demo server.
   serve       Run the server that is in a Python file.
+  bridge      Serve any server to any client, in any era.
   login       Sign in to a protected server.
   logout      Sign out of a server.
   servers     List the servers of your config files.

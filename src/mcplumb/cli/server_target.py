@@ -409,6 +409,10 @@ class ServerCommand(BaseCommand):
         title = shlex.join(command) if command else given["server"].partition("?")[0]
         ctx.params["target"] = Target(place, known, title=title)
 
+    def is_named(self, ctx: click.Context) -> bool:
+        """Return whether the command line names a server."""
+        return bool(ctx.meta.get(_COMMAND)) or ctx.params.get("server") is not None
+
     def _three_ways(self, ctx: click.Context) -> str:
         needed = [param for param in self.own_params if isinstance(param, click.Argument) and param.required]
         path = " ".join([ctx.command_path, *(param.make_metavar(ctx) for param in needed)])

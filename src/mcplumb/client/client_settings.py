@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -19,7 +19,15 @@ from mcplumb.revisions import REVISIONS, Revision
 from mcplumb.types.base import Implementation
 from mcplumb.types.notification_params import LogMessageParams
 
-__all__ = ["ANONYMOUS", "DEFAULT_MAX_TIMEOUT", "DEFAULT_TIMEOUT", "ClientSettings", "ClientStats", "OnLog"]
+__all__ = [
+    "ANONYMOUS",
+    "DEFAULT_MAX_TIMEOUT",
+    "DEFAULT_TIMEOUT",
+    "ClientSettings",
+    "ClientStats",
+    "NewSession",
+    "OnLog",
+]
 
 #: Seconds to wait for a response. Most other clients use the same value.
 DEFAULT_TIMEOUT = 60.0
@@ -28,6 +36,13 @@ DEFAULT_MAX_TIMEOUT = 600.0
 
 #: The client info where the protocol requires one and the user gives none.
 ANONYMOUS = Implementation("client", "0")
+
+if TYPE_CHECKING:
+    from mcplumb.client.client_session import ClientSession
+
+    NewSession: TypeAlias = Callable[..., ClientSession]
+else:
+    NewSession = Callable[..., Any]
 
 #: Called with each log message of the server.
 OnLog: TypeAlias = Callable[[LogMessageParams], Awaitable[None] | None]
@@ -50,6 +65,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     checker: OutputChecker = OutputChecker(False)
     cache: bool = True
     stop: StopLadder = StopLadder()
+    #: Makes the session of each connection; None for the usual one.
+    new_session: NewSession | None = None
 
     def __post_init__(self) -> None:
         for name in ("timeout", "max_timeout"):

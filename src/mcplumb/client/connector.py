@@ -222,16 +222,16 @@ class Connecting:
     """The return value of `connect`: enter it with ``async with``, or await it and close the client yourself."""
 
     def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+        self.supervisor = supervisor
 
     async def __aenter__(self) -> Client:
-        await self._supervisor.open()
-        return Client(self._supervisor)
+        await self.supervisor.open()
+        return Client(self.supervisor)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._supervisor.close()
+        await self.supervisor.close()
 
     def __getattr__(self, name: str) -> NoReturn:
         hint = ". Use the client that it gives: async with connect(...) as client" if hasattr(Client, name) else ""

@@ -249,7 +249,8 @@ class Handshake:
         self._pending.clear()
         self._phase = "spawn"
         connection = await self._link.open()
-        self.session = ClientSession(connection, self._settings, first_id=self.next_id)
+        new_session = self._settings.new_session or ClientSession
+        self.session = new_session(connection, self._settings, first_id=self.next_id)
         self.session.start()
         return self.session
 

@@ -273,6 +273,15 @@ class Publisher:
         listeners = [it for it in self._publications.values() if uri in it.resources]
         return [self._publish(it, "notifications/resources/updated", uri=uri) for it in listeners]
 
+    def changed(self, request_id: RequestId, change: Change) -> Notification | None:
+        """Return the notification of a change for one subscription; None if it is closed, or does not include it."""
+        publication = self._publications.get(request_id)
+        if publication is None or change.topic not in publication.topics:
+            return None
+        if change.topic == "updates":
+            return self._publish(publication, "notifications/resources/updated", uri=change.uri)
+        return self._publish(publication, LIST_CHANGED[change.topic])
+
     def end(self, request_id: RequestId, meta: Mapping[str, Any] = _NO_META) -> Result | None:
         """End a subscription from this side, and return the result of its listen request; None if it is not open.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mcplumb.server.server_session import ServerSession
     from mcplumb.transports.connection import Connection, Peer
 
-__all__ = ["ActiveSessions", "Host", "Lifespan", "LifespanRunner", "bind_lifespan"]
+__all__ = ["ActiveSessions", "Host", "Lifespan", "LifespanRunner", "NewSession", "bind_lifespan"]
 
 
 # The lifespan: the server's own resources, such as a connection pool, opened before the first request.
@@ -36,6 +36,9 @@ _LEAVE_WITHIN = 2.0
 Lifespan: TypeAlias = (
     "Callable[[], AbstractAsyncContextManager[Any]] | Callable[[Server], AbstractAsyncContextManager[Any]]"
 )
+
+#: Makes the session of a connection.
+NewSession: TypeAlias = "Callable[[SharedState, Connection, Peer], ServerSession]"
 
 _BoundLifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 
@@ -185,8 +188,10 @@ class ActiveSessions:
     The first of them opens what all sessions share, the lifespan and the threads, and the last one closes it.
     """
 
-    def __init__(self, shared: SharedState, lifespans: LifespanRunner) -> None:
+    def __init__(self, shared: SharedState, lifespans: LifespanRunner, new_session: NewSession | None = None) -> None:
         self._shared = shared
+        #: Makes the session of each connection; None for the usual one.
+        self.new_session = new_session
         self._lifespans = lifespans
         self._sessions: set[ServerSession] = set()
         self._hosts: set[Host] = set()
@@ -195,9 +200,11 @@ class ActiveSessions:
 
     async def serve(self, connection: Connection, peer: Peer, *, finish_within: float, stop_within: float) -> None:
         """Serve one connection until it ends."""
-        from mcplumb.server.server_session import ServerSession
+        if self.new_session is None:
+            from mcplumb.server.server_session import ServerSession
 
-        session = ServerSession(self._shared, connection, peer)
+            self.new_session = ServerSession
+        session = self.new_session(self._shared, connection, peer)
         with self._lock:
             self._sessions.add(session)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -12,7 +13,7 @@ from msgspec import UNSET
 
 from mcplumb.errors import Closed, DecodeError, McplumbError
 from mcplumb.rpc.endpoint import Endpoint
-from mcplumb.rpc.handler import Outcome
+from mcplumb.rpc.handler import Outcome, Reply
 from mcplumb.rpc.thread_pool import forks
 from mcplumb.server.dispatch.failures import outcome_of
 from mcplumb.server.dispatch.methods import Dispatcher
@@ -24,7 +25,7 @@ from mcplumb.types.base import Payload
 from mcplumb.types.notification_params import CancelledParams, LoggingLevel
 from mcplumb.types.payload_decoder import read
 from mcplumb.wire.message_decoder import BadMessage
-from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, Notification, RequestId
+from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, Notification, Request, RequestId
 
 if TYPE_CHECKING:
     from mcplumb.server.dispatch.notifications import NotificationHandlers, ServerSubscriptions
@@ -127,7 +128,7 @@ class ServerSession:
         self.find_tool = shared.catalog.tools.get
         self.text_meta = shared.text_meta
         self._admission = shared.admission(peer.era)
-        self.admit = Dispatcher(self, self._admission).admit
+        self.admit = self._dispatcher()
         limits = shared.limits
         self.endpoint = Endpoint(connection, self, limits, peer="client", max_queued=limits.max_waiting)
         self.received = self.endpoint.received
@@ -136,6 +137,10 @@ class ServerSession:
         self._bad_lines = BadLines()
         self._is_waiting_for_lifespan = False
         self._finish_within = 0.0
+
+    def _dispatcher(self) -> Callable[[Request], Call | Reply]:
+        """Return the function that admits requests."""
+        return Dispatcher(self, self._admission).admit
 
     # Created when needed: over HTTP a connection carries one request, which needs neither.
 

@@ -20,7 +20,7 @@ from tests.kit.products import sampled
 from tests.repo.source import ROOT
 
 # Their examples ask, or do not end by themselves: they are run where these commands are tested.
-INTERACTIVE = {"shell", "demo", "serve", "listen", "login", "logout"}
+INTERACTIVE = {"shell", "bridge", "demo", "serve", "listen", "login", "logout"}
 ADDRESS = "http://127.0.0.1:8000/mcp"
 
 

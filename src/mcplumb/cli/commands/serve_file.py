@@ -25,13 +25,13 @@ import msgspec
 from mcplumb.cli.command_group import BaseCommand
 from mcplumb.cli.command_runner import GlobalOptions, global_options
 from mcplumb.cli.render.output import say, say_error
+from mcplumb.cli.serve_options import SCHEMES, addresses_of, set_up_serving_logs, with_tokens
 from mcplumb.errors import ConnectError, McplumbError, UsageError
 from mcplumb.server.server import Server
 from mcplumb.server.stderr_logs import LOG_FORMATS, LogFormat
 
 if TYPE_CHECKING:
     from mcplumb.server.address_host import OnReady
-    from mcplumb.transports.http_server.http_options import HttpOptions
     from mcplumb.transports.line_connection import Trace
     from mcplumb.transports.stdio import Stdio
 
@@ -54,9 +54,6 @@ _logger = logging.getLogger("mcplumb.server")
 
 
 _Main: TypeAlias = "Callable[[Trace | None], Coroutine[Any, Any, None]]"
-
-#: The options for addresses, and the scheme of each.
-_SCHEMES = {"unix": "unix:", "tcp": "tcp://", "http": "http://"}
 
 #: Seconds between two checks of the files.
 _CHECK_INTERVAL = 0.3
@@ -367,7 +364,7 @@ class ServeSettings(msgspec.Struct, kw_only=True):
     def _at_addresses(self, server: Server, on_ready: OnReady | None) -> _Main:
         from mcplumb.server.address_host import AddressHost
 
-        tokens = None if self.token_file is None else _with_tokens(self.token_file)
+        tokens = None if self.token_file is None else with_tokens(self.token_file)
         host = AddressHost(server, self.addresses, http=tokens, on_ready=on_ready)
         host.stdio = self.stdio
         return lambda trace: host.run(_masking(trace))
@@ -376,7 +373,7 @@ class ServeSettings(msgspec.Struct, kw_only=True):
         """Return the arguments of ``mcplumb`` for the same settings with these addresses."""
         words = ["serve", self.target]
         for address in addresses:
-            option, scheme = next(pair for pair in _SCHEMES.items() if address.startswith(pair[1]))
+            option, scheme = next(pair for pair in SCHEMES.items() if address.startswith(pair[1]))
             words += [f"--{option}", address.removeprefix(scheme)]
         more = {"--token-file": self.token_file, "--log-format": self.log_format, "--log-file": self.options.log_file}
         words += [str(word) for pair in more.items() if pair[1] is not None for word in pair]
@@ -440,8 +437,7 @@ def serve(
     from mcplumb._fast.lazy_modules import load_asyncio
 
     load_asyncio()  # before the file is imported, which may import asyncio
-    given = {"unix": unix, "tcp": tcp, "http": http}
-    addresses = [f"{_SCHEMES[option]}{place}" for option, places in given.items() for place in places]
+    addresses = addresses_of(unix=unix, tcp=tcp, http=http)
     if token_file is not None and not http:
         raise UsageError("--token-file is for clients over HTTP: give --http as well.")
     if reload and (stdio or not addresses):
@@ -463,7 +459,7 @@ def serve(
         log_format=log_format,
         options=global_options(),
     )
-    _set_up_logs(settings)
+    set_up_serving_logs(settings.log_format, settings.options)
     if reload:
         run_reloading(settings)
         return
@@ -476,24 +472,6 @@ def _take_stdio() -> Stdio:
     return take_stdio()
 
 
-def _set_up_logs(settings: ServeSettings) -> None:
-    from mcplumb.server.stderr_logs import set_up_logs
-
-    options = settings.options
-    set_up_logs(settings.log_format, trace=options.trace or None)
-    if options.verbose:
-        logging.getLogger("mcplumb").setLevel(logging.DEBUG)
-    if options.verbose > 1:
-        logging.getLogger("mcplumb.http.access").setLevel(1)
-    if options.log_file is not None:
-        try:
-            handler = logging.FileHandler(options.log_file, encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            raise UsageError(f"The log file {options.log_file} cannot be written: {error.strerror}.") from None
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
-        logging.getLogger().addHandler(handler)
-
-
 def _masking(trace: Trace | None) -> Trace | None:
     """Return a trace callback that masks secrets."""
     from mcplumb.cli.log_output import masked
@@ -502,13 +480,3 @@ def _masking(trace: Trace | None) -> Trace | None:
     if isinstance(trace, MessageTrace):
         return trace.masked_by(lambda line: masked(line).encode())
     return None if trace is None else lambda direction, line: trace(direction, masked(line).encode())
-
-
-def _with_tokens(file: Path) -> HttpOptions:
-    from mcplumb.transports.http_server.http_options import HttpOptions
-
-    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
-    tokens = tuple(line for line in lines if line and not line.startswith("#"))
-    if not tokens:
-        raise UsageError(f"There is no token in {file}: write one on each line.")
-    return HttpOptions(tokens=tokens)

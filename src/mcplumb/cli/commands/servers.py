@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from mcplumb.config.parse import read_entries
 from mcplumb.errors import UsageError
 from mcplumb.transports.address import read_address
 
-__all__ = ["add", "add_server", "find_entry", "remove", "remove_server", "servers"]
+__all__ = ["add", "add_server", "find_entries", "find_entry", "remove", "remove_server", "servers"]
 
 _SCHEMES = ("http:", "https:", "tcp:", "unix:")
 
@@ -44,6 +44,12 @@ def find_entry(name: str, config: str | None = None, *, yes: bool = False) -> Se
             raise UsageError(f"{error} A command that starts a server goes after --, without -s.") from None
         raise
     return prepare_entry(entry, yes=yes)
+
+
+def find_entries(names: Sequence[str], config: str | None = None, *, yes: bool = False) -> dict[str, ServerEntry]:
+    """Return the servers with these names, or all, ready for use; see `find_entry`."""
+    found = load_config(config)
+    return {name: prepare_entry(found[name], yes=yes) for name in names or found}
 
 
 @click.command()

@@ -1,0 +1,296 @@
+"""`Bridge`: serves clients of any era with servers of any other, over any transport."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mcplumb.bridge.bridge_session import BridgeSession
+from mcplumb.bridge.group_router import GroupRouter
+from mcplumb.bridge.parked_calls import ParkedCalls
+from mcplumb.bridge.router import Router, SingleRouter
+from mcplumb.bridge.server_pool import ServerPool, Share
+from mcplumb.client.connector import ConfigEntry, Connecting, connect
+from mcplumb.errors import McplumbError, UsageError
+from mcplumb.limits import DEFAULT_LIMITS, Limits
+from mcplumb.protocol.group_routing import group_prefix
+from mcplumb.server.server import Server
+from mcplumb.server.server_session import ServerSession
+from mcplumb.transports.address import HttpAddress, read_address
+from mcplumb.version import __version__
+
+if TYPE_CHECKING:
+    import ssl
+
+    from mcplumb.client.auth.oauth import Auth
+    from mcplumb.server.address_host import OnReady
+    from mcplumb.server.stderr_logs import LogFormat
+    from mcplumb.transports.connection import Connection, Peer
+    from mcplumb.transports.http_server.asgi_app import HttpApp
+    from mcplumb.transports.http_server.http_options import HttpOptions
+
+__all__ = ["Bridge", "Updated"]
+
+_logger = logging.getLogger("mcplumb.bridge")
+
+#: Seconds between two looks at the files that are watched.
+_WATCH_INTERVAL = 1.0
+_SHARES = ("auto", "always", "never")
+#: Options of ``connect`` for servers that are started, and for servers at an HTTP address. Of several servers, each
+#: gets those that it can use.
+_STARTED_ONLY = ("env", "inherit_env", "cwd", "stderr")
+_HTTP_ONLY = ("headers", "token", "auth", "proxy", "http_sse")
+
+
+class Updated(msgspec.Struct, frozen=True):
+    """What changed when the servers of a bridge were replaced."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+
+
+class Bridge:
+    """A server whose features are those of other servers: ``Bridge(["npx", "some-server"]).run("http://…")``.
+
+    ``target`` is what `mcplumb.connect` takes: a command, an address, a server object or an entry of a config file. Or
+    it is a mapping of names to these, such as a loaded config: then the servers are served as one, and the names of
+    their tools and prompts get the name of their server as a prefix. The servers are started when a client needs them,
+    started again after a crash, and stopped when they are idle. Clients and servers may speak different eras and use
+    different transports.
+
+    - ``share`` says whether clients share one server. *auto*: they do if the server is modern, and if it is legacy
+      those do that cannot be asked anything; every other client gets a server of its own. *always*: all share one, and
+      a legacy server cannot ask them anything. *never*: each has its own.
+    - ``idle`` is how many seconds a server without clients is kept.
+    - ``only`` and ``hide`` are patterns such as ``notes_*``: of several servers, only the tools and prompts that match
+      are passed on, or all others.
+    - ``max_servers`` is how often one server runs at once, at most.
+    - ``max_parked`` calls may wait for the answer of a modern client to a legacy server's question, each for
+      ``park_within`` seconds.
+    - ``sign_in`` returns the authorization for the URL of a server, or None: a client's token is never passed on.
+    - ``watch`` are files, such as those of a config. When one of them changes, ``reload`` returns the new servers, and
+      ``update`` is called with them.
+    - ``connect_options`` are passed to `mcplumb.connect`, such as ``env``, ``stderr`` or ``auth``.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        name: str | None = None,
+        share: Share = "auto",
+        idle: float = 300.0,
+        only: Sequence[str] = (),
+        hide: Sequence[str] = (),
+        max_servers: int = 100,
+        max_parked: int = 1000,
+        park_within: float = 600.0,
+        sign_in: Callable[[str], Auth | None] | None = None,
+        watch: Sequence[str | os.PathLike[str]] = (),
+        reload: Callable[[], Mapping[str, Any]] | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        finish_within: float = 30.0,
+        stop_within: float = 5.0,
+        **connect_options: Any,
+    ) -> None:
+        if share not in _SHARES:
+            raise UsageError(f"share is {share!r}: it is 'auto', 'always' or 'never'.")
+        for option, value in (("idle", idle), ("park_within", park_within)):
+            if not 0 <= value < float("inf"):
+                raise UsageError(f"{option} is {value!r}: it is a number of seconds, at least 0.")
+        for option, number in (("max_servers", max_servers), ("max_parked", max_parked)):
+            if number < 1:
+                raise UsageError(f"{option} is {number!r}: it is an integer of at least 1.")
+        self._is_group = isinstance(target, Mapping)
+        if (only or hide) and not self._is_group:
+            raise UsageError("only and hide are for several servers: give a mapping of their names.")
+        self._only, self._hide = tuple(only), tuple(hide)
+        #: The servers by name, as they were given.
+        self.servers: dict[str, Any] = dict(target) if self._is_group else {name or _name_of(target): target}
+        if not self.servers:
+            raise UsageError("A bridge needs a server, and there is none.")
+        if bool(watch) != (reload is not None) or (reload is not None and not self._is_group):
+            raise UsageError("watch and reload belong together, and are for a bridge over several servers.")
+        self._watch, self._reload = [os.fspath(file) for file in watch], reload
+        self._sign_in = sign_in
+        self._connect_options = {"limits": limits, **connect_options}
+        self._new_pool = partial(ServerPool, share=share, idle=idle, max_instances=max_servers)
+        if not self._is_group:
+            self._open(target, name or "")  # raises UsageError now if the target or an option is wrong
+        self._pools: list[ServerPool] = []
+        self._max_parked, self._park_within = max_parked, park_within
+        self._finish_within = finish_within
+        #: Which server a request goes to, and the calls that wait for answers. They exist while the bridge runs.
+        self.router: Router
+        self.parked_calls: ParkedCalls
+        self._front = Server(
+            "mcplumb-bridge",
+            version=__version__,
+            lifespan=self._running,
+            limits=limits,
+            finish_within=finish_within,
+            stop_within=stop_within,
+            state_ttl=park_within + 60.0,
+        )
+        self._front.active_sessions.new_session = partial(BridgeSession, self)
+
+    def run(
+        self,
+        *addresses: str,
+        log_format: LogFormat | None = None,
+        trace: bool | None = None,
+        tls: ssl.SSLContext | None = None,
+        http: HttpOptions | None = None,
+        on_ready: OnReady | None = None,
+    ) -> None:
+        """Serve until SIGINT or SIGTERM, at any number of addresses; by default on stdio. See ``Server.run``."""
+        self._front.run(*addresses, log_format=log_format, trace=trace, tls=tls, http=http, on_ready=on_ready)
+
+    async def serve(
+        self,
+        *addresses: str,
+        tls: ssl.SSLContext | None = None,
+        http: HttpOptions | None = None,
+        on_ready: OnReady | None = None,
+    ) -> None:
+        """Serve inside a running event loop, until ``stop`` or cancellation. See ``Server.serve``."""
+        await self._front.serve(*addresses, tls=tls, http=http, on_ready=on_ready)
+
+    def asgi(self, http: HttpOptions | None = None) -> HttpApp:
+        """Return an ASGI application that serves the bridge over HTTP."""
+        return self._front.asgi(http)
+
+    async def serve_connection(self, connection: Connection, peer: Peer | None = None) -> None:
+        """Serve one connection until it ends. So ``connect`` takes a bridge, as it takes a server."""
+        await self._front.serve_connection(connection, peer)
+
+    def stop(self) -> bool:
+        """Accept no more requests, finish the accepted ones, and stop the servers. May be called from any thread."""
+        return self._front.stop()
+
+    @property
+    def health(self) -> dict[str, str]:
+        """The state of each server: *running*, *failed*, or *idle* if no client needs it at the moment."""
+        return {pool.name: pool.state for pool in self._pools}
+
+    async def update(self, servers: Mapping[str, Any]) -> Updated:
+        """Replace the servers of a bridge over several: add, remove and restart those that differ, and no others.
+
+        To be awaited in the event loop in which the bridge runs. Calls in flight on servers that are removed or changed
+        may finish.
+        """
+        if not self._is_group:
+            raise UsageError("A bridge over one server cannot be updated: make it with a mapping of names.")
+        before, self.servers = self.servers, dict(servers)
+        updated = Updated(
+            added=[name for name in servers if name not in before],
+            removed=[name for name in before if name not in servers],
+            changed=[name for name in servers if name in before and servers[name] != before[name]],
+        )
+        if not self._pools or not isinstance(self.router, GroupRouter):
+            return updated  # it does not run: the next start takes the new servers
+        retired = [self.router.remove(name) for name in (*updated.removed, *updated.changed)]
+        for pool in retired:
+            self._pools.remove(pool)
+        for name in (*updated.changed, *updated.added):
+            self.router.add(name, self._add_pool(name))
+        self._front.active_sessions.for_each_session(partial(_forget, retired))
+        await asyncio.gather(*(pool.retire(self._finish_within) for pool in retired))
+        return updated
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        """Keep what the sessions share while there are any; then stop the servers."""
+        self.parked_calls = ParkedCalls(max_calls=self._max_parked, ttl=self._park_within)
+        pools = {name: self._add_pool(name) for name in self.servers}
+        if self._is_group:
+            self.router = GroupRouter(pools, only=self._only, hide=self._hide)
+        else:
+            self.router = SingleRouter(*pools.values())
+        watching = asyncio.create_task(self._watch_files())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            self.parked_calls.close()
+            closing, self._pools = self._pools, []
+            await asyncio.gather(*(pool.close() for pool in closing))
+
+    async def _watch_files(self) -> None:
+        """Update the servers whenever one of the files has changed."""
+        if self._reload is None:
+            return
+        seen = _stamps(self._watch)
+        while True:
+            await asyncio.sleep(_WATCH_INTERVAL)
+            if (stamps := _stamps(self._watch)) == seen:
+                continue
+            seen = stamps
+            try:
+                updated = await self.update(self._reload())
+            except McplumbError as error:
+                _logger.warning("The servers stay as they are, because their files cannot be used. %s", error)
+            else:
+                for what, names in msgspec.structs.asdict(updated).items():
+                    if names:
+                        _logger.info("Servers %s: %s.", what, ", ".join(names))
+
+    def _add_pool(self, name: str) -> ServerPool:
+        pool = self._new_pool(name, partial(self._open, self.servers[name], name))
+        self._pools.append(pool)
+        return pool
+
+    def _open(self, target: Any, name: str) -> Connecting:
+        """Return a connection to a server, not yet opened."""
+        options = dict(self._connect_options)
+        place = target.connect_arguments()[0] if isinstance(target, ConfigEntry) else target
+        address = read_address(place) if isinstance(place, str) else None
+        if self._is_group:
+            is_command = address is None and isinstance(place, str | os.PathLike | Sequence)
+            unused = (() if is_command else _STARTED_ONLY, () if isinstance(address, HttpAddress) else _HTTP_ONLY)
+            for option in itertools.chain(*unused):
+                options.pop(option, None)
+            folder = options.get("stderr")
+            if isinstance(folder, os.PathLike) and Path(folder).is_dir():
+                options["stderr"] = Path(folder, f"{group_prefix(name)}.log")
+        if isinstance(address, HttpAddress) and self._sign_in is not None and "token" not in options:
+            options.setdefault("auth", self._sign_in(place))
+        return connect(target, **options)
+
+
+def _stamps(files: Sequence[str]) -> list[tuple[int, int] | None]:
+    """Return what tells one version of each file from the next."""
+    stamps: list[tuple[int, int] | None] = []
+    for file in files:
+        try:
+            status = os.stat(file)  # noqa: PTH116 - once a second
+            stamps.append((status.st_mtime_ns, status.st_size))
+        except OSError:
+            stamps.append(None)
+    return stamps
+
+
+def _forget(pools: Sequence[ServerPool], session: ServerSession) -> None:
+    if isinstance(session, BridgeSession):
+        session.forget(pools)
+
+
+def _name_of(target: Any) -> str:
+    """Return a name for a server in messages."""
+    if isinstance(target, ConfigEntry):
+        return str(getattr(target, "name", "server"))
+    if isinstance(target, str):
+        return target
+    if isinstance(target, Sequence):
+        return " ".join(map(os.fspath, target))
+    return str(getattr(target, "name", "server"))

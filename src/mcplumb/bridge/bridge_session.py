@@ -1,0 +1,518 @@
+"""The bridge's session with one client: its handler on the endpoint, which forwards requests to servers.
+
+A request is admitted as a server admits it. Then `BridgeSession.send` leases an instance of the server, translates the
+params, sends them, and translates the result. Between the eras, questions of a server travel in another form:
+
+* A modern server answers with a question, and a legacy client is sent a request: `_ask_for_server`.
+* A legacy server sends a request, and a modern client gets it as a result: `mcplumb.bridge.parked_calls`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET
+
+from mcplumb.bridge.front_subscriptions import FrontSubscriptions
+from mcplumb.bridge.parked_calls import PendingCall
+from mcplumb.bridge.server_instance import FrontClient, ServerInstance, can_be_asked
+from mcplumb.bridge.server_pool import ServerPool
+from mcplumb.client.requests import MAX_ROUNDS
+from mcplumb.errors import (
+    DecodeError,
+    McplumbError,
+    ProtocolError,
+    RemoteError,
+    RequestError,
+    StateRefused,
+    UsageError,
+)
+from mcplumb.protocol.in_flight import DUPLICATE_ID
+from mcplumb.protocol.translation import (
+    answer_for_server,
+    error_for_client,
+    is_input_required,
+    meta_for_server,
+    params_for_server,
+    question_for_client,
+    read_input_required,
+    result_for_client,
+    urls_to_visit,
+)
+from mcplumb.protocol.version_negotiation import Admitted, InitializedSession, Refused
+from mcplumb.revisions import Revision
+from mcplumb.rpc.handler import Outcome, Reply
+from mcplumb.server.dispatch.running_call import Call
+from mcplumb.server.server_session import ServerSession
+from mcplumb.server.server_state import SharedState
+from mcplumb.transports.connection import Connection, Peer
+from mcplumb.types.base import INPUT_REQUIRED, Implementation, Result
+from mcplumb.types.lifecycle import DiscoverResult, InitializeResult, ServerCapabilities
+from mcplumb.types.meta import SERVER_INFO, RequestMeta
+from mcplumb.types.method_table import METHODS
+from mcplumb.types.notification_params import SetLevelParams, SubscriptionFilter
+from mcplumb.types.payload_decoder import read
+from mcplumb.types.resources import ResourceParams
+from mcplumb.types.revision_adapter import for_revision
+from mcplumb.wire.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    ErrorDetail,
+    Notification,
+    Request,
+    RequestId,
+)
+
+if TYPE_CHECKING:
+    from mcplumb.bridge.bridge import Bridge
+    from mcplumb.client.subscriptions import Changes
+
+__all__ = ["BridgeSession", "Described"]
+
+_logger = logging.getLogger("mcplumb.bridge")
+
+#: How many kinds of modern clients one connection may stand for at once: each has its own capabilities.
+_MAX_CLIENTS = 16
+#: Notifications that concern the connection between the client and the bridge only.
+_OWN_NOTIFICATIONS = frozenset(("notifications/cancelled", "notifications/initialized"))
+
+
+class Described(msgspec.Struct, frozen=True):
+    """What a client learns about the servers behind the bridge when it connects."""
+
+    capabilities: ServerCapabilities
+    server_info: Implementation | None
+    instructions: str | None
+
+
+class BridgeSession(ServerSession):
+    """The bridge's side of one connection to a client."""
+
+    def __init__(self, bridge: Bridge, shared: SharedState, connection: Connection, peer: Peer) -> None:
+        self.bridge = bridge
+        #: Whether the connection carries a single request, as over modern HTTP.
+        self._is_single = peer.era == "modern"
+        self._legacy_client: FrontClient | None = None
+        self._modern_clients: list[FrontClient] = []
+        self._leases: dict[tuple[FrontClient, ServerPool], ServerInstance] = {}
+        self._leasing: dict[tuple[FrontClient, ServerPool], asyncio.Task[ServerInstance]] = {}
+        super().__init__(shared, connection, peer)
+        self.changes = FrontSubscriptions(self)
+
+    async def run(self, *, finish_within: float, stop_within: float) -> None:
+        """Serve the connection until it ends; then release the servers."""
+        try:
+            await super().run(finish_within=finish_within, stop_within=stop_within)
+        finally:
+            self.changes.close()
+            self.bridge.parked_calls.drop(self)
+            self._release_all()
+
+    def start_over(self) -> None:
+        """Forget what a legacy client has set, because a session begins: it may be another client's."""
+        super().start_over()
+        self.changes.close()
+        if self._legacy_client is not None:
+            self._release(self._legacy_client)
+            self._legacy_client = None
+
+    # --- Admission ---
+
+    def _dispatcher(self) -> Callable[[Request], Call | Reply]:
+        return self._admit
+
+    def _admit(self, request: Request) -> Call | Reply:
+        name = request.method
+        is_idle = False
+        if name == "initialize":
+            if self.endpoint.is_in_flight(request.id):
+                return Reply(DUPLICATE_ID)
+            is_idle = self.endpoint.is_idle and not self.endpoint.is_in_batch
+        admitted = self._admission.request(request, is_idle=is_idle)
+        if isinstance(admitted, Refused):
+            return Reply(admitted.error)
+        if isinstance(admitted, InitializedSession):
+            self.start_over()
+            capabilities, client_info = admitted.capabilities, admitted.client_info
+            self._legacy_client = FrontClient(capabilities, client_info, self.principal, self, stays=True)
+            admitted = Admitted(admitted.revision, capabilities, client_info, None, None, RequestMeta.of(None))
+        known = METHODS.get(name)
+        if known is not None and not known.sent_by("client", admitted.revision):
+            sentence = f"There is no method {name[:80]!r} in protocol revision {admitted.revision}."
+            return Reply(ErrorDetail(METHOD_NOT_FOUND, sentence))
+        return Call(
+            request.id,
+            request,
+            _OWN_METHODS.get(name, BridgeSession._forward).__get__(self),
+            session=self,
+            admitted=admitted,
+            params=None,
+            is_quick=name in ("initialize", "ping"),
+            stays_open=name == "subscriptions/listen",
+        )
+
+    def explain(self, call: Call, error: Exception) -> Outcome:
+        """Return the error for a request that failed."""
+        if isinstance(error, RequestError):
+            return ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
+        if isinstance(error, RemoteError):
+            return ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
+        if isinstance(error, StateRefused | DecodeError):
+            return ErrorDetail(INVALID_PARAMS, str(error))
+        if isinstance(error, McplumbError):
+            return ErrorDetail(INTERNAL_ERROR, str(error))
+        _logger.error("The bridge failed to pass on %s.", call.method, exc_info=error)
+        return ErrorDetail(INTERNAL_ERROR, f"The bridge failed to pass on {call.method}, and its log says why.")
+
+    # --- Methods that the bridge answers ---
+
+    async def _initialize(self, call: Call) -> Outcome:
+        described = await self.bridge.router.describe(self, self._client_of(call))
+        revision = call.admitted.revision
+        result = InitializeResult(
+            protocol_version=str(revision),
+            capabilities=described.capabilities,
+            server_info=described.server_info or self.shared.identity,
+            instructions=described.instructions,
+        )
+        return for_revision(result, revision)
+
+    async def _discover(self, call: Call) -> Outcome:
+        described = await self.bridge.router.describe(self, self._client_of(call))
+        revision = call.admitted.revision
+        result = DiscoverResult(
+            supported_versions=[str(each) for each in self.shared.revisions if each.is_modern],
+            capabilities=described.capabilities,
+            instructions=described.instructions,
+            meta={SERVER_INFO: for_revision(described.server_info or self.shared.identity, revision)},
+        )
+        return for_revision(result, revision)
+
+    def _ping(self, _: Call) -> Outcome:
+        return Result()
+
+    async def _set_level(self, call: Call) -> Outcome:
+        self.log_level = read(SetLevelParams, call.request.params, what="params").level
+        await self.bridge.router.raise_log_level(self, self._client_of(call), self.log_level)
+        return Result()
+
+    async def _listen(self, call: Call) -> Outcome:
+        self.endpoint.incoming.exempt(call.id)
+        return await self.changes.listen(call, partial(self._open_changes, self._client_of(call)))
+
+    async def _subscribe(self, call: Call) -> Outcome:
+        uri = read(ResourceParams, call.request.params, what="params").uri
+        await self.changes.subscribe(uri, partial(self._open_changes, self._client_of(call)))
+        return Result()
+
+    def _unsubscribe(self, call: Call) -> Outcome:
+        self.changes.unsubscribe(read(ResourceParams, call.request.params, what="params").uri)
+        return Result()
+
+    def _open_changes(
+        self, client: FrontClient, wanted: SubscriptionFilter
+    ) -> AbstractAsyncContextManager[list[Changes]]:
+        return self.bridge.router.changes(self, client, wanted)
+
+    # --- Requests to servers ---
+
+    def _forward(self, call: Call) -> Coroutine[Any, Any, Outcome]:
+        return self.bridge.router.forward(self, call)
+
+    async def send(self, call: Call, pool: ServerPool, members: dict[str, Any], method: str | None = None) -> Any:
+        """Send a request with these params to a server, and return the result as the client's revision has it.
+
+        ``method`` is for a request that the bridge makes to serve the client's own. Raises `RequestError` with the
+        server's error, as the client's revision has it.
+        """
+        client = self._client_of(call)
+        front = call.admitted.revision
+        method = method or call.method
+        if _logger.isEnabledFor(logging.DEBUG):
+            who = "a client" if client.client_info is None else client.client_info.name
+            _logger.debug("%s (%s) sends %s to %s.", who[:80], front, method[:80], pool.name)
+        if client.stays and (client, pool) in self._leases:
+            instance = self._leases[client, pool]
+            is_own_lease = False
+        else:
+            instance, is_own_lease = await self.lease(client, pool), not client.stays
+        back = instance.revision
+        try:
+            if front.has_input_required and not back.has_input_required and _may_need_input(method):
+                has_state = "requestState" in members
+                if has_state or (instance.owner is not None and can_be_asked(client.capabilities)):
+                    try:
+                        return await self._send_and_park(call, client, pool, instance, members)
+                    finally:
+                        is_own_lease = False  # the pending call gives it back
+            return await self._send(call, client, instance, members, method)
+        except RemoteError as error:
+            detail = ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
+            if (asked := self._urls_as_questions(call, detail)) is not None:
+                return asked
+            detail = error_for_client(detail, method, front=front, back=instance.revision)
+            raise RequestError(detail.code, detail.message, error.data) from None
+        except McplumbError as error:
+            if isinstance(error, RequestError | StateRefused | DecodeError):
+                raise
+            raise RequestError(INTERNAL_ERROR, f"The server {pool.name!r} gave no result. {error}") from error
+        finally:
+            if is_own_lease:
+                pool.release(instance)
+
+    async def _send(
+        self, call: Call, client: FrontClient, instance: ServerInstance, members: dict[str, Any], method: str
+    ) -> Any:
+        admitted = call.admitted
+        front = admitted.revision
+        params, meta = await self._translated(call, client, instance, members, method)
+        on_progress = None if admitted.progress_token is None else call.progress
+        result = await instance.request(call, method, params, meta, on_progress)
+        back = instance.revision
+        if not front.has_input_required and _may_need_input(method):
+            rounds = 1
+            while is_input_required(result, back):
+                if rounds == MAX_ROUNDS:
+                    raise ProtocolError(f"It asked for input {MAX_ROUNDS} times, and did not come to a result.")
+                rounds += 1
+                params = await self._ask_for_server(call, result, params, back)
+                result = await instance.request(call, method, params, meta, on_progress)
+        return result_for_client(result, method, front=front, back=back, server_info=instance.known.server_info)
+
+    async def _translated(
+        self, call: Call, client: FrontClient, instance: ServerInstance, members: dict[str, Any], method: str
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the params and the ``_meta`` for a server."""
+        admitted, back = call.admitted, instance.revision
+        level = admitted.log_level if admitted.revision.is_modern else self.log_level
+        if level is not None and not back.is_modern and admitted.revision.is_modern:
+            await instance.raise_log_level(level)
+        params = params_for_server(members, method, back)
+        known = METHODS.get(method)
+        named_by = None if known is None else known.named_by
+        if named_by is not None and isinstance(params.get(named_by), msgspec.Raw):
+            # The name is needed to tell whether the call may be sent again, and in headers.
+            params[named_by] = read(str, params[named_by], what=named_by)
+        meta = meta_for_server(
+            admitted.meta.raw,
+            back,
+            capabilities=client.capabilities,
+            client_info=client.client_info,
+            log_level=level if back.is_modern and instance.known.capabilities.logging is not None else None,
+        )
+        return params, meta
+
+    # --- Questions: from a modern server to a legacy client ---
+
+    async def _ask_for_server(
+        self, call: Call, result: msgspec.Raw, params: dict[str, Any], back: Revision
+    ) -> dict[str, Any]:
+        """Ask a legacy client what a modern server wants to know, and return the params of the next round."""
+        asked = read_input_required(result)
+        if not asked.input_requests and asked.request_state is UNSET:
+            raise ProtocolError("It wants input before it answers, and does not say which.")
+        retry = {key: value for key, value in params.items() if key not in ("inputResponses", "requestState")}
+        if asked.input_requests:
+            # One after the other: a person can answer only one question at a time.
+            retry["inputResponses"] = {
+                key: await self.ask_client(question.method, question.params, call.id, back)
+                for key, question in asked.input_requests.items()
+            }
+        if asked.request_state is not UNSET:
+            retry["requestState"] = asked.request_state
+        return retry
+
+    async def ask_client(self, method: str, params: Any, about: RequestId | None, back: Revision) -> Any:
+        """Send a legacy client a server's question, and return the answer as the server's revision has it.
+
+        ``about`` is the client's request that the question belongs to, if it is known.
+        """
+        session = self._admission.session
+        if session is None:
+            raise UsageError("The client has not opened its session yet.")
+        translated = question_for_client(params, method, session.revision, new_id=token_hex(8))
+        self.endpoint.unpause("queue")
+        try:
+            answer = await self.endpoint.request(method, translated, about=about)
+        finally:
+            self.endpoint.pause_if_queue_is_full()
+        return answer_for_server(answer, method, back)
+
+    # --- Questions: from a legacy server to a modern client ---
+
+    async def _send_and_park(
+        self, call: Call, client: FrontClient, pool: ServerPool, instance: ServerInstance, members: dict[str, Any]
+    ) -> Any:
+        """Send a call that the server may interrupt with questions, or go on with one that it has interrupted."""
+        parked, place = self.bridge.parked_calls, None if self._is_single else self
+        if "requestState" in members:
+            if not client.stays:
+                pool.release(instance)  # the call has the instance that it began with
+            state = read(str, members["requestState"], what="requestState")
+            pending = parked.take(self.shared.sealer, state, call, place)
+            pending.answer(members.get("inputResponses", msgspec.Raw(b"{}")))
+        else:
+            params, meta = await self._translated(call, client, instance, members, call.method)
+
+            def release(ended: PendingCall) -> None:
+                instance.ended(ended)
+                if not client.stays:
+                    pool.release(instance)
+
+            pending = PendingCall(call.admitted.revision, instance, release)
+            on_progress = None if call.admitted.progress_token is None else pending.progress
+            pending.start(instance.ask(call.method, params, meta, on_progress))
+            instance.pending.append(pending)
+        result = await pending.wait(call)
+        if result is None:
+            asked = parked.park(pending, call, place)
+            return asked | {"_meta": self.shared.result_meta(call.admitted.revision)}
+        used = pending.instance
+        return result_for_client(
+            result,
+            call.method,
+            front=call.admitted.revision,
+            back=used.revision,
+            server_info=used.known.server_info,
+        )
+
+    def _urls_as_questions(self, call: Call, error: ErrorDetail) -> dict[str, Any] | None:
+        """Return a result that sends the user of a modern client to web pages, if an error of a server asks for it."""
+        elicitation = call.admitted.capabilities.elicitation
+        if not call.admitted.revision.has_input_required or elicitation is None or not elicitation.has_url:
+            return None
+        urls = urls_to_visit(error)
+        if not urls:
+            return None
+        questions = {
+            f"url-{number}": {"method": "elicitation/create", "params": for_revision(url, call.admitted.revision)}
+            for number, url in enumerate(urls, 1)
+        }
+        return {"resultType": INPUT_REQUIRED, "inputRequests": questions}
+
+    # --- Notifications ---
+
+    def notified(self, notification: Notification) -> None:
+        """Handle a notification of the client, or pass it on to the server that the client has for itself."""
+        super().notified(notification)
+        method = notification.method
+        if method == "notifications/initialized" and self.is_ready_legacy and self._legacy_client is not None:
+            open_changes = partial(self._open_changes, self._legacy_client)
+            self.endpoint.start_task(_quietly(self.changes.announce_lists(open_changes), "announce list changes"))
+        if method in _OWN_NOTIFICATIONS:
+            return
+        for (_, pool), instance in self._leases.items():
+            known = METHODS.get(method)
+            may_get = known is None or known.sent_by("client", instance.revision)
+            if instance.owner is not None and may_get:
+                self.endpoint.start_task(_quietly(instance.notify(notification), f"reach the server {pool.name!r}"))
+
+    def pass_on(self, notification: Notification, call: Call | None) -> None:
+        """Send the client a notification of its server, with the request that it belongs to if that is known."""
+        if call is not None:
+            self.endpoint.notify_about(call, notification)
+        else:
+            self.connection.send(notification)
+
+    # --- Servers ---
+
+    def _client_of(self, call: Call) -> FrontClient:
+        """Return the client that a request comes from: the legacy session, or one with these modern capabilities."""
+        admitted = call.admitted
+        if not admitted.revision.is_modern and self._legacy_client is not None:
+            return self._legacy_client
+        for client in self._modern_clients:
+            if client.capabilities == admitted.capabilities:
+                return client
+        client = FrontClient(
+            admitted.capabilities, admitted.client_info, self.principal, None, stays=not self._is_single
+        )
+        if len(self._modern_clients) >= _MAX_CLIENTS:
+            self._release(self._modern_clients.pop(0))
+        self._modern_clients.append(client)
+        return client
+
+    async def lease(self, client: FrontClient, pool: ServerPool) -> ServerInstance:
+        """Return an instance of a server for a client. One that stays keeps it until it is gone."""
+        if not client.stays:
+            return await pool.lease(client)
+        key = client, pool
+        if key not in self._leases:
+            if key not in self._leasing:
+                # Of several requests that come at once, all wait for the same start, even if one is cancelled.
+                starting = self._leasing[key] = self.loop.create_task(pool.lease(client))
+                starting.add_done_callback(partial(self._leased, key))
+            return await asyncio.shield(self._leasing[key])
+        return self._leases[key]
+
+    @asynccontextmanager
+    async def leased(self, client: FrontClient, pool: ServerPool) -> AsyncIterator[ServerInstance]:
+        """Lease an instance within a block, or for longer if the client stays."""
+        instance = await self.lease(client, pool)
+        try:
+            yield instance
+        finally:
+            if not client.stays:
+                pool.release(instance)
+
+    def _leased(self, key: tuple[FrontClient, ServerPool], starting: asyncio.Task[ServerInstance]) -> None:
+        self._leasing.pop(key, None)
+        if starting.cancelled() or starting.exception() is not None:
+            return
+        if self.ending.why.done() and not self.endpoint.is_open and self.endpoint.closed is not None:
+            key[1].release(starting.result())  # the client has gone meanwhile
+        else:
+            self._leases[key] = starting.result()
+
+    def _release(self, client: FrontClient) -> None:
+        for key in [key for key in self._leases if key[0] is client]:
+            key[1].release(self._leases.pop(key))
+
+    def forget(self, pools: Sequence[ServerPool]) -> None:
+        """Release servers that are removed from the bridge."""
+        for key in [key for key in self._leases if key[1] in pools]:
+            key[1].release(self._leases.pop(key))
+
+    def _release_all(self) -> None:
+        for starting in self._leasing.values():
+            starting.cancel()
+        for (_, pool), instance in self._leases.items():
+            pool.release(instance)
+        self._leases.clear()
+
+    async def _wind_down(self, why: Any, within: float) -> None:
+        if why != "broken":
+            self.changes.end_all()
+        await super()._wind_down(why, within)
+
+
+_OWN_METHODS: dict[str, Any] = {
+    "initialize": BridgeSession._initialize,
+    "server/discover": BridgeSession._discover,
+    "ping": BridgeSession._ping,
+    "logging/setLevel": BridgeSession._set_level,
+    "subscriptions/listen": BridgeSession._listen,
+    "resources/subscribe": BridgeSession._subscribe,
+    "resources/unsubscribe": BridgeSession._unsubscribe,
+}
+
+
+def _may_need_input(method: str) -> bool:
+    known = METHODS.get(method)
+    return known is not None and known.may_need_input
+
+
+async def _quietly(coroutine: Coroutine[Any, Any, None], what: str) -> None:
+    """Await what no request waits for. Its failure is logged."""
+    try:
+        await coroutine
+    except McplumbError as error:
+        _logger.info("The bridge could not %s. %s", what, error)

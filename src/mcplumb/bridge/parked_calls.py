@@ -1,0 +1,211 @@
+"""Calls of modern clients on legacy servers: a server's question ends the client's request, and the call is parked.
+
+A legacy server asks while it works on a call, and waits. A modern client gets the question as the result of its
+request, with a sealed state, and sends the request again with the answer and that state. Meanwhile the call goes on at
+the server. It is parked here: for a limited time, in a limited number, and for its own client only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET
+
+from mcplumb.errors import Closed, RequestError, UsageError
+from mcplumb.protocol.sealed_request_state import Sealer
+from mcplumb.protocol.translation import answer_for_server, members_of, question_for_client
+from mcplumb.revisions import Revision
+from mcplumb.server.dispatch.running_call import Call
+from mcplumb.types.base import INPUT_REQUIRED, Number
+from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_PARAMS
+
+if TYPE_CHECKING:
+    from mcplumb.bridge.server_instance import ServerInstance
+
+__all__ = ["ParkedCalls", "PendingCall"]
+
+_GONE = "This call is not waiting for an answer any more: it was answered already, or has ended. Send it again anew."
+
+
+class _Question(msgspec.Struct, frozen=True):
+    method: str
+    #: As the client's revision has them.
+    params: Any
+    back: Revision
+    answer: asyncio.Future[Any]
+
+
+class PendingCall:
+    """One call under way at a legacy server, over all the requests in which its client makes it."""
+
+    def __init__(self, front: Revision, instance: ServerInstance, on_done: Callable[[PendingCall], None]) -> None:
+        #: The server that works on the call.
+        self.instance = instance
+        #: The request of the client that waits for the call; None while it is parked.
+        self.call: Call | None = None
+        self._front = front
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[msgspec.Raw]
+        self._on_done = on_done
+        self._questions: dict[str, _Question] = {}
+        self._asked = 0
+        self._news: asyncio.Future[None] | None = None
+
+    def start(self, sending: Coroutine[Any, Any, msgspec.Raw]) -> None:
+        """Send the call to the server."""
+        self._task = self._loop.create_task(sending)
+        self._task.add_done_callback(self._ended)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client waits, so that it can be asked."""
+        return self.call is not None
+
+    @property
+    def questions(self) -> dict[str, dict[str, Any]]:
+        """The questions without an answer, as the client gets them."""
+        return {
+            key: {"method": question.method} | ({} if question.params is UNSET else {"params": question.params})
+            for key, question in self._questions.items()
+            if not question.answer.done()
+        }
+
+    async def ask(self, method: str, params: Any, back: Revision) -> Any:
+        """Ask the client, and return its answer as the server's revision has it."""
+        translated = question_for_client(params, method, self._front, new_id=token_hex(8))
+        self._asked += 1
+        key = f"question-{self._asked}"
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._questions[key] = _Question(method, translated, back, answer)
+        self._tell()
+        try:
+            return await answer
+        finally:
+            # The server may take its question back.
+            del self._questions[key]
+
+    def answer(self, responses: Any) -> None:
+        """Pass on the client's answers. Those to unknown questions are ignored."""
+        for key, response in members_of(responses).items():
+            question = self._questions.get(key)
+            if question is not None and not question.answer.done():
+                try:
+                    question.answer.set_result(answer_for_server(response, question.method, question.back))
+                except UsageError as error:
+                    question.answer.set_exception(error)
+
+    async def wait(self, call: Call) -> msgspec.Raw | None:
+        """Wait for the result of the call, and return it; None if the server asks something first.
+
+        If this is cancelled, the call is cancelled at the server.
+        """
+        self.call = call
+        try:
+            while not self._task.done():
+                if self.questions:
+                    return None
+                self._news = self._loop.create_future()
+                await self._news
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        finally:
+            self.call = None
+        return self._task.result()
+
+    def cancel(self) -> None:
+        """End the call at the server, because nobody waits for it any more."""
+        self._task.cancel()
+
+    def progress(self, progress: Number, total: Number | None, message: str | None) -> None:
+        """Report progress to the client, if it waits."""
+        if self.call is not None:
+            self.call.progress(progress, total, message)
+
+    def _ended(self, task: asyncio.Task[msgspec.Raw]) -> None:
+        if not task.cancelled():
+            task.exception()  # `wait` raises it; nobody does if the call is parked
+        for question in list(self._questions.values()):
+            if not question.answer.done():
+                question.answer.set_exception(Closed("The call that the question belongs to has ended."))
+        self._on_done(self)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+
+class ParkedCalls:
+    """The calls that wait for the answers of their clients. They expire after ``ttl`` seconds."""
+
+    def __init__(self, *, max_calls: int, ttl: float) -> None:
+        self._max_calls = max_calls
+        self._ttl = ttl
+        self._parked: dict[bytes, tuple[PendingCall, object, asyncio.TimerHandle]] = {}
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def park(self, pending: PendingCall, call: Call, place: object) -> dict[str, Any]:
+        """Return the result that asks the client, and keep the call. ``place`` is where the answer has to come from.
+
+        Raises `RequestError`, and cancels the call, if too many are parked.
+        """
+        if len(self._parked) >= self._max_calls:
+            pending.cancel()
+            raise RequestError(
+                INTERNAL_ERROR,
+                f"The server asks for input, and {self._max_calls} calls wait for answers already. Try again later.",
+            )
+        shared = call.session.shared
+        name = token_hex(16).encode()
+        state = shared.sealer.seal(
+            name,
+            method=call.method,
+            params=call.request.params,
+            principal=call.session.principal,
+            now=shared.now(),
+        )
+        timer = asyncio.get_running_loop().call_later(self._ttl, self._expire, name)
+        self._parked[name] = pending, place, timer
+        return {"resultType": INPUT_REQUIRED, "inputRequests": pending.questions, "requestState": state}
+
+    def take(self, sealer: Sealer, state: str, call: Call, place: object) -> PendingCall:
+        """Return the call that a client answers, which is then no longer parked.
+
+        Raises `StateRefused` if the state does not verify, `RequestError` if the call does not wait any more.
+        """
+        name = sealer.open(
+            state,
+            method=call.method,
+            params=call.request.params,
+            principal=call.session.principal,
+            now=call.session.shared.now(),
+        )
+        pending, known_place, timer = self._parked.get(name, (None, None, None))
+        if pending is None or timer is None or known_place is not place:
+            raise RequestError(INVALID_PARAMS, _GONE)
+        del self._parked[name]
+        timer.cancel()
+        return pending
+
+    def drop(self, place: object) -> None:
+        """Cancel the calls whose client is gone."""
+        for name, (_, known_place, _) in list(self._parked.items()):
+            if known_place is place:
+                self._expire(name)
+
+    def close(self) -> None:
+        """Cancel all calls."""
+        for name in list(self._parked):
+            self._expire(name)
+
+    def _expire(self, name: bytes) -> None:
+        pending, _, timer = self._parked.pop(name)
+        timer.cancel()
+        pending.cancel()

@@ -1,0 +1,260 @@
+"""One running server behind a bridge: its connection, and where its logs, questions and notifications go.
+
+A server sends some messages without saying whom they are for. If one client owns the instance, they go to that client.
+If several clients share it, a message goes to the client whose calls are the only ones it can belong to, and otherwise
+to nobody: it is counted, and reported once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from mcplumb.client.client import Client
+from mcplumb.client.client_session import ClientSession
+from mcplumb.client.client_settings import ClientSettings
+from mcplumb.client.connector import Connecting
+from mcplumb.client.input_handlers import InputHandlers
+from mcplumb.client.requests import Requests
+from mcplumb.client.subscriptions import Changes
+from mcplumb.errors import DecodeError, McplumbError, RemoteError
+from mcplumb.revisions import Revision
+from mcplumb.rpc.handler import CallOptions, Handled, Outcome
+from mcplumb.rpc.user_callbacks import OnProgress
+from mcplumb.transports.connection import Connection
+from mcplumb.types.base import Implementation
+from mcplumb.types.lifecycle import ClientCapabilities
+from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel, LogMessageParams, SubscriptionFilter
+from mcplumb.types.payload_decoder import read
+from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, ErrorDetail, Notification
+
+if TYPE_CHECKING:
+    from mcplumb.bridge.bridge_session import BridgeSession
+    from mcplumb.bridge.parked_calls import PendingCall
+    from mcplumb.client.handshake import HandshakeResult
+    from mcplumb.server.dispatch.running_call import Call
+
+__all__ = ["FrontClient", "ServerInstance", "can_be_asked"]
+
+_logger = logging.getLogger("mcplumb.bridge")
+
+#: The client capability that each question of a server needs.
+_NEEDED = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+#: Seconds for the server to acknowledge a subscription.
+_LISTEN_TIMEOUT = 60.0
+
+
+class FrontClient(msgspec.Struct, eq=False):
+    """A client of the bridge, as far as a server has to know it."""
+
+    capabilities: ClientCapabilities
+    client_info: Implementation | None
+    principal: str | None
+    #: The session of a legacy client, which can be sent requests; None for a modern client.
+    session: BridgeSession | None
+    #: Whether the client stays connected between its requests. Over modern HTTP, each request stands alone.
+    stays: bool
+
+
+def can_be_asked(capabilities: ClientCapabilities) -> bool:
+    """Return whether a server may ask a client with these capabilities anything."""
+    return any(getattr(capabilities, name) is not None for name in _NEEDED.values())
+
+
+class ServerInstance:
+    """One connection to a server. ``owner`` is the client that it serves alone; None if clients share it."""
+
+    def __init__(self, name: str, connecting: Connecting, owner: FrontClient | None) -> None:
+        self.name = name
+        self.owner = owner
+        #: How many clients and calls use it.
+        self.users = 0
+        #: The calls in flight, in order.
+        self.calls: dict[Call, None] = {}
+        #: The calls in flight that can be asked questions: those of modern clients on a legacy server.
+        self.pending: list[PendingCall] = []
+        #: Messages that could not be attributed to a client.
+        self.unattributed = 0
+        self._level: LoggingLevel | None = None
+        #: Is set when no call is in flight, if somebody waits for that.
+        self._idle: asyncio.Event | None = None
+        supervisor = connecting.supervisor
+        declared = ClientCapabilities() if owner is None else owner.capabilities
+        handlers = InputHandlers()
+        handlers.capabilities = declared
+        supervisor.settings = replace(
+            supervisor.settings, input_handlers=handlers, new_session=partial(_BackSession, self), cache=False
+        )
+        if owner is not None and owner.client_info is not None:
+            supervisor.settings = replace(supervisor.settings, client_info=owner.client_info)
+        self._connecting = connecting
+        self._supervisor = supervisor
+        self.client: Client
+
+    async def start(self) -> None:
+        """Connect to the server; raise `ConnectError` if that fails."""
+        self.client = await self._connecting
+        self._requests = Requests(self._supervisor)
+
+    async def close(self) -> None:
+        """Close the connection, and stop the server if it was started for it."""
+        await self._supervisor.close()
+
+    @property
+    def known(self) -> HandshakeResult:
+        """What the server declared."""
+        return self._supervisor.handshake_result
+
+    @property
+    def revision(self) -> Revision:
+        """The revision that the server speaks."""
+        return self._supervisor.handshake_result.revision
+
+    # --- What clients send ---
+
+    async def request(
+        self, call: Call, method: str, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None
+    ) -> msgspec.Raw:
+        """Send a client's request, and return the result. It is sent again after a crash if that is safe."""
+        self.calls[call] = None
+        try:
+            return await self.ask(method, params, meta, on_progress)
+        finally:
+            # Several requests of the bridge may serve the same call.
+            self.calls.pop(call, None)
+            if self._idle is not None:
+                self._check_idle()
+
+    def ask(
+        self, method: str, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None = None
+    ) -> Coroutine[Any, Any, msgspec.Raw]:
+        """Send any request, and return the result."""
+        return self._requests.ask(method, params, msgspec.Raw, CallOptions(None, None, on_progress, meta or None))
+
+    async def wait_idle(self) -> None:
+        """Wait until no call is in flight."""
+        self._idle = self._idle or asyncio.Event()
+        self._check_idle()
+        await self._idle.wait()
+
+    def ended(self, pending: PendingCall) -> None:
+        """Note that a call that could be asked questions has ended."""
+        self.pending.remove(pending)
+        self._check_idle()
+
+    def _check_idle(self) -> None:
+        if self._idle is not None and not self.calls and not self.pending:
+            self._idle.set()
+
+    async def notify(self, notification: Notification) -> None:
+        """Pass on a notification of a client."""
+        session = await self._supervisor.ready(notification.method, self._supervisor.settings.timeout)
+        await session.notify(notification.method, notification.params)
+
+    async def raise_log_level(self, level: LoggingLevel) -> None:
+        """Make a legacy server send messages of this level. Clients that share it get what they asked for."""
+        if self.revision.is_modern or self.known.capabilities.logging is None:
+            return
+        if self._level is None or self.owner is not None or _severity(level) < _severity(self._level):
+            self._level = level
+            await self.client.set_log_level(level)
+
+    def changes(self, wanted: SubscriptionFilter) -> Changes:
+        """Return a subscription to changes, to be entered."""
+        return Changes(self._supervisor.subscriptions, wanted, _LISTEN_TIMEOUT)
+
+    # --- What the server sends ---
+
+    async def answer(self, request: Handled) -> Outcome:
+        """Return the answer to a question of a legacy server."""
+        method, params = request.method, request.request.params
+        owner = self.owner
+        if owner is None:
+            return self._refuse(method, "clients share this server, and it is not known which of them is meant")
+        needed = _NEEDED.get(method)
+        if needed is not None and getattr(owner.capabilities, needed) is None:
+            return ErrorDetail(METHOD_NOT_FOUND, f"The client did not declare that it can do {method}.")
+        try:
+            if owner.session is not None:
+                about = next((call.id for call in self.calls if call.session is owner.session), None)
+                return await owner.session.ask_client(method, params, about, self.revision)
+            waiting = next((pending for pending in self.pending if pending.is_waiting), None)
+            if waiting is None or needed is None:
+                return self._refuse(method, "no call is open that could carry it")
+            return await waiting.ask(method, params, self.revision)
+        except RemoteError as error:
+            return ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
+        except McplumbError as error:
+            return ErrorDetail(INTERNAL_ERROR, str(error))
+
+    def notified(self, notification: Notification) -> None:
+        """Pass on a log message, or a notification that is not part of the protocol, to the client it is for."""
+        owner = None if self.owner is None else self.owner.session
+        if owner is not None and not self.revision.is_modern:
+            # A session of its own: the client gets what it would get without the bridge.
+            call = next((call for call in self.calls if call.session is owner), None)
+            owner.pass_on(notification, call)
+        elif notification.method == "notifications/message":
+            self._pass_on_log(notification)
+        else:
+            self._count_unattributed(f"the notification {notification.method!r}")
+
+    def _pass_on_log(self, notification: Notification) -> None:
+        try:
+            message = read(LogMessageParams, notification.params)
+        except DecodeError:
+            self._count_unattributed("a log message that cannot be read")
+            return
+        calls = [call for call in self.calls if call.wants_log(message.level)]
+        calls += [pending.call for pending in self.pending if pending.call and pending.call.wants_log(message.level)]
+        if calls and all(call.session is calls[0].session for call in calls):
+            calls[0].log(message.level, message.data, message.logger)
+        elif calls:
+            self._count_unattributed("a log message, which may belong to several clients")
+
+    def _refuse(self, method: str, why: str) -> ErrorDetail:
+        self._count_unattributed(f"the request {method}")
+        return ErrorDetail(INVALID_REQUEST, f"The bridge cannot pass on {method[:80]}: {why}.")
+
+    def _count_unattributed(self, what: str) -> None:
+        self.unattributed += 1
+        level = logging.WARNING if self.unattributed == 1 else logging.DEBUG
+        _logger.log(
+            level,
+            "The server %r sent %s, which went to no client, because it is not known which one is meant. With "
+            "share='never', each client has its own server.",
+            self.name,
+            what,
+        )
+
+
+class _BackSession(ClientSession):
+    """The bridge's session with a server: it passes on what the server sends without being asked."""
+
+    def __init__(
+        self, instance: ServerInstance, connection: Connection, settings: ClientSettings, *, first_id: int = 1
+    ) -> None:
+        super().__init__(connection, settings, first_id=first_id)
+        self._instance = instance
+        self._passed_on = self._notified.keys() - {"notifications/message"}
+
+    def _begin(self, request: Handled) -> Outcome | Coroutine[Any, Any, Outcome]:
+        return {} if request.method == "ping" else self._instance.answer(request)
+
+    def notified(self, notification: Notification) -> None:
+        """Handle what belongs to requests and subscriptions of the bridge, and pass on the rest."""
+        if notification.method in self._passed_on:
+            super().notified(notification)
+        else:
+            self._instance.notified(notification)
+
+
+def _severity(level: LoggingLevel) -> int:
+    return LOGGING_LEVELS.index(level)

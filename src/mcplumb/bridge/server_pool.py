@@ -1,0 +1,203 @@
+"""The running instances of one server behind a bridge: which client gets which, when they start, and when they stop.
+
+Clients share an instance where that is safe: always if the server is modern, because each of its requests stands alone,
+and if it is legacy among the clients that cannot be asked anything. Every other client gets an instance of its own: for
+as long as it is connected, or, over modern HTTP, for one call at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from mcplumb.bridge.server_instance import FrontClient, ServerInstance, can_be_asked
+from mcplumb.client.connector import Connecting
+from mcplumb.errors import Closed, McplumbError, ServerDown
+from mcplumb.types.lifecycle import ClientCapabilities
+
+__all__ = ["ServerPool", "Share"]
+
+#: Whether clients share a server: where it is safe, always, or never.
+Share: TypeAlias = Literal["auto", "always", "never"]
+
+_logger = logging.getLogger("mcplumb.bridge")
+
+#: Seconds in which a server that could not be started is not tried again: after the first failure, and at most.
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+
+
+class ServerPool:
+    """The instances of one server. ``open_connection`` returns what `mcplumb.connect` does, not yet entered."""
+
+    def __init__(
+        self,
+        name: str,
+        open_connection: Callable[[], Connecting],
+        *,
+        share: Share,
+        idle: float,
+        max_instances: int,
+    ) -> None:
+        self.name = name
+        self._open = open_connection
+        self._share = share
+        self._idle = idle
+        self._max_instances = max_instances
+        self._instances: set[ServerInstance] = set()
+        #: The instance that clients share, once there is one.
+        self._shared: ServerInstance | None = None
+        #: Instances that no call uses at the moment, by the principal and the capabilities of the client.
+        self._spare: dict[tuple[str | None, bytes], list[ServerInstance]] = {}
+        self._timers: dict[ServerInstance, asyncio.TimerHandle] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._is_legacy: bool | None = None
+        self._first_start = asyncio.Lock()
+        self._has_closed = False
+        self._failures = 0
+        self._retry_at = 0.0
+        #: Why the last start failed; None if it did not.
+        self.failure: McplumbError | None = None
+
+    @property
+    def state(self) -> Literal["running", "failed", "idle"]:
+        """Whether the server runs, could not be started the last time, or is not needed."""
+        if self._instances:
+            return "running"
+        return "idle" if self.failure is None else "failed"
+
+    async def lease(self, client: FrontClient) -> ServerInstance:
+        """Return an instance for a client, and start one if necessary. ``release`` gives it back."""
+        instance = self._available(client)
+        if instance is None and (self._share != "never" and self._is_legacy is not True):
+            # Until the era of the server is known, it is not known who may share it.
+            async with self._first_start:
+                instance = self._available(client)
+                if instance is None:
+                    instance = await self._start(client)
+        if instance is None:
+            instance = await self._start(client)
+        self._use(instance)
+        return instance
+
+    def release(self, instance: ServerInstance) -> None:
+        """Give back an instance that ``lease`` returned. It is stopped if it stays unused."""
+        instance.users -= 1
+        if instance.users or instance not in self._instances:
+            return
+        owner = instance.owner
+        if owner is not None:
+            if owner.stays:
+                self._stop(instance)
+                return
+            self._spare.setdefault(_spare_key(owner), []).append(instance)
+        loop = asyncio.get_running_loop()
+        self._timers[instance] = loop.call_later(self._idle, self._stop, instance)
+
+    async def retire(self, within: float) -> None:
+        """Start nothing more, let the calls in flight end within so many seconds, and stop all instances."""
+        self._has_closed = True
+        idle = [asyncio.create_task(instance.wait_idle()) for instance in self._instances]
+        if idle:
+            _, late = await asyncio.wait(idle, timeout=within)
+            for task in late:
+                task.cancel()
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop all instances, at the same time."""
+        self._has_closed = True
+        for instance in list(self._instances):
+            self._stop(instance)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _available(self, client: FrontClient) -> ServerInstance | None:
+        """Return a running instance that the client may use; None if there is none."""
+        shared = self._shared
+        if shared is not None and self._may_share(client, is_legacy=not shared.revision.is_modern):
+            return shared
+        if not client.stays and (spare := self._spare.get(_spare_key(client))):
+            return spare.pop()
+        return None
+
+    def _may_share(self, client: FrontClient, *, is_legacy: bool) -> bool:
+        if self._share == "auto":
+            return not is_legacy or not can_be_asked(client.capabilities)
+        return self._share == "always"
+
+    async def _start(self, client: FrontClient) -> ServerInstance:
+        self._check_open()
+        if len(self._instances) >= self._max_instances:
+            raise ServerDown(
+                f"The server {self.name!r} already runs {self._max_instances} times, which is the limit. "
+                "Try again when another client has gone, or share the server."
+            )
+        loop = asyncio.get_running_loop()
+        if self.failure is not None and (wait := self._retry_at - loop.time()) > 0:
+            raise ServerDown(
+                f"The server {self.name!r} could not be started, and is not tried again for {wait:.1f} s. "
+                f"The last time: {self.failure}"
+            ) from self.failure
+        instance = ServerInstance(self.name, self._open(), None if self._share == "always" else client)
+        self._instances.add(instance)
+        try:
+            await instance.start()
+            self._check_open()  # it may have been closed meanwhile
+        except BaseException as error:
+            self._stop(instance)
+            if isinstance(error, McplumbError):
+                self.failure = error
+                _logger.warning("The server %r could not be started. %s", self.name, error)
+                self._retry_at = loop.time() + min(_LONGEST_WAIT, _FIRST_WAIT * 2**self._failures)
+                self._failures += 1
+            raise
+        self.failure = None
+        self._failures = 0
+        self._is_legacy = not instance.revision.is_modern
+        _logger.info("Started the server %r, which speaks %s.", self.name, instance.revision)
+        if self._may_share(client, is_legacy=self._is_legacy):
+            instance.owner = None
+            self._shared = instance
+        return instance
+
+    def _check_open(self) -> None:
+        if self._has_closed:
+            raise Closed(f"The server {self.name!r} is not started any more: the bridge stops.")
+
+    def _use(self, instance: ServerInstance) -> None:
+        instance.users += 1
+        timer = self._timers.pop(instance, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _stop(self, instance: ServerInstance) -> None:
+        if instance not in self._instances:
+            return
+        self._instances.discard(instance)
+        timer = self._timers.pop(instance, None)
+        if timer is not None:
+            timer.cancel()
+        if instance is self._shared:
+            self._shared = None
+        if instance.owner is not None:
+            spare = self._spare.get(_spare_key(instance.owner), [])
+            if instance in spare:
+                spare.remove(instance)
+            if not spare:
+                self._spare.pop(_spare_key(instance.owner), None)
+        _logger.info("Stopping the server %r.", self.name)
+        closing = asyncio.get_running_loop().create_task(instance.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+
+def _spare_key(client: FrontClient) -> tuple[str | None, bytes]:
+    return client.principal, _written(client.capabilities)
+
+
+def _written(capabilities: ClientCapabilities) -> bytes:
+    return msgspec.json.encode(capabilities)

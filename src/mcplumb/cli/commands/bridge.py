@@ -1,0 +1,162 @@
+"""``mcplumb bridge``: serve any server to any client, over other transports and in other eras."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mcplumb.cli.command_group import pop_values
+from mcplumb.cli.command_runner import GlobalOptions, global_options
+from mcplumb.cli.commands.login import default_sign_in
+from mcplumb.cli.serve_options import addresses_of, set_up_serving_logs, with_tokens
+from mcplumb.cli.server_target import ServerCommand, Target, seconds
+from mcplumb.errors import UsageError
+from mcplumb.server.stderr_logs import LOG_FORMATS, LogFormat
+
+if TYPE_CHECKING:
+    from mcplumb.bridge.bridge import Bridge
+    from mcplumb.bridge.server_pool import Share
+
+__all__ = ["bridge"]
+
+
+class _BridgeCommand(ServerCommand):
+    """A command for one server, or for several of a config file."""
+
+    def prepare(self, ctx: click.Context) -> None:
+        """Select the one server; the command itself finds several."""
+        options = ctx.ensure_object(GlobalOptions)
+        is_one = self.is_named(ctx)
+        if is_one and ctx.params["names"]:
+            raise UsageError("Name one server with -s or after --, or several of a config file, but not both.")
+        if is_one or not (ctx.params["names"] or options.config):
+            super().prepare(ctx)
+        else:
+            given = pop_values(self.server_params, ctx)
+            if unused := [name for name, value in given.items() if value and name != "yes"]:
+                option = unused[0].replace("_", "-")
+                raise UsageError(f"--{option} is for one server: put it into the config file for several.")
+            ctx.params |= {"target": None, "yes": given["yes"]}
+
+
+@click.command("bridge", cls=_BridgeCommand)
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--stdio", is_flag=True, help="Serve standard input and output, also beside addresses.")
+@click.option("--unix", metavar="PATH", multiple=True, help="Serve a Unix socket, which only you can use.")
+@click.option("--tcp", metavar="[HOST]:PORT", multiple=True, help="Serve a TCP port.")
+@click.option(
+    "--http", metavar="[HOST]:PORT[/PATH]", multiple=True, help="Serve HTTP, and HTTP+SSE at /sse; the path is /mcp."
+)
+@click.option(
+    "--client-token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Over HTTP, require one of the bearer tokens in this file, one per line.",
+)
+@click.option(
+    "--share",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Whether clients share a server: where it is safe, always, or never.",
+)
+@click.option(
+    "--idle", type=seconds, default=300.0, metavar="SECONDS", help="Stop a server that no client has used for so long."
+)
+@click.option("--only", metavar="GLOB", multiple=True, help="Of several servers: pass on only the tools that match.")
+@click.option("--hide", metavar="GLOB", multiple=True, help="Of several servers: do not pass on tools that match.")
+@click.option("--log-dir", metavar="FOLDER", help="Write the stderr of each server to a file in this folder.")
+@click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    help="How logs on stderr look: with times and levels, or plain with the prefixes [TRACE] and Error:.",
+)
+def bridge(
+    target: Target | None,
+    names: tuple[str, ...],
+    *,
+    yes: bool = False,
+    stdio: bool,
+    unix: tuple[str, ...],
+    tcp: tuple[str, ...],
+    http: tuple[str, ...],
+    client_token_file: Path | None,
+    share: Share,
+    idle: float,
+    only: tuple[str, ...],
+    hide: tuple[str, ...],
+    log_dir: str | None,
+    log_format: LogFormat | None,
+) -> None:
+    """Serve any server to any client: over other transports, in other eras, several behind one address.
+
+    The server is a command after --, or -s with an address or a configured name. With --config FILE, all servers of
+    that file are served as one, or only those whose NAMEs are given; their tools get the name of their server as a
+    prefix. Clients are served on standard input and output or, if any are given, at addresses.
+
+    A server is started when a client needs it, started again after a crash, and stopped when it is idle. Clients share
+    one where that is safe: always if it is modern; if it is legacy, those that cannot be asked anything. With --share
+    always they all share one, and a legacy server cannot ask them anything; with --share never each has its own.
+
+    The token of a client is never passed on. For a protected server, sign in with mcplumb login first.
+
+    \b
+    mcplumb bridge -s https://example.com/mcp
+    mcplumb bridge --http :8000 -- npx -y @modelcontextprotocol/server-everything
+    mcplumb bridge --config servers.json weather notes --http :8000
+    """
+    from mcplumb.bridge.bridge import Bridge
+
+    options = global_options()
+    addresses = addresses_of(unix=unix, tcp=tcp, http=http)
+    if client_token_file is not None and not http:
+        raise UsageError("--client-token-file is for clients over HTTP: give --http as well.")
+    if not addresses and os.isatty(0):
+        from mcplumb.cli.render.output import say
+        from mcplumb.server.run import what_it_waits_for
+
+        say(what_it_waits_for("mcplumb bridge …", "--http :8000"), style="dim")
+    set_up_serving_logs(log_format, options)
+    if not options.verbose:
+        for name in ("mcplumb.bridge", "mcplumb.client"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+    more: dict[str, Any] = {"share": share, "idle": idle}
+    if target is not None:
+        if only or hide:
+            raise UsageError("--only and --hide are for several servers, whose tools have prefixes.")
+        more |= target.options
+        if log_dir is not None and target.is_started:
+            more["stderr"] = _folder(log_dir)
+        made = Bridge(target.place, name=target.title, **more)
+    else:
+        more |= {"only": only, "hide": hide, "sign_in": default_sign_in}
+        if log_dir is not None:
+            more["stderr"] = _folder(log_dir)
+        made = _group(names, options.config, yes=yes, **more)
+    http_options = None if client_token_file is None else with_tokens(client_token_file)
+    where = ["stdio", *addresses] if stdio and addresses else addresses
+    made.run(*where, log_format=log_format, trace=options.trace or None, http=http_options)
+
+
+def _group(names: tuple[str, ...], config: str | None, *, yes: bool, **options: Any) -> Bridge:
+    """Return a bridge over several servers of config files, which follows changes of the files."""
+    from mcplumb.bridge.bridge import Bridge
+    from mcplumb.cli.commands.servers import find_entries
+
+    found = find_entries(names, config, yes=yes)
+    if not found:
+        raise UsageError("There is no server in the config files. Add one with: mcplumb add NAME -- COMMAND")
+    files = {entry.source for entry in found.values()}
+    return Bridge(found, watch=sorted(files), reload=lambda: find_entries(names, config, yes=yes), **options)
+
+
+def _folder(path: str) -> Path:
+    folder = Path(path)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"The folder {path} cannot be made: {error.strerror}.") from None
+    return folder

@@ -1,0 +1,206 @@
+"""Several servers behind one bridge: names, routes, failures, changes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mcplumb import Bridge, Client, RemoteError, Server, UsageError, connect
+from mcplumb.bridge.bridge import Updated
+from mcplumb.client import Changes
+from mcplumb.protocol.subscription_state import Change
+from mcplumb.types import SubscriptionFilter
+from tests.bridge.group_servers import LEGACY, MODERN, files, notes
+from tests.kit.loop import PATIENCE, turns
+
+eras = pytest.mark.parametrize("era", [MODERN, LEGACY])
+backs = pytest.mark.parametrize("back", [MODERN, LEGACY])
+
+
+async def until_all_announced(changes: Changes, wanted: set[Change]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        async for change in changes:
+            wanted.discard(change)
+            if not wanted:
+                return
+
+
+def group(back: str, **more: Any) -> dict[str, Any]:
+    return {"notes": notes(back), "my_files": files(back), **more}
+
+
+@asynccontextmanager
+async def client_of(bridge: Bridge, era: str, **options: Any) -> AsyncIterator[Client]:
+    async with connect(bridge, revisions=[era], **options) as client:
+        yield client
+
+
+@eras
+@backs
+@pytest.mark.req("GRP-1")
+@pytest.mark.req("BRG-1")
+async def test_names_get_the_prefix_of_their_server(era: str, back: str) -> None:
+    async with client_of(Bridge(group(back)), era) as client:
+        tools = [tool.name for tool in await client.list_tools()]
+        assert tools[:2] == ["notes_add", "notes_delete"]
+        (dotted,) = [name for name in tools if name.startswith("notes_dotted_name_x")]
+        assert (await client.call_tool("notes_add", {"a": 1, "b": 2})).text == "3"
+        assert (await client.call_tool(dotted)).text == "dotted"
+        assert [prompt.name for prompt in await client.list_prompts()] == ["notes_write"]
+        prompt = await client.get_prompt("notes_write", {"topic": "tea"})
+        assert "Write about tea." in str(prompt.messages)
+        assert (await client.complete("notes_write", "topic", "tea")).values == [f"tea of the {back} server"]
+
+
+@eras
+async def test_a_name_that_was_cut_is_found_without_a_list(era: str) -> None:
+    async with client_of(Bridge(group(MODERN)), era) as client:
+        listed = [tool.name for tool in await client.list_tools()]
+    (dotted,) = [name for name in listed if name.startswith("notes_dotted_name_x")]
+    async with client_of(Bridge(group(MODERN)), era) as client:
+        assert (await client.call_tool(dotted)).text == "dotted"
+
+
+@eras
+@backs
+@pytest.mark.req("BRG-2")
+async def test_questions_of_each_server_reach_the_client(era: str, back: str) -> None:
+    async with client_of(Bridge(group(back)), era, on_elicit=lambda question: {"name": "Ada"}) as client:
+        assert (await client.call_tool("notes_greet")).text == "Hello Ada"
+
+
+@eras
+@backs
+async def test_a_resource_is_read_where_it_is_listed(era: str, back: str) -> None:
+    async with client_of(Bridge(group(back)), era) as client:
+        # Without a list before: the bridge asks the servers itself.
+        assert (await client.read_resource("file:///a")).contents[0].text == "the file a"
+        assert [resource.uri for resource in await client.list_resources()] == ["note://first"]
+        assert (await client.read_resource("note://first")).contents[0].text == f"the first note of the {back} server"
+        (template,) = await client.list_resource_templates()
+        assert (await client.complete(template.uri_template, "path", "b")).values == ["b.txt"]
+        with pytest.raises(RemoteError) as caught:
+            await client.read_resource("other://x")
+        assert caught.value.code == client.revision.resource_not_found
+
+
+@eras
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("notes_nothing", "nothing"), ("nobody_add", "nobody_add"), ("add", "add"), ("my__files_add", "add")],
+)
+async def test_there_is_no_such_tool(era: str, name: str, said: str) -> None:
+    async with client_of(Bridge(group(MODERN)), era) as client:
+        with pytest.raises(RemoteError, match=f"There is no tool '{said}'"):
+            await client.call_tool(name)
+
+
+@eras
+async def test_what_no_server_can_be_named_for_is_refused(era: str) -> None:
+    async with client_of(Bridge(group(MODERN)), era) as client:
+        with pytest.raises(RemoteError, match="does not say which of the servers"):
+            await client.request("custom/method")
+        with pytest.raises(RemoteError, match="There is no such page"):
+            await client.request("tools/list", {"cursor": "2"})
+
+
+@eras
+async def test_only_and_hide_choose_tools(era: str) -> None:
+    async with client_of(Bridge(group(MODERN), only=["notes_*"], hide=["*_delete", "*_dotted*"]), era) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["notes_add", "notes_greet", "notes_shout"]
+        with pytest.raises(RemoteError, match="There is no tool"):
+            await client.call_tool("notes_delete")
+
+
+@eras
+async def test_all_pages_are_merged(era: str) -> None:
+    async with client_of(Bridge({"notes": notes(MODERN, page_size=2)}), era) as client:
+        assert len(await client.list_tools()) == 5
+
+
+@eras
+@pytest.mark.req("BRG-5")
+@pytest.mark.req("GRP-1")
+async def test_a_server_that_fails_is_named_and_left_out(era: str) -> None:
+    broken = [sys.executable, "-c", "import sys; sys.exit('no database')"]
+    bridge = Bridge(group(MODERN, broken=broken), stderr="capture")
+    async with client_of(bridge, era) as client:
+        assert client.instructions is not None
+        assert "# notes\n\nWrite short notes." in client.instructions
+        assert "These servers cannot be used at the moment: broken." in client.instructions
+        assert "notes_add" in [tool.name for tool in await client.list_tools()]
+        assert bridge.health == {"notes": "running", "my_files": "running", "broken": "failed"}
+        with pytest.raises(RemoteError, match=r"'broken'[\s\S]*no database"):
+            await client.call_tool("broken_tool")
+
+
+@eras
+async def test_logs_of_all_servers_arrive(era: str) -> None:
+    logs: list[Any] = []
+    bridge = Bridge({"one": notes(MODERN), "two": notes(LEGACY)})
+    async with client_of(bridge, era, on_log=lambda message: logs.append(message.data)) as client:
+        await client.set_log_level("info")
+        await client.call_tool("one_shout")
+        await client.call_tool("two_shout")
+    assert logs == [f"a warning of the {MODERN} server", f"a warning of the {LEGACY} server"]
+
+
+@eras
+@backs
+@pytest.mark.req("BRG-6")
+async def test_servers_come_and_go_while_it_runs(era: str, back: str) -> None:
+    stays, goes = notes(back), files(back)
+    bridge = Bridge({"stays": stays, "goes": goes})
+    async with client_of(bridge, era) as client, client.listen(tools=True, resources_list=True) as changes:
+        assert changes.honoured == SubscriptionFilter(tools_list_changed=True, resources_list_changed=True)
+        # After this, the bridge has read that a legacy client is initialized.
+        assert await client.list_resource_templates() != []
+        comes = notes(back)
+        assert await bridge.update({"stays": stays, "comes": comes}) == Updated(["comes"], ["goes"], [])
+        await until_all_announced(changes, {Change("tools"), Change("resources")})
+        assert "comes_add" in [tool.name for tool in await client.list_tools()]
+        assert await client.list_resource_templates() == []
+        with pytest.raises(RemoteError):
+            await client.read_resource("file:///a")
+        comes.remove_tool("add")
+        await until_all_announced(changes, {Change("tools")})
+        assert "comes_add" not in [tool.name for tool in await client.list_tools()]
+
+
+@eras
+async def test_a_server_that_is_replaced_finishes_its_calls(era: str) -> None:
+    may_end, began = asyncio.Event(), asyncio.Event()
+    slow = Server("slow", revisions=[MODERN])
+
+    @slow.tool
+    async def wait() -> str:
+        began.set()
+        await may_end.wait()
+        return "done"
+
+    bridge = Bridge({"slow": slow, "other": notes(MODERN)})
+    async with client_of(bridge, era) as client:
+        call = asyncio.create_task(client.call_tool("slow_wait"))
+        await began.wait()
+        updating = asyncio.create_task(bridge.update({"other": bridge.servers["other"], "slow": notes(MODERN)}))
+        await turns()  # the old server is not routed to any more
+        assert "slow_add" in [tool.name for tool in await client.list_tools()]
+        may_end.set()
+        assert (await call).text == "done"
+        assert (await updating).changed == ["slow"]
+
+
+async def test_what_a_bridge_cannot_be() -> None:
+    with pytest.raises(UsageError, match="there is none"):
+        Bridge({})
+    with pytest.raises(UsageError, match="only and hide"):
+        Bridge(notes(MODERN), hide=["*"])
+    with pytest.raises(UsageError, match="watch and reload"):
+        Bridge(notes(MODERN), watch=["file"], reload=dict)
+    with pytest.raises(UsageError, match="cannot be updated"):
+        await Bridge(notes(MODERN)).update({})
