@@ -111,9 +111,11 @@ TYPESCRIPT_V2 = Environment(
     "typescript_v2", ("@modelcontextprotocol/client@2.4.0", "@modelcontextprotocol/server@2.4.0")
 )
 UV = Environment("uv", ("uv==0.13.7",))
+#: An authorization server, certified by the OpenID Foundation.
+OIDC_PROVIDER = Environment("npm_oidc_provider", ("oidc-provider@9.13.3",))
 
 #: Those that take longest come first.
-ENVIRONMENTS = (FASTMCP_3, FASTMCP_4, TYPESCRIPT_V1, PYTHON_V2, PYTHON_V1, TYPESCRIPT_V2, UV)
+ENVIRONMENTS = (FASTMCP_3, FASTMCP_4, TYPESCRIPT_V1, PYTHON_V2, PYTHON_V1, TYPESCRIPT_V2, OIDC_PROVIDER, UV)
 
 
 def say(line: str) -> None:
