@@ -14,7 +14,7 @@ import pytest
 
 from mcplumb.stores.token_store import FileTokens
 from tests.cli.kit import on_terminal
-from tests.client.auth.test_authorizer import site
+from tests.client.auth.site import site
 
 
 class Run:

@@ -5,8 +5,6 @@ import errno
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,69 +12,14 @@ import aiohttp
 import msgspec
 import pytest
 
-from mcplumb import AuthorizationError, ClientCredentials, HttpError, HttpOptions, OAuth, Server, UsageError, connect
+from mcplumb import AuthorizationError, ClientCredentials, HttpError, OAuth, UsageError, connect
 from mcplumb.client.auth import authorizer
-from mcplumb.client.auth.authorizer import Entry, read_entry
+from mcplumb.client.auth.authorizer import read_entry
 from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
 from mcplumb.stores.token_store import FileTokens, KeyringTokens
-from tests.client.auth.authorization_server import AuthorizationServer
+from tests.client.auth.site import make_server, site
 from tests.kit.results import text_of
 from tests.kit.servers import serving
-
-
-def make_server() -> Server:
-    server = Server("protected")
-
-    @server.tool
-    def whoami() -> str:
-        return "somebody"
-
-    return server
-
-
-class Site:
-    """A protected server, its authorization server, and a store of tokens."""
-
-    def __init__(self, auth: AuthorizationServer, url: str, store: FileTokens) -> None:
-        self.auth = auth
-        self.url = url
-        self.store = store
-        self.visits = 0
-
-    async def visit(self, url: str) -> str:
-        """Be the browser of a user who agrees."""
-        self.visits += 1
-        async with aiohttp.ClientSession() as session, session.get(url, allow_redirects=False) as response:
-            return response.headers["Location"]
-
-    def oauth(self, **options: Any) -> OAuth:
-        return OAuth(**{"store": self.store, "on_visit": self.visit, **options})
-
-    def entry(self) -> Entry:
-        [name] = self.store.names()
-        entry = read_entry(self.store.load(name))
-        assert entry is not None
-        return entry
-
-    def age(self, seconds: float) -> None:
-        """Let the stored tokens get older."""
-        [name] = self.store.names()
-        entry = self.entry()
-        grant = entry.grant
-        older = msgspec.structs.replace(
-            grant, granted_at=grant.granted_at - seconds, expires_at=(grant.expires_at or 0) - seconds
-        )
-        self.store.save(name, msgspec.json.encode(msgspec.structs.replace(entry, grant=older)))
-
-
-@asynccontextmanager
-async def site(folder: Path, **options: Any) -> AsyncIterator[Site]:
-    auth = AuthorizationServer()
-    async with auth.running():
-        verify = lambda token: "user" if token in auth.tokens else None  # noqa: E731
-        http = HttpOptions(verify=verify, authorization_servers=(auth.issuer,), **options)
-        async with serving(make_server(), "http://127.0.0.1:0", http=http) as [url]:
-            yield Site(auth, url, FileTokens(folder / "tokens"))
 
 
 @pytest.mark.req("AUT-7")

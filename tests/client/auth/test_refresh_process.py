@@ -11,7 +11,7 @@ import pytest
 
 from mcplumb import connect
 from tests.client.auth.refresh_race import run
-from tests.client.auth.test_authorizer import site
+from tests.client.auth.site import site
 
 
 @pytest.mark.req("AUT-7")

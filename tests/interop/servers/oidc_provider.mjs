@@ -1,19 +1,18 @@
 // An authorization server, made with oidc-provider:
-//   node oidc_provider.mjs PORT [CLIENTS]
-// Clients register themselves, tokens are JWTs for one resource, and refresh tokens are rotated. CLIENTS is JSON with
-// clients that are known beforehand. Whoever signs in is let in, and agrees by a form.
+//   node oidc_provider.mjs PORT PATH CLIENTS
+// Clients register themselves, tokens are JWTs for one resource, and refresh tokens are rotated. PATH is that of the
+// issuer, and CLIENTS is JSON with clients that are known beforehand. Whoever signs in is let in, and agrees by a form.
 import { createServer } from "node:http";
 
 import Provider from "oidc-provider";
 
-const port = Number(process.argv[2]);
-const clients = JSON.parse(process.argv[3] ?? "[]");
-const issuer = `http://127.0.0.1:${port}`;
+const [port, path, clients] = process.argv.slice(2);
+const issuer = `http://127.0.0.1:${port}${path}`;
 
 const provider = new Provider(issuer, {
-  clients,
+  clients: JSON.parse(clients),
   claims: { openid: ["sub"] },
-  scopes: ["openid", "offline_access"],
+  scopes: ["openid", "offline_access", "notes:read", "notes:write"],
   cookies: { keys: [crypto.randomUUID()] },
   conformIdTokenClaims: true,
   findAccount: (_, sub) => ({ accountId: sub, claims: () => ({ sub }) }),
@@ -41,6 +40,12 @@ const provider = new Provider(issuer, {
   },
 });
 
-createServer(provider.callback()).listen(port, "127.0.0.1", () => {
+const answer = provider.callback();
+createServer((request, response) => {
+  // The provider finds the path below which it is mounted by comparing the two.
+  request.originalUrl = request.url;
+  if (request.url.startsWith(`${path}/`)) request.url = request.url.slice(path.length);
+  answer(request, response);
+}).listen(Number(port), "127.0.0.1", () => {
   console.log(`oidc-provider is listening on ${issuer}`);
 });
