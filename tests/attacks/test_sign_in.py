@@ -408,12 +408,11 @@ def test_a_secret_is_found_however_it_is_written(secret: str) -> None:
 
 @pytest.mark.req("AUT-8")
 async def test_no_secret_is_written_anywhere(tmp_path: Path) -> None:
-    """A program that logs everything, and has everything that can be printed printed; and then a server that quotes."""
+    """A program logs and prints everything that it can: sign-ins, refreshes, a dead session, and its own objects."""
     home = tmp_path / "home"
     home.mkdir()
     env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "PYTHONDEVMODE": "1"}
     async with site(tmp_path) as place:
-        place.auth.quotes = True
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", PROGRAM, place.url, str(place.store.folder),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=env,

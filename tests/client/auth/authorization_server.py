@@ -23,6 +23,8 @@ class AuthorizationServer:
         self.issuer = ""
         self.lifetime = 3600
         self.gives_refresh_tokens = True
+        #: What is granted, whatever is asked for.
+        self.grants: str | None = None
         self.metadata: dict[str, Any] = {}
         #: The redirect's error, instead of a code.
         self.denial: str | None = None
@@ -111,7 +113,7 @@ class AuthorizationServer:
 
     def _grant(self, session: str | None, scope: str) -> web.Response:
         access, answer = f"access-{secrets.token_hex(8)}", {}
-        self.tokens[access] = scope
+        self.tokens[access] = scope if self.grants is None else self.grants
         if session is not None and self.gives_refresh_tokens:
             answer["refresh_token"] = f"refresh-{secrets.token_hex(8)}"
             self.refresh_tokens[answer["refresh_token"]] = session
