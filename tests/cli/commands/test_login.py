@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +16,7 @@ import pytest
 from mcplumb.stores.token_store import FileTokens
 from tests.cli.kit import on_terminal
 from tests.client.auth.site import kept, site
+from tests.kit.loop import until
 
 
 class Run:
@@ -50,7 +51,8 @@ async def mcplumb(state: Path, *words: str) -> AsyncIterator[Run]:
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "mcplumb", *words,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=env, cwd=state,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env=env, cwd=state,
     )  # fmt: skip
     try:
         yield Run(process)
@@ -104,6 +106,17 @@ async def test_no_token_is_printed(tmp_path: Path) -> None:
         assert place.auth.tokens
 
 
+def has_open(pid: int, path: Path) -> bool:
+    """Return whether a process has a file open."""
+    if not Path("/proc/self/fd").exists():
+        done = subprocess.run(["lsof", "-p", str(pid)], capture_output=True, text=True, check=False)  # noqa: S607
+        return str(path.resolve()) in done.stdout
+    try:
+        return any(link.resolve() == path.resolve() for link in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:  # it has just ended
+        return False
+
+
 async def test_logout_waits_for_a_refresh_that_is_under_way(tmp_path: Path) -> None:
     store = FileTokens(tmp_path / "mcplumb" / "tokens")
     async with site(tmp_path) as place:
@@ -115,8 +128,9 @@ async def test_logout_waits_for_a_refresh_that_is_under_way(tmp_path: Path) -> N
             async with store.locked(name):
                 kept = store.load(name)
                 assert kept is not None
-                with contextlib.suppress(TimeoutError):  # a logout that does not wait has ended by then
-                    await asyncio.wait_for(run.process.wait(), 3)
+                [lock] = store.folder.glob("*.lock")
+                # A logout that does not wait for the lock ends.
+                await until(lambda: has_open(run.process.pid, lock) or run.process.returncode is not None, "the logout")
                 store.save(name, kept.replace(b"refresh-", b"rotated-"))
             code, _, err = await run.done()
         assert (code, "Signed out" in err, store.names()) == (0, True, [])

@@ -5,7 +5,6 @@ import errno
 import json
 import logging
 import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -92,7 +91,7 @@ async def test_nothing_that_is_kept_is_of_use_any_more(tmp_path: Path, has_refre
         place.age(3600)
         place.auth.tokens.clear()
         place.auth.refresh_tokens.clear()
-        async with asyncio.timeout(30), connect(place.url, auth=place.oauth()) as client:
+        async with connect(place.url, auth=place.oauth()) as client:
             await client.call_tool("whoami")
         assert (place.visits, place.auth.refreshes) == (2, int(has_refresh_token))
 
@@ -328,13 +327,10 @@ async def test_a_browser_reaches_the_loopback_address(tmp_path: Path) -> None:
 
 
 async def test_a_plain_function_may_block(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+
     def paste(url: str) -> str:
-        time.sleep(0.05)
-        loop = asyncio.new_event_loop()
-        try:
-            return loop.run_until_complete(place.visit(url))
-        finally:
-            loop.close()
+        return asyncio.run_coroutine_threadsafe(place.visit(url), loop).result(PATIENCE)
 
     async with site(tmp_path) as place, connect(place.url, auth=place.oauth(on_visit=paste)) as client:
         await client.call_tool("whoami")
