@@ -1,7 +1,8 @@
 """Hold mcplumb to the official conformance suite: ``python -m conformance.run``, or ``make conformance``.
 
-Runs the scenarios of both current revisions, and two of an older one, each alone, against the server and the client of this folder. What must
-pass is everything that the suite scores, and some more; what may fail, and then has to, is in expected-failures.yaml.
+Runs the scenarios of both current revisions, and two of an older one, each alone, against the server and the client of
+this folder. What must pass is everything that the suite scores, and some more; what may fail, and then has to, is in
+expected-failures.yaml.
 Patterns for names run less: ``python -m conformance.run 'tools-*' --leg server --revision 2026-07-28``.
 """
 
