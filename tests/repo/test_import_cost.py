@@ -24,6 +24,7 @@ HEAVY = {
 # The modules of the lower layers that need more. They are loaded when a server seals something, or a client signs in.
 HEAVY_MODULES = {
     "protocol.sealed_request_state": {"hashlib"},
+    "protocol.oauth.access_tokens": {"urllib"},
     "protocol.oauth.client_identity": {"urllib"},
     "protocol.oauth.discovery": {"urllib"},
     "protocol.oauth.flow": {"hashlib", "urllib"},

@@ -14,7 +14,17 @@ import aiohttp
 import msgspec
 import pytest
 
-from mcplumb import AuthorizationError, ClientCredentials, HttpError, HttpOptions, OAuth, Server, UsageError, connect
+from mcplumb import (
+    AuthorizationError,
+    ClientCredentials,
+    HttpError,
+    HttpOptions,
+    OAuth,
+    Principal,
+    Server,
+    UsageError,
+    connect,
+)
 from mcplumb.client.auth import authorizer
 from mcplumb.client.auth.authorizer import Entry, read_entry
 from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
@@ -73,8 +83,8 @@ class Site:
 async def site(folder: Path, **options: Any) -> AsyncIterator[Site]:
     auth = AuthorizationServer()
     async with auth.running():
-        verify = lambda token: "user" if token in auth.tokens else None  # noqa: E731
-        http = HttpOptions(verify=verify, authorization_servers=(auth.issuer,), **options)
+        check = lambda token: Principal("user") if token in auth.tokens else None  # noqa: E731
+        http = HttpOptions(auth=check, authorization_servers=(auth.issuer,), **options)
         async with serving(make_server(), "http://127.0.0.1:0", http=http) as [url]:
             yield Site(auth, url, FileTokens(folder / "tokens"))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcplumb import HttpOptions
+from mcplumb import HttpOptions, Principal
 from mcplumb.transports.connection import Connection, Peer
 from mcplumb.transports.http_server.bearer import BearerAuth
 from tests.transports.http_server.asgi import asking
@@ -48,12 +48,12 @@ async def test_a_bad_token_is_called_so_and_a_missing_one_is_not() -> None:
 
 
 def test_a_verifier_says_who_it_is() -> None:
-    async def is_known(token: str) -> str | None:
+    async def is_known(token: str) -> Principal | None:
         await asyncio.sleep(0)
         return verify(token)
 
-    def verify(token: str) -> str | None:
-        return {"a": "Ann", "b": "Bob"}.get(token)
+    def verify(token: str) -> Principal | None:
+        return {"a": Principal("Ann"), "b": Principal("Bob")}.get(token)
 
     async def main(verifier: Any) -> None:
         shop = Workshop()
@@ -63,12 +63,12 @@ def test_a_verifier_says_who_it_is() -> None:
             peers.append(peer)
             await shop.server.serve_connection(connection, peer)
 
-        async with serving(shop.server, serve=serve, tokens=("static",), verify=verifier) as site:
+        async with serving(shop.server, serve=serve, tokens=("static",), auth=verifier) as site:
             for token, status in (("a", 200), ("b", 200), ("c", 401), ("static", 200)):
                 assert (await Caller(site, Authorization=f"Bearer {token}").call("double", n=1)).status == status
-        assert [peer.principal for peer in peers[:2]] == ["Ann", "Bob"]
+        assert [peer.principal for peer in peers[:2]] == [Principal("Ann"), Principal("Bob")]
         assert peers[2].principal is not None
-        assert "static" not in peers[2].principal
+        assert "static" not in peers[2].principal.subject
         assert {peer.era for peer in peers} == {"modern"}
 
     for verifier in (verify, is_known):
@@ -76,10 +76,10 @@ def test_a_verifier_says_who_it_is() -> None:
 
 
 def test_a_verifier_that_fails_lets_nobody_in(caplog: pytest.LogCaptureFixture) -> None:
-    def fail(token: str) -> str | None:
+    def fail(token: str) -> Principal | None:
         raise ZeroDivisionError
 
-    async def fail_late(token: str) -> str | None:
+    async def fail_late(token: str) -> Principal | None:
         raise ZeroDivisionError
 
     def agree(token: str) -> Any:
@@ -87,7 +87,7 @@ def test_a_verifier_that_fails_lets_nobody_in(caplog: pytest.LogCaptureFixture) 
 
     async def main() -> None:
         for verify in (fail, fail_late, agree):
-            async with serving(Workshop().server, verify=verify) as site:
+            async with serving(Workshop().server, auth=verify) as site:
                 answer = await Caller(site, Authorization="Bearer x").call("double", n=1)
                 assert await error_of(answer) == (500, -32603, None)
 
