@@ -245,7 +245,7 @@ async def test_the_endpoint_is_where_the_application_is_mounted() -> None:
     stage = Stage()
     connection, endpoint, serving = await stage.arrive(Staged(method="GET", root_path="/döp er"))
     assert endpoint.startswith("/d%C3%B6p%20er/messages?session_id=")
-    assert stage.peers == [Peer("legacy", None)]
+    assert stage.peers == [Peer("legacy", None, is_remote=True)]
     assert (await stage.post(endpoint, NOTE)).status == 202
     connection.send(Notification("m"))
     assert stage.traced == ["in", "out"]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CannotLoad",
+    "HttpAccess",
     "ProcessImage",
     "Reloader",
     "ServeSettings",
@@ -321,6 +322,51 @@ class ServerFailed(ConnectError):
     """The lifespan of the server raised an exception, which is the cause."""
 
 
+class HttpAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may use a server over HTTP, and the address under which they know it."""
+
+    token_file: Path | None = None
+    issuer: str | None = None
+    audience: tuple[str, ...] = ()
+    scope: tuple[str, ...] = ()
+    jwks_url: str | None = None
+    resource: str | None = None
+    host_name: tuple[str, ...] = ()
+
+    def words(self) -> list[str]:
+        """Return the arguments of ``mcplumb serve`` that say the same."""
+        words = []
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            for each in value if isinstance(value, tuple) else () if value is None else (value,):
+                words += [f"--{name.replace('_', '-')}", str(each)]
+        return words
+
+    def options(self) -> HttpOptions | None:
+        """Return the options of the HTTP server; None for the defaults. Raises `UsageError` if they make no sense."""
+        if self == HttpAccess():
+            return None
+        from mcplumb.transports.http_server.http_options import HttpOptions
+
+        auth = None
+        if self.issuer is not None:
+            from mcplumb.transports.http_server.jwt_verifier import JwtVerifier
+
+            # The address of a server is the usual audience of its tokens.
+            audience = self.audience or (() if self.resource is None else (self.resource,))
+            if not audience:
+                raise UsageError("--issuer needs --audience: what access tokens for this server have in 'aud'.")
+            auth = JwtVerifier(issuer=self.issuer, audience=audience, jwks_url=self.jwks_url, scopes=self.scope)
+        elif self.audience or self.scope or self.jwks_url is not None:
+            raise UsageError("--audience, --scope and --jwks-url are for access tokens: give their --issuer as well.")
+        return HttpOptions(
+            tokens=() if self.token_file is None else _tokens_in(self.token_file),
+            auth=auth,
+            resource=self.resource,
+            hosts=self.host_name or None,
+        )
+
+
 class ServeSettings(msgspec.Struct, kw_only=True):
     """The arguments of ``mcplumb serve``, and how to load and run the server with them."""
 
@@ -328,7 +374,7 @@ class ServeSettings(msgspec.Struct, kw_only=True):
     addresses: list[str]
     #: The standard streams, taken over before the file is imported, if a client is served there.
     stdio: Stdio | None = None
-    token_file: Path | None = None
+    access: HttpAccess = msgspec.field(default_factory=HttpAccess)
     log_format: LogFormat | None = None
     options: GlobalOptions = msgspec.field(default_factory=GlobalOptions)
     #: The absolute path of the file, once it is loaded: the server may change the current folder.
@@ -367,8 +413,7 @@ class ServeSettings(msgspec.Struct, kw_only=True):
     def _at_addresses(self, server: Server, on_ready: OnReady | None) -> _Main:
         from mcplumb.server.address_host import AddressHost
 
-        tokens = None if self.token_file is None else _with_tokens(self.token_file)
-        host = AddressHost(server, self.addresses, http=tokens, on_ready=on_ready)
+        host = AddressHost(server, self.addresses, http=self.access.options(), on_ready=on_ready)
         host.stdio = self.stdio
         return lambda trace: host.run(_masking(trace))
 
@@ -378,7 +423,8 @@ class ServeSettings(msgspec.Struct, kw_only=True):
         for address in addresses:
             option, scheme = next(pair for pair in _SCHEMES.items() if address.startswith(pair[1]))
             words += [f"--{option}", address.removeprefix(scheme)]
-        more = {"--token-file": self.token_file, "--log-format": self.log_format, "--log-file": self.options.log_file}
+        words += self.access.words()
+        more = {"--log-format": self.log_format, "--log-file": self.options.log_file}
         words += [str(word) for pair in more.items() if pair[1] is not None for word in pair]
         return words + ["-v"] * self.options.verbose + ["--trace"] * self.options.trace
 
@@ -402,6 +448,12 @@ class ServeSettings(msgspec.Struct, kw_only=True):
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Over HTTP, require one of the bearer tokens in this file, one per line.",
 )
+@click.option("--issuer", metavar="URL", help="Over HTTP, require access tokens of this authorization server.")
+@click.option("--audience", metavar="TEXT", multiple=True, help="What access tokens for this server have in 'aud'.")
+@click.option("--scope", metavar="SCOPE", multiple=True, help="A scope that every access token must have.")
+@click.option("--jwks-url", metavar="URL", help="Where the issuer publishes its keys, if its metadata does not say so.")
+@click.option("--resource", metavar="URL", help="The address of the server as clients know it, behind a proxy.")
+@click.option("--host-name", metavar="NAME", multiple=True, help="A public name of the server, behind a proxy.")
 @click.option("--reload", is_flag=True, help="At addresses: start again when the server's files change.")
 @click.option(
     "--log-format",
@@ -415,9 +467,9 @@ def serve(
     unix: tuple[str, ...],
     tcp: tuple[str, ...],
     http: tuple[str, ...],
-    token_file: Path | None,
     reload: bool,
     log_format: LogFormat | None,
+    **access: Any,
 ) -> None:
     """Run the server that is in a Python file.
 
@@ -426,6 +478,10 @@ def serve(
     prints, also while it is imported, never reaches a client. If it cannot be imported, one line says why, and -v
     shows the whole traceback. Over HTTP, -v logs each request: client, user, method, tool, status and time; -vv also
     logs its start, with more details.
+
+    Over HTTP, --token-file and --issuer decide who may use the server: those with one of the tokens in a file, or with
+    an access token (a JWT) that an authorization server issued for this server. A client without one is told where to
+    sign in. Behind a proxy, --resource and --host-name are its public address and name.
 
     With --reload, the process starts again in its place when FILE changes, or a module that it imported from its
     folder. Requests that were accepted have the usual time to finish, and ports stay the same. A client on standard
@@ -436,14 +492,17 @@ def serve(
     mcplumb serve weather.py:server --trace
     mcplumb serve weather.py --unix /run/weather.sock --http 127.0.0.1:8000
     mcplumb serve weather.py --http :8000 --reload
+    mcplumb serve weather.py --http :8000 --issuer https://login.example --audience https://weather.example/mcp
     """
     from mcplumb._fast.lazy_modules import load_asyncio
 
     load_asyncio()  # before the file is imported, which may import asyncio
     given = {"unix": unix, "tcp": tcp, "http": http}
     addresses = [f"{_SCHEMES[option]}{place}" for option, places in given.items() for place in places]
-    if token_file is not None and not http:
-        raise UsageError("--token-file is for clients over HTTP: give --http as well.")
+    allowed = HttpAccess(**access)
+    if allowed != HttpAccess() and not http:
+        raise UsageError(f"{allowed.words()[0]} is for clients over HTTP: give --http as well.")
+    allowed.options()  # what is wrong with it is reported before the file is imported
     if reload and (stdio or not addresses):
         raise UsageError(
             "--reload is for addresses, for instance --http :8000: a client on standard input and output has started "
@@ -459,7 +518,7 @@ def serve(
         addresses=addresses,
         # Taken before the file is imported: its prints must not reach the client.
         stdio=_take_stdio() if stdio or not addresses else None,
-        token_file=token_file,
+        access=allowed,
         log_format=log_format,
         options=global_options(),
     )
@@ -504,11 +563,9 @@ def _masking(trace: Trace | None) -> Trace | None:
     return None if trace is None else lambda direction, line: trace(direction, masked(line).encode())
 
 
-def _with_tokens(file: Path) -> HttpOptions:
-    from mcplumb.transports.http_server.http_options import HttpOptions
-
+def _tokens_in(file: Path) -> tuple[str, ...]:
     lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     tokens = tuple(line for line in lines if line and not line.startswith("#"))
     if not tokens:
         raise UsageError(f"There is no token in {file}: write one on each line.")
-    return HttpOptions(tokens=tokens)
+    return tokens

@@ -18,6 +18,7 @@ from mcplumb.protocol.oauth.challenge import format_challenge
 from mcplumb.protocol.principal import Principal
 from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
 from mcplumb.transports.http_server.http_options import Authenticate, HttpOptions
+from mcplumb.transports.http_server.token_verifier import TokenVerifier
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_REQUEST, ErrorDetail, Message, Request
 
@@ -52,13 +53,14 @@ class BearerAuth:
         self._needed_scopes = needed_scopes
         # Digests have the same length, so comparing them reveals nothing through timing.
         self._digests = [sha256(token.encode()).digest() for token in options.tokens]
+        verifier = options.auth if isinstance(options.auth, TokenVerifier) else None
         self._included = _closure(options.included_scopes)
         #: Whether requests need a token.
         self.are_needed = options.needs_tokens
         #: The authorization servers that clients are told of.
-        self.issuers: tuple[str, ...] = options.authorization_servers or tuple(getattr(options.auth, "issuers", ()))
+        self.issuers: tuple[str, ...] = options.authorization_servers or (() if verifier is None else verifier.issuers)
         #: What every request needs, and what clients are told to ask for.
-        self._required: tuple[str, ...] = tuple(getattr(options.auth, "scopes", ()))
+        self._required: tuple[str, ...] = () if verifier is None else verifier.scopes
         self._advised = tuple(dict.fromkeys((*self._required, *options.scopes)))
 
     async def principal(self, request: HttpRequest) -> Principal | None:

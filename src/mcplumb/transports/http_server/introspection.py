@@ -14,11 +14,12 @@ from urllib.parse import quote_plus
 
 from mcplumb.errors import AuthorizationError, UsageError
 from mcplumb.protocol.oauth.access_tokens import TokenRules, check_claims
-from mcplumb.protocol.oauth.discovery import check_address, read_document
+from mcplumb.protocol.oauth.discovery import read_document
 from mcplumb.protocol.oauth.steps import Answer, Flow, form_post
-from mcplumb.protocol.principal import Principal, scope_set
+from mcplumb.protocol.principal import Principal
 from mcplumb.transports.http_client.oauth_requests import run_flow
 from mcplumb.transports.http_server.shared_task import SharedTask
+from mcplumb.transports.http_server.token_verifier import TokenVerifier, audience_set
 
 if TYPE_CHECKING:
     import ssl
@@ -33,7 +34,7 @@ _ASK_WITHIN = 10.0
 _MOST_ASKED = 100
 
 
-class Introspection:
+class Introspection(TokenVerifier):
     """Accepts the access tokens that an authorization server calls active: ``HttpOptions(auth=Introspection(…))``.
 
     For opaque tokens, and for JWTs that must end as soon as they are revoked.
@@ -67,30 +68,17 @@ class Introspection:
         max_cached: int = 10_000,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        for address, what in ((url, "introspection endpoint"), (issuer, "issuer")):
-            if address is not None:
-                try:
-                    check_address(address, f"The {what}", loopback=True)
-                except AuthorizationError as error:
-                    raise UsageError(str(error)) from None
+        super().__init__(issuer=issuer, scopes=scopes, url=url)
         if not client_id or not client_secret:
             raise UsageError("An Introspection needs the client_id and client_secret of this server.")
-        audiences = None if audience is None else frozenset((audience,) if isinstance(audience, str) else audience)
-        if audiences is not None and (not audiences or "" in audiences):
-            raise UsageError("The audience of an Introspection must be a non-empty text, or several.")
         if not (0 <= leeway < float("inf") and 0 <= cache < float("inf")) or max_cached < 1:
             raise UsageError("leeway and cache must be numbers of seconds, and max_cached an integer of at least 1.")
-        #: The authorization servers that the metadata of the resource names.
-        self.issuers = () if issuer is None else (issuer,)
-        #: What every request needs.
-        self.scopes = tuple(dict.fromkeys(scopes))
-        scope_set(self.scopes, "An Introspection")
         self._url = url
         credentials = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
         self._headers = {"authorization": f"Basic {b64encode(credentials.encode()).decode()}"}
         self._rules = TokenRules(
             issuer=issuer or url,
-            audiences=audiences,
+            audiences=None if audience is None else audience_set(audience),
             scope_claims=tuple(scope_claims),
             leeway=leeway,
             must_end=False,

@@ -24,10 +24,10 @@ from mcplumb.protocol.oauth.access_tokens import (
     read_header,
     refused,
 )
-from mcplumb.protocol.oauth.discovery import check_address
-from mcplumb.protocol.principal import Principal, scope_set
+from mcplumb.protocol.principal import Principal
 from mcplumb.transports.http_client.oauth_requests import run_flow
 from mcplumb.transports.http_server.shared_task import SharedTask
+from mcplumb.transports.http_server.token_verifier import TokenVerifier, audience_set
 
 if TYPE_CHECKING:
     import ssl
@@ -46,7 +46,7 @@ _LEAST_BITS = 2048
 _MOST_LEEWAY = 600.0
 
 
-class JwtVerifier:
+class JwtVerifier(TokenVerifier):
     """Accepts JWT access tokens of one issuer for this server: ``HttpOptions(auth=JwtVerifier(…))``.
 
     - ``issuer`` is the URL of the authorization server, exactly as its tokens have it in ``iss``.
@@ -80,12 +80,7 @@ class JwtVerifier:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         _check_joserfc()
-        for url, what in ((issuer, "issuer"), (jwks_url, "jwks_url")):
-            if url is not None:
-                _check_url(url, what)
-        audiences = frozenset((audience,) if isinstance(audience, str) else audience)
-        if not audiences or "" in audiences:
-            raise UsageError("A JwtVerifier needs the audience of this server: what its tokens have in 'aud'.")
+        super().__init__(issuer=issuer, scopes=scopes, jwks_url=jwks_url)
         unknown = set(algorithms) - set(ALGORITHMS)
         if unknown or isinstance(algorithms, str) or not algorithms:
             raise UsageError(
@@ -95,14 +90,9 @@ class JwtVerifier:
             raise UsageError(f"The leeway is {leeway!r}: it must be a number of seconds from 0 to {_MOST_LEEWAY:g}.")
         if not (0 < keys_for < float("inf") and 0 < new_keys_every < float("inf")):
             raise UsageError("keys_for and new_keys_every must be finite numbers of seconds, above 0.")
-        #: The authorization servers that the metadata of the resource names.
-        self.issuers = (issuer,)
-        #: What every request needs.
-        self.scopes = tuple(dict.fromkeys(scopes))
-        scope_set(self.scopes, "A JwtVerifier")
         self._rules = TokenRules(
             issuer=issuer,
-            audiences=audiences,
+            audiences=audience_set(audience),
             algorithms=frozenset(algorithms),
             types=frozenset(kind.lower() for kind in types),
             scope_claims=tuple(scope_claims),
@@ -128,13 +118,6 @@ def _check_joserfc() -> None:
         import joserfc  # noqa: F401
     except ModuleNotFoundError:
         raise UsageError("A JwtVerifier needs joserfc: pip install 'mcplumb[auth]'") from None
-
-
-def _check_url(url: str, what: str) -> None:
-    try:
-        check_address(url, f"The {what}", loopback=True)
-    except AuthorizationError as error:
-        raise UsageError(str(error)) from None
 
 
 def _verified(token: str, header: TokenHeader, key: Any) -> bytes:
