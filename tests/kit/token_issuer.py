@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -60,6 +60,8 @@ class TokenIssuer(AuthorizationServer):
         #: Members of the documents, in place of the usual ones; and their status.
         self.keys_document: dict[str, Any] = {}
         self.status = 200
+        #: Called before the keys are sent.
+        self.before_keys: Callable[[], Awaitable[object]] | None = None
         #: Whether its metadata is at the OpenID address, and not at that of RFC 8414.
         self.is_openid = False
 
@@ -81,6 +83,8 @@ class TokenIssuer(AuthorizationServer):
 
     async def _jwks(self, request: web.Request) -> web.Response:
         self.fetches += 1
+        if self.before_keys is not None:
+            await self.before_keys()
         return web.json_response({"keys": [key.public for key in self.keys], **self.keys_document}, status=self.status)
 
     async def _metadata(self, request: web.Request) -> web.Response:

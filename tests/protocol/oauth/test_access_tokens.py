@@ -224,7 +224,8 @@ def test_only_public_keys_for_signatures_are_used() -> None:
     ]  # fmt: skip
     assert usable_keys({"keys": [*bad, *good]}) == good
     assert len(usable_keys({"keys": [EC] * 1000})) == MAX_KEYS
-    for document in ({}, {"keys": {}}, {"keys": None}):
+    documents: list[dict[str, object]] = [{}, {"keys": {}}, {"keys": None}]
+    for document in documents:
         with pytest.raises(AuthorizationError, match="no list of keys"):
             usable_keys(document)
 
@@ -257,7 +258,7 @@ def test_without_an_id_the_only_key_that_fits_is_taken() -> None:
 
 def drive(flow: Flow[Any], pages: dict[str, Any]) -> tuple[Any, list[str]]:
     """Answer the requests of a flow with these pages, by their addresses, and return what it asked for."""
-    asked = []
+    asked: list[str] = []
     answer: Any = None
     while True:
         try:

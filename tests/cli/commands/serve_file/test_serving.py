@@ -15,7 +15,7 @@ import pytest
 
 from mcplumb.cli.command_group import cli
 from mcplumb.cli.command_runner import GlobalOptions
-from mcplumb.cli.commands.serve_file import ServeSettings, serve
+from mcplumb.cli.commands.serve_file import HttpAccess, ServeSettings, serve
 from mcplumb.errors import UsageError
 from tests.cli.kit import PYTHON, here, mcplumb, on_terminal
 from tests.cli.reading import Watched
@@ -209,10 +209,15 @@ def test_it_can_be_said_again() -> None:
         *place,
     ]
     options = GlobalOptions(verbose=2, trace=True, log_file="log")
-    full = ServeSettings(
-        target="weather.py", addresses=[], token_file=Path("tokens"), log_format="plain", options=options
-    ).words([])
-    more = ["--token-file", "tokens", "--log-format", "plain", "--log-file", "log", "-v", "-v", "--trace"]
+    access = HttpAccess(
+        token_file=Path("tokens"), issuer="https://a", audience=("b", "c"), scope=("d",), resource="https://e"
+    )
+    full = ServeSettings(target="weather.py", addresses=[], access=access, log_format="plain", options=options).words(
+        []
+    )
+    more = ["--token-file", "tokens", "--issuer", "https://a", "--audience", "b", "--audience", "c", "--scope", "d"]
+    more += ["--resource", "https://e"]
+    more += ["--log-format", "plain", "--log-file", "log", "-v", "-v", "--trace"]
     assert full == ["serve", "weather.py", *more]
 
 
