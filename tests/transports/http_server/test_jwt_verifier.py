@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from joserfc.errors import SecurityWarning
 
 from mcplumb import AuthorizationError, JwtVerifier, UsageError
 from mcplumb.transports.http_server import jwt_verifier
@@ -175,8 +176,17 @@ async def test_a_broken_key_does_not_hide_the_others(key: dict[str, Any]) -> Non
 @pytest.mark.req("AUT-12")
 async def test_a_short_rsa_key_does_not_pass() -> None:
     async with TokenIssuer().publishing() as issuer:
-        issuer.keys = [Key("short", "RSA", 1024)]
+        with pytest.warns(SecurityWarning):
+            issuer.keys = [Key("short", "RSA", 1024)]
         assert "less than 2048 bits" in str(await refusal(verifier_of(issuer), issuer.token()))
+
+
+async def test_an_older_name_of_an_algorithm_passes_without_a_warning() -> None:
+    async with TokenIssuer().publishing() as issuer:
+        issuer.keys = [Key("a", "OKP")]
+        with pytest.warns(SecurityWarning):
+            token = issuer.token(header={"alg": "EdDSA"})
+        assert (await verifier_of(issuer)(token)).subject == "ann"
 
 
 async def test_a_request_that_is_gone_takes_no_fetch_from_others() -> None:

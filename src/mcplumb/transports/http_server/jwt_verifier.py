@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -123,14 +124,17 @@ def _check_joserfc() -> None:
 def _verified(token: str, header: TokenHeader, key: Any) -> bytes:
     """Return the payload of a token whose signature is right."""
     from joserfc import jws
-    from joserfc.errors import JoseError
+    from joserfc.errors import JoseError, SecurityWarning
 
     # Only what a signature says counts, so headers that nothing here reads are ignored.
     registry = jws.JWSRegistry(algorithms=[header.algorithm], strict_check_header=False)
-    try:
-        payload: bytes = jws.deserialize_compact(token, key, algorithms=[header.algorithm], registry=registry).payload
-    except (JoseError, ValueError):
-        raise refused("The signature of the access token is not that of its issuer.") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SecurityWarning)  # the name EdDSA is deprecated, but not the algorithm
+        try:
+            signed = jws.deserialize_compact(token, key, algorithms=[header.algorithm], registry=registry)
+        except (JoseError, ValueError):
+            raise refused("The signature of the access token is not that of its issuer.") from None
+    payload: bytes = signed.payload
     return payload
 
 
@@ -232,18 +236,20 @@ class _IssuerKeys:
 
 def _imported(published: dict[str, Any]) -> Any:
     """Return a published key as joserfc has it; raise `AuthorizationError` if it is unusable."""
-    from joserfc.errors import JoseError
+    from joserfc.errors import JoseError, SecurityWarning
     from joserfc.jwk import import_key
 
     # Without what a provider adds, so that only the key itself has to be right.
     members: dict[str, Any] = {
         name: published[name] for name in ("kty", "n", "e", "crv", "x", "y") if name in published
     }
-    try:
-        key: Any = import_key(members)
-        raw = key.public_key
-    except (JoseError, ValueError, TypeError, KeyError):
-        raise refused("The access token is signed with a key that cannot be read.") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SecurityWarning)  # short keys are refused here
+        try:
+            key: Any = import_key(members)
+            raw = key.public_key
+        except (JoseError, ValueError, TypeError, KeyError):
+            raise refused("The access token is signed with a key that cannot be read.") from None
     if members["kty"] == "RSA" and raw.key_size < _LEAST_BITS:
         raise refused(f"The access token is signed with an RSA key of less than {_LEAST_BITS} bits.")
     return key
