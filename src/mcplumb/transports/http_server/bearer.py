@@ -129,9 +129,9 @@ class BearerAuth:
                 _logger.info("A token was refused. %s", error)
                 raise self._unauthorized(request, str(error), error="invalid_token") from None
             _logger.warning("A token could not be checked, and the request was refused. %s", error)
-            sentence = "The token cannot be checked at present. Try again later."
-            headers = [(b"retry-after", _RETRY_AFTER)]
-            raise Refusal(503, ErrorDetail(INTERNAL_ERROR, sentence), headers=headers) from None
+            # No JSON-RPC error: clients would take that for an answer of the server.
+            sentence = "The access token cannot be checked at present. Try again later."
+            raise Refusal(503, sentence, headers=[(b"retry-after", _RETRY_AFTER)]) from None
         except Exception as error:
             _logger.exception("The token could not be checked, and the request was refused.")
             raise Refusal(500, ErrorDetail(INTERNAL_ERROR, "The token could not be checked.")) from error
