@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,13 +18,22 @@ from tests.transports.http_server.workshop import Workshop
 
 pytestmark = pytest.mark.req("AUT-14")
 
-#: Seconds that a short token lives. If a machine is slower than that, the stream ends with its first event.
-SOON = 0.05
+#: Seconds from now until the end of a token.
+SHORT, LONG = 3600.0, 7200.0
+#: Seconds that are left of the short one when a stream begins: its clock is ahead.
+LEFT = 0.05
+
+
+@pytest.fixture(autouse=True)
+def clock_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request is checked long before its token ends, and its stream begins just before that."""
+    ahead = SimpleNamespace(time=lambda: time.time() + SHORT - LEFT)
+    monkeypatch.setattr("mcplumb.transports.http_server.asgi_request.time", ahead)
 
 
 def authenticate(token: str) -> Principal | None:
-    """Of the tokens of Ann, one ends soon, one later and one never."""
-    ends = {"short": time.time() + SOON, "long": time.time() + 3600, "endless": None, "infinite": float("inf")}
+    """Of the tokens of Ann, one ends soon, one later and others never."""
+    ends = {"short": time.time() + SHORT, "long": time.time() + LONG, "endless": None, "infinite": float("inf")}
     return Principal("ann", expires_at=ends[token]) if token in ends else None
 
 
