@@ -367,6 +367,7 @@ async def test_subscriptions_belong_to_their_principal() -> None:
         ({"tokens": ("x",), "scopes": ("a b",)}, "scopes"),
         ({"tokens": ("x",), "included_scopes": {"a": ("b c",)}}, "included_scopes"),
         ({"tokens": ("x",), "included_scopes": {"a b": ()}}, "included_scopes"),
+        ({"tokens": ("x",), "included_scopes": {"a": "bc"}}, "included_scopes for 'a' must have a list"),
         ({"scopes": ("a",)}, "set auth or tokens"),
     ],
 )

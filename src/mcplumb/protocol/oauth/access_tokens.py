@@ -69,6 +69,11 @@ _FROM_URL_SAFE = str.maketrans("-_", "+/")
 _KEY_SOURCES = ("jwk", "jku", "x5u", "x5c")
 
 
+#: Claims by which Keycloak and Amazon Cognito mark tokens that are no access tokens. (Any issuer's ID tokens may have
+#: ``at_hash``.) They have another audience, too, unless a client and a server share one.
+_OTHER_KINDS = {"typ": ("ID", "Refresh", "Offline", "Logout"), "token_use": ("id",)}
+
+
 class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
     """What a token must say to be accepted."""
 
@@ -151,6 +156,8 @@ def check_claims(claims: Mapping[str, Any], rules: TokenRules, *, now: float) ->
     named = {audiences} if isinstance(audiences, str) else _texts(audiences)
     if rules.audiences is not None and not named & rules.audiences:
         raise refused("The access token is for another audience.")
+    if any(claims.get(name) in kinds for name, kinds in _OTHER_KINDS.items()) or "at_hash" in claims:
+        raise refused("The token is of another kind, such as an ID token: it is not an access token.")
     expires_at = _time(claims, "exp")
     if expires_at is None and rules.must_end:
         raise refused("The access token has no end.")

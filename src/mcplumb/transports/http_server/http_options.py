@@ -104,7 +104,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("The option auth must be a JwtVerifier, an Introspection or a function of a token.")
         scope_set(self.scopes, "The option scopes")
         for scope, included in self.included_scopes.items():
-            scope_set((scope, *included), "The option included_scopes")
+            scope_set([scope], "The option included_scopes")
+            scope_set(included, f"The option included_scopes for {scope!r}")
         for name in ("header_within", "body_within", "next_within", "write_within", "keep_alive", "session_ttl"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"The option {name} is {getattr(self, name)!r}: it must be a number of seconds.")
