@@ -33,6 +33,9 @@ from mcplumb import (
     Header,
     HttpOptions,
     Image,
+    Introspection,
+    JwtVerifier,
+    Principal,
     Server,
     connect,
     connect_all,
@@ -325,8 +328,9 @@ def servers() -> str:
     """Return the page of the server API."""
     return api(
         "Servers",
-        "Import these with `from mcplumb import Server, Context, Image, Audio, File, Header, HttpOptions`. The "
-        "[how-to pages](../README.md) show them in use. What functions may return, and get from clients, is in "
+        "Import these with `from mcplumb import Server, Context, Image, Audio, File, Header, HttpOptions, JwtVerifier, "
+        "Introspection, Principal`. The [how-to pages](../README.md) show them in use. What functions may return, and "
+        "get from clients, is in "
         "[types](types.md).",
         Server,
         Context,
@@ -337,7 +341,9 @@ def servers() -> str:
         Audio,
         File,
         Header,
-    ) + records(Sampled, HttpOptions)
+        JwtVerifier,
+        Introspection,
+    ) + records(Sampled, Principal, HttpOptions)
 
 
 def bridge() -> str:
@@ -366,6 +372,8 @@ def transports() -> str:
         CarrierConnection,
         Carrier,
     )
+    # Its module imports this for type checkers only: servers on stdio do not need it.
+    vars(sys.modules[Peer.__module__]).setdefault("Principal", Principal)
     text += records(Peer, Stats)
     for function in (memory_pair, server_tls, client_tls, check_transport, checks):
         home = function.__module__ if function.__module__.startswith("mcplumb.transports") else "mcplumb.testing"

@@ -41,11 +41,14 @@ if TYPE_CHECKING:
         tools_for_openai,
     )
     from mcplumb.config.load_config import load_config
+    from mcplumb.protocol.principal import Principal
     from mcplumb.server.context import Context
     from mcplumb.server.media import Audio, File, Image
     from mcplumb.server.schema.signature import Header
     from mcplumb.server.server import Server
     from mcplumb.transports.http_server.http_options import HttpOptions
+    from mcplumb.transports.http_server.introspection import Introspection
+    from mcplumb.transports.http_server.jwt_verifier import JwtVerifier
     from mcplumb.transports.tls import client_tls, server_tls
 
 __all__ = [
@@ -67,10 +70,13 @@ __all__ = [
     "HttpError",
     "HttpOptions",
     "Image",
+    "Introspection",
+    "JwtVerifier",
     "McplumbError",
     "NoCommonRevision",
     "NotInRevision",
     "OAuth",
+    "Principal",
     "ProtocolError",
     "RemoteError",
     "RequestCancelled",
@@ -112,7 +118,10 @@ _HOMES = {
     "server_tls": "mcplumb.transports.tls",
     "HttpOptions": "mcplumb.transports.http_server.http_options",
     "Image": "mcplumb.server.media",
+    "Introspection": "mcplumb.transports.http_server.introspection",
+    "JwtVerifier": "mcplumb.transports.http_server.jwt_verifier",
     "OAuth": "mcplumb.client.auth.oauth",
+    "Principal": "mcplumb.protocol.principal",
     "Server": "mcplumb.server.server",
     "WorkloadIdentity": "mcplumb.client.auth.oauth",
     "connect": "mcplumb.client.connector",

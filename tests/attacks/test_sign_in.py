@@ -57,7 +57,7 @@ async def test_mix_up(tmp_path: Path, advertises: bool) -> None:
             "authorization_endpoint": f"{honest.issuer}/authorize",
             "authorization_response_iss_parameter_supported": advertises,
         }
-        http = HttpOptions(verify=lambda _: None, authorization_servers=(evil.issuer,))
+        http = HttpOptions(auth=lambda _: None, authorization_servers=(evil.issuer,))
         async with serving(make_server(), "http://127.0.0.1:0", http=http) as [url]:
             error = await fails(Site(evil, url, FileTokens(tmp_path / "tokens")))
         assert error.reason == "redirect"

@@ -142,7 +142,7 @@ class BridgeSession(ServerSession):
         if isinstance(admitted, InitializedSession):
             self.start_over()
             capabilities, client_info = admitted.capabilities, admitted.client_info
-            self._legacy_client = FrontClient(capabilities, client_info, self.principal, self, stays=True)
+            self._legacy_client = FrontClient(capabilities, client_info, self._identity, self, stays=True)
             admitted = Admitted(admitted.revision, capabilities, client_info, None, None, RequestMeta.of(None))
         known = METHODS.get(name)
         if known is not None and not known.sent_by("client", admitted.revision):
@@ -433,12 +433,16 @@ class BridgeSession(ServerSession):
             if client.capabilities == admitted.capabilities:
                 return client
         client = FrontClient(
-            admitted.capabilities, admitted.client_info, self.principal, None, stays=not self._is_single
+            admitted.capabilities, admitted.client_info, self._identity, None, stays=not self._is_single
         )
         if len(self._modern_clients) >= _MAX_CLIENTS:
             self._release(self._modern_clients.pop(0))
         self._modern_clients.append(client)
         return client
+
+    @property
+    def _identity(self) -> str | None:
+        return None if self.principal is None else self.principal.identity
 
     async def lease(self, client: FrontClient, pool: ServerPool) -> ServerInstance:
         """Return an instance of a server for a client. One that stays keeps it until it is gone."""

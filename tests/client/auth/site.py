@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from mcplumb import HttpOptions, OAuth, Server
+from mcplumb import HttpOptions, OAuth, Principal, Server
 from mcplumb.client.auth.authorizer import Entry, read_entry
 from mcplumb.stores.token_store import FileTokens
 from tests.client.auth.authorization_server import AuthorizationServer
@@ -75,7 +75,7 @@ class Site:
 async def site(folder: Path, **options: Any) -> AsyncIterator[Site]:
     auth = AuthorizationServer()
     async with auth.running():
-        verify = lambda token: "user" if token in auth.tokens else None  # noqa: E731
-        http = HttpOptions(verify=verify, authorization_servers=(auth.issuer,), **options)
+        check = lambda token: Principal("user") if token in auth.tokens else None  # noqa: E731
+        http = HttpOptions(auth=check, authorization_servers=(auth.issuer,), **options)
         async with serving(make_server(), "http://127.0.0.1:0", http=http) as [url]:
             yield Site(auth, url, FileTokens(folder / "tokens"))
