@@ -34,6 +34,7 @@ from mcplumb.errors import (
     StateRefused,
     UsageError,
 )
+from mcplumb.protocol.http_headers import learn_headers
 from mcplumb.protocol.in_flight import DUPLICATE_ID
 from mcplumb.protocol.translation import (
     answer_for_server,
@@ -225,7 +226,15 @@ class BridgeSession(ServerSession):
     # --- Requests to servers ---
 
     def _forward(self, call: Call) -> Coroutine[Any, Any, Outcome]:
+        if call.method == "tools/list" and call.admitted.revision.has_mirrored_headers:
+            return self._list_tools(call)
         return self.bridge.router.forward(self, call)
+
+    async def _list_tools(self, call: Call) -> Outcome:
+        """Forward a list of tools, and remember which arguments clients over HTTP repeat in headers."""
+        outcome = await self.bridge.router.forward(self, call)
+        learn_headers(outcome, self.bridge.param_headers)
+        return outcome
 
     async def send(self, call: Call, pool: ServerPool, members: dict[str, Any], method: str | None = None) -> Any:
         """Send a request with these params to a server, and return the result as the client's revision has it.

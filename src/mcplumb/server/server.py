@@ -31,6 +31,7 @@ from mcplumb.types.tools import ToolAnnotations
 if TYPE_CHECKING:
     import ssl
 
+    from mcplumb.protocol.http_headers import ParamHeaders
     from mcplumb.server.address_host import OnReady
     from mcplumb.server.stderr_logs import LogFormat
     from mcplumb.transports.connection import Connection, Peer, Serve
@@ -469,10 +470,19 @@ class Server:
             limits=self.limits,
             revisions=self._shared.revisions,
             held=self.held,
-            param_headers=self._catalog.param_headers,
+            param_headers=self._param_headers,
             needed_scopes=partial(needed_scopes, self._catalog),
+            health=self._health,
             trace=trace,
         )
+
+    def _param_headers(self, tool: str) -> ParamHeaders | None:
+        """Return the arguments of a tool that clients over HTTP repeat in headers."""
+        return self._catalog.param_headers(tool)
+
+    def _health(self) -> dict[str, Any]:
+        """Return what ``/health`` tells besides that the process lives."""
+        return {}
 
     async def serve_connection(self, connection: Connection, peer: Peer | None = None) -> None:
         """Serve one connection until it ends. Several may be served at once, all in the same event loop."""

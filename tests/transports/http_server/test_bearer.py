@@ -122,6 +122,15 @@ async def test_the_metadata_of_the_resource_is_published() -> None:
         assert (await site.ask("GET", RESOURCE_METADATA, {})).status == 404
 
 
+async def test_health_needs_no_token() -> None:
+    async with serving(Workshop().server, tokens=("one",)) as site:
+        answer = await site.ask("GET", "/health", {})
+        assert (answer.status, await answer.json()) == (200, {"status": "ok"})
+        assert (await site.ask("POST", "/health", {})).status == 405
+        assert (await site.ask("GET", "/health", {"Host": "evil.example.com"})).status == 403
+        assert (await site.ask("GET", "/health", {"Origin": "https://elsewhere.example.com"})).status == 403
+
+
 @pytest.mark.parametrize(
     ("resource", "path", "metadata"),
     [

@@ -85,7 +85,7 @@ def bridge(
     log_format: LogFormat | None,
     **access: Any,
 ) -> None:
-    """Serve any server to any client: over other transports, in other eras, several behind one address.
+    """Serve any server to any client, in any era.
 
     The server is a command after --, or -s with an address or a configured name. With --config FILE, all servers of
     that file are served as one, or only those whose NAMEs are given; their tools get the name of their server as a

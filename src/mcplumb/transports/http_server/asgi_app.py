@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import copy_context
 from types import FrameType
@@ -33,7 +33,7 @@ from mcplumb.transports.http_server.asgi_request import (
     stopping,
 )
 from mcplumb.transports.http_server.bearer import WELL_KNOWN, BearerAuth, NeededScopes
-from mcplumb.transports.http_server.http_options import MESSAGES_PATH, SSE_PATH, HttpOptions
+from mcplumb.transports.http_server.http_options import HEALTH_PATH, MESSAGES_PATH, SSE_PATH, HttpOptions
 from mcplumb.transports.http_server.modern_post import ModernPost
 from mcplumb.transports.http_server.origin import OriginCheck
 from mcplumb.transports.http_server.session_table import LegacySessions
@@ -191,6 +191,8 @@ class _Route(msgspec.Struct, frozen=True):
 
     methods: tuple[str, ...]
     handler: _Handler
+    #: Whether it needs no token.
+    is_open: bool = False
     #: Whether it needs no token, and web pages of all origins may use it.
     is_public: bool = False
 
@@ -205,7 +207,8 @@ class HttpApp:
     ``held`` is the context manager of what all requests share. It is entered by ``lifespan``, at the lifespan event of
     the ASGI server or, without these, at the first request; it is left at their end, when a signal ends the process, or
     with the event loop. ``param_headers`` returns, for the name of a tool, the arguments that
-    clients also send as headers, and ``needed_scopes`` returns the scopes that a request needs.
+    clients also send as headers, ``needed_scopes`` returns the scopes that a request needs, and ``health`` more to
+    tell at ``/health`` than that the process lives.
     """
 
     _sessions: LegacySessions
@@ -221,6 +224,7 @@ class HttpApp:
         held: Callable[[], AbstractAsyncContextManager[None]],
         param_headers: Callable[[str], ParamHeaders | None],
         needed_scopes: NeededScopes = lambda _: (),
+        health: Callable[[], Mapping[str, Any]] = dict,
         trace: Trace | None = None,
     ) -> None:
         #: The options it was created with.
@@ -232,6 +236,7 @@ class HttpApp:
         self._has_sessions = any(revision.has_session_ids for revision in self._revisions)
         self._held = held
         self._param_headers = param_headers
+        self._health = health
         self._trace = trace
         self._is_logged = _access.isEnabledFor(logging.DEBUG)
         self._origin_check = OriginCheck(options)
@@ -354,6 +359,7 @@ class HttpApp:
         if options.sse and any(revision.has_http_sse for revision in self._revisions):
             routes[SSE_PATH] = _Route(("GET",), self._open_sse)
             routes[MESSAGES_PATH] = _Route(("POST",), self._post_to_sse)
+        routes.setdefault(HEALTH_PATH, _Route(("GET",), self._serve_health, is_open=True))
         if self._bearer.issuers:
             routes[WELL_KNOWN] = routes[f"{WELL_KNOWN}{path}"] = _Route(("GET",), self._serve_metadata, is_public=True)
         return routes
@@ -410,7 +416,7 @@ class HttpApp:
         if request.method == "OPTIONS":
             await self._origin_check.answer_preflight(request, route.allowed.encode())
             return
-        if self._bearer.are_needed and not route.is_public:
+        if self._bearer.are_needed and not (route.is_public or route.is_open):
             principal = request.principal = await self._bearer.principal(request)
         if request.method not in route.methods:
             sentence = f"{request.method} is not allowed here. Use {route.allowed}."
@@ -438,6 +444,11 @@ class HttpApp:
 
     async def _serve_metadata(self, request: HttpRequest, _: Principal | None) -> None:
         await request.respond(200, self._bearer.metadata(request), content_type=JSON)
+
+    async def _serve_health(self, request: HttpRequest, _: Principal | None) -> None:
+        # Details are for those who may use the server.
+        details = {} if self._bearer.are_needed else self._health()
+        await request.respond(200, msgspec.json.encode({"status": "ok", **details}), content_type=JSON)
 
     # The MCP endpoint
 

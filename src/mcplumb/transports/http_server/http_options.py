@@ -10,8 +10,10 @@ import msgspec
 from mcplumb.errors import UsageError
 from mcplumb.protocol.principal import Principal, scope_set
 
-__all__ = ["MESSAGES_PATH", "SSE_PATH", "Authenticate", "HttpOptions"]
+__all__ = ["HEALTH_PATH", "MESSAGES_PATH", "SSE_PATH", "Authenticate", "HttpOptions"]
 
+#: The path at which a server says that it lives.
+HEALTH_PATH = "/health"
 #: The paths of HTTP+SSE, if it is served.
 SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages"
