@@ -74,7 +74,7 @@ fuzz: $(STAMP) ## fuzz the wire layer with a million inputs and more
 fuzz-short: $(STAMP) ## the same in short, with the same inputs each time
 	@$(BIN)/python -m fuzz --inputs 60000 --seed 1
 
-chaos: $(STAMP) ## make servers fail in every way, 4,000 times, and count what is lost, wrong, late or left behind
+chaos: $(STAMP) ## make servers fail in every way, 5,500 times, and count what is lost, wrong, late or left behind
 	@$(BIN)/python -m chaos
 
 chaos-short: $(STAMP) ## the same in short, with the same choices each time

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench import behaviour, caches, client, growth, http, page, server, starting, tricks, wire
+from bench import behaviour, bridge, caches, client, growth, http, page, server, starting, tricks, wire
 from bench.environments import HOME, ROOT
 from bench.goals import AIMS, GOALS, judged
 from bench.lineup import Lineup, lineup
@@ -25,6 +25,7 @@ PARTS: dict[str, Callable[[Lineup], Part]] = {
     "both": client.run_both,
     "caches": caches.run,
     "http": http.run,
+    "bridge": bridge.run,
     "growth": growth.run,
     "tricks": tricks.run,
 }

@@ -59,6 +59,7 @@ FIGURES = {
     # What subscriptions cost.
     "stream_memory": Figure("memory for each", lambda value: f"{value:,.1f} kB"),
     "heard": Figure("until all have heard", seconds),
+    "crowd": Figure("memory of all processes", megabytes),
     # What one of many costs.
     "server": Figure("server, CPU", moments),
     "server_time": Figure("clock", moments),

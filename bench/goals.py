@@ -78,6 +78,8 @@ GOALS = [
     Goal("cold start of a server", "server", "starts", "cold", at_most=2.4),
     Goal("idle memory of a server", "server", "starts", "idle", at_most=1.9),
     Goal("10 MB echo, server", "server", ONE_CORE, "large", at_least=0.9),
+    Goal("bridge, one at a time, p50", "bridge", ONE_CORE, "p50", at_most=2.2, us="bridge", them="direct"),
+    Goal("bridge, 64 in flight", "bridge", ONE_CORE, "in_flight", at_least=0.40, us="bridge", them="direct"),
 ]
 #: What else is aimed at, beside the goals.
 AIMS = [
@@ -86,5 +88,7 @@ AIMS = [
     Goal("client, one at a time", "client", ONE_CORE, "alone", at_least=15, them=OFFICIAL),
     Goal("client, 64 in flight", "client", ONE_CORE, "in_flight", at_least=15, them=OFFICIAL),
     Goal("HTTP server, 64 connections", "http", ONE_CORE, "in_flight", at_least=5, them=OFFICIAL),
+    Goal("bridge, HTTP to stdio", "bridge", "http", "in_flight", at_least=10, us="bridge", them="mcp-proxy 0.13.0"),
+    Goal("bridge, HTTP to stdio", "bridge", "http", "in_flight", at_least=10, us="bridge", them="supergateway 4.0.0"),
     Goal("mcplumb --help", "starting", "starts", "seconds", at_most=3, us="mcplumb --help", them="python -c pass"),
 ]

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["ForeignWork", "cpu_seconds", "family", "peak_megabytes", "pinned", "resident_megabytes"]
+__all__ = [
+    "ForeignWork",
+    "cpu_seconds",
+    "family",
+    "peak_megabytes",
+    "pinned",
+    "proportional_megabytes",
+    "resident_megabytes",
+]
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -43,6 +51,14 @@ def _words(file: Path) -> list[str]:
 def resident_megabytes(pid: int) -> float:
     """The memory that a process holds now, in megabytes of a million bytes."""
     return _megabytes(pid, "VmRSS")
+
+
+def proportional_megabytes(pid: int) -> float:
+    """The memory that a process holds now; of what it shares with others, its part."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise ProcessLookupError(f"process {pid} has ended: it holds no memory any more")
 
 
 def peak_megabytes(pid: int) -> float:

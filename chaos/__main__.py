@@ -1,5 +1,7 @@
 """Run servers that fail in every way, and count what a client loses, mistakes, is late with and leaves behind.
 
+The faults are committed over stdio and over HTTP, and both again behind a bridge between the clients and the server.
+
 lost         a call that got neither an answer nor an error that says why; or a call of a read-only tool that failed
              before its timeout because its connection was lost, although it could have been sent again
 wrong        an answer that is not the call's own; or a call that may have an effect each time, and was sent twice
@@ -21,7 +23,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from chaos.closes import run_closes
-from chaos.faults import run_http_faults, run_stdio_faults
+from chaos.faults import run_bridged_http_faults, run_bridged_stdio_faults, run_http_faults, run_stdio_faults
 from chaos.report import Belongings, Report, living
 
 Part = Callable[[int, int, Report], Awaitable[None]]
@@ -35,7 +37,7 @@ async def run_part(name: str, part: Part, count: int, seed: int, report: Report)
     while (more := Belongings().more_than(before)) and time.monotonic() < deadline:  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(0.05)
     report.left += [*more, *await living(report.folder)]
-    print(f"  {name:<16} {count:>5}, {time.monotonic() - began:.0f} s", flush=True)
+    print(f"  {name:<23} {count:>5}, {time.monotonic() - began:.0f} s", flush=True)
 
 
 async def run_all(options: argparse.Namespace, report: Report) -> None:
@@ -44,6 +46,8 @@ async def run_all(options: argparse.Namespace, report: Report) -> None:
         ("closes", run_closes, options.closes),
         ("faults over stdio", run_stdio_faults, options.faults),
         ("faults over HTTP", run_http_faults, options.faults // 2),
+        ("behind a bridge, stdio", run_bridged_stdio_faults, options.faults // 2),
+        ("behind a bridge, HTTP", run_bridged_http_faults, options.faults // 4),
     )
     # The first use opens and loads what the process keeps.
     await asyncio.create_task(asyncio.sleep(0))
@@ -62,7 +66,10 @@ def main() -> int:
         "--closes", type=int, default=1000, help="closes of servers that daemonise (default: %(default)s)"
     )
     parser.add_argument(
-        "--faults", type=int, default=2000, help="faults over stdio, and half as many over HTTP (default: %(default)s)"
+        "--faults",
+        type=int,
+        default=2000,
+        help="faults over stdio; half as many over HTTP and behind a bridge (default: %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="repeats a run's choices")
     parser.add_argument("-v", "--verbose", action="store_true", help="print how often each fault had each outcome")

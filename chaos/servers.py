@@ -24,7 +24,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[0] = __file__.rpartition("/chaos/")[0]
 
-from tests.launch.servers.hand import Object, Server, content
+from tests.launch.servers.hand import META, Object, Server, content
 
 __all__ = ["CRASHES", "HTTP_FAULTS", "STDIO_FAULTS"]
 
@@ -215,6 +215,15 @@ class Exchange:
     def answer(self, body: bytes = b"", *, length: int | None = None, kind: str = "application/json") -> None:
         size = len(body) if length is None else length
         self.send(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {size}\r\n\r\n".encode() + body)
+
+    def acknowledge(self) -> None:
+        """Keep a subscription open until the client leaves. Nothing ever changes."""
+        params = {"_meta": {f"{META}subscriptionId": self._request["id"]}, "notifications": {}}
+        message = {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params}
+        begin_events(self)
+        self.send(b"event: message\ndata: " + json.dumps(message).encode() + b"\n\n")
+        self._connection.recv(1)
+        self.close()
 
     def reset(self) -> None:
         self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -407,6 +416,8 @@ def serve_connection(connection: socket.socket, server: Server, folder: str) -> 
                     connection.sendall(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
                     continue
                 exchange = Exchange(connection, server, request)
+                if request["method"] == "subscriptions/listen":
+                    exchange.acknowledge()
                 fault = fault_of(request, folder)
                 if fault is None:
                     exchange.answer(exchange.body)

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,11 @@ from msgspec import UNSET
 
 from mcplumb.bridge.front_subscriptions import FrontSubscriptions
 from mcplumb.bridge.parked_calls import PendingCall
-from mcplumb.bridge.server_instance import FrontClient, ServerInstance, can_be_asked
+from mcplumb.bridge.server_instance import NEEDED, FrontClient, ServerInstance, can_be_asked
 from mcplumb.bridge.server_pool import ServerPool
 from mcplumb.client.requests import MAX_ROUNDS
 from mcplumb.errors import (
+    Closed,
     DecodeError,
     McplumbError,
     ProtocolError,
@@ -40,6 +41,7 @@ from mcplumb.protocol.translation import (
     answer_for_server,
     error_for_client,
     is_input_required,
+    members_of,
     meta_for_server,
     params_for_server,
     question_for_client,
@@ -48,7 +50,7 @@ from mcplumb.protocol.translation import (
     urls_to_visit,
 )
 from mcplumb.protocol.version_negotiation import Admitted, InitializedSession, Refused
-from mcplumb.revisions import Revision
+from mcplumb.revisions import LATEST_LEGACY, Revision, get_revision
 from mcplumb.rpc.handler import Outcome, Reply
 from mcplumb.server.dispatch.running_call import Call
 from mcplumb.server.server_session import ServerSession
@@ -58,7 +60,7 @@ from mcplumb.types.base import INPUT_REQUIRED, Implementation, Result
 from mcplumb.types.lifecycle import DiscoverResult, InitializeResult, ServerCapabilities
 from mcplumb.types.meta import SERVER_INFO, RequestMeta
 from mcplumb.types.method_table import METHODS
-from mcplumb.types.notification_params import SetLevelParams, SubscriptionFilter
+from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel, SetLevelParams, SubscriptionFilter
 from mcplumb.types.payload_decoder import read
 from mcplumb.types.resources import ResourceParams
 from mcplumb.types.revision_adapter import for_revision
@@ -74,6 +76,7 @@ from mcplumb.wire.messages import (
 
 if TYPE_CHECKING:
     from mcplumb.bridge.bridge import Bridge
+    from mcplumb.client.client_session import ClientSession
     from mcplumb.client.subscriptions import Changes
 
 __all__ = ["BridgeSession", "Described"]
@@ -84,6 +87,8 @@ _logger = logging.getLogger("mcplumb.bridge")
 _MAX_CLIENTS = 16
 #: Notifications that concern the connection between the client and the bridge only.
 _OWN_NOTIFICATIONS = frozenset(("notifications/cancelled", "notifications/initialized"))
+#: How many notifications of a client may wait for a server that does not read; reading pauses then.
+_MAX_WAITING_NOTIFICATIONS = 100
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -105,6 +110,11 @@ class BridgeSession(ServerSession):
         self._modern_clients: list[FrontClient] = []
         self._leases: dict[tuple[FrontClient, ServerPool], ServerInstance] = {}
         self._leasing: dict[tuple[FrontClient, ServerPool], asyncio.Task[ServerInstance]] = {}
+        self._has_released = False
+        self._waiting_notifications = 0
+        # Bound once: looking them up for each request would cost more than most of what is done for it.
+        self._begin = {name: begin.__get__(self) for name, begin in _OWN_METHODS.items()}
+        self._begin_forwarding = self._forward
         super().__init__(shared, connection, peer)
         self.changes = FrontSubscriptions(self)
 
@@ -114,7 +124,8 @@ class BridgeSession(ServerSession):
             await super().run(finish_within=finish_within, stop_within=stop_within)
         finally:
             self.changes.close()
-            self.bridge.parked_calls.drop(self)
+            if not self._is_single:
+                self.bridge.parked_calls.drop(self)
             self._release_all()
 
     def start_over(self) -> None:
@@ -145,14 +156,13 @@ class BridgeSession(ServerSession):
             capabilities, client_info = admitted.capabilities, admitted.client_info
             self._legacy_client = FrontClient(capabilities, client_info, self._identity, self, stays=True)
             admitted = Admitted(admitted.revision, capabilities, client_info, None, None, RequestMeta.of(None))
-        known = METHODS.get(name)
-        if known is not None and not known.sent_by("client", admitted.revision):
+        if name in _unknown_methods(admitted.revision.name):
             sentence = f"There is no method {name[:80]!r} in protocol revision {admitted.revision}."
             return Reply(ErrorDetail(METHOD_NOT_FOUND, sentence))
         return Call(
             request.id,
             request,
-            _OWN_METHODS.get(name, BridgeSession._forward).__get__(self),
+            self._begin.get(name, self._begin_forwarding),
             session=self,
             admitted=admitted,
             params=None,
@@ -225,10 +235,59 @@ class BridgeSession(ServerSession):
 
     # --- Requests to servers ---
 
-    def _forward(self, call: Call) -> Coroutine[Any, Any, Outcome]:
-        if call.method == "tools/list" and call.admitted.revision.has_mirrored_headers:
+    def _forward(self, call: Call) -> Coroutine[Any, Any, Outcome] | None:
+        router, admitted = self.bridge.router, call.admitted
+        if call.method == "tools/list" and admitted.revision.has_mirrored_headers:
             return self._list_tools(call)
-        return self.bridge.router.forward(self, call)
+        pool = router.sole
+        if pool is not None and admitted.progress_token is None:
+            instance = self._leases.get((self._client_of(call), pool))
+            if (
+                instance is not None
+                and instance.passes_raw
+                and instance.revision is admitted.revision
+                and not _logger.isEnabledFor(logging.DEBUG)
+                and instance.pass_on(self, call)
+            ):
+                return None
+        return router.forward(self, call)
+
+    async def send_lost(self, call: Call, instance: ServerInstance, back: ClientSession, lost: McplumbError) -> None:
+        """Answer a request that passed as it is and got no response: with that of another session, or an error."""
+        method, front = call.method, call.admitted.revision
+        outcome: Outcome
+        try:
+            params, meta = await self._translated(call, instance, members_of(call.request.params), method)
+            result = await instance.recover(call, back, params, meta, lost)
+            outcome = result_for_client(
+                result, method, front=front, back=instance.revision, server_info=instance.known.server_info
+            )
+        except McplumbError as error:
+            outcome = self.explain(call, self._named_error(error, method, instance.name, front, instance.revision))
+        await self.finish_later(call, outcome)
+
+    async def finish_later(self, call: Call, outcome: Outcome) -> None:
+        """Answer a request when the client reads again."""
+        if self.connection.is_clogged:
+            self.endpoint.pause_while_clogged()
+            await self.connection.drained()
+        self.endpoint.finish(call, outcome)
+
+    def start_for(self, call: Call, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that answers a request. It is cancelled with the request."""
+        call.task = self.endpoint.start_task(coroutine)
+
+    def _named_error(
+        self, error: McplumbError, method: str, server: str, front: Revision, back: Revision
+    ) -> McplumbError:
+        """Return the error for a request that failed: the server's own, or one that names the server."""
+        if isinstance(error, RemoteError):
+            detail = ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
+            detail = error_for_client(detail, method, front=front, back=back)
+            return RequestError(detail.code, detail.message, error.data)
+        if isinstance(error, RequestError | StateRefused | DecodeError):
+            return error
+        return RequestError(INTERNAL_ERROR, f"The server {server!r} gave no result. {error}")
 
     async def _list_tools(self, call: Call) -> Outcome:
         """Forward a list of tools, and remember which arguments clients over HTTP repeat in headers."""
@@ -248,41 +307,36 @@ class BridgeSession(ServerSession):
         if _logger.isEnabledFor(logging.DEBUG):
             who = "a client" if client.client_info is None else client.client_info.name
             _logger.debug("%s (%s) sends %s to %s.", who[:80], front, method[:80], pool.name)
-        if client.stays and (client, pool) in self._leases:
-            instance = self._leases[client, pool]
-            is_own_lease = False
-        else:
-            instance, is_own_lease = await self.lease(client, pool), not client.stays
-        back = instance.revision
+        instance: ServerInstance | None = None
         try:
-            if front.has_input_required and not back.has_input_required and _may_need_input(method):
-                has_state = "requestState" in members
-                if has_state or (instance.owner is not None and can_be_asked(client.capabilities)):
-                    try:
-                        return await self._send_and_park(call, client, pool, instance, members)
-                    finally:
-                        is_own_lease = False  # the pending call gives it back
-            return await self._send(call, client, instance, members, method)
-        except RemoteError as error:
-            detail = ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
-            if (asked := self._urls_as_questions(call, detail)) is not None:
-                return asked
-            detail = error_for_client(detail, method, front=front, back=instance.revision)
-            raise RequestError(detail.code, detail.message, error.data) from None
+            may_park = front.has_input_required and _may_need_input(method)
+            # A legacy server has no state of requests: it is the bridge's, and its call has an instance already.
+            if may_park and "requestState" in members and pool.is_legacy:
+                return await self._go_on(call, members)
+            instance = self._leases.get((client, pool))
+            if instance is None or instance.is_over:
+                instance = await self.lease(client, pool)
+            if may_park and not instance.revision.has_input_required:
+                if "requestState" in members:
+                    return await self._go_on(call, members)
+                if instance.owner is not None and can_be_asked(client.capabilities):
+                    used, instance = instance, None  # the pending call gives it back
+                    return await self._send_and_park(call, client, pool, used, members)
+            return await self._send(call, instance, members, method)
         except McplumbError as error:
-            if isinstance(error, RequestError | StateRefused | DecodeError):
-                raise
-            raise RequestError(INTERNAL_ERROR, f"The server {pool.name!r} gave no result. {error}") from error
+            if isinstance(error, RemoteError) and (asked := self._urls_as_questions(call, error)) is not None:
+                return asked
+            # Without an instance of its own, it was a call that a legacy server may ask about.
+            back = LATEST_LEGACY if instance is None else instance.revision
+            raise self._named_error(error, method, pool.name, front, back) from error
         finally:
-            if is_own_lease:
+            if instance is not None and not client.stays:
                 pool.release(instance)
 
-    async def _send(
-        self, call: Call, client: FrontClient, instance: ServerInstance, members: dict[str, Any], method: str
-    ) -> Any:
+    async def _send(self, call: Call, instance: ServerInstance, members: dict[str, Any], method: str) -> Any:
         admitted = call.admitted
         front = admitted.revision
-        params, meta = await self._translated(call, client, instance, members, method)
+        params, meta = await self._translated(call, instance, members, method)
         on_progress = None if admitted.progress_token is None else call.progress
         result = await instance.request(call, method, params, meta, on_progress)
         back = instance.revision
@@ -297,13 +351,13 @@ class BridgeSession(ServerSession):
         return result_for_client(result, method, front=front, back=back, server_info=instance.known.server_info)
 
     async def _translated(
-        self, call: Call, client: FrontClient, instance: ServerInstance, members: dict[str, Any], method: str
+        self, call: Call, instance: ServerInstance, members: dict[str, Any], method: str
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the params and the ``_meta`` for a server."""
         admitted, back = call.admitted, instance.revision
         level = admitted.log_level if admitted.revision.is_modern else self.log_level
         if level is not None and not back.is_modern and admitted.revision.is_modern:
-            await instance.raise_log_level(level)
+            await _quietly(instance.raise_log_level(level), f"set the log level of the server {instance.name!r}")
         params = params_for_server(members, method, back)
         known = METHODS.get(method)
         named_by = None if known is None else known.named_by
@@ -313,8 +367,8 @@ class BridgeSession(ServerSession):
         meta = meta_for_server(
             admitted.meta.raw,
             back,
-            capabilities=client.capabilities,
-            client_info=client.client_info,
+            capabilities=admitted.capabilities,
+            client_info=admitted.client_info,
             log_level=level if back.is_modern and instance.known.capabilities.logging is not None else None,
         )
         return params, meta
@@ -328,6 +382,10 @@ class BridgeSession(ServerSession):
         asked = read_input_required(result)
         if not asked.input_requests and asked.request_state is UNSET:
             raise ProtocolError("It wants input before it answers, and does not say which.")
+        for question in asked.input_requests.values():
+            needed = NEEDED.get(question.method)
+            if needed is None or getattr(call.admitted.capabilities, needed) is None:
+                raise ProtocolError(f"It asks for {question.method[:80]!r}, which the client did not declare.")
         retry = {key: value for key, value in params.items() if key not in ("inputResponses", "requestState")}
         if asked.input_requests:
             # One after the other: a person can answer only one question at a time.
@@ -360,45 +418,53 @@ class BridgeSession(ServerSession):
     async def _send_and_park(
         self, call: Call, client: FrontClient, pool: ServerPool, instance: ServerInstance, members: dict[str, Any]
     ) -> Any:
-        """Send a call that the server may interrupt with questions, or go on with one that it has interrupted."""
-        parked, place = self.bridge.parked_calls, None if self._is_single else self
-        if "requestState" in members:
+        """Send a call that the server may interrupt with questions, on an instance that was leased for it."""
+
+        def release(ended: PendingCall | None, last: Call | None) -> None:
+            if ended is not None:
+                instance.ended(ended, last)
             if not client.stays:
-                pool.release(instance)  # the call has the instance that it began with
-            state = read(str, members["requestState"], what="requestState")
-            pending = parked.take(self.shared.sealer, state, call, place)
-            pending.answer(members.get("inputResponses", msgspec.Raw(b"{}")))
-        else:
-            params, meta = await self._translated(call, client, instance, members, call.method)
+                pool.release(instance)
 
-            def release(ended: PendingCall) -> None:
-                instance.ended(ended)
-                if not client.stays:
-                    pool.release(instance)
+        try:
+            params, meta = await self._translated(call, instance, members, call.method)
+        except BaseException:
+            release(None, None)
+            raise
+        pending = PendingCall(call.admitted.revision, instance, release)
+        on_progress = None if call.admitted.progress_token is None else pending.progress
+        instance.pending.append(pending)
+        pending.start(instance.ask(call.method, params, meta, on_progress))
+        return await self._result_of(call, pending)
 
-            pending = PendingCall(call.admitted.revision, instance, release)
-            on_progress = None if call.admitted.progress_token is None else pending.progress
-            pending.start(instance.ask(call.method, params, meta, on_progress))
-            instance.pending.append(pending)
-        result = await pending.wait(call)
+    async def _go_on(self, call: Call, members: dict[str, Any]) -> Any:
+        """Go on with a call that the server has interrupted with questions."""
+        state = read(str, members["requestState"], what="requestState")
+        responses = members_of(members.get("inputResponses", msgspec.Raw(b"{}")))
+        pending = self.bridge.parked_calls.take(self.shared.sealer, state, call, self._place)
+        pending.answer(responses)
+        return await self._result_of(call, pending)
+
+    async def _result_of(self, call: Call, pending: PendingCall) -> Any:
+        """Return the result of a call, or the questions that the server asks first."""
+        result, front, used = await pending.wait(call), call.admitted.revision, pending.instance
+        info = used.known.server_info
         if result is None:
-            asked = parked.park(pending, call, place)
-            return asked | {"_meta": self.shared.result_meta(call.admitted.revision)}
-        used = pending.instance
-        return result_for_client(
-            result,
-            call.method,
-            front=call.admitted.revision,
-            back=used.revision,
-            server_info=used.known.server_info,
-        )
+            asked = self.bridge.parked_calls.park(pending, call, self._place)
+            return asked if info is None else asked | {"_meta": {SERVER_INFO: for_revision(info, front)}}
+        return result_for_client(result, call.method, front=front, back=used.revision, server_info=info)
 
-    def _urls_as_questions(self, call: Call, error: ErrorDetail) -> dict[str, Any] | None:
+    @property
+    def _place(self) -> object:
+        """Where the answer to a question has to come from: the same connection, if it is one for several requests."""
+        return None if self._is_single else self
+
+    def _urls_as_questions(self, call: Call, error: RemoteError) -> dict[str, Any] | None:
         """Return a result that sends the user of a modern client to web pages, if an error of a server asks for it."""
         elicitation = call.admitted.capabilities.elicitation
         if not call.admitted.revision.has_input_required or elicitation is None or not elicitation.has_url:
             return None
-        urls = urls_to_visit(error)
+        urls = urls_to_visit(ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data))
         if not urls:
             return None
         questions = {
@@ -418,11 +484,38 @@ class BridgeSession(ServerSession):
             self.endpoint.start_task(_quietly(self.changes.announce_lists(open_changes), "announce list changes"))
         if method in _OWN_NOTIFICATIONS:
             return
-        for (_, pool), instance in self._leases.items():
-            known = METHODS.get(method)
-            may_get = known is None or known.sent_by("client", instance.revision)
-            if instance.owner is not None and may_get:
-                self.endpoint.start_task(_quietly(instance.notify(notification), f"reach the server {pool.name!r}"))
+        known = METHODS.get(method)
+        for (_, pool), instance in list(self._leases.items()):
+            # A modern server does not attribute what is not part of a request to anybody.
+            is_for_it = instance.owner is not None or (known is None and instance.revision.is_modern)
+            if is_for_it and (known is None or known.sent_by("client", instance.revision)):
+                self._notify_server(pool, instance, notification)
+
+    def _notify_server(self, pool: ServerPool, instance: ServerInstance, notification: Notification) -> None:
+        """Pass on a notification, in order; read no more while too many wait for a server that does not read."""
+        passing = self.endpoint.start_task(_quietly(instance.notify(notification), f"reach the server {pool.name!r}"))
+        if passing.done():
+            return
+        self._waiting_notifications += 1
+        if self._waiting_notifications == _MAX_WAITING_NOTIFICATIONS:
+            self.endpoint.pause("notifications")
+        passing.add_done_callback(self._notified_server)
+
+    def _notified_server(self, _: asyncio.Task[None]) -> None:
+        self._waiting_notifications -= 1
+        self.endpoint.unpause("notifications")
+
+    def may_get(self, method: str) -> bool:
+        """Return whether a client without a request in flight may be sent a notification of its server."""
+        if self._is_single:
+            return False
+        opened, known = self._admission.session, METHODS.get(method)
+        revision = self.shared.revisions[0] if opened is None else opened.revision
+        return known is None or known.sent_by("server", revision)
+
+    def wants_log(self, level: LoggingLevel) -> bool:
+        """Return whether a legacy client wants log messages of this level at any time."""
+        return self.is_ready_legacy and LOGGING_LEVELS.index(level) >= LOGGING_LEVELS.index(self.log_level)
 
     def pass_on(self, notification: Notification, call: Call | None) -> None:
         """Send the client a notification of its server, with the request that it belongs to if that is known."""
@@ -438,14 +531,18 @@ class BridgeSession(ServerSession):
         admitted = call.admitted
         if not admitted.revision.is_modern and self._legacy_client is not None:
             return self._legacy_client
+        capabilities = admitted.capabilities
         for client in self._modern_clients:
-            if client.capabilities == admitted.capabilities:
+            if client.capabilities is capabilities or client.capabilities == capabilities:
                 return client
-        client = FrontClient(
-            admitted.capabilities, admitted.client_info, self._identity, None, stays=not self._is_single
-        )
+        client = FrontClient(capabilities, admitted.client_info, self._identity, None, stays=not self._is_single)
         if len(self._modern_clients) >= _MAX_CLIENTS:
-            self._release(self._modern_clients.pop(0))
+            replaced = next((each for each in self._modern_clients if not self._is_busy(each)), None)
+            if replaced is None:
+                # It gets a server for one call at a time.
+                return FrontClient(capabilities, admitted.client_info, self._identity, None, stays=False)
+            self._modern_clients.remove(replaced)
+            self._release(replaced)
         self._modern_clients.append(client)
         return client
 
@@ -453,17 +550,34 @@ class BridgeSession(ServerSession):
     def _identity(self) -> str | None:
         return None if self.principal is None else self.principal.identity
 
+    def _is_busy(self, client: FrontClient) -> bool:
+        """Return whether a modern client has requests in flight, or calls that wait for its answers."""
+        calls: Any = self.endpoint.incoming.requests.values()
+        return (
+            any(call.admitted.capabilities == client.capabilities for call in calls)
+            or any(key[0] is client for key in self._leasing)
+            or any(key[0] is client and instance.pending for key, instance in self._leases.items())
+        )
+
     async def lease(self, client: FrontClient, pool: ServerPool) -> ServerInstance:
         """Return an instance of a server for a client. One that stays keeps it until it is gone."""
+        if self._has_released:
+            raise Closed("The client is gone.")
         if not client.stays:
-            return await pool.lease(client)
+            instance = await pool.lease(client)
+            instance.used_by(self)
+            return instance
         key = client, pool
+        if key in self._leases and self._leases[key].is_over:
+            pool.release(self._leases.pop(key))
         if key not in self._leases:
             if key not in self._leasing:
                 # Of several requests that come at once, all wait for the same start, even if one is cancelled.
                 starting = self._leasing[key] = self.loop.create_task(pool.lease(client))
                 starting.add_done_callback(partial(self._leased, key))
-            return await asyncio.shield(self._leasing[key])
+            await asyncio.shield(self._leasing[key])
+        if key not in self._leases:
+            raise Closed("The client is gone.")
         return self._leases[key]
 
     @asynccontextmanager
@@ -480,9 +594,11 @@ class BridgeSession(ServerSession):
         self._leasing.pop(key, None)
         if starting.cancelled() or starting.exception() is not None:
             return
-        if self.ending.why.done() and not self.endpoint.is_open and self.endpoint.closed is not None:
-            key[1].release(starting.result())  # the client has gone meanwhile
+        client, pool = key
+        if self._has_released or not (client is self._legacy_client or client in self._modern_clients):
+            pool.release(starting.result())  # the client has gone meanwhile
         else:
+            starting.result().used_by(self)
             self._leases[key] = starting.result()
 
     def _release(self, client: FrontClient) -> None:
@@ -495,6 +611,7 @@ class BridgeSession(ServerSession):
             key[1].release(self._leases.pop(key))
 
     def _release_all(self) -> None:
+        self._has_released = True
         for starting in self._leasing.values():
             starting.cancel()
         for (_, pool), instance in self._leases.items():
@@ -516,6 +633,13 @@ _OWN_METHODS: dict[str, Any] = {
     "resources/subscribe": BridgeSession._subscribe,
     "resources/unsubscribe": BridgeSession._unsubscribe,
 }
+
+
+@cache
+def _unknown_methods(revision: str) -> frozenset[str]:
+    """Return the methods that a client cannot use in a revision, although others have them."""
+    known = get_revision(revision)
+    return frozenset(name for name, method in METHODS.items() if not method.sent_by("client", known))
 
 
 def _may_need_input(method: str) -> bool:

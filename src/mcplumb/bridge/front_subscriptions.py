@@ -34,6 +34,7 @@ class FrontSubscriptions:
         self._sources: dict[Any, Sequence[Changes]] = {}
         #: The tasks that announce changes to a legacy client: of the lists, and of each resource.
         self._legacy: dict[str, asyncio.Task[None]] = {}
+        self._is_ending = False
 
     # --- Modern clients ---
 
@@ -44,6 +45,8 @@ class FrontSubscriptions:
         async with AsyncExitStack() as stack:
             sources = self._sources[call.id] = await stack.enter_async_context(open_changes(wanted))
             stack.callback(self._sources.pop, call.id, None)
+            if self._is_ending:
+                self.end_all()
             opened = self._publisher.open(call.id, _merged(sources))
             if isinstance(opened, Error):
                 raise RequestError(opened.error.code, opened.error.message)
@@ -62,6 +65,7 @@ class FrontSubscriptions:
 
     def end_all(self) -> None:
         """End the modern subscriptions from this side: their requests are answered."""
+        self._is_ending = True  # also for those that are being opened
         for sources in self._sources.values():
             for changes in sources:
                 changes.end()
@@ -71,12 +75,14 @@ class FrontSubscriptions:
     async def announce_lists(self, open_changes: OpenChanges) -> None:
         """Announce changes of the lists from now on."""
         lists = SubscriptionFilter(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True)
-        await self._watch("", lists, open_changes)
+        if "" not in self._legacy:
+            await self._watch("", lists, open_changes)
 
     async def subscribe(self, uri: str, open_changes: OpenChanges) -> None:
         """Announce changes of a resource from now on; raise `RequestError` if too many are subscribed to."""
         limits = self._session.shared.limits
-        if len(uri) > limits.max_uri or (len(self._legacy) > limits.max_subscribed_resources):
+        known = self._legacy.keys() - {"", uri}
+        if len(uri) > limits.max_uri or len(known) >= limits.max_subscribed_resources:
             raise RequestError(
                 INVALID_PARAMS,
                 f"A client may subscribe to {limits.max_subscribed_resources} resources, whose addresses have at most "
@@ -103,7 +109,8 @@ class FrontSubscriptions:
         async def watch() -> None:
             try:
                 async with open_changes(wanted) as sources:
-                    opened.set_result(None)
+                    if not opened.done():
+                        opened.set_result(None)
                     await asyncio.gather(*(self._pump(changes, self._announce) for changes in sources))
             except McplumbError as error:
                 # The client is told if it asked for the subscription; the lists just do not change any more.
@@ -113,8 +120,18 @@ class FrontSubscriptions:
                 if not opened.done():
                     opened.cancel()
 
-        self._legacy[key] = self._session.endpoint.start_task(watch())
-        await opened
+        def ended(task: asyncio.Task[None]) -> None:
+            # So that the client can subscribe again.
+            if self._legacy.get(key) is task:
+                del self._legacy[key]
+
+        watching = self._legacy[key] = self._session.endpoint.start_task(watch())
+        watching.add_done_callback(ended)
+        try:
+            await opened
+        except asyncio.CancelledError:
+            watching.cancel()  # the client does not want it any more
+            raise
 
     def _announce(self, change: Change) -> None:
         if change.topic == "updates":

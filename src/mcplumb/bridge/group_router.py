@@ -57,6 +57,7 @@ class GroupRouter:
 
     def __init__(self, pools: Mapping[str, ServerPool], *, only: Iterable[str] = (), hide: Iterable[str] = ()) -> None:
         self.pools = dict(pools)
+        self.sole: ServerPool | None = None
         only, hide = tuple(only), tuple(hide)
         self._names = {"tools/list": GroupNames(only=only, hide=hide), "prompts/list": GroupNames(only=only, hide=hide)}
         for server in self.pools:

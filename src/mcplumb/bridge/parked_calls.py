@@ -8,7 +8,7 @@ the server. It is parked here: for a limited time, in a limited number, and for 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from mcplumb.errors import Closed, RequestError, UsageError
 from mcplumb.protocol.sealed_request_state import Sealer
-from mcplumb.protocol.translation import answer_for_server, members_of, question_for_client
+from mcplumb.protocol.translation import answer_for_server, question_for_client
 from mcplumb.revisions import Revision
 from mcplumb.server.dispatch.running_call import Call
 from mcplumb.types.base import INPUT_REQUIRED, Number
@@ -42,11 +42,14 @@ class _Question(msgspec.Struct, frozen=True):
 class PendingCall:
     """One call under way at a legacy server, over all the requests in which its client makes it."""
 
-    def __init__(self, front: Revision, instance: ServerInstance, on_done: Callable[[PendingCall], None]) -> None:
+    def __init__(
+        self, front: Revision, instance: ServerInstance, on_done: Callable[[PendingCall, Call | None], None]
+    ) -> None:
         #: The server that works on the call.
         self.instance = instance
         #: The request of the client that waits for the call; None while it is parked.
         self.call: Call | None = None
+        self._last_call: Call | None = None
         self._front = front
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[msgspec.Raw]
@@ -77,20 +80,22 @@ class PendingCall:
     async def ask(self, method: str, params: Any, back: Revision) -> Any:
         """Ask the client, and return its answer as the server's revision has it."""
         translated = question_for_client(params, method, self._front, new_id=token_hex(8))
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        # If the server takes its question back, the future is cancelled: the question is not open any more.
+        self.take_over(_Question(method, translated, back, answer))
+        return await answer
+
+    def take_over(self, question: _Question) -> None:
+        """Ask the client a question of the server."""
         self._asked += 1
         key = f"question-{self._asked}"
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        self._questions[key] = _Question(method, translated, back, answer)
+        self._questions[key] = question
+        question.answer.add_done_callback(lambda _: self._questions.pop(key, None))
         self._tell()
-        try:
-            return await answer
-        finally:
-            # The server may take its question back.
-            del self._questions[key]
 
-    def answer(self, responses: Any) -> None:
+    def answer(self, responses: Mapping[str, Any]) -> None:
         """Pass on the client's answers. Those to unknown questions are ignored."""
-        for key, response in members_of(responses).items():
+        for key, response in responses.items():
             question = self._questions.get(key)
             if question is not None and not question.answer.done():
                 try:
@@ -103,7 +108,7 @@ class PendingCall:
 
         If this is cancelled, the call is cancelled at the server.
         """
-        self.call = call
+        self.call = self._last_call = call
         try:
             while not self._task.done():
                 if self.questions:
@@ -129,10 +134,15 @@ class PendingCall:
     def _ended(self, task: asyncio.Task[msgspec.Raw]) -> None:
         if not task.cancelled():
             task.exception()  # `wait` raises it; nobody does if the call is parked
-        for question in list(self._questions.values()):
-            if not question.answer.done():
+        self._on_done(self, self._last_call if task.cancelled() else None)
+        others = sorted(self.instance.pending, key=lambda pending: not pending.is_waiting)
+        for question in [each for each in self._questions.values() if not each.answer.done()]:
+            # A legacy server does not say to which call of the client it belongs: it may be another one's. If it was
+            # this one's, and this one was cancelled, the server takes it back.
+            if others:
+                others[0].take_over(question)
+            else:
                 question.answer.set_exception(Closed("The call that the question belongs to has ended."))
-        self._on_done(self)
         self._tell()
 
     def _tell(self) -> None:

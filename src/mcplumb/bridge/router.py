@@ -22,6 +22,9 @@ __all__ = ["Router", "SingleRouter"]
 class Router(Protocol):
     """Decides which servers serve the requests of a client."""
 
+    #: The server that all requests go to as they are; None if there are several.
+    sole: ServerPool | None
+
     async def describe(self, session: BridgeSession, client: FrontClient) -> Described:
         """Return what the client learns about the servers when it connects."""
 
@@ -42,6 +45,7 @@ class SingleRouter:
 
     def __init__(self, pool: ServerPool) -> None:
         self._pool = pool
+        self.sole: ServerPool | None = pool
 
     async def describe(self, session: BridgeSession, client: FrontClient) -> Described:
         """Return what the server declares."""

@@ -1,14 +1,16 @@
 """One running server behind a bridge: its connection, and where its logs, questions and notifications go.
 
-A server sends some messages without saying whom they are for. If one client owns the instance, they go to that client.
-If several clients share it, a message goes to the client whose calls are the only ones it can belong to, and otherwise
-to nobody: it is counted, and reported once.
+A server sends some messages without saying whom they are for. If one client owns the instance, or is the only one that
+has ever used it, they go to that client. If several clients share it, a message goes to the client whose calls are the
+only ones it can belong to, and otherwise to nobody: it is counted, and reported once. A call that was cancelled may go
+on at the server for a while, so what is sent then may belong to it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,20 +19,22 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from mcplumb.bridge.raw_pass import PassedCall
 from mcplumb.client.client import Client
-from mcplumb.client.client_session import ClientSession
+from mcplumb.client.client_session import ClientSession, metadata
 from mcplumb.client.client_settings import ClientSettings
 from mcplumb.client.connector import Connecting
 from mcplumb.client.input_handlers import InputHandlers
 from mcplumb.client.requests import Requests
 from mcplumb.client.subscriptions import Changes
-from mcplumb.errors import DecodeError, McplumbError, RemoteError
+from mcplumb.errors import DecodeError, McplumbError, RemoteError, RequestTimeout
 from mcplumb.revisions import Revision
 from mcplumb.rpc.handler import CallOptions, Handled, Outcome
 from mcplumb.rpc.user_callbacks import OnProgress
 from mcplumb.transports.connection import Connection
 from mcplumb.types.base import Implementation
 from mcplumb.types.lifecycle import ClientCapabilities
+from mcplumb.types.method_table import METHODS
 from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel, LogMessageParams, SubscriptionFilter
 from mcplumb.types.payload_decoder import read
 from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, ErrorDetail, Notification
@@ -41,14 +45,16 @@ if TYPE_CHECKING:
     from mcplumb.client.handshake import HandshakeResult
     from mcplumb.server.dispatch.running_call import Call
 
-__all__ = ["FrontClient", "ServerInstance", "can_be_asked"]
+__all__ = ["NEEDED", "FrontClient", "ServerInstance", "can_be_asked"]
 
 _logger = logging.getLogger("mcplumb.bridge")
 
 #: The client capability that each question of a server needs.
-_NEEDED = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+NEEDED = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 #: Seconds for the server to acknowledge a subscription.
 _LISTEN_TIMEOUT = 60.0
+#: Seconds for which a call that was cancelled may go on at the server, and how many such calls are remembered.
+_ABANDONED_FOR, _MAX_ABANDONED = 60.0, 1000
 
 
 class FrontClient(msgspec.Struct, eq=False):
@@ -65,7 +71,7 @@ class FrontClient(msgspec.Struct, eq=False):
 
 def can_be_asked(capabilities: ClientCapabilities) -> bool:
     """Return whether a server may ask a client with these capabilities anything."""
-    return any(getattr(capabilities, name) is not None for name in _NEEDED.values())
+    return any(getattr(capabilities, name) is not None for name in NEEDED.values())
 
 
 class ServerInstance:
@@ -82,10 +88,19 @@ class ServerInstance:
         self.pending: list[PendingCall] = []
         #: Messages that could not be attributed to a client.
         self.unattributed = 0
+        #: Messages for clients that do not keep up.
+        self.dropped = 0
+        #: The only session that has ever used it; None if there was none, or several.
+        self._only: BridgeSession | None = None
+        self._has_several = False
+        #: The sessions of calls that ended without an answer of the server, and until when these may go on there.
+        self._abandoned: deque[tuple[BridgeSession, float]] = deque(maxlen=_MAX_ABANDONED)
+        #: The log level of a legacy server, if one was set.
         self._level: LoggingLevel | None = None
         #: Is set when no call is in flight, if somebody waits for that.
         self._idle: asyncio.Event | None = None
         supervisor = connecting.supervisor
+        self._own_info = supervisor.settings.client_info
         declared = ClientCapabilities() if owner is None else owner.capabilities
         handlers = InputHandlers()
         handlers.capabilities = declared
@@ -97,15 +112,49 @@ class ServerInstance:
         self._connecting = connecting
         self._supervisor = supervisor
         self.client: Client
+        self.passes_raw = False
 
     async def start(self) -> None:
         """Connect to the server; raise `ConnectError` if that fails."""
         self.client = await self._connecting
         self._requests = Requests(self._supervisor)
+        #: Whether requests may pass as they are: over HTTP, parts of them are repeated in headers.
+        self.passes_raw = not self._supervisor.link.mirrors
 
     async def close(self) -> None:
         """Close the connection, and stop the server if it was started for it."""
         await self._supervisor.close()
+
+    def share(self) -> None:
+        """Let other clients use it, too: what it is told about the client that it was started for is forgotten."""
+        self.owner = None
+        supervisor = self._supervisor
+        handlers = InputHandlers()
+        supervisor.settings = replace(supervisor.settings, input_handlers=handlers, client_info=self._own_info)
+        session = supervisor.session
+        if isinstance(session, _BackSession):
+            session.describe_client(supervisor.settings)
+
+    def used_by(self, session: BridgeSession) -> None:
+        """Note that a session uses it."""
+        if self._only is not session:
+            self._has_several = self._has_several or self._only is not None
+            self._only = None if self._has_several else session
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the server is gone, and is not started again."""
+        return self._supervisor.has_ended
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls are in flight."""
+        return bool(self.calls or self.pending)
+
+    @property
+    def has_abandoned(self) -> bool:
+        """Whether a call ended without an answer of the server, which may still work on it."""
+        return bool(self._abandoned)
 
     @property
     def known(self) -> HandshakeResult:
@@ -123,14 +172,45 @@ class ServerInstance:
         self, call: Call, method: str, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None
     ) -> msgspec.Raw:
         """Send a client's request, and return the result. It is sent again after a crash if that is safe."""
+        return await self._counted(call, self.ask(method, params, meta, on_progress))
+
+    async def recover(
+        self, call: Call, back: ClientSession, params: dict[str, Any], meta: dict[str, Any], lost: McplumbError
+    ) -> msgspec.Raw:
+        """Send a request that was lost with its session again, if that is safe, and return the result."""
+        options = CallOptions(None, None, None, meta or None)
+        return await self._counted(call, self._requests.recover(back, call.method, params, options, lost))
+
+    async def _counted(self, call: Call, sending: Coroutine[Any, Any, msgspec.Raw]) -> msgspec.Raw:
         self.calls[call] = None
         try:
-            return await self.ask(method, params, meta, on_progress)
+            return await sending
+        except (asyncio.CancelledError, RequestTimeout):
+            self._abandon(call)
+            raise
         finally:
-            # Several requests of the bridge may serve the same call.
-            self.calls.pop(call, None)
-            if self._idle is not None:
-                self._check_idle()
+            self.has_ended(call)
+
+    def pass_on(self, front: BridgeSession, call: Call) -> bool:
+        """Send a client's request as it is, and its response back; False if it cannot be sent at once."""
+        back = self._supervisor.session
+        passed = PassedCall(front, call, self, back)
+        passed.request = back.endpoint.pass_on(call.method, call.request.params, passed)
+        if passed.request is None:
+            return False
+        self.calls[call] = None
+        stoppable: Any = passed
+        call.task = stoppable
+        return True
+
+    def has_ended(self, call: Call, *, is_abandoned: bool = False) -> None:
+        """Note that a call has ended, or that the server may still work on it although nobody waits for it."""
+        # Several requests of the bridge may serve the same call.
+        self.calls.pop(call, None)
+        if is_abandoned:
+            self._abandon(call)
+        if self._idle is not None:
+            self._check_idle()
 
     def ask(
         self, method: str, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None = None
@@ -140,18 +220,25 @@ class ServerInstance:
 
     async def wait_idle(self) -> None:
         """Wait until no call is in flight."""
-        self._idle = self._idle or asyncio.Event()
-        self._check_idle()
-        await self._idle.wait()
+        while self.is_busy:
+            self._idle = self._idle or asyncio.Event()
+            await self._idle.wait()
 
-    def ended(self, pending: PendingCall) -> None:
-        """Note that a call that could be asked questions has ended."""
+    def ended(self, pending: PendingCall, last: Call | None) -> None:
+        """Note that a call that could be asked questions has ended; ``last`` is its request if it was cancelled."""
         self.pending.remove(pending)
+        if last is not None:
+            self._abandon(last)
         self._check_idle()
 
     def _check_idle(self) -> None:
-        if self._idle is not None and not self.calls and not self.pending:
+        if self._idle is not None and not self.is_busy:
             self._idle.set()
+            self._idle = None
+
+    def _abandon(self, call: Call) -> None:
+        # The loop's clock, which the sessions of a bridge share.
+        self._abandoned.append((_session_of(call), call.session.loop.time() + _ABANDONED_FOR))
 
     async def notify(self, notification: Notification) -> None:
         """Pass on a notification of a client."""
@@ -162,9 +249,13 @@ class ServerInstance:
         """Make a legacy server send messages of this level. Clients that share it get what they asked for."""
         if self.revision.is_modern or self.known.capabilities.logging is None:
             return
-        if self._level is None or self.owner is not None or _severity(level) < _severity(self._level):
-            self._level = level
-            await self.client.set_log_level(level)
+        is_legacy_owner = self.owner is not None and self.owner.session is not None
+        if level == self._level or not (
+            self._level is None or is_legacy_owner or _severity(level) < _severity(self._level)
+        ):
+            return
+        await self.client.set_log_level(level)
+        self._level = level
 
     def changes(self, wanted: SubscriptionFilter) -> Changes:
         """Return a subscription to changes, to be entered."""
@@ -178,17 +269,18 @@ class ServerInstance:
         owner = self.owner
         if owner is None:
             return self._refuse(method, "clients share this server, and it is not known which of them is meant")
-        needed = _NEEDED.get(method)
+        needed = NEEDED.get(method)
         if needed is not None and getattr(owner.capabilities, needed) is None:
             return ErrorDetail(METHOD_NOT_FOUND, f"The client did not declare that it can do {method}.")
         try:
             if owner.session is not None:
                 about = next((call.id for call in self.calls if call.session is owner.session), None)
                 return await owner.session.ask_client(method, params, about, self.revision)
-            waiting = next((pending for pending in self.pending if pending.is_waiting), None)
-            if waiting is None or needed is None:
+            # One whose client waits; otherwise the client gets the question when it answers an earlier one.
+            waiting = sorted(self.pending, key=lambda pending: not pending.is_waiting)
+            if not waiting or needed is None:
                 return self._refuse(method, "no call is open that could carry it")
-            return await waiting.ask(method, params, self.revision)
+            return await waiting[0].ask(method, params, self.revision)
         except RemoteError as error:
             return ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
         except McplumbError as error:
@@ -199,25 +291,47 @@ class ServerInstance:
         owner = None if self.owner is None else self.owner.session
         if owner is not None and not self.revision.is_modern:
             # A session of its own: the client gets what it would get without the bridge.
-            call = next((call for call in self.calls if call.session is owner), None)
-            owner.pass_on(notification, call)
+            self._pass_on(notification, owner, self._call_of(owner))
         elif notification.method == "notifications/message":
             self._pass_on_log(notification)
-        else:
+        elif self._only is not None and self._only.may_get(notification.method):
+            self._pass_on(notification, self._only, self._call_of(self._only))
+        elif notification.method not in METHODS:
             self._count_unattributed(f"the notification {notification.method!r}")
 
     def _pass_on_log(self, notification: Notification) -> None:
         try:
-            message = read(LogMessageParams, notification.params)
+            level = read(LogMessageParams, notification.params).level
         except DecodeError:
             self._count_unattributed("a log message that cannot be read")
             return
-        calls = [call for call in self.calls if call.wants_log(message.level)]
-        calls += [pending.call for pending in self.pending if pending.call and pending.call.wants_log(message.level)]
-        if calls and all(call.session is calls[0].session for call in calls):
-            calls[0].log(message.level, message.data, message.logger)
-        elif calls:
+        calls = [call for call in self._open_calls() if call.wants_log(level)]
+        sessions = {_session_of(call) for call in calls}
+        if self._only is not None:
+            if not calls and self._only.wants_log(level):
+                self._pass_on(notification, self._only, None)
+        else:
+            now = asyncio.get_running_loop().time()
+            while self._abandoned and self._abandoned[0][1] < now:
+                self._abandoned.popleft()
+            sessions |= {session for session, _ in self._abandoned}
+        if calls and len(sessions) == 1:
+            self._pass_on(notification, _session_of(calls[0]), calls[0])
+        elif sessions:
             self._count_unattributed("a log message, which may belong to several clients")
+
+    def _open_calls(self) -> list[Call]:
+        return [*self.calls, *(pending.call for pending in self.pending if pending.call is not None)]
+
+    def _call_of(self, session: BridgeSession) -> Call | None:
+        return next((call for call in self._open_calls() if call.session is session), None)
+
+    def _pass_on(self, notification: Notification, session: BridgeSession, call: Call | None) -> None:
+        """Send a client a notification, unless it does not keep up: what waits would grow without limit."""
+        if session.connection.is_clogged:
+            self.dropped += 1
+        else:
+            session.pass_on(notification, call)
 
     def _refuse(self, method: str, why: str) -> ErrorDetail:
         self._count_unattributed(f"the request {method}")
@@ -245,6 +359,12 @@ class _BackSession(ClientSession):
         self._instance = instance
         self._passed_on = self._notified.keys() - {"notifications/message"}
 
+    def describe_client(self, settings: ClientSettings) -> None:
+        """Declare what these settings say, from now on."""
+        if self.revision.is_modern:
+            self._meta = metadata(settings, self.revision)
+            self._encode_meta()
+
     def _begin(self, request: Handled) -> Outcome | Coroutine[Any, Any, Outcome]:
         return {} if request.method == "ping" else self._instance.answer(request)
 
@@ -258,3 +378,8 @@ class _BackSession(ClientSession):
 
 def _severity(level: LoggingLevel) -> int:
     return LOGGING_LEVELS.index(level)
+
+
+def _session_of(call: Call) -> BridgeSession:
+    session: Any = call.session
+    return session  # type: ignore[no-any-return]

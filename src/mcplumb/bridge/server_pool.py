@@ -53,9 +53,14 @@ class ServerPool:
         #: Instances that no call uses at the moment, by the principal and the capabilities of the client.
         self._spare: dict[tuple[str | None, bytes], list[ServerInstance]] = {}
         self._timers: dict[ServerInstance, asyncio.TimerHandle] = {}
+        #: The tasks that wait for the last calls of an instance, and those that close one.
+        self._stopping: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
-        self._is_legacy: bool | None = None
-        self._first_start = asyncio.Lock()
+        #: None until it has run once.
+        self.is_legacy: bool | None = None
+        self._has_tasks = False
+        #: Held while an instance is started that clients may share, so that there is only one.
+        self._starting_shared = asyncio.Lock()
         self._has_closed = False
         self._failures = 0
         self._retry_at = 0.0
@@ -72,11 +77,11 @@ class ServerPool:
     async def lease(self, client: FrontClient) -> ServerInstance:
         """Return an instance for a client, and start one if necessary. ``release`` gives it back."""
         instance = self._available(client)
-        if instance is None and (self._share != "never" and self._is_legacy is not True):
-            # Until the era of the server is known, it is not known who may share it.
-            async with self._first_start:
+        if instance is None and self._might_share(client):
+            async with self._starting_shared:
                 instance = self._available(client)
-                if instance is None:
+                # The start that was waited for may have shown that the client cannot share the server.
+                if instance is None and self._might_share(client):
                     instance = await self._start(client)
         if instance is None:
             instance = await self._start(client)
@@ -90,8 +95,9 @@ class ServerPool:
             return
         owner = instance.owner
         if owner is not None:
-            if owner.stays:
-                self._stop(instance)
+            if owner.stays or instance.has_abandoned:
+                # Nobody else gets it: what it still sends would reach another client.
+                self._stop_when_idle(instance)
                 return
             self._spare.setdefault(_spare_key(owner), []).append(instance)
         loop = asyncio.get_running_loop()
@@ -110,6 +116,8 @@ class ServerPool:
     async def close(self) -> None:
         """Stop all instances, at the same time."""
         self._has_closed = True
+        for stopping in self._stopping:
+            stopping.cancel()
         for instance in list(self._instances):
             self._stop(instance)
         if self._closing:
@@ -118,19 +126,34 @@ class ServerPool:
     def _available(self, client: FrontClient) -> ServerInstance | None:
         """Return a running instance that the client may use; None if there is none."""
         shared = self._shared
+        if shared is not None and shared.is_over:
+            self._stop(shared)
+            shared = None
         if shared is not None and self._may_share(client, is_legacy=not shared.revision.is_modern):
             return shared
-        if not client.stays and (spare := self._spare.get(_spare_key(client))):
-            return spare.pop()
+        if not client.stays:
+            for spare in reversed(self._spare.get(_spare_key(client), ())):
+                if not spare.is_over:
+                    self._unspare(spare)
+                    return spare
         return None
+
+    def _might_share(self, client: FrontClient) -> bool:
+        """Return whether an instance that is started for the client may be one that clients share."""
+        if self.is_legacy is None:
+            return self._share != "never"
+        return self._may_share(client, is_legacy=self.is_legacy)
 
     def _may_share(self, client: FrontClient, *, is_legacy: bool) -> bool:
         if self._share == "auto":
-            return not is_legacy or not can_be_asked(client.capabilities)
+            # A legacy server does not know whose tasks are whose.
+            return not is_legacy or not (self._has_tasks or can_be_asked(client.capabilities))
         return self._share == "always"
 
     async def _start(self, client: FrontClient) -> ServerInstance:
         self._check_open()
+        if len(self._instances) >= self._max_instances and self._timers:
+            self._stop(next(iter(self._timers)))  # it has been unused for the longest time
         if len(self._instances) >= self._max_instances:
             raise ServerDown(
                 f"The server {self.name!r} already runs {self._max_instances} times, which is the limit. "
@@ -152,15 +175,16 @@ class ServerPool:
             if isinstance(error, McplumbError):
                 self.failure = error
                 _logger.warning("The server %r could not be started. %s", self.name, error)
-                self._retry_at = loop.time() + min(_LONGEST_WAIT, _FIRST_WAIT * 2**self._failures)
+                self._retry_at = loop.time() + min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(self._failures, 10))
                 self._failures += 1
             raise
         self.failure = None
         self._failures = 0
-        self._is_legacy = not instance.revision.is_modern
+        self.is_legacy = not instance.revision.is_modern
+        self._has_tasks = instance.known.capabilities.tasks is not None
         _logger.info("Started the server %r, which speaks %s.", self.name, instance.revision)
-        if self._may_share(client, is_legacy=self._is_legacy):
-            instance.owner = None
+        if self._shared is None and self._may_share(client, is_legacy=self.is_legacy):
+            instance.share()
             self._shared = instance
         return instance
 
@@ -174,6 +198,31 @@ class ServerPool:
         if timer is not None:
             timer.cancel()
 
+    def _unspare(self, instance: ServerInstance) -> None:
+        """Take an instance from those that no call uses, if it is among them."""
+        if instance.owner is None:
+            return
+        key = _spare_key(instance.owner)
+        spare = self._spare.get(key, [])
+        if instance in spare:
+            spare.remove(instance)
+            if not spare:
+                del self._spare[key]
+
+    def _stop_when_idle(self, instance: ServerInstance) -> None:
+        """Stop an instance that nobody gets any more, once its last calls have ended."""
+        if not instance.is_busy:
+            self._stop(instance)
+            return
+
+        async def stop() -> None:
+            await instance.wait_idle()
+            self._stop(instance)
+
+        stopping = asyncio.get_running_loop().create_task(stop())
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+
     def _stop(self, instance: ServerInstance) -> None:
         if instance not in self._instances:
             return
@@ -183,12 +232,7 @@ class ServerPool:
             timer.cancel()
         if instance is self._shared:
             self._shared = None
-        if instance.owner is not None:
-            spare = self._spare.get(_spare_key(instance.owner), [])
-            if instance in spare:
-                spare.remove(instance)
-            if not spare:
-                self._spare.pop(_spare_key(instance.owner), None)
+        self._unspare(instance)
         _logger.info("Stopping the server %r.", self.name)
         closing = asyncio.get_running_loop().create_task(instance.close())
         self._closing.add(closing)

@@ -248,6 +248,15 @@ class Requests:
 
         return await self.ask(method, params, kind, options, keep=keep)
 
+    async def recover(
+        self, session: ClientSession, method: str, params: dict[str, Any], options: CallOptions, failed: McplumbError
+    ) -> msgspec.Raw:
+        """Send a request again that failed on this session, if that may help; otherwise raise the error."""
+        if not isinstance(failed, Closed | RequestLost):
+            raise failed
+        sent = _Sent(session, self._registry.generation, method, params, options, self.loop.time())
+        return await self._recover(sent, failed)
+
     async def _recover(self, sent: _Sent, failed: Closed | RequestLost | RemoteError | HttpError) -> msgspec.Raw:
         """Send a failed request again where that may help, and return its result; otherwise raise the error."""
         if isinstance(failed, HttpError):

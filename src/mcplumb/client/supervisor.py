@@ -61,7 +61,8 @@ class Supervisor:
         #: Set and replaced with each change of state, to wake the tasks that wait for one.
         self._state_changed = asyncio.Event()
         self._is_open = False
-        self._has_ended = False
+        #: Whether there will be no other session.
+        self.has_ended = False
         #: Why the last connection was lost or could not be opened.
         self._cause: Exception | None = None
         #: The counters of all earlier sessions.
@@ -71,7 +72,7 @@ class Supervisor:
         """Connect and agree on a revision. If this fails or is cancelled, everything is closed again."""
         if self._task is not None:
             raise UsageError("This was connected already: call connect again.")
-        if self._has_ended:
+        if self.has_ended:
             raise Closed("This was closed before it was opened: call connect again.")
         self._own_pid = os.getpid()
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -96,8 +97,8 @@ class Supervisor:
             return
         if task is not None and not task.done():
             self.check_loop()
-        if not self._has_ended:
-            self._has_ended = True
+        if not self.has_ended:
+            self.has_ended = True
             if task is not None:
                 task.cancel()
                 self._announce_change()  # the task cannot do it if it is cancelled before its first step
@@ -148,7 +149,7 @@ class Supervisor:
         return "connected to again" if self.link.process is None else "started again"
 
     async def _wait_until_opened(self) -> None:
-        while not self._is_open and not self._has_ended:
+        while not self._is_open and not self.has_ended:
             await self._state_changed.wait()
 
     def _announce_change(self) -> None:
@@ -157,7 +158,7 @@ class Supervisor:
 
     def _check_alive(self, what: str) -> None:
         """Raise if no session is expected."""
-        if self._has_ended:
+        if self.has_ended:
             why = "the client was closed." if self._cause is None else f"the server is gone. {self._cause}"
             raise Closed(f"{what} was not sent: {why}") from self._cause
         if self._restarter.fails_fast:
@@ -295,7 +296,7 @@ class Supervisor:
         self.registry.clear()
 
     async def _shut_down(self) -> None:
-        self._has_ended = True
+        self.has_ended = True
         self.subscriptions.end(self._cause or Closed("The client was closed."))
         self._announce_change()
         if self._handshake is not None and self._handshake.session is not None:

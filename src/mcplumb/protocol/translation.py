@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -40,7 +41,7 @@ from mcplumb.types.method_table import METHODS
 from mcplumb.types.notification_params import LoggingLevel
 from mcplumb.types.payload_decoder import read
 from mcplumb.types.prompts import Prompt, PromptMessage
-from mcplumb.types.resources import Resource, ResourceTemplate
+from mcplumb.types.resources import Resource, ResourceContents, ResourceTemplate
 from mcplumb.types.revision_adapter import ADAPTERS, FIELDS, for_revision, wrap_result
 from mcplumb.types.tools import Tool
 from mcplumb.wire.messages import URL_ELICITATION_REQUIRED, ErrorDetail
@@ -73,6 +74,7 @@ _ITEMS: dict[str, tuple[str, Any]] = {
     "tools/call": ("content", ContentBlock),
     "resources/list": ("resources", Resource),
     "resources/templates/list": ("resourceTemplates", ResourceTemplate),
+    "resources/read": ("contents", ResourceContents),
     "prompts/list": ("prompts", Prompt),
     "prompts/get": ("messages", PromptMessage),
 }
@@ -175,11 +177,9 @@ def result_for_client(
             members.setdefault("ttlMs", _NO_TTL)
             members.setdefault("cacheScope", _PRIVATE)
         if server_info is not None:
-            meta = members_of(members.get("_meta", UNSET))
-            members["_meta"] = {SERVER_INFO: for_revision(server_info, front), **meta}
-    elif not front.is_modern and back.is_modern and "_meta" in members:
-        meta = members_of(members["_meta"])
-        meta.pop(SERVER_INFO, None)
+            members["_meta"] = {SERVER_INFO: for_revision(server_info, front), **_meta_of(members)}
+    elif not front.is_modern and back.is_modern and SERVER_INFO in (meta := _meta_of(members)):
+        del meta[SERVER_INFO]
         members["_meta"] = meta
         if not meta:
             del members["_meta"]
@@ -188,6 +188,13 @@ def result_for_client(
         if method == "tools/call":
             _adapt_structured_content(members, front)
     return members
+
+
+def _meta_of(members: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return members_of(members.get("_meta", UNSET))
+    except DecodeError:
+        return {}
 
 
 def error_for_client(error: ErrorDetail, method: str, *, front: Revision, back: Revision) -> ErrorDetail:
@@ -295,7 +302,8 @@ def _adapt_structured_content(members: dict[str, Any], front: Revision) -> None:
         return
     if not front.has_structured_content:
         del members["structuredContent"]
-        if bytes(members.get("content", b"[]")).strip() == b"[]":
+        content = members.get("content", [])
+        if not (content if isinstance(content, list) else bytes(content).strip(b" \t\r\n[]")):
             # Otherwise the result would be empty.
             members["content"] = [{"type": "text", "text": bytes(structured).decode()}]
     elif not front.has_any_structured_content and not bytes(structured).lstrip().startswith(b"{"):
@@ -310,10 +318,28 @@ def _adapted(raw: Any, kind: Any, revision: Revision) -> Any:
         payload = read(kind, raw)
     except DecodeError:
         return raw
-    if isinstance(payload, UnknownContent):
+    return _merged(raw, payload, for_revision(payload, revision))
+
+
+def _merged(raw: Any, payload: Any, adapted: Any) -> Any:
+    """Return a part of a payload as it was adapted. What was not, and what no revision knows, keeps its bytes."""
+    if adapted is payload or isinstance(payload, UnknownContent):
         return raw
-    adapted = for_revision(payload, revision)
-    return raw if adapted is payload else adapted
+    if isinstance(payload, list) and isinstance(adapted, list) and len(payload) == len(adapted):
+        old: Any = _read_items(raw)
+        new: Any = [_merged(*parts) for parts in zip(old, payload, adapted, strict=True)]
+        return raw if all(map(is_, new, old)) else new
+    if type(adapted) is not type(payload) or not isinstance(payload, Payload):
+        return adapted
+    old, new = members_of(raw), {}
+    for field in msgspec.structs.fields(type(payload)):
+        name, before, after = field.encode_name, getattr(payload, field.name), getattr(adapted, field.name)
+        if after is None:
+            new[name] = None
+        else:
+            new[name] = _merged(old[name], before, after) if name in old else after
+    merged = {name: value for name, value in {**old, **new}.items() if value is not None}
+    return raw if merged.keys() == old.keys() and all(merged[name] is old[name] for name in old) else merged
 
 
 def _has_uri(data: Any) -> bool:

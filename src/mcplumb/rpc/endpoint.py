@@ -625,6 +625,15 @@ class Endpoint:
             raise
         return request, answer
 
+    def pass_on(self, method: str, params: Any, waiter: Any) -> OutgoingRequest | None:
+        """Send a request without a deadline now; ``waiter`` gets the response. None if it would have to wait."""
+        outgoing, connection = self.outgoing, self.connection
+        if self.closed is not None or connection.is_clogged or len(outgoing.requests) >= self._limits.max_in_flight:
+            return None
+        request = outgoing.open(method, 0.0, None, waiter=waiter)
+        connection.send(Request(request.id, method, params))
+        return request
+
     async def notify(self, notification: Notification, within: float | None) -> None:
         """Send a notification once the peer reads; `Closed` if nothing can be sent any more."""
         try:
