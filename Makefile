@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test plain load test-thorough test-all check format coverage mutation fuzz fuzz-short chaos chaos-short interop interop-short interop-wild conformance bench bench-page docs newcomer completion clean
+.PHONY: help demo test plain load test-thorough test-all check format coverage mutation fuzz fuzz-short chaos chaos-short interop interop-short interop-wild fidelity conformance bench bench-page docs newcomer completion clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -84,8 +84,12 @@ interop: $(STAMP) ## the official SDKs use a server of ours, and our client uses
 	@$(BIN)/python -m tests.interop.environments
 	@$(BIN)/python -m pytest -n $(WORKERS) tests/interop --ignore=tests/interop/wild
 
-interop-short: $(STAMP) ## of that, the official SDKs' clients with a server of ours over stdio
-	@$(BIN)/python -m pytest -n $(WORKERS) -k stdio tests/interop/test_official_clients.py
+interop-short: $(STAMP) ## of that, the official SDKs' clients with a server of ours over stdio, and some visits through the bridge
+	@$(BIN)/python -m pytest -n $(WORKERS) -k 'stdio and test_official_clients or short and test_fidelity or test_table' tests/interop/test_official_clients.py tests/interop/bridge
+
+fidelity: $(STAMP) ## measure what crosses our bridge and others, and write the table of the docs (needs Node.js)
+	@$(BIN)/python -m tests.interop.environments
+	@$(BIN)/python -m tests.interop.bridge.table
 
 interop-wild: $(STAMP) ## servers, clients and bridges of third parties from npm and PyPI (needs Node.js); what cannot be installed is skipped
 	@$(BIN)/python -m tests.interop.wild.software

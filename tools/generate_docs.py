@@ -80,6 +80,7 @@ from mcplumb.transports.fd_connection import StreamConnection
 from mcplumb.transports.line_connection import LineConnection, Sink, Source
 from mcplumb.transports.tls import client_tls, server_tls
 from tests.costs.walk import WALKS, Step, walk
+from tests.interop.bridge import table as fidelity
 from tests.interop.wild import software
 
 ROOT = Path(__file__).parents[1]
@@ -575,6 +576,11 @@ def peers() -> str:
     return with_part(PEERS.read_text(encoding="utf-8"), WILD_BEGINS, tables, WILD_ENDS)
 
 
+def fidelity_table() -> str:
+    """Return the page about what crosses bridges, from the results that were measured last."""
+    return fidelity.page(fidelity.load())
+
+
 def walks() -> str:
     """Return a table for each end: when a function is entered, its name, its file, and what it does."""
     text = ""
@@ -611,6 +617,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "topics" / "state-machines.md": state_machines,
     ARCHITECTURE: architecture,
     PEERS: peers,
+    fidelity.PAGE: fidelity_table,
     ROOT / "docs" / "reference" / "revisions.md": revisions,
     ROOT / "docs" / "reference" / "limits.md": limits,
     ROOT / "docs" / "reference" / "errors.md": error_tree,

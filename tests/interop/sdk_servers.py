@@ -70,10 +70,12 @@ class SdkServer(NamedTuple):
         ways = ("http-sessions",) if self.environment is TYPESCRIPT_V2 else ("http", "http-json")
         return self.revision == LEGACY and self.way in ways
 
-    def command(self, scratch: Path) -> list[str]:
-        """Runs it; over HTTP, at a port that is to be filled in."""
+    def command(self, scratch: Path, *, is_full: bool = False) -> list[str]:
+        """Runs it; over HTTP, at a port that is to be filled in. The full one has more features."""
         command = self.environment.command(self.program, scratch)
-        return command if self.way == "stdio" else [*command, self.way, "{port}"]
+        if self.way == "stdio":
+            return [*command, "stdio", "0", "full"] if is_full else command
+        return [*command, self.way, "{port}", *(["full"] if is_full else [])]
 
 
 EXECUTING = "Error executing tool refuse: "

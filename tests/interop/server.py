@@ -1,14 +1,33 @@
-"""Our own server that the clients of others use: it has one of everything."""
+"""Our own server that the clients of others use: it has one of everything.
+
+server.py [legacy|modern] [ADDRESS ...]: if the era is given, it speaks only that, and has what the table of the bridge
+needs, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from mcplumb import Context, Server, ToolError
+from mcplumb.types.tools import CallToolResult
 
-server = Server("interop", version="1.0.0", instructions="A small inn, for trying clients.")
+REVISIONS = {"legacy": ["2025-11-25"], "modern": ["2026-07-28"]}
+
+era, addresses = None, sys.argv[1:]
+if addresses and addresses[0] in REVISIONS:
+    era, *addresses = addresses
+
+server = Server(
+    "interop",
+    version="1.0.0",
+    instructions="A small inn, for trying clients.",
+    revisions=REVISIONS[era] if era else None,
+    page_size=1 if era else 1000,
+)
 
 CITIES = ["Oslo", "Osaka", "Paris"]
 NOTES = "interop://notes"
@@ -129,5 +148,61 @@ async def complete_template(value: str) -> list[str]:
     return [city for city in CITIES if city.startswith(value)]
 
 
+def drink() -> str:
+    return "Cheers!"
+
+
+def add_more() -> None:
+    """Add what the table of the bridge needs, too."""
+
+    @server.tool
+    async def hike(steps: int, folder: str, ctx: Context) -> str:
+        """Reports each step, and then waits for a file: the next call may go to another process of the server."""
+        for step in range(1, steps + 1):
+            await ctx.progress(step, steps, f"step {step}")
+        Path(folder, "begun").touch()
+        try:
+            # Without the folder, everybody has gone.
+            while Path(folder).exists() and not Path(folder, "home").exists():
+                await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            Path(folder, "stopped").touch()
+            raise
+        return f"hiked {steps} steps"
+
+    @server.tool
+    async def pay(ctx: Context) -> str:
+        answer = await ctx.elicit_url("Pay for the room.", "https://inn.example/pay")
+        return f"payment: {answer.action}"
+
+    @server.tool
+    async def summarize(text: str, ctx: Context) -> str:
+        answer = await ctx.sample(f"Summarize: {text}", max_tokens=100)
+        return f"{answer.model}: {answer.text}"
+
+    @server.tool
+    async def look_around(ctx: Context) -> str:
+        return " ".join(root.uri for root in await ctx.roots())
+
+    @server.tool
+    async def open_bar() -> str:
+        server.tool(drink)
+        return "open"
+
+    @server.tool
+    async def sign(ctx: Context) -> CallToolResult:
+        return CallToolResult(content=[], meta={"interop/trace": ctx.meta.get("interop/trace")})
+
+    @server.prompt
+    def pack() -> str:
+        return "Pack a bag."
+
+    @server.request("interop/echo")
+    async def echo(params: dict[str, Any]) -> dict[str, Any]:
+        return {"echo": params["text"]}
+
+
 if __name__ == "__main__":
-    server.run(*sys.argv[1:], on_ready=lambda address: print(address, flush=True))
+    if era:
+        add_more()
+    server.run(*addresses, on_ready=lambda address: print(address, flush=True))

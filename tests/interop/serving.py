@@ -19,7 +19,7 @@ from mcplumb import Client, connect
 from tests.interop.visiting import MARK, VISIT_SECONDS, processes_with
 
 #: What a server says when it can be connected to.
-READY = re.compile(r"(running|listening) on .*\b\d+", re.IGNORECASE)
+READY = re.compile(r"(running|listening) on .*\b\d+|Serving at ", re.IGNORECASE)
 #: Below those that systems choose for who does not care.
 PORTS = (16_000, 32_000)
 #: A port that was free may be taken by somebody else in the meantime.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mcplumb.errors import EncodeError
 from mcplumb.limits import Limits
 from mcplumb.transports.connection import Connection, Stats
-from mcplumb.transports.line_connection import HIGH_WATER
+from mcplumb.transports.line_connection import HIGH_WATER, LineConnection
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import (
     INVALID_REQUEST,
@@ -749,3 +749,82 @@ async def test_a_receiver_that_raises_loses_no_other_message(pair: Maker) -> Non
     await far.close()
     await near.close()
     assert far.stats.messages_out == 100
+
+
+# --- Following ---
+
+
+async def bridged(make: Maker) -> tuple[Connection, Recorder, LineConnection, LineConnection, Connection, Recorder]:
+    """Two connections, of which the second sends what the first receives, when that has handed it on."""
+    source, near = make()
+    onward, sink = make()
+    assert isinstance(near, LineConnection)
+    assert isinstance(onward, LineConnection)
+
+    def pass_on(item: Item) -> None:
+        assert isinstance(item, Notification)
+        onward.follow(near)
+        onward.send(item)
+
+    source_side, sink_side = Recorder(), Recorder()
+    source.start(source_side)
+    near.start(Recorder(pass_on))
+    onward.start(Recorder())
+    sink.start(sink_side)
+    await turns()
+    return source, source_side, near, onward, sink, sink_side
+
+
+async def close_all(*connections: Connection) -> None:
+    for connection in connections:
+        await connection.close()
+
+
+async def test_what_follows_is_written_without_another_turn(pair: Maker) -> None:
+    source, _, near, onward, sink, sink_side = await bridged(pair)
+    send_all(source, HUNDRED)
+    await sink_side.until_count(100)
+    assert sink_side.names == HUNDRED
+    # At other times it is written as usual.
+    onward.follow(near)
+    onward.send(Notification("later"))
+    await sink_side.until_count(101)
+    await close_all(source, near, onward, sink)
+
+
+async def test_what_follows_does_not_wait_for_a_peer_that_does_not_read(pair: Maker) -> None:
+    source, source_side, near, onward, sink, sink_side = await bridged(pair)
+    source.pause()
+    count = clog(near)
+    await turns()
+    assert near.is_clogged
+    send_all(source, HUNDRED)
+    await sink_side.until_count(100)
+    source.resume()
+    await source_side.until_count(count)
+    assert sink_side.names == HUNDRED
+    await close_all(source, near, onward, sink)
+
+
+async def test_what_follows_is_written_when_the_other_is_aborted(pair: Maker) -> None:
+    source, near = pair()
+    onward, sink = pair()
+    assert isinstance(near, LineConnection)
+    assert isinstance(onward, LineConnection)
+    sink_side = Recorder()
+
+    def pass_on(item: Item) -> None:
+        onward.follow(near)
+        onward.send(Notification("last"))
+        near.abort()
+
+    source.start(Recorder())
+    near.start(Recorder(pass_on))
+    onward.start(Recorder())
+    sink.start(sink_side)
+    source.send(Notification("first"))
+    await sink_side.until_count(1)
+    onward.send(Notification("more"))
+    await sink_side.until_count(2)
+    assert sink_side.names == ["last", "more"]
+    await close_all(source, near, onward, sink)

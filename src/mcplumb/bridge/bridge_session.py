@@ -56,6 +56,7 @@ from mcplumb.server.dispatch.running_call import Call
 from mcplumb.server.server_session import ServerSession
 from mcplumb.server.server_state import SharedState
 from mcplumb.transports.connection import Connection, Peer
+from mcplumb.transports.line_connection import LineConnection
 from mcplumb.types.base import INPUT_REQUIRED, Implementation, Result
 from mcplumb.types.lifecycle import DiscoverResult, InitializeResult, ServerCapabilities
 from mcplumb.types.meta import SERVER_INFO, RequestMeta
@@ -106,6 +107,8 @@ class BridgeSession(ServerSession):
         self.bridge = bridge
         #: Whether the connection carries a single request, as over modern HTTP.
         self._is_single = peer.era == "modern"
+        #: The connection, if messages on it are lines.
+        self.line = connection if isinstance(connection, LineConnection) else None
         self._legacy_client: FrontClient | None = None
         self._modern_clients: list[FrontClient] = []
         self._leases: dict[tuple[FrontClient, ServerPool], ServerInstance] = {}
@@ -369,7 +372,7 @@ class BridgeSession(ServerSession):
             back,
             capabilities=admitted.capabilities,
             client_info=admitted.client_info,
-            log_level=level if back.is_modern and instance.known.capabilities.logging is not None else None,
+            log_level=level if back.is_modern else None,
         )
         return params, meta
 
@@ -582,13 +585,15 @@ class BridgeSession(ServerSession):
 
     @asynccontextmanager
     async def leased(self, client: FrontClient, pool: ServerPool) -> AsyncIterator[ServerInstance]:
-        """Lease an instance within a block, or for longer if the client stays."""
-        instance = await self.lease(client, pool)
+        """Use an instance within a block for what is no call, or for longer if the client stays."""
+        if client.stays:
+            yield await self.lease(client, pool)
+            return
+        instance = await pool.join(client)
         try:
             yield instance
         finally:
-            if not client.stays:
-                pool.release(instance)
+            pool.leave(instance)
 
     def _leased(self, key: tuple[FrontClient, ServerPool], starting: asyncio.Task[ServerInstance]) -> None:
         self._leasing.pop(key, None)

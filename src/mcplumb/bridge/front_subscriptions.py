@@ -13,7 +13,7 @@ from mcplumb.protocol.subscription_state import LIST_CHANGED, TOPICS, Change, Mi
 from mcplumb.server.dispatch.running_call import Call
 from mcplumb.types.notification_params import ListenParams, SubscriptionFilter
 from mcplumb.types.payload_decoder import read
-from mcplumb.wire.messages import INVALID_PARAMS, Error, Notification
+from mcplumb.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, Error, Notification
 
 if TYPE_CHECKING:
     from mcplumb.bridge.bridge_session import BridgeSession
@@ -109,6 +109,11 @@ class FrontSubscriptions:
         async def watch() -> None:
             try:
                 async with open_changes(wanted) as sources:
+                    missing = set(wanted.resource_subscriptions or ()) - set(
+                        _merged(sources).resource_subscriptions or ()
+                    )
+                    if missing:
+                        raise RequestError(METHOD_NOT_FOUND, "The server does not offer subscriptions to resources.")
                     if not opened.done():
                         opened.set_result(None)
                     await asyncio.gather(*(self._pump(changes, self._announce) for changes in sources))

@@ -12,8 +12,7 @@ from mcplumb.wire.messages import Error, Result
 
 if TYPE_CHECKING:
     from mcplumb.bridge.bridge_session import BridgeSession
-    from mcplumb.bridge.server_instance import ServerInstance
-    from mcplumb.client.client_session import ClientSession
+    from mcplumb.bridge.server_instance import BackSession, ServerInstance
     from mcplumb.protocol.in_flight import OutgoingRequest
     from mcplumb.server.dispatch.running_call import Call
 
@@ -28,7 +27,7 @@ class PassedCall:
 
     __slots__ = ("_call", "_front", "_instance", "_is_done", "back", "request")
 
-    def __init__(self, front: BridgeSession, call: Call, instance: ServerInstance, back: ClientSession) -> None:
+    def __init__(self, front: BridgeSession, call: Call, instance: ServerInstance, back: BackSession) -> None:
         self._front = front
         self._call = call
         self._instance = instance
@@ -55,6 +54,8 @@ class PassedCall:
             lost = failure(request, response, call.method, "server")
             front.start_for(call, front.send_lost(call, self._instance, self.back, lost))
             return
+        if front.line is not None and self.back.line is not None:
+            front.line.follow(self.back.line)
         if front.connection.is_clogged:
             front.start_for(call, front.finish_later(call, outcome))
         else:

@@ -32,6 +32,7 @@ from mcplumb.revisions import Revision
 from mcplumb.rpc.handler import CallOptions, Handled, Outcome
 from mcplumb.rpc.user_callbacks import OnProgress
 from mcplumb.transports.connection import Connection
+from mcplumb.transports.line_connection import LineConnection
 from mcplumb.types.base import Implementation
 from mcplumb.types.lifecycle import ClientCapabilities
 from mcplumb.types.method_table import METHODS
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from mcplumb.client.handshake import HandshakeResult
     from mcplumb.server.dispatch.running_call import Call
 
-__all__ = ["NEEDED", "FrontClient", "ServerInstance", "can_be_asked"]
+__all__ = ["NEEDED", "BackSession", "FrontClient", "ServerInstance", "can_be_asked"]
 
 _logger = logging.getLogger("mcplumb.bridge")
 
@@ -82,6 +83,8 @@ class ServerInstance:
         self.owner = owner
         #: How many clients and calls use it.
         self.users = 0
+        #: How many subscriptions and others use it that leave it free for calls.
+        self.guests = 0
         #: The calls in flight, in order.
         self.calls: dict[Call, None] = {}
         #: The calls in flight that can be asked questions: those of modern clients on a legacy server.
@@ -105,7 +108,7 @@ class ServerInstance:
         handlers = InputHandlers()
         handlers.capabilities = declared
         supervisor.settings = replace(
-            supervisor.settings, input_handlers=handlers, new_session=partial(_BackSession, self), cache=False
+            supervisor.settings, input_handlers=handlers, new_session=partial(BackSession, self), cache=False
         )
         if owner is not None and owner.client_info is not None:
             supervisor.settings = replace(supervisor.settings, client_info=owner.client_info)
@@ -132,7 +135,7 @@ class ServerInstance:
         handlers = InputHandlers()
         supervisor.settings = replace(supervisor.settings, input_handlers=handlers, client_info=self._own_info)
         session = supervisor.session
-        if isinstance(session, _BackSession):
+        if isinstance(session, BackSession):
             session.describe_client(supervisor.settings)
 
     def used_by(self, session: BridgeSession) -> None:
@@ -193,7 +196,9 @@ class ServerInstance:
 
     def pass_on(self, front: BridgeSession, call: Call) -> bool:
         """Send a client's request as it is, and its response back; False if it cannot be sent at once."""
-        back = self._supervisor.session
+        back: Any = self._supervisor.session
+        if front.line is not None and back.line is not None:
+            back.line.follow(front.line)
         passed = PassedCall(front, call, self, back)
         passed.request = back.endpoint.pass_on(call.method, call.request.params, passed)
         if passed.request is None:
@@ -349,7 +354,7 @@ class ServerInstance:
         )
 
 
-class _BackSession(ClientSession):
+class BackSession(ClientSession):
     """The bridge's session with a server: it passes on what the server sends without being asked."""
 
     def __init__(
@@ -357,6 +362,7 @@ class _BackSession(ClientSession):
     ) -> None:
         super().__init__(connection, settings, first_id=first_id)
         self._instance = instance
+        self.line = connection if isinstance(connection, LineConnection) else None
         self._passed_on = self._notified.keys() - {"notifications/message"}
 
     def describe_client(self, settings: ClientSettings) -> None:

@@ -100,8 +100,27 @@ class ServerPool:
                 self._stop_when_idle(instance)
                 return
             self._spare.setdefault(_spare_key(owner), []).append(instance)
-        loop = asyncio.get_running_loop()
-        self._timers[instance] = loop.call_later(self._idle, self._stop, instance)
+        self._stop_if_unused(instance)
+
+    async def join(self, client: FrontClient) -> ServerInstance:
+        """Return an instance for what no question belongs to, such as a subscription. ``leave`` gives it back.
+
+        Calls may use the instance meanwhile: otherwise they would get another one, whose changes nobody hears of.
+        """
+        instance = self._known_to(client)
+        if instance is None:
+            instance = await self.lease(client)
+            instance.guests += 1
+            self.release(instance)
+        else:
+            instance.guests += 1
+            self._keep(instance)
+        return instance
+
+    def leave(self, instance: ServerInstance) -> None:
+        """Give back an instance that ``join`` returned."""
+        instance.guests -= 1
+        self._stop_if_unused(instance)
 
     async def retire(self, within: float) -> None:
         """Start nothing more, let the calls in flight end within so many seconds, and stop all instances."""
@@ -143,6 +162,21 @@ class ServerPool:
         if self.is_legacy is None:
             return self._share != "never"
         return self._may_share(client, is_legacy=self.is_legacy)
+
+    def _known_to(self, client: FrontClient) -> ServerInstance | None:
+        """Return a running instance for clients like this one, whether a call uses it or not."""
+        shared = self._shared
+        if shared is not None and self._may_share(client, is_legacy=not shared.revision.is_modern):
+            return shared
+        key = _spare_key(client)
+        spare = reversed(self._spare.get(key, ()))  # the one that the next call gets comes first
+        used = [instance for instance in self._instances if instance.users]  # one without users is being started
+        for instance in (*spare, *used):
+            owner = instance.owner
+            is_like_it = owner is not None and not owner.stays and _spare_key(owner) == key
+            if is_like_it and not instance.is_over and not instance.has_abandoned:
+                return instance
+        return None
 
     def _may_share(self, client: FrontClient, *, is_legacy: bool) -> bool:
         if self._share == "auto":
@@ -194,9 +228,19 @@ class ServerPool:
 
     def _use(self, instance: ServerInstance) -> None:
         instance.users += 1
+        self._keep(instance)
+
+    def _keep(self, instance: ServerInstance) -> None:
+        """Do not stop an instance for being idle."""
         timer = self._timers.pop(instance, None)
         if timer is not None:
             timer.cancel()
+
+    def _stop_if_unused(self, instance: ServerInstance) -> None:
+        """Stop an instance after a while unless somebody uses it again."""
+        if instance.users == instance.guests == 0 and instance in self._instances:
+            loop = asyncio.get_running_loop()
+            self._timers[instance] = loop.call_later(self._idle, self._stop, instance)
 
     def _unspare(self, instance: ServerInstance) -> None:
         """Take an instance from those that no call uses, if it is among them."""
@@ -227,9 +271,7 @@ class ServerPool:
         if instance not in self._instances:
             return
         self._instances.discard(instance)
-        timer = self._timers.pop(instance, None)
-        if timer is not None:
-            timer.cancel()
+        self._keep(instance)  # its timer is not needed any more
         if instance is self._shared:
             self._shared = None
         self._unspare(instance)

@@ -111,6 +111,7 @@ class LineConnection(Backpressure):
         "_clean_end",
         "_expect",
         "_finished",
+        "_followers",
         "_has_started",
         "_is_closed",
         "_is_closing",
@@ -171,8 +172,11 @@ class LineConnection(Backpressure):
         self._queued = 0
         self._is_flush_due = True  # by `start`
         self._is_watching = False
-        #: Whether a flush has more to do than to write: the sink is watched, or the connection is clogged or closing.
+        #: Whether a flush has more to do than to write: the sink is watched, others follow, or the connection is
+        #: clogged or closing.
         self._needs_care = False
+        #: Connections that write when this one has written.
+        self._followers: list[LineConnection] | None = None
         # Closing
         self._is_usable = True
         self._is_closing = False
@@ -324,6 +328,22 @@ class LineConnection(Backpressure):
         if self._is_usable:
             self.send(msgspec.Raw(encode_batch(messages)))
 
+    def follow(self, other: LineConnection) -> None:
+        """Write what is sent next when ``other`` has handed on what it is receiving, and not a turn of the loop later.
+
+        For a bridge, where what one connection receives is sent on another.
+        """
+        if other._is_flush_due and not self._is_flush_due and not other._is_watching:
+            self._is_flush_due = other._needs_care = True
+            if other._followers is None:
+                other._followers = []
+            other._followers.append(self)
+
+    def _flush_followers(self) -> None:
+        followers, self._followers = self._followers, None
+        for each in followers or ():
+            each._flush()
+
     def _flush(self) -> None:
         """Write what is queued, as far as the sink takes it."""
         queue = self._queue
@@ -346,6 +366,7 @@ class LineConnection(Backpressure):
                 if not self._is_watching:
                     self._is_watching = self._is_flush_due = self._needs_care = True
                     self._sink.watch(self._flush)
+                self._flush_followers()  # these do not wait for the peer of this one
                 return
             self._lines_out += pieces
             queue.clear()
@@ -357,6 +378,7 @@ class LineConnection(Backpressure):
     def _after_flush(self) -> None:
         """Undo what a full queue made necessary, and close if that is due."""
         self._needs_care = self._is_closing
+        self._flush_followers()
         if self._is_watching or self.is_clogged:
             self._empty()
         if self._is_closing and not self._is_closed:
@@ -384,6 +406,7 @@ class LineConnection(Backpressure):
             self._is_watching = False
             self._sink.unwatch()
         self._unclog()
+        self._flush_followers()
 
     def _break(self, error: OSError) -> None:
         self._is_usable = False

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,12 +13,19 @@ INSTRUCTIONS = "A small inn, for trying clients."
 NOTES = "interop://notes"
 CITIES = ["Oslo", "Osaka", "Paris"]
 
+PAY = "Pay for the room."
+PAY_URL = "https://inn.example/pay"
+SUMMARIZE = "Summarize: "
+TRACE = "interop/trace"
+
 pages = {NOTES: "Bring a coat."}
 
 
 #: How to serve: stdio, http, http-json, http-stateless or sse.
 way = sys.argv[1] if sys.argv[1:] else "stdio"
 port = int(sys.argv[2]) if sys.argv[2:] else 0
+#: Whether to serve what the table of the bridge needs, too.
+is_full = sys.argv[3:] == ["full"]
 http_options = {"json_response": way == "http-json", "stateless_http": way == "http-stateless"}
 
 
@@ -37,6 +45,10 @@ def question(room: str) -> str:
 
 def booked(room: str, stay: Stay) -> str:
     return f"{room}: {stay.nights} nights, breakfast {stay.breakfast}"
+
+
+def drink() -> str:
+    return "Cheers!"
 
 
 def complete(value: str) -> list[str]:
@@ -97,6 +109,23 @@ def add_features(
         pages[NOTES] = text
         await announce_change(ctx)
         return "rewritten"
+
+    if is_full:
+
+        @server.tool()
+        async def hike(steps: int, folder: str, ctx: context) -> str:
+            """Reports each step, and then waits for a file: the next call may go to another process of the server."""
+            for step in range(1, steps + 1):
+                await ctx.report_progress(step, steps, f"step {step}")
+            Path(folder, "begun").touch()
+            try:
+                # Without the folder, everybody has gone.
+                while Path(folder).exists() and not Path(folder, "home").exists():
+                    await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                Path(folder, "stopped").touch()
+                raise
+            return f"hiked {steps} steps"
 
     @server.resource(NOTES)
     def notes() -> str:

@@ -2,6 +2,8 @@
 
 import { randomUUID } from "node:crypto";
 import { EventEmitter, once } from "node:events";
+import { existsSync, writeFileSync } from "node:fs";
+import { setTimeout } from "node:timers/promises";
 
 import { InMemoryEventStore } from "@modelcontextprotocol/sdk/examples/shared/inMemoryEventStore.js";
 import { completable } from "@modelcontextprotocol/sdk/server/completable.js";
@@ -10,12 +12,14 @@ import { McpServer, ResourceTemplate } from "@modelcontextprotocol/sdk/server/mc
 import { SSEServerTransport } from "@modelcontextprotocol/sdk/server/sse.js";
 import { StdioServerTransport } from "@modelcontextprotocol/sdk/server/stdio.js";
 import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
-import { SubscribeRequestSchema, UnsubscribeRequestSchema } from "@modelcontextprotocol/sdk/types.js";
+import { ListPromptsRequestSchema, SubscribeRequestSchema, UnsubscribeRequestSchema } from "@modelcontextprotocol/sdk/types.js";
 import { z } from "zod";
 
 const NOTES = "interop://notes";
 const CITIES = ["Oslo", "Osaka", "Paris"];
 
+const [way = "stdio", port, full] = process.argv.slice(2);
+const isFull = full === "full";
 const pages = { [NOTES]: "Bring a coat." };
 const seen = new EventEmitter().setMaxListeners(0);
 let stops = 0;
@@ -124,7 +128,70 @@ function open() {
     return {};
   });
   server.server.onclose = () => subscribed.clear();
+  if (isFull) addMore(server);
   return server;
+}
+
+const Echo = z.object({ method: z.literal("interop/echo"), params: z.object({ text: z.string() }) });
+
+// Adds what the table of the bridge needs, too.
+function addMore(server) {
+  // Reports each step, and then waits for a file: the next call may go to another process of the server.
+  server.registerTool("hike", { inputSchema: { steps: z.number().int(), folder: z.string() } }, async ({ steps, folder }, extra) => {
+    for (let step = 1; step <= steps; step++) {
+      if (extra._meta?.progressToken === undefined) break;
+      const params = { progressToken: extra._meta?.progressToken, progress: step, total: steps, message: `step ${step}` };
+      await extra.sendNotification({ method: "notifications/progress", params });
+    }
+    writeFileSync(`${folder}/begun`, "");
+    // Without the folder, everybody has gone.
+    while (existsSync(folder) && !existsSync(`${folder}/home`)) {
+      await setTimeout(10);
+      if (extra.signal.aborted) {
+        writeFileSync(`${folder}/stopped`, "");
+        throw new Error("stopped");
+      }
+    }
+    return text(`hiked ${steps} steps`);
+  });
+
+  server.registerTool("pay", {}, async (extra) => {
+    const { action } = await server.server.elicitInput(
+      { mode: "url", message: "Pay for the room.", url: "https://inn.example/pay", elicitationId: randomUUID() },
+      { relatedRequestId: extra.requestId },
+    );
+    return text(`payment: ${action}`);
+  });
+
+  server.registerTool("summarize", { inputSchema: { text: z.string() } }, async ({ text: said }, extra) => {
+    const content = { type: "text", text: `Summarize: ${said}` };
+    const answer = await server.server.createMessage(
+      { messages: [{ role: "user", content }], maxTokens: 100 },
+      { relatedRequestId: extra.requestId },
+    );
+    return text(`${answer.model}: ${answer.content.text}`);
+  });
+
+  server.registerTool("look_around", {}, async (extra) => {
+    const { roots } = await server.server.listRoots({}, { relatedRequestId: extra.requestId });
+    return text(roots.map((root) => root.uri).join(" "));
+  });
+
+  server.registerTool("open_bar", {}, () => {
+    server.registerTool("drink", {}, () => text("Cheers!"));
+    return text("open");
+  });
+
+  server.registerTool("sign", {}, (extra) => ({
+    content: [],
+    _meta: { "interop/trace": extra._meta?.["interop/trace"] },
+  }));
+
+  server.server.setRequestHandler(ListPromptsRequestSchema, ({ params }) => {
+    if (params?.cursor === "page 2") return { prompts: [{ name: "pack" }] };
+    return { prompts: [{ name: "plan", arguments: [{ name: "city", required: true }] }], nextCursor: "page 2" };
+  });
+  server.server.setRequestHandler(Echo, ({ params }) => ({ echo: params.text }));
 }
 
 async function openSession(isJson) {
@@ -139,7 +206,6 @@ async function openSession(isJson) {
   return transport;
 }
 
-const [way = "stdio", port] = process.argv.slice(2);
 const sessions = new Map();
 
 if (way === "stdio") {

@@ -2,8 +2,10 @@
 
 import { randomUUID } from "node:crypto";
 import { EventEmitter, once } from "node:events";
+import { existsSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { pipeline, Readable } from "node:stream";
+import { setTimeout } from "node:timers/promises";
 
 import {
   acceptedContent,
@@ -22,9 +24,12 @@ const NOTES = "interop://notes";
 const CITIES = ["Oslo", "Osaka", "Paris"];
 const Stay = z.object({ nights: z.number().int(), breakfast: z.boolean() });
 
+const [way = "stdio", port, full] = process.argv.slice(2);
+const isFull = full === "full";
 const pages = { [NOTES]: "Bring a coat." };
 const seen = new EventEmitter().setMaxListeners(0);
 let stops = 0;
+let hasBar = false;
 
 const text = (said) => ({ content: [{ type: "text", text: said }] });
 const complete = (value) => CITIES.filter((city) => city.startsWith(value));
@@ -117,7 +122,71 @@ function open() {
   // The older revisions subscribe with these. All changes are sent to everyone.
   server.server.setRequestHandler("resources/subscribe", () => ({}));
   server.server.setRequestHandler("resources/unsubscribe", () => ({}));
+  if (isFull) addMore(server);
   return server;
+}
+
+// Adds what the table of the bridge needs, too. The full server is modern only.
+function addMore(server) {
+  // Reports each step, and then waits for a file: the next call may go to another process of the server.
+  server.registerTool("hike", { inputSchema: z.object({ steps: z.number().int(), folder: z.string() }) }, async ({ steps, folder }, { mcpReq }) => {
+    for (let step = 1; step <= steps; step++) {
+      if (mcpReq._meta?.progressToken === undefined) break;
+      const params = { progressToken: mcpReq._meta?.progressToken, progress: step, total: steps, message: `step ${step}` };
+      await mcpReq.notify({ method: "notifications/progress", params });
+    }
+    writeFileSync(`${folder}/begun`, "");
+    // Without the folder, everybody has gone.
+    while (existsSync(folder) && !existsSync(`${folder}/home`)) {
+      await setTimeout(10);
+      if (mcpReq.signal.aborted) {
+        writeFileSync(`${folder}/stopped`, "");
+        throw new Error("stopped");
+      }
+    }
+    return text(`hiked ${steps} steps`);
+  });
+
+  server.registerTool("pay", {}, ({ mcpReq }) => {
+    const answer = mcpReq.inputResponses?.page;
+    if (answer !== undefined) return text(`payment: ${answer.action}`);
+    const page = inputRequired.elicitUrl({ message: "Pay for the room.", url: "https://inn.example/pay" });
+    return inputRequired({ inputRequests: { page } });
+  });
+
+  server.registerTool("summarize", { inputSchema: z.object({ text: z.string() }) }, ({ text: said }, { mcpReq }) => {
+    const answer = mcpReq.inputResponses?.summary;
+    if (answer !== undefined) return text(`${answer.model}: ${answer.content.text}`);
+    const content = { type: "text", text: `Summarize: ${said}` };
+    const summary = inputRequired.createMessage({ messages: [{ role: "user", content }], maxTokens: 100 });
+    return inputRequired({ inputRequests: { summary } });
+  });
+
+  server.registerTool("look_around", {}, ({ mcpReq }) => {
+    const answer = mcpReq.inputResponses?.roots;
+    if (answer !== undefined) return text(answer.roots.map((root) => root.uri).join(" "));
+    return inputRequired({ inputRequests: { roots: inputRequired.listRoots() } });
+  });
+
+  const addDrink = () => server.registerTool("drink", {}, () => text("Cheers!"));
+  if (hasBar) addDrink();
+  server.registerTool("open_bar", {}, async () => {
+    hasBar = true;
+    await announceTool(addDrink);
+    return text("open");
+  });
+
+  server.registerTool("sign", {}, ({ mcpReq }) => ({
+    content: [],
+    _meta: { "interop/trace": mcpReq._meta?.["interop/trace"] },
+  }));
+
+  server.server.setRequestHandler("prompts/list", ({ params }) => {
+    if (params?.cursor === "page 2") return { prompts: [{ name: "pack" }] };
+    return { prompts: [{ name: "plan", arguments: [{ name: "city", required: true }] }], nextCursor: "page 2" };
+  });
+  const echo = { params: z.object({ text: z.string() }), result: z.object({ echo: z.string() }) };
+  server.server.setRequestHandler("interop/echo", echo, (params) => ({ echo: params.text }));
 }
 
 const sessions = new Map();
@@ -158,13 +227,14 @@ async function answer(request, response, serve) {
   else pipeline(Readable.fromWeb(answered.body), response, () => {});
 }
 
-const [way = "stdio", port] = process.argv.slice(2);
 let announceChange = (server) => server.server.sendResourceUpdated({ uri: NOTES });
+// A server with a connection announces its new tools by itself.
+let announceTool = (addTool) => addTool();
 
 if (way === "stdio") {
-  serveStdio(open);
+  serveStdio(open, { legacy: isFull ? "reject" : "serve" });
 } else {
-  const modern = createMcpHandler(open, { legacy: way === "http-sessions" ? "reject" : "stateless" });
+  const modern = createMcpHandler(open, { legacy: isFull || way === "http-sessions" ? "reject" : "stateless" });
   const hasSession = async (request) => way === "http-sessions" && (await isLegacyRequest(request));
   const serve = async (request) => ((await hasSession(request)) ? serveSession(request) : modern.fetch(request));
   const announceInSession = announceChange;
@@ -172,6 +242,7 @@ if (way === "stdio") {
     modern.notify.resourceUpdated(NOTES);
     if (way === "http-sessions") await announceInSession(server);
   };
+  announceTool = () => modern.notify.toolsChanged();
   createServer((request, response) => answer(request, response, serve)).listen(Number(port), "127.0.0.1", () => {
     console.log(`Listening on port ${port}`);
   });

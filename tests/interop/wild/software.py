@@ -227,6 +227,13 @@ CLIENTS = [
         "between an mcplumb client (stdio) and server (Streamable HTTP, HTTP+SSE), which drops progress; and between a "
         "client (Streamable HTTP stateless and stateful, HTTP+SSE) and a server (stdio)",
     ),
+    MCP_PROXY := ThirdPartyClient(
+        "mcp-proxy",
+        # It was written for the first version of the SDK, and does not say so.
+        pypi("mcp-proxy", "0.13.0", "mcp==1.30.0"),
+        "mcp-proxy",
+        "between the official SDKs, in the table that compares bridges",
+    ),
 ]
 
 
