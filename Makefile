@@ -80,7 +80,7 @@ chaos: $(STAMP) ## make servers fail in every way, 5,500 times, and count what i
 chaos-short: $(STAMP) ## the same in short, with the same choices each time
 	@$(BIN)/python -m chaos --closes 60 --faults 100 --seed 1
 
-interop: $(STAMP) ## the official SDKs use a server of ours, and our client uses servers made with others (needs Node.js)
+interop: $(STAMP) ## the official SDKs use a server of ours, and our client uses servers made with others (without Node.js, some are skipped)
 	@$(BIN)/python -m tests.interop.environments
 	@$(BIN)/python -m pytest -n $(WORKERS) tests/interop --ignore=tests/interop/wild
 

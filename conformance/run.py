@@ -1,7 +1,8 @@
 """Hold mcplumb to the official conformance suite: ``python -m conformance.run``, or ``make conformance``.
 
-Runs the scenarios of both current revisions, each alone, against the server and the client of this folder. What must
-pass is everything that the suite scores, and some more; what may fail, and then has to, is in expected-failures.yaml.
+Runs the scenarios of both current revisions, and two of an older one, each alone, against the server and the client of
+this folder. What must pass is everything that the suite scores, and some more; what may fail, and then has to, is in
+expected-failures.yaml.
 Patterns for names run less: ``python -m conformance.run 'tools-*' --leg server --revision 2026-07-28``.
 """
 
@@ -44,6 +45,11 @@ ALSO = frozenset(
 
 #: What a bridge does not pass on: how a server uses the streams of its own HTTP transport.
 NOT_BRIDGED = frozenset({"server-sse-polling"})
+#: The suite has no set of scenarios for this revision, but these: there, a server is its own authorization server.
+OLDER = tuple(
+    Scenario("client", "2025-03-26", f"auth/2025-03-26-oauth-{name}", is_scored=False)
+    for name in ("metadata-backcompat", "endpoint-fallback")
+)
 
 _STOP_SECONDS = 30
 
@@ -140,7 +146,7 @@ def run_all(
 def totals(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """One line for each leg and revision, and one for all."""
     for leg in LEGS:
-        for revision in REVISIONS:
+        for revision in (OLDER[0].revision, *REVISIONS):
             here = [verdict for verdict in verdicts if verdict.outcome.scenario[:2] == (leg, revision)]
             if here:
                 yield f"{leg} {revision}: {_counted(here)}"
@@ -165,14 +171,14 @@ def _counted(verdicts: Sequence[Verdict]) -> str:
 
 def chosen(suite: Suite, options: argparse.Namespace, excuses: Iterable[tuple[Leg, str]]) -> list[Scenario]:
     """The scenarios that the command line asks for, of all that must pass or are excused."""
-    every = [scenario for revision in REVISIONS for scenario in suite.scenarios(revision)]
+    every = [*(scenario for revision in REVISIONS for scenario in suite.scenarios(revision)), *OLDER]
     stale = set(excuses) - {(scenario.leg, scenario.name) for scenario in every}
     if stale:
         raise SuiteError(f"expected-failures.yaml names scenarios that the suite does not have: {sorted(stale)}")
     found = [
         scenario
         for scenario in every
-        if (scenario.is_scored or scenario.name in ALSO)
+        if (scenario.is_scored or scenario.name in ALSO or scenario in OLDER)
         and not (options.bridge and scenario.name in NOT_BRIDGED)
         and options.leg in (None, scenario.leg)
         and options.revision in (None, scenario.revision)
@@ -188,7 +194,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run the official MCP conformance suite.")
     parser.add_argument("patterns", nargs="*", help="names of scenarios, with * and ?; all if there are none")
     parser.add_argument("--leg", choices=LEGS, help="test only the server, or only the client")
-    parser.add_argument("--revision", choices=REVISIONS, help="test only under this revision")
+    parser.add_argument("--revision", choices=(OLDER[0].revision, *REVISIONS), help="test only under this revision")
     parser.add_argument("--bridge", action="store_true", help="test the server through a bridge, over stdio")
     options = parser.parse_args()
     if options.bridge:

@@ -29,14 +29,23 @@ from mcplumb import (
     Client,
     Context,
     File,
+    Group,
     Header,
     HttpOptions,
     Image,
+    Introspection,
+    JwtVerifier,
+    Principal,
     Server,
     connect,
+    connect_all,
     errors,
     load_config,
+    result_for_anthropic,
+    result_for_openai,
     sync,
+    tools_for_anthropic,
+    tools_for_openai,
     types,
 )
 from mcplumb.bridge.bridge import Updated
@@ -44,7 +53,19 @@ from mcplumb.cli.command_group import cli
 from mcplumb.cli.command_runner import EXIT_CODES
 from mcplumb.cli.main import COMMANDS, OVERVIEW
 from mcplumb.cli.server_target import ServerCommand
-from mcplumb.client import Change, Changes, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder
+from mcplumb.client import (
+    Change,
+    Changes,
+    ClientStats,
+    Elicitation,
+    EraWaits,
+    GroupChanges,
+    GroupUpdate,
+    Missed,
+    RestartPolicy,
+    StopLadder,
+    UnknownName,
+)
 from mcplumb.client.process_link import ProcessExit, ServerProcess
 from mcplumb.config import Config, ConfigError, Input, NotTrusted, ServerEntry, UnknownServer, discover_config
 from mcplumb.limits import DEFAULT_LIMITS, Limits
@@ -66,7 +87,8 @@ ROOT = Path(__file__).parents[1]
 #: Classes whose objects users get, and do not make.
 NOT_MADE = {
     *(Changes, Client, Config, Context, Elicitation, ServerProcess, Told),
-    *(sync.Changes, sync.Client, sync.Connecting),
+    *(Group, GroupChanges, sync.Changes, sync.Client, sync.Connecting),
+    *(sync.Group, sync.GroupChanges, sync.ConnectingAll),
 }
 #: The topics of the page of types, in its order.
 TYPE_MODULES: list[ModuleType] = [
@@ -307,8 +329,9 @@ def servers() -> str:
     """Return the page of the server API."""
     return api(
         "Servers",
-        "Import these with `from mcplumb import Server, Context, Image, Audio, File, Header, HttpOptions`. The "
-        "[how-to pages](../README.md) show them in use. What functions may return, and get from clients, is in "
+        "Import these with `from mcplumb import Server, Context, Image, Audio, File, Header, HttpOptions, JwtVerifier, "
+        "Introspection, Principal`. The [how-to pages](../README.md) show them in use. What functions may return, and "
+        "get from clients, is in "
         "[types](types.md).",
         Server,
         Context,
@@ -319,7 +342,9 @@ def servers() -> str:
         Audio,
         File,
         Header,
-    ) + records(Sampled, HttpOptions)
+        JwtVerifier,
+        Introspection,
+    ) + records(Sampled, Principal, HttpOptions)
 
 
 def bridge() -> str:
@@ -348,6 +373,8 @@ def transports() -> str:
         CarrierConnection,
         Carrier,
     )
+    # Its module imports this for type checkers only: servers on stdio do not need it.
+    vars(sys.modules[Peer.__module__]).setdefault("Principal", Principal)
     text += records(Peer, Stats)
     for function in (memory_pair, server_tls, client_tls, check_transport, checks):
         home = function.__module__ if function.__module__.startswith("mcplumb.transports") else "mcplumb.testing"
@@ -388,7 +415,7 @@ def source_type(kind: type, name: str) -> Any:
 def clients() -> str:
     """Return the page of the client API."""
     return (
-        f"# Clients\n\nImport `connect` from `mcplumb`, and the other names from `mcplumb.client`. The same without "
+        f"# Clients\n\nImport functions from `mcplumb`, and the other names from `mcplumb.client`. The same without "
         f"`await` is in [mcplumb.sync](sync.md). The [tutorial](../tutorial/first-client.md) shows a client in use. "
         f"A default of `...` means that the setting of the client applies. {NOTE}\n"
         + function_section(connect)
@@ -396,6 +423,15 @@ def clients() -> str:
         + class_section(Elicitation)
         + class_section(ServerProcess)
         + class_section(Changes)
+        + function_section(connect_all)
+        + class_section(Group)
+        + class_section(GroupChanges)
+        + records(GroupUpdate)
+        + error_section(UnknownName)
+        + function_section(tools_for_openai)
+        + function_section(result_for_openai)
+        + function_section(tools_for_anthropic)
+        + function_section(result_for_anthropic)
         + records(Change, Missed, RestartPolicy, StopLadder, EraWaits, ProcessExit, ClientStats)
     )
 
@@ -410,6 +446,10 @@ def blocking() -> str:
         + class_section(sync.Connecting)
         + class_section(sync.Client)
         + class_section(sync.Changes)
+        + function_section(sync.connect_all)
+        + class_section(sync.ConnectingAll)
+        + class_section(sync.Group)
+        + class_section(sync.GroupChanges)
         + "\n## Context\n\n`mcplumb.sync.Context` is [`mcplumb.Context`](servers.md#context) with the types for "
         "tools that are plain functions: its methods return their results, and need no `await`.\n"
     )

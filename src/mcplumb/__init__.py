@@ -33,12 +33,22 @@ if TYPE_CHECKING:
     from mcplumb.client.auth.oauth import ClientCredentials, EnterpriseManaged, OAuth, WorkloadIdentity
     from mcplumb.client.client import Client
     from mcplumb.client.connector import connect
+    from mcplumb.client.group import Group, connect_all
+    from mcplumb.client.llm_tools import (
+        result_for_anthropic,
+        result_for_openai,
+        tools_for_anthropic,
+        tools_for_openai,
+    )
     from mcplumb.config.load_config import load_config
+    from mcplumb.protocol.principal import Principal
     from mcplumb.server.context import Context
     from mcplumb.server.media import Audio, File, Image
     from mcplumb.server.schema.signature import Header
     from mcplumb.server.server import Server
     from mcplumb.transports.http_server.http_options import HttpOptions
+    from mcplumb.transports.http_server.introspection import Introspection
+    from mcplumb.transports.http_server.jwt_verifier import JwtVerifier
     from mcplumb.transports.tls import client_tls, server_tls
 
 __all__ = [
@@ -55,14 +65,18 @@ __all__ = [
     "EncodeError",
     "EnterpriseManaged",
     "File",
+    "Group",
     "Header",
     "HttpError",
     "HttpOptions",
     "Image",
+    "Introspection",
+    "JwtVerifier",
     "McplumbError",
     "NoCommonRevision",
     "NotInRevision",
     "OAuth",
+    "Principal",
     "ProtocolError",
     "RemoteError",
     "RequestCancelled",
@@ -80,8 +94,13 @@ __all__ = [
     "__version__",
     "client_tls",
     "connect",
+    "connect_all",
     "load_config",
+    "result_for_anthropic",
+    "result_for_openai",
     "server_tls",
+    "tools_for_anthropic",
+    "tools_for_openai",
 ]
 
 # What takes more than errors is loaded when it is asked for: a program that is only a server never loads the client.
@@ -93,16 +112,25 @@ _HOMES = {
     "Context": "mcplumb.server.context",
     "EnterpriseManaged": "mcplumb.client.auth.oauth",
     "File": "mcplumb.server.media",
+    "Group": "mcplumb.client.group",
     "Header": "mcplumb.server.schema.signature",
     "client_tls": "mcplumb.transports.tls",
     "server_tls": "mcplumb.transports.tls",
     "HttpOptions": "mcplumb.transports.http_server.http_options",
     "Image": "mcplumb.server.media",
+    "Introspection": "mcplumb.transports.http_server.introspection",
+    "JwtVerifier": "mcplumb.transports.http_server.jwt_verifier",
     "OAuth": "mcplumb.client.auth.oauth",
+    "Principal": "mcplumb.protocol.principal",
     "Server": "mcplumb.server.server",
     "WorkloadIdentity": "mcplumb.client.auth.oauth",
     "connect": "mcplumb.client.connector",
+    "connect_all": "mcplumb.client.group",
     "load_config": "mcplumb.config.load_config",
+    "result_for_anthropic": "mcplumb.client.llm_tools",
+    "result_for_openai": "mcplumb.client.llm_tools",
+    "tools_for_anthropic": "mcplumb.client.llm_tools",
+    "tools_for_openai": "mcplumb.client.llm_tools",
 }
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from mcplumb import Context, Header, HttpOptions, Server
+from mcplumb import Context, Header, HttpOptions, Principal, Server
 from mcplumb.limits import Limits
 from mcplumb.types.tools import ToolAnnotations
 
@@ -134,7 +134,7 @@ def main() -> None:
     http = OPTIONS.get("http", {})
     options: dict[str, Any] = {}
     if PRINCIPALS:
-        options["verify"] = PRINCIPALS.get
+        options["auth"] = lambda token: Principal(PRINCIPALS[token]) if token in PRINCIPALS else None
     if any(address.startswith("http") for address in OPTIONS["addresses"]):
         options["http"] = msgspec.structs.replace(msgspec.convert(http, HttpOptions), **options)
     server.run(

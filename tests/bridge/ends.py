@@ -12,6 +12,7 @@ from msgspec import UNSET
 from mcplumb.bridge.bridge import Bridge
 from mcplumb.bridge.server_instance import ServerInstance
 from mcplumb.errors import McplumbError
+from mcplumb.protocol.principal import Principal
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.transports.connection import ANYONE, Connection, Peer
 from mcplumb.transports.memory import memory_pair
@@ -213,7 +214,8 @@ async def call_once(
     **arguments: Any,
 ) -> Any:
     """Call a tool as over modern HTTP: on a connection for one request."""
-    async with Front(bridge, capabilities, peer=Peer("modern", principal)) as front:
+    known = None if principal is None else Principal(principal)
+    async with Front(bridge, capabilities, peer=Peer("modern", known, is_remote=True)) as front:
         return await front.call(tool, more=more, **arguments)
 
 

@@ -6,17 +6,24 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 
+import aiohttp
 import pytest
 
-from mcplumb import Bridge, Client, RemoteError, Server, UsageError, connect
+from mcplumb import Bridge, Client, Header, RemoteError, Server, UsageError, connect
 from mcplumb.bridge.bridge import Updated
 from mcplumb.client import Changes
 from mcplumb.protocol.subscription_state import Change
 from mcplumb.types import SubscriptionFilter
 from tests.bridge.group_servers import LEGACY, MODERN, files, notes
 from tests.kit.loop import PATIENCE, turns
+from tests.kit.servers import serving
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 
 eras = pytest.mark.parametrize("era", [MODERN, LEGACY])
 backs = pytest.mark.parametrize("back", [MODERN, LEGACY])
@@ -204,3 +211,47 @@ async def test_what_a_bridge_cannot_be() -> None:
         Bridge(notes(MODERN), watch=["file"], reload=dict)
     with pytest.raises(UsageError, match="cannot be updated"):
         await Bridge(notes(MODERN)).update({})
+
+
+@pytest.mark.req("GRP-1")
+async def test_health_names_the_servers_that_fail() -> None:
+    bridge = Bridge({"notes": notes(MODERN), "broken": ["false"]}, stderr="discard")
+    async with serving(bridge, "http://127.0.0.1:0/mcp") as [url]:
+        async with connect(url) as client:
+            await client.list_tools()
+        async with aiohttp.ClientSession() as session, session.get(url.replace("/mcp", "/health")) as response:
+            health = await response.json()
+    assert health == {"status": "ok", "servers": {"notes": "running", "broken": "failed"}}
+
+
+@pytest.mark.req("HTP-2")
+async def test_headers_that_differ_from_the_arguments_are_refused() -> None:
+    server = Server("weather", revisions=[MODERN])
+
+    @server.tool
+    async def forecast(city: Annotated[str, Header("City")]) -> str:
+        return f"sun in {city}"
+
+    async with serving(Bridge({"weather": server}), "http://127.0.0.1:0/mcp") as [url]:
+        async with connect(url) as client:
+            await client.list_tools()
+            assert (await client.call_tool("weather_forecast", {"city": "Oslo"})).text == "sun in Oslo"
+        message = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "weather_forecast", "arguments": {"city": "Oslo"}, "_meta": META},
+        }
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": MODERN,
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": "weather_forecast",
+            "Mcp-Param-City": "Rome",
+        }
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, json=message, headers=headers) as response,
+        ):
+            refused = await response.json()
+    assert (response.status, refused["error"]["code"]) == (400, -32020)

@@ -129,7 +129,7 @@ async def visit_all(back: Revision, clients: int, calls: int, seed: int, folder:
     chance = random.Random(seed)
     bridge = Bridge(SERVER, name="told", revisions=[str(back)], restart=RESTART, stderr="discard")
     visitors = [Visitor(number, random.Random(chance.random())) for number in range(clients)]
-    async with serving(bridge, f"unix:{folder / 's'}", "tcp://127.0.0.1:0", "http://127.0.0.1:0/mcp") as addresses:  # type: ignore[arg-type]
+    async with serving(bridge, f"unix:{folder / 's'}", "tcp://127.0.0.1:0", "http://127.0.0.1:0/mcp") as addresses:
         targets = [bridge, *addresses]
 
         async def one(number: int, visitor: Visitor) -> None:
@@ -180,7 +180,7 @@ async def test_a_client_s_token_reaches_no_process(revision: Revision, tmp_path:
     bridge = Bridge(["/bin/sh", "-c", script], stderr="discard")
     options = HttpOptions(tokens=(TOKEN,))
     async with (
-        serving(bridge, "http://127.0.0.1:0/mcp", http=options) as (address,),  # type: ignore[arg-type]
+        serving(bridge, "http://127.0.0.1:0/mcp", http=options) as (address,),
         connect(address, token=TOKEN, revisions=[str(revision)]) as client,
     ):
         assert (await client.call_tool("echo", {"words": "searched"})).text == "searched"
@@ -206,7 +206,7 @@ async def test_a_client_s_token_reaches_no_other_address(revision: Revision) -> 
         ears = await asyncio.start_server(listen_in, "127.0.0.1", 0)
         heard = f"http://127.0.0.1:{ears.sockets[0].getsockname()[1]}/mcp"
         bridge = Bridge(heard, token=OWN_TOKEN, revisions=[str(revision)])
-        async with serving(bridge, "http://127.0.0.1:0/mcp", http=HttpOptions(tokens=(TOKEN,))) as (address,):  # type: ignore[arg-type]
+        async with serving(bridge, "http://127.0.0.1:0/mcp", http=HttpOptions(tokens=(TOKEN,))) as (address,):
             for era in (LATEST, LATEST_LEGACY):
                 async with connect(address, token=TOKEN, revisions=[str(era)]) as client:
                     assert (await client.call_tool("echo", {"words": "searched"})).text == "searched"

@@ -11,12 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import aiohttp
 import pytest
 
+from mcplumb import connect as connect_async
 from mcplumb.cli.main import main
 from mcplumb.errors import ConnectError
 from mcplumb.sync import connect
 from tests.kit.loop import PATIENCE
+from tests.kit.token_issuer import AUDIENCE, TokenIssuer
 
 ALPHA, BETA = "alpha-token", "beta-token"
 FILE = """
@@ -95,11 +98,46 @@ def test_tokens_come_from_a_file(folder: Path) -> None:
                 forecast(address, token=token)
 
 
+@pytest.mark.req("AUT-11")
+@pytest.mark.req("AUT-12")
+async def test_access_tokens_of_an_issuer(folder: Path) -> None:
+    async with TokenIssuer().publishing() as issuer:
+        options = ["--issuer", issuer.issuer, "--audience", "other", "--audience", AUDIENCE, "--scope", "weather:read"]
+        with serving(folder, 1, "--http", ":0", *options) as (address,):
+            async with connect_async(address, token=issuer.token(scope="weather:read")) as client:
+                assert (await client.call_tool("forecast", {"city": "Oslo"})).text == "sun in Oslo"
+            for token, status in ((issuer.token(aud="x", scope="weather:read"), "401"), (issuer.token(), "403")):
+                with pytest.raises(ConnectError, match=status):
+                    await connect_async(address, token=token)
+            with pytest.raises(ConnectError, match="401"):
+                await connect_async(address)
+        resource = ["--issuer", issuer.issuer, "--resource", AUDIENCE, "--host-name", "notes.example"]
+        with serving(folder, 1, "--http", ":0", *resource) as (address,):
+            async with connect_async(address, token=issuer.token()) as client:
+                assert (await client.call_tool("forecast", {"city": "Oslo"})).text == "sun in Oslo"
+            async with aiohttp.ClientSession() as session:
+                well_known = address.replace("/mcp", "/.well-known/oauth-protected-resource/mcp")
+                async with session.get(well_known, headers={"Host": "notes.example"}) as response:
+                    document = await response.json()
+            assert (document["resource"], document["authorization_servers"]) == (AUDIENCE, [issuer.issuer])
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [
         (["--token-file", "tokens"], "give --http as well"),
         (["--http", ":0", "--token-file", "tokens"], "There is no token in tokens"),
+        (
+            ["--issuer", "https://login.example", "--audience", "x"],
+            "--issuer is for clients over HTTP: give --http as well",
+        ),
+        (["--tcp", ":0", "--resource", "https://x.example"], "--resource is for clients over HTTP"),
+        (["--http", ":0", "--issuer", "https://login.example"], "--issuer needs --audience"),
+        (["--http", ":0", "--audience", "x"], "give their --issuer as well"),
+        (["--http", ":0", "--scope", "x"], "give their --issuer as well"),
+        (["--http", ":0", "--jwks-url", "https://login.example/keys"], "give their --issuer as well"),
+        (["--http", ":0", "--issuer", "http://login.example", "--audience", "x"], "it must be https"),
+        (["--http", ":0", "--issuer", "https://login.example", "--audience", "x", "--scope", "a b"], "the scope 'a b'"),
         (["--tcp", "nowhere"], "needs a port"),
         (["--unix", ""], "needs the path of a file"),
     ],

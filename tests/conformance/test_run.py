@@ -99,7 +99,8 @@ def asked_for(**options: Any) -> argparse.Namespace:
 
 def test_what_runs_is_what_is_scored_and_some_more(tmp_path: Path) -> None:
     names = {scenario.name for scenario in chosen(suite(tmp_path), asked_for(), [])}
-    assert names == {"ping", "tools-list", "auth/metadata-default", "json-schema-2020-12"}
+    of_older = {f"auth/2025-03-26-oauth-{name}" for name in ("metadata-backcompat", "endpoint-fallback")}
+    assert names == {"ping", "tools-list", "auth/metadata-default", "json-schema-2020-12"} | of_older
     some = chosen(suite(tmp_path), asked_for(patterns=["*-*"], leg="server", revision="2026-07-28"), [])
     assert [scenario.name for scenario in some] == ["tools-list", "json-schema-2020-12"]
 

@@ -1,11 +1,17 @@
-"""How the tests are shared out among workers: those that look at the same visit go to the same one."""
+"""How the tests are shared out among workers: those that look at the same visit go to the same one.
+
+On a machine without Node.js, what needs it is skipped.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from importlib import import_module
 from typing import Any
 
 import pytest
+
+from tests.interop.environments import NoNode
 
 
 def group_of(nodeid: str) -> str:
@@ -20,3 +26,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     scheduler = import_module("xdist.scheduler").LoadScopeScheduling(config, log)
     scheduler._split_scope = group_of
     return scheduler
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup() -> Generator[None, Any, Any]:
+    return (yield from _skipping())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, Any, Any]:
+    return (yield from _skipping())
+
+
+def _skipping() -> Generator[None, Any, Any]:
+    try:
+        return (yield)
+    except NoNode as error:
+        pytest.skip(str(error))

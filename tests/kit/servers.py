@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from mcplumb.bridge.bridge import Bridge
 from mcplumb.server.server import Server
 
 
 @asynccontextmanager
-async def serving(server: Server, *addresses: str, **options: Any) -> AsyncIterator[list[str]]:
+async def serving(server: Server | Bridge, *addresses: str, **options: Any) -> AsyncIterator[list[str]]:
     """Serve at the addresses in this event loop while the body runs, and then stop the server.
 
     Gives the addresses at which it is reached, in their order. An error of the server's is raised.

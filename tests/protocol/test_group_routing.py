@@ -136,6 +136,7 @@ def test_a_list_replaces_the_one_before() -> None:
     table = GroupNames()
     table.add_server("a")
     table.set_names("a", ["b.c", "d", "d"])
+    assert sorted(table) == ["a_b_c_" + group_routing._tag("b.c"), "a_d"]
     hashed = group_name("a", "b.c")
     assert table.find(hashed) == Origin("a", "b.c")
     table.set_names("a", ["d"])

@@ -17,7 +17,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from mcplumb import Client, Context, Server, errors, sync, types
+from mcplumb import Client, Context, Group, Server, errors, sync, types
 from mcplumb.types import CallToolResult, Payload
 from tests.repo.source import ROOT
 from tools.doc_examples import PAGES, example
@@ -116,7 +116,15 @@ def public_members(kind: type) -> list[str]:
 
 @pytest.mark.parametrize(
     ("page", "kind"),
-    [("servers", Server), ("servers", Context), ("clients", Client), ("sync", sync.Client), ("types", CallToolResult)],
+    [
+        ("servers", Server),
+        ("servers", Context),
+        ("clients", Client),
+        ("clients", Group),
+        ("sync", sync.Client),
+        ("sync", sync.Group),
+        ("types", CallToolResult),
+    ],
     ids=lambda value: value if isinstance(value, str) else value.__qualname__,
 )
 def test_the_reference_has_each_method_with_its_types(page: str, kind: type) -> None:

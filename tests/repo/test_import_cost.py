@@ -26,6 +26,7 @@ HEAVY = {
 HEAVY_MODULES = {
     "protocol.group_routing": {"hashlib"},
     "protocol.sealed_request_state": {"hashlib"},
+    "protocol.oauth.access_tokens": {"urllib"},
     "protocol.oauth.client_identity": {"urllib"},
     "protocol.oauth.discovery": {"urllib"},
     "protocol.oauth.flow": {"hashlib", "urllib"},
@@ -86,14 +87,20 @@ def test_a_server_on_stdio_loads_asyncio_and_msgspec_and_hardly_anything_else() 
     names = loaded(SERVER + RUN)
     own = {name for name in names if name.startswith("mcplumb.")}
     assert {"mcplumb.server.server_session", "mcplumb.transports.fd_connection"} <= own
-    assert not {
-        name
-        for name in own
-        if name.startswith(("mcplumb.client", "mcplumb.cli", "mcplumb.protocol.sealed_request_state"))
-    }
+    unwanted = (
+        *("mcplumb.client", "mcplumb.cli", "mcplumb.protocol.sealed_request_state", "mcplumb.transports.http"),
+        *("mcplumb.protocol.principal", "mcplumb.protocol.oauth", "mcplumb.server.dispatch.scope_check"),
+    )
+    assert not {name for name in own if name.startswith(unwanted)}
     assert names - own - loaded("import asyncio, msgspec") <= {
         "mcplumb", "bisect", "_bisect", "importlib.util", "importlib._abc",
     }  # fmt: skip
+
+
+def test_a_server_over_http_loads_no_cryptography_without_a_verifier() -> None:
+    names = loaded(SERVER + "server.asgi(mcplumb.HttpOptions(tokens=('x',)))")
+    assert "mcplumb.transports.http_server.bearer" in names
+    assert tops(names) & {"joserfc", "cryptography", "aiohttp"} == set()
 
 
 def test_no_module_of_the_lower_layers_loads_anything_heavy() -> None:

@@ -35,12 +35,12 @@ async def test_the_ways_around_work(
         assert any("radar took" in record.getMessage() for record in caplog.records)
         assert (await client.call_tool("sea_tides", {"harbour": "Bergen"})).text == "low tide in Bergen"
         result = await client.call_tool("report", {"city": "Oslo", "weather": "sun"})
-        assert result.raise_for_error().text == "alice says: sun in Oslo"
+        assert result.raise_for_error().text == "alice of the team coast says: sun in Oslo"
     with pytest.raises(ConnectError, match="The bearer token is invalid"):
         await connect(ready.result(), token="another")
     async with connect(page.server) as client:  # no HTTP, so no token
         result = await client.call_tool("report", {"city": "Oslo", "weather": "sun"})
-        assert result.text == "This needs the scope weather:write."
+        assert result.text == "the owner says: sun in Oslo"
     serving.cancel()
     with suppress(asyncio.CancelledError):
         await serving

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from mcplumb.errors import UsageError
+from mcplumb.protocol.principal import Principal
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.server.context import Context
 from mcplumb.server.server import Server
@@ -47,7 +48,10 @@ async def client_over_streams(
 ) -> AsyncIterator[tuple[Peer, Streaming]]:
     ours, theirs = memory_pair()
     peer, streaming = Peer(ours, revision, ABLE), Streaming(theirs)
-    served = server.serve_connection(cast("transport.Connection", streaming), transport.Peer(principal=principal))
+    served = server.serve_connection(
+        cast("transport.Connection", streaming),
+        transport.Peer(principal=None if principal is None else Principal(principal)),
+    )
     peer.serving = asyncio.create_task(served)
     ours.start(peer)
     if not revision.is_modern:
@@ -120,11 +124,11 @@ async def test_who_the_client_is() -> None:
 
     @server.tool
     async def who(ctx: Context) -> str:
-        return f"{ctx.principal}"
+        return f"{ctx.principal and ctx.principal.subject}"
 
     @server.tool
     async def ask(ctx: Context) -> str:
-        return f"{len(await ctx.roots())} of {ctx.principal}"
+        return f"{len(await ctx.roots())} of {ctx.principal and ctx.principal.subject}"
 
     async with client_over_streams(server, principal="ada") as (peer, _):
         assert await peer.text("who") == "ada"

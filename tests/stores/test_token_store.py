@@ -12,6 +12,7 @@ import pytest
 
 from mcplumb.errors import AuthorizationError, UsageError
 from mcplumb.stores.token_store import FileTokens, KeyringTokens, default_token_store
+from tests.kit.loop import turns
 
 
 class MemoryKeyring:
@@ -115,19 +116,21 @@ def test_a_failed_write_leaves_the_old_entry_and_nothing_else(tmp_path: Path, mo
 
 async def test_a_lock_excludes_others(store: FileTokens) -> None:
     order = []
-    first = asyncio.Event()
+    first, others = asyncio.Event(), asyncio.Event()
 
     async def hold() -> None:
         async with store.locked("a"):
             order.append("first")
             first.set()
-            await asyncio.sleep(0.1)
+            await others.wait()
+            await turns()
             order.append("released")
 
     async def wait() -> None:
         await first.wait()
         async with store.locked("b"):
             order.append("another entry")
+        others.set()
         async with store.locked("a"):
             order.append("second")
 
@@ -144,7 +147,7 @@ async def test_a_process_that_got_the_lock_holds_it_until_it_ends(tmp_path: Path
             pass_fds=[lock.descriptor],
         )
     waiting = asyncio.ensure_future(_take(store))
-    await asyncio.sleep(0.1)
+    await turns()
     assert not waiting.done()
     child.kill()
     await asyncio.to_thread(child.communicate)

@@ -15,7 +15,10 @@ def test_it_offers_what_the_async_client_does_and_a_context() -> None:
 
 def test_only_what_waits_is_another_one() -> None:
     ours = {name for name in mcplumb.client.__all__ if getattr(mcplumb.sync, name) is not getattr(mcplumb.client, name)}
-    assert ours == {"Changes", "Client", "Connecting", "connect"}
+    assert ours == {
+        *("Changes", "Client", "Connecting", "connect"),
+        *("ConnectingAll", "Group", "GroupChanges", "connect_all"),
+    }
 
 
 def test_a_context_is_the_same_when_it_runs() -> None:

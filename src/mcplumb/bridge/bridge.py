@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import ssl
 
     from mcplumb.client.auth.oauth import Auth
+    from mcplumb.protocol.http_headers import ParamHeaders
     from mcplumb.server.address_host import OnReady
     from mcplumb.server.stderr_logs import LogFormat
     from mcplumb.transports.connection import Connection, Peer
@@ -133,7 +134,10 @@ class Bridge:
         #: Which server a request goes to, and the calls that wait for answers. They exist while the bridge runs.
         self.router: Router
         self.parked_calls: ParkedCalls
-        self._front = Server(
+        #: The tools that were listed whose arguments clients over HTTP repeat in headers.
+        self.param_headers: dict[str, ParamHeaders] = {}
+        self._front = _Front(
+            self,
             "mcplumb-bridge",
             version=__version__,
             lifespan=self._running,
@@ -142,7 +146,6 @@ class Bridge:
             stop_within=stop_within,
             state_ttl=park_within + 60.0,
         )
-        self._front.active_sessions.new_session = partial(BridgeSession, self)
 
     def run(
         self,
@@ -266,6 +269,21 @@ class Bridge:
         if isinstance(address, HttpAddress) and self._sign_in is not None and "token" not in options:
             options.setdefault("auth", self._sign_in(place))
         return connect(target, **options)
+
+
+class _Front(Server):
+    """The server that a bridge is to its clients. Its sessions forward requests."""
+
+    def __init__(self, bridge: Bridge, name: str, **options: Any) -> None:
+        super().__init__(name, **options)
+        self._bridge = bridge
+        self.active_sessions.new_session = partial(BridgeSession, bridge)
+
+    def _param_headers(self, tool: str) -> ParamHeaders | None:
+        return self._bridge.param_headers.get(tool)
+
+    def _health(self) -> dict[str, Any]:
+        return {"servers": self._bridge.health}
 
 
 def _stamps(files: Sequence[str]) -> list[tuple[int, int] | None]:

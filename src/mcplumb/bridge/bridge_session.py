@@ -35,6 +35,7 @@ from mcplumb.errors import (
     StateRefused,
     UsageError,
 )
+from mcplumb.protocol.http_headers import learn_headers
 from mcplumb.protocol.in_flight import DUPLICATE_ID
 from mcplumb.protocol.translation import (
     answer_for_server,
@@ -156,7 +157,7 @@ class BridgeSession(ServerSession):
         if isinstance(admitted, InitializedSession):
             self.start_over()
             capabilities, client_info = admitted.capabilities, admitted.client_info
-            self._legacy_client = FrontClient(capabilities, client_info, self.principal, self, stays=True)
+            self._legacy_client = FrontClient(capabilities, client_info, self._identity, self, stays=True)
             admitted = Admitted(admitted.revision, capabilities, client_info, None, None, RequestMeta.of(None))
         if name in _unknown_methods(admitted.revision.name):
             sentence = f"There is no method {name[:80]!r} in protocol revision {admitted.revision}."
@@ -239,6 +240,8 @@ class BridgeSession(ServerSession):
 
     def _forward(self, call: Call) -> Coroutine[Any, Any, Outcome] | None:
         router, admitted = self.bridge.router, call.admitted
+        if call.method == "tools/list" and admitted.revision.has_mirrored_headers:
+            return self._list_tools(call)
         pool = router.sole
         if pool is not None and admitted.progress_token is None:
             instance = self._leases.get((self._client_of(call), pool))
@@ -288,6 +291,12 @@ class BridgeSession(ServerSession):
         if isinstance(error, RequestError | StateRefused | DecodeError):
             return error
         return RequestError(INTERNAL_ERROR, f"The server {server!r} gave no result. {error}")
+
+    async def _list_tools(self, call: Call) -> Outcome:
+        """Forward a list of tools, and remember which arguments clients over HTTP repeat in headers."""
+        outcome = await self.bridge.router.forward(self, call)
+        learn_headers(outcome, self.bridge.param_headers)
+        return outcome
 
     async def send(self, call: Call, pool: ServerPool, members: dict[str, Any], method: str | None = None) -> Any:
         """Send a request with these params to a server, and return the result as the client's revision has it.
@@ -529,16 +538,20 @@ class BridgeSession(ServerSession):
         for client in self._modern_clients:
             if client.capabilities is capabilities or client.capabilities == capabilities:
                 return client
-        client = FrontClient(capabilities, admitted.client_info, self.principal, None, stays=not self._is_single)
+        client = FrontClient(capabilities, admitted.client_info, self._identity, None, stays=not self._is_single)
         if len(self._modern_clients) >= _MAX_CLIENTS:
             replaced = next((each for each in self._modern_clients if not self._is_busy(each)), None)
             if replaced is None:
                 # It gets a server for one call at a time.
-                return FrontClient(capabilities, admitted.client_info, self.principal, None, stays=False)
+                return FrontClient(capabilities, admitted.client_info, self._identity, None, stays=False)
             self._modern_clients.remove(replaced)
             self._release(replaced)
         self._modern_clients.append(client)
         return client
+
+    @property
+    def _identity(self) -> str | None:
+        return None if self.principal is None else self.principal.identity
 
     def _is_busy(self, client: FrontClient) -> bool:
         """Return whether a modern client has requests in flight, or calls that wait for its answers."""

@@ -178,7 +178,7 @@ class ParkedCalls:
             name,
             method=call.method,
             params=call.request.params,
-            principal=call.session.principal,
+            principal=_identity(call),
             now=shared.now(),
         )
         timer = asyncio.get_running_loop().call_later(self._ttl, self._expire, name)
@@ -194,7 +194,7 @@ class ParkedCalls:
             state,
             method=call.method,
             params=call.request.params,
-            principal=call.session.principal,
+            principal=_identity(call),
             now=call.session.shared.now(),
         )
         pending, known_place, timer = self._parked.get(name, (None, None, None))
@@ -219,3 +219,7 @@ class ParkedCalls:
         pending, _, timer = self._parked.pop(name)
         timer.cancel()
         pending.cancel()
+
+
+def _identity(call: Call) -> str | None:
+    return None if call.principal is None else call.principal.identity

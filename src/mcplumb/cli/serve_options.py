@@ -1,20 +1,34 @@
-"""What the commands that serve clients have in common: addresses, tokens and logs."""
+"""What the commands that serve clients have in common: addresses, access over HTTP, and logs."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
 
 from mcplumb.cli.command_runner import GlobalOptions
 from mcplumb.errors import UsageError
-from mcplumb.server.stderr_logs import LogFormat, set_up_logs
+from mcplumb.server.stderr_logs import LOG_FORMATS, LogFormat, set_up_logs
 
 if TYPE_CHECKING:
     from mcplumb.transports.http_server.http_options import HttpOptions
 
-__all__ = ["SCHEMES", "addresses_of", "set_up_serving_logs", "with_tokens"]
+__all__ = [
+    "SCHEMES",
+    "HttpAccess",
+    "access_options",
+    "address_options",
+    "addresses_of",
+    "log_format_option",
+    "set_up_serving_logs",
+    "tokens_in",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: The options for addresses, and the scheme of each.
 SCHEMES = {"unix": "unix:", "tcp": "tcp://", "http": "http://"}
@@ -41,12 +55,105 @@ def set_up_serving_logs(log_format: LogFormat | None, options: GlobalOptions) ->
         logging.getLogger().addHandler(handler)
 
 
-def with_tokens(file: Path) -> HttpOptions:
-    """Return HTTP options that require one of the tokens in a file."""
-    from mcplumb.transports.http_server.http_options import HttpOptions
+class HttpAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may use a server over HTTP, and the address under which they know it."""
 
+    token_file: Path | None = None
+    issuer: str | None = None
+    audience: tuple[str, ...] = ()
+    scope: tuple[str, ...] = ()
+    jwks_url: str | None = None
+    resource: str | None = None
+    host_name: tuple[str, ...] = ()
+
+    def words(self) -> list[str]:
+        """Return the arguments of the command that say the same."""
+        words = []
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            for each in value if isinstance(value, tuple) else () if value is None else (value,):
+                words += [f"--{name.replace('_', '-')}", str(each)]
+        return words
+
+    def check(self, addresses: Sequence[str]) -> None:
+        """Raise `UsageError` if these options make no sense, or no address is for them."""
+        if self != HttpAccess() and not any(address.startswith(SCHEMES["http"]) for address in addresses):
+            raise UsageError(f"{self.words()[0]} is for clients over HTTP: give --http as well.")
+        self.options()
+
+    def options(self) -> HttpOptions | None:
+        """Return the options of the HTTP server; None for the defaults. Raises `UsageError` if they make no sense."""
+        if self == HttpAccess():
+            return None
+        from mcplumb.transports.http_server.http_options import HttpOptions
+
+        auth = None
+        if self.issuer is not None:
+            from mcplumb.transports.http_server.jwt_verifier import JwtVerifier
+
+            # The address of a server is the usual audience of its tokens.
+            audience = self.audience or (() if self.resource is None else (self.resource,))
+            if not audience:
+                raise UsageError("--issuer needs --audience: what access tokens for this server have in 'aud'.")
+            auth = JwtVerifier(issuer=self.issuer, audience=audience, jwks_url=self.jwks_url, scopes=self.scope)
+        elif self.audience or self.scope or self.jwks_url is not None:
+            raise UsageError("--audience, --scope and --jwks-url are for access tokens: give their --issuer as well.")
+        return HttpOptions(
+            tokens=() if self.token_file is None else tokens_in(self.token_file),
+            auth=auth,
+            resource=self.resource,
+            hosts=self.host_name or None,
+        )
+
+
+def tokens_in(file: Path) -> tuple[str, ...]:
+    """Return the tokens in a file, one on each line."""
     lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     tokens = tuple(line for line in lines if line and not line.startswith("#"))
     if not tokens:
         raise UsageError(f"There is no token in {file}: write one on each line.")
-    return HttpOptions(tokens=tokens)
+    return tokens
+
+
+def address_options(function: F) -> F:
+    """Add the options for the addresses to serve at."""
+    return _with_options(
+        function,
+        click.option("--stdio", is_flag=True, help="Serve standard input and output, also beside addresses."),
+        click.option("--unix", metavar="PATH", multiple=True, help="Serve a Unix socket, which only you can use."),
+        click.option("--tcp", metavar="[HOST]:PORT", multiple=True, help="Serve a TCP port."),
+        click.option(
+            "--http", metavar="[HOST]:PORT[/PATH]", multiple=True, help="Serve HTTP; the path is /mcp if not given."
+        ),
+    )
+
+
+def access_options(tokens_option: str = "--token-file") -> Callable[[F], F]:
+    """Return a decorator that adds the options of `HttpAccess`; the one for tokens has this name."""
+    file = click.Path(exists=True, dir_okay=False, path_type=Path)
+    tokens = "Over HTTP, require one of the bearer tokens in this file, one per line."
+    option, url = click.option, "URL"
+    return lambda function: _with_options(
+        function,
+        option(tokens_option, type=file, help=tokens),
+        option("--issuer", metavar=url, help="Over HTTP, require access tokens of this authorization server."),
+        option("--audience", metavar="TEXT", multiple=True, help="What access tokens for this server have in 'aud'."),
+        option("--scope", metavar="SCOPE", multiple=True, help="A scope that every access token must have."),
+        option("--jwks-url", metavar=url, help="Where the issuer publishes its keys, if its metadata does not say so."),
+        option("--resource", metavar=url, help="The address of the server as clients know it, behind a proxy."),
+        option("--host-name", metavar="NAME", multiple=True, help="A public name of the server, behind a proxy."),
+    )
+
+
+def _with_options(function: F, *options: Callable[[F], F]) -> F:
+    # Decorators are applied from the last to the first.
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    help="How logs on stderr look: with times and levels, or plain with the prefixes [TRACE] and Error:.",
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from mcplumb.client.auth.oauth import Auth
     from mcplumb.transports.process.stderr import StderrMode
 
-__all__ = ["ConfigEntry", "Connecting", "connect"]
+__all__ = ["OWN_INFO", "ConfigEntry", "Connecting", "Target", "connect", "is_started_by_command"]
 
 _DEFAULT_STOP = StopLadder()
 #: Failing to connect to an address is cheap, and usual while a service manager restarts the server.
 _ADDRESS_RESTART = RestartPolicy(max_wait=5.0, breaker_after=20)
-_MCPLUMB = Implementation("mcplumb", __version__)
+#: The client info that is sent by default.
+OWN_INFO = Implementation("mcplumb", __version__)
 
 
 @runtime_checkable
@@ -50,8 +51,19 @@ class ConfigEntry(Protocol):
         """Return the target and the options for ``connect``; arguments of the caller take precedence."""
 
 
+#: What `connect` connects to.
+Target: TypeAlias = ConfigEntry | Serves | Opens | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def is_started_by_command(target: object) -> bool:
+    """Return whether the target is a command; raise `UsageError` for an address that cannot be read."""
+    if isinstance(target, str):
+        return read_address(target) is None
+    return isinstance(target, os.PathLike | Sequence)
+
+
 def connect(
-    target: ConfigEntry | Serves | Opens | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    target: Target,
     *,
     env: Mapping[str, str] | None = None,
     inherit_env: bool | Iterable[str] = False,
@@ -66,7 +78,7 @@ def connect(
     on_sample: OnSample | None = None,
     roots: Roots | None = None,
     on_log: OnLog | None = None,
-    client_info: Implementation | None = _MCPLUMB,
+    client_info: Implementation | None = OWN_INFO,
     capabilities: ClientCapabilities | None = None,
     cache: bool = True,
     check_output: bool | None = None,
@@ -135,7 +147,7 @@ def connect(
         if function is not None and not callable(function):
             raise UsageError(f"{name} is a {type(function).__name__}: give it a function.")
     address = read_address(target) if isinstance(target, str) else None
-    is_command = address is None and isinstance(target, str | os.PathLike | Sequence)
+    is_command = is_started_by_command(target)
     if isinstance(restart, bool):
         restart = msgspec.structs.replace(RestartPolicy() if is_command else _ADDRESS_RESTART, enabled=restart)
     settings = ClientSettings(

@@ -15,7 +15,7 @@ server, and then one of the two tools has no name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import NamedTuple
@@ -87,13 +87,20 @@ class GroupNames:
     """
 
     def __init__(self, *, prefix: bool = True, only: Iterable[str] = (), hide: Iterable[str] = ()) -> None:
-        self._has_prefix = prefix
+        #: Whether names begin with those of the servers, so that ``server_of`` needs no list.
+        self.has_prefix = prefix
         self._only = _globs("only", only)
         self._hide = _globs("hide", hide)
+        #: The servers by their prefixes.
         self._servers: dict[str, str] = {}
         self._listed: dict[str, tuple[str, ...]] = {}
         self._origins: dict[str, Origin] = {}
-        self._names: dict[Origin, str] = {}
+        #: For each server: the name in the group of each name that it lists.
+        self._names: dict[str, dict[str, str]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of what the servers have listed."""
+        return iter(self._origins)
 
     def add_server(self, server: str) -> None:
         """Add a server; raise `UsageError` if another one has the same prefix, which only equal hashes can cause."""
@@ -106,30 +113,32 @@ class GroupNames:
         """Remove a server and its names."""
         self._servers.pop(group_prefix(server), None)
         self.set_names(server, ())
+        self._listed.pop(server, None)
 
     def set_names(self, server: str, names: Iterable[str]) -> None:
         """Replace the names that a server lists."""
-        listed = tuple(dict.fromkeys(names))
+        # In alphabetical order, so that the order of a list decides nothing even if two hashes are equal.
+        listed = tuple(sorted(set(names)))
         if listed == self._listed.get(server, ()):
             return
         self._listed[server] = listed
-        origins = [Origin(each, name) for each, own in self._listed.items() for name in own]
-        self._names = self._plain_names(origins) if not self._has_prefix else {it: group_name(*it) for it in origins}
-        self._origins = {}
-        # In alphabetical order, so that the order of a list decides nothing even if two hashes are equal.
-        for origin in sorted(origins):
-            name = self._names[origin]
-            if not self.is_visible(name) or self._origins.setdefault(name, origin) != origin:
-                del self._names[origin]
+        if self.has_prefix:
+            self._set_names_of(server, {name: group_name(server, name) for name in listed})
+        else:
+            # What one server lists may change the names of others.
+            self._origins.clear()
+            self._names.clear()
+            for each, own in self._plain_names().items():
+                self._set_names_of(each, own)
 
     def name_of(self, server: str, name: str) -> str | None:
         """Return the name in the group of what a server has listed; None if it is hidden."""
-        return self._names.get(Origin(server, name))
+        return self._names.get(server, {}).get(name)
 
     def find(self, name: str) -> Origin | None:
         """Return the origin of a name: of a listed one, or of one that needs no list because it has no hash."""
         origin = self._origins.get(name)
-        if origin is not None or not self._has_prefix or not self.is_visible(name):
+        if origin is not None or not self.has_prefix or not self.is_visible(name):
             return origin
         server = self.server_of(name)
         if server is None:
@@ -139,7 +148,7 @@ class GroupNames:
 
     def server_of(self, name: str) -> str | None:
         """Return the server with the prefix of this name; None if there is none, or names have no prefix."""
-        prefix = _PREFIX.match(name) if self._has_prefix else None
+        prefix = _PREFIX.match(name) if self.has_prefix else None
         return None if prefix is None else self._servers.get(prefix[1])
 
     def is_visible(self, name: str) -> bool:
@@ -148,7 +157,17 @@ class GroupNames:
             return False
         return not any(fnmatchcase(name, glob) for glob in self._hide)
 
-    def _plain_names(self, origins: list[Origin]) -> dict[Origin, str]:
+    def _set_names_of(self, server: str, names: dict[str, str]) -> None:
+        for name in self._names.get(server, {}).values():
+            self._origins.pop(name, None)
+        self._names[server] = visible = {}
+        for original, name in names.items():
+            if self.is_visible(name) and name not in self._origins:
+                self._origins[name] = Origin(server, original)
+                visible[original] = name
+
+    def _plain_names(self) -> dict[str, dict[str, str]]:
+        origins = [Origin(server, name) for server, listed in self._listed.items() for name in listed]
         names = {origin: _allowed(origin.name, MAX_NAME) for origin in origins}
         while True:
             servers: dict[str, set[str]] = {}
@@ -156,9 +175,13 @@ class GroupNames:
                 servers.setdefault(name, set()).add(origin.server)
             shared = [it for it, name in names.items() if len(servers[name]) > 1 and name != group_name(*it)]
             if not shared:
-                return names
+                break
             # A name with a prefix may be the plain name of something else, so this is repeated until all differ.
             names.update((origin, group_name(*origin)) for origin in shared)
+        found: dict[str, dict[str, str]] = {server: {} for server in self._listed}
+        for origin, name in names.items():
+            found[origin.server][origin.name] = name
+        return found
 
 
 def _allowed(name: str, room: int) -> str:

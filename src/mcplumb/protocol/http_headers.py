@@ -40,6 +40,7 @@ __all__ = [
     "encode_field",
     "headers_of",
     "is_token",
+    "learn_headers",
     "param_headers",
     "status_of",
 ]
@@ -172,6 +173,38 @@ def param_headers(schema: dict[str, Any]) -> ParamHeaders | None:
             raise _bad(place, f"is {_quoted(name)}, as is another one: names must differ in more than their case")
         found[name.lower()] = ParamHeader(f"Mcp-Param-{name}", path)
     return ParamHeaders(tuple(found.values())) if found else None
+
+
+class _ListedTool(msgspec.Struct, rename="camel"):
+    name: str
+    input_schema: dict[str, Any]
+
+
+class _ListedTools(msgspec.Struct):
+    tools: list[_ListedTool]
+
+
+#: The tools whose headers one program remembers.
+_MAX_LEARNED = 10_000
+
+
+def learn_headers(listed: Any, known: dict[str, ParamHeaders]) -> None:
+    """Note in ``known`` the arguments that the tools in a ``tools/list`` result repeat in headers, by tool."""
+    written = listed if isinstance(listed, msgspec.Raw) else msgspec.json.encode(listed)
+    if ANNOTATION.encode() not in bytes(written):
+        return
+    try:
+        tools = msgspec.json.decode(written, type=_ListedTools).tools
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    for tool in tools:
+        known.pop(tool.name, None)
+        try:
+            headers = param_headers(tool.input_schema)
+        except BadAnnotation:
+            continue  # clients must not use this tool over HTTP
+        if headers is not None and len(known) < _MAX_LEARNED:
+            known[tool.name] = headers
 
 
 def headers_of(request: Request, params: ParamHeaders | None) -> list[tuple[str, str]]:

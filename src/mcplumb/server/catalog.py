@@ -159,12 +159,13 @@ class EntryOptions(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
     icons: Sequence[Icon] | None = None
     meta: dict[str, Any] | None = None
+    scopes: Sequence[str] = ()
 
 
 class Entry:
     """A named function that handles requests."""
 
-    __slots__ = ("function", "label", "name", "signature", "timeout")
+    __slots__ = ("function", "label", "name", "scopes", "signature", "timeout")
 
     def __init__(self, kind: str, name: str, function: Callable[..., Any], signature: Signature) -> None:
         self.name = name
@@ -174,6 +175,14 @@ class Entry:
         self.timeout: float | None = None
         #: The entry's name in error messages.
         self.label = f"{kind} {name!r}"
+        #: The scopes that a client over the network needs to use it.
+        self.scopes: frozenset[str] = frozenset()
+
+    def _need(self, scopes: Sequence[str]) -> None:
+        if scopes:
+            from mcplumb.protocol.principal import scope_set  # most servers have none
+
+            self.scopes = scope_set(scopes, f"The {self.label}")
 
     def choices(self, argument: str) -> list[str]:
         """Return the values that an argument can have, as clients write them; empty if it is not a choice."""
@@ -208,6 +217,7 @@ class ToolEntry(Entry):
                 "for its name."
             )
         super().__init__("tool", name, function, inspect_function(function, context=Context))
+        self._need(described.scopes)
         if timeout is not None:
             self._limit(timeout)
         schema = self._take_input(input_schema)
@@ -302,6 +312,9 @@ class ResourceEntry(Entry):
         self.mime_type = mime_type
         self.ttl_ms = ttl_ms
         self.cache_scope = cache_scope
+        self._need(described.scopes)
+        if self.scopes and cache_scope == "public":
+            raise UsageError(f"The {self.label} needs scopes, so it cannot be cached for everybody.")
         self._check_variables()
         name = described.name or _name_of(function, described)
         details: dict[str, Any] = {
@@ -341,6 +354,7 @@ class PromptEntry(Entry):
 
         name = _name_of(function, described)
         super().__init__("prompt", name, function, inspect_function(function, context=Context, strict=False))
+        self._need(described.scopes)
         required = set(self.signature.required)
         properties = self.signature.schema.get("properties", {})
         arguments = [
@@ -465,6 +479,8 @@ class Registry(Generic[E]):
         self._numbers: dict[str, int] = {}
         self._added = 0
         self._listed: list[tuple[int, E]] | None = []
+        #: Whether an entry needs scopes, or needed some before it was removed.
+        self.has_scopes = False
         #: Increases with every change.
         self.version = 0
 
@@ -478,9 +494,15 @@ class Registry(Generic[E]):
                 self._listed = [(self._numbers[name], entry) for name, entry in self._entries.items()]
             return self._listed
 
-    def page(self, cursor: str | None, size: int | None) -> tuple[list[E], str | None]:
-        """Return a page of the list, and the cursor of the next one; raise ``BadCursor`` for an invalid cursor."""
-        return page_of(self.all(), cursor=cursor, size=size, name=f"{self._kind}s")
+    def page(
+        self, cursor: str | None, size: int | None, may_see: Callable[[E], bool] | None = None
+    ) -> tuple[list[E], str | None]:
+        """Return a page of the list, and the cursor of the next one; raise ``BadCursor`` for an invalid cursor.
+
+        With ``may_see``, the list has only the entries for which that returns True.
+        """
+        items = self.all() if may_see is None else [item for item in self.all() if may_see(item[1])]
+        return page_of(items, cursor=cursor, size=size, name=f"{self._kind}s")
 
     def add(self, entry: E) -> None:
         """Add an entry; raise UsageError if the name is in use already.
@@ -497,6 +519,7 @@ class Registry(Generic[E]):
                     f"There is a {self._kind} {entry.name!r} already. Remove that first, or use another name."
                 )
             self._entries[entry.name] = entry
+            self.has_scopes = self.has_scopes or bool(entry.scopes)
             self._note_change()
         self._changed()
 
@@ -537,6 +560,11 @@ class Catalog:
         return bool(self.completions) or any(
             entry.choices(name) for _, entry in owners for name in entry.signature.names
         )
+
+    @property
+    def has_scopes(self) -> bool:
+        """Whether an entry needs scopes."""
+        return any(each.has_scopes for each in (self.tools, self.resources, self.templates, self.prompts))
 
     def find_resource(self, uri: str) -> tuple[ResourceEntry, dict[str, str]] | None:
         """Return the resource with this URI, or the most specific matching template and its values; None if neither."""

@@ -19,6 +19,7 @@ from mcplumb.wire.messages import RequestId
 
 # Only functions that ask the client for something load these.
 if TYPE_CHECKING:
+    from mcplumb.protocol.principal import Principal
     from mcplumb.server.dispatch.client_input import Roots, Sampled
     from mcplumb.server.dispatch.running_call import Call
     from mcplumb.types.client_features import (
@@ -159,9 +160,9 @@ class Context(Generic[_L]):
         return self._call.admitted.capabilities
 
     @property
-    def principal(self) -> str | None:
-        """The authenticated identity of the client, from its bearer token; None if it is not authenticated."""
-        return self._call.session.principal
+    def principal(self) -> Principal | None:
+        """Who sent the request, as its access token says: subject, scopes and claims; None if not authenticated."""
+        return self._call.principal
 
     @property
     def headers(self) -> Mapping[str, str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from mcplumb.errors import UsageError
@@ -30,6 +31,7 @@ from mcplumb.types.tools import ToolAnnotations
 if TYPE_CHECKING:
     import ssl
 
+    from mcplumb.protocol.http_headers import ParamHeaders
     from mcplumb.server.address_host import OnReady
     from mcplumb.server.stderr_logs import LogFormat
     from mcplumb.transports.connection import Connection, Peer, Serve
@@ -58,6 +60,7 @@ class Server:
     - ``page_size`` is the number of entries on a page of a list.
     - ``ttl`` is how many seconds clients may cache lists and resources (a resource may override it), and
       ``cache_scope`` whether for all users (``public``) or for one (``private``).
+    - ``narrow_lists`` leaves out of the lists what the caller's access token does not allow (``scopes``).
     - ``finish_within`` is how many seconds accepted requests may take after the client's input has ended, and
       ``stop_within`` after a signal or ``stop``.
     - ``state_keys`` seal the state that a client keeps for a call that asked for input: pass the same keys (32 random
@@ -84,6 +87,7 @@ class Server:
         page_size: int = 1000,
         ttl: float = 0,
         cache_scope: CacheScope = "private",
+        narrow_lists: bool = False,
         finish_within: float = 30.0,
         stop_within: float = 1.5,
         state_keys: Sequence[bytes] = (),
@@ -121,6 +125,7 @@ class Server:
             page_size=page_size,
             ttl_ms=_milliseconds(ttl),
             cache_scope=cache_scope,
+            narrow_lists=narrow_lists,
             extensions=extensions,
             experimental=experimental,
             state_keys=list(state_keys),
@@ -163,6 +168,7 @@ class Server:
         timeout: float | None = ...,
         icons: Sequence[Icon] | None = ...,
         meta: dict[str, Any] | None = ...,
+        scopes: Sequence[str] = ...,
     ) -> Callable[[F], F]: ...
     def tool(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
         """Register a function as a tool: ``@server.tool``, or ``@server.tool(title=…)``; see ``add_tool``."""
@@ -182,6 +188,7 @@ class Server:
         timeout: float | None = None,
         icons: Sequence[Icon] | None = None,
         meta: dict[str, Any] | None = None,
+        scopes: Sequence[str] = (),
     ) -> None:
         """Add a tool. Its arguments, and by default its name and description, are those of the function.
 
@@ -193,12 +200,14 @@ class Server:
         ``output_schema``, the return value is structured content. Values are validated against both schemas if
         jsonschema-rs is installed.
 
+        A client over HTTP needs an access token with all ``scopes``; without them, it is told which ones.
+
         After ``timeout`` seconds, the call ends with an error that says so, even if it waits for the user. An async
         function is cancelled. A plain function cannot be stopped: it should look at ``ctx.cancelled``.
         """
         entry = ToolEntry(
             function,
-            EntryOptions(name=name, title=title, description=description, icons=icons, meta=meta),
+            EntryOptions(name=name, title=title, description=description, icons=icons, meta=meta, scopes=scopes),
             annotations=annotations,
             structured=self._structured if structured is None else structured,
             input_schema=input_schema,
@@ -227,6 +236,7 @@ class Server:
         cache_scope: CacheScope | None = None,
         icons: Sequence[Icon] | None = None,
         meta: dict[str, Any] | None = None,
+        scopes: Sequence[str] = (),
     ) -> Callable[[F], F]:
         """Register a function as a resource: ``@server.resource("notes://all")``; see ``add_resource``."""
         if not isinstance(uri, str):
@@ -246,6 +256,7 @@ class Server:
                 cache_scope=cache_scope,
                 icons=icons,
                 meta=meta,
+                scopes=scopes,
             )
             return function
 
@@ -266,16 +277,17 @@ class Server:
         cache_scope: CacheScope | None = None,
         icons: Sequence[Icon] | None = None,
         meta: dict[str, Any] | None = None,
+        scopes: Sequence[str] = (),
     ) -> None:
         """Add a resource, or a resource template if ``uri`` has variables in braces: the function takes their values.
 
         The function returns text, bytes, a file or any value that can be written as JSON; None if the resource does not
-        exist.
+        exist. A client over HTTP needs an access token with all ``scopes``.
         """
         entry = ResourceEntry(
             uri,
             function,
-            EntryOptions(name=name, title=title, description=description, icons=icons, meta=meta),
+            EntryOptions(name=name, title=title, description=description, icons=icons, meta=meta, scopes=scopes),
             mime_type=mime_type,
             annotations=annotations,
             size=size,
@@ -310,6 +322,7 @@ class Server:
         description: str | None = ...,
         icons: Sequence[Icon] | None = ...,
         meta: dict[str, Any] | None = ...,
+        scopes: Sequence[str] = ...,
     ) -> Callable[[F], F]: ...
     def prompt(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
         """Register a function as a prompt: ``@server.prompt``, or ``@server.prompt(title=…)``; see ``add_prompt``."""
@@ -324,12 +337,14 @@ class Server:
         description: str | None = None,
         icons: Sequence[Icon] | None = None,
         meta: dict[str, Any] | None = None,
+        scopes: Sequence[str] = (),
     ) -> None:
         """Add a prompt. Its arguments are those of the function; clients send them as text, which is converted.
 
-        The function returns a text, a message, or a list of these.
+        The function returns a text, a message, or a list of these. A client over HTTP needs an access token with all
+        ``scopes``.
         """
-        described = EntryOptions(name=name, title=title, description=description, icons=icons, meta=meta)
+        described = EntryOptions(name=name, title=title, description=description, icons=icons, meta=meta, scopes=scopes)
         self._catalog.prompts.add(PromptEntry(function, described))
 
     def remove_prompt(self, name: str) -> None:
@@ -445,6 +460,7 @@ class Server:
         ``serve`` is called for each connection, by default ``serve_connection``; ``trace`` is called with every
         message.
         """
+        from mcplumb.server.dispatch.scope_check import needed_scopes
         from mcplumb.transports.http_server.asgi_app import HttpApp
         from mcplumb.transports.http_server.http_options import HttpOptions
 
@@ -454,9 +470,19 @@ class Server:
             limits=self.limits,
             revisions=self._shared.revisions,
             held=self.held,
-            param_headers=self._catalog.param_headers,
+            param_headers=self._param_headers,
+            needed_scopes=partial(needed_scopes, self._catalog),
+            health=self._health,
             trace=trace,
         )
+
+    def _param_headers(self, tool: str) -> ParamHeaders | None:
+        """Return the arguments of a tool that clients over HTTP repeat in headers."""
+        return self._catalog.param_headers(tool)
+
+    def _health(self) -> dict[str, Any]:
+        """Return what ``/health`` tells besides that the process lives."""
+        return {}
 
     async def serve_connection(self, connection: Connection, peer: Peer | None = None) -> None:
         """Serve one connection until it ends. Several may be served at once, all in the same event loop."""

@@ -118,8 +118,11 @@ class ServerSession:
     def __init__(self, shared: SharedState, connection: Connection, peer: Peer = ANYONE) -> None:
         self.shared = shared
         self.connection = connection
-        #: The authenticated identity of the client, if any.
+        #: Who the client is, if it is authenticated. Over HTTP, the calls of a legacy session have principals of their
+        #: own, with the same identity.
         self.principal = peer.principal
+        #: Whether scopes count: not for a client on this machine that owns the server.
+        self.has_scopes = peer.is_remote or peer.principal is not None
         self.thread = threading.get_ident()
         #: The number of forks when the session began; a difference means that this is a forked child.
         self.forks = len(forks)
@@ -129,6 +132,10 @@ class ServerSession:
         self.text_meta = shared.text_meta
         self._admission = shared.admission(peer.era)
         self.admit = self._dispatcher()
+        if self.has_scopes:
+            from mcplumb.server.dispatch.scope_check import ScopeCheck
+
+            self.admit = ScopeCheck(self, self.admit).admit
         limits = shared.limits
         self.endpoint = Endpoint(connection, self, limits, peer="client", max_queued=limits.max_waiting)
         self.received = self.endpoint.received

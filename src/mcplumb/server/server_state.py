@@ -39,6 +39,7 @@ class SharedState(msgspec.Struct, kw_only=True):
     page_size: int
     ttl_ms: int
     cache_scope: CacheScope
+    narrow_lists: bool = False
     extensions: dict[str, Any] | None
     experimental: dict[str, Any] | None
     state_keys: list[bytes]

@@ -47,7 +47,7 @@ class EntryLock:
 
 
 class TokenStore(Protocol):
-    """Keeps named entries. ``data`` is secret; a name is not."""
+    """Keeps named entries. ``data`` is secret; a name is not. All methods but ``locked`` are called in threads."""
 
     def load(self, name: str) -> bytes | None:
         """Return the entry; None if there is none."""

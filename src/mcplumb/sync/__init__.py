@@ -1,15 +1,29 @@
 """The package without ``await``, for scripts, threads, notebooks and plain functions.
 
 ``with connect(["python", "weather.py"]) as client`` gives a client with the methods of ``mcplumb.Client``, without
-``await``. ``Context`` is ``mcplumb.Context`` with the types for tools that are plain functions.
+``await``, and ``connect_all`` gives a group of them. ``Context`` is ``mcplumb.Context`` with the types for tools that
+are plain functions.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mcplumb.client import Change, ClientStats, Elicitation, EraWaits, Missed, RestartPolicy, StopLadder
+    from mcplumb.client import (
+        Change,
+        ClientStats,
+        Elicitation,
+        EraWaits,
+        GroupUpdate,
+        Missed,
+        Origin,
+        RestartPolicy,
+        ServerChange,
+        StopLadder,
+        UnknownName,
+    )
     from mcplumb.server.context import BlockingContext as Context
     from mcplumb.sync.blocking_client import Changes, Client, Connecting, connect
+    from mcplumb.sync.blocking_group import ConnectingAll, Group, GroupChanges, connect_all
 
 __all__ = [
     "Change",
@@ -17,16 +31,27 @@ __all__ = [
     "Client",
     "ClientStats",
     "Connecting",
+    "ConnectingAll",
     "Context",
     "Elicitation",
     "EraWaits",
+    "Group",
+    "GroupChanges",
+    "GroupUpdate",
     "Missed",
+    "Origin",
     "RestartPolicy",
+    "ServerChange",
     "StopLadder",
+    "UnknownName",
     "connect",
+    "connect_all",
 ]
 
-_BLOCKING = frozenset({"Changes", "Client", "Connecting", "connect"})
+_HOMES = {
+    **dict.fromkeys(("Changes", "Client", "Connecting", "connect"), "mcplumb.sync.blocking_client"),
+    **dict.fromkeys(("ConnectingAll", "Group", "GroupChanges", "connect_all"), "mcplumb.sync.blocking_group"),
+}
 
 
 if not TYPE_CHECKING:  # otherwise type checkers would take every name for one of the package
@@ -40,9 +65,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would take every name for one o
         if name == "Context":
             value = import_module("mcplumb.server.context").BlockingContext
         else:
-            value = getattr(
-                import_module("mcplumb.sync.blocking_client" if name in _BLOCKING else "mcplumb.client"), name
-            )
+            value = getattr(import_module(_HOMES.get(name, "mcplumb.client")), name)
         globals()[name] = value
         return value
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import wraps
 from inspect import isawaitable, iscoroutine, iscoroutinefunction, signature
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from mcplumb.client import client as async_client
 from mcplumb.client import connector as async_connecting
@@ -32,18 +32,32 @@ from mcplumb.types.notification_params import SubscriptionFilter
 if TYPE_CHECKING:
     from mcplumb.client.process_link import ServerProcess
 
-__all__ = ["Changes", "Client", "Connecting", "LineDispatcher", "connect", "threaded_callback"]
+__all__ = [
+    "EXIT_GRACE",
+    "LAST_LINES_TIMEOUT",
+    "Blocking",
+    "Changes",
+    "Client",
+    "Connecting",
+    "LineDispatcher",
+    "blocking",
+    "connect",
+    "parameters_of",
+    "thread_callbacks",
+    "threaded_callback",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
 _Async = async_client.Client
 
 #: Options of ``connect`` that may be callbacks.
 _CALLBACKS = ("on_elicit", "on_sample", "on_log", "roots")
 #: Seconds beyond the stop ladder's total that closing may take when the process exits.
-_EXIT_GRACE = 2.0
+EXIT_GRACE = 2.0
 #: Seconds that the stderr callback has for the last lines.
-_LAST_LINES_TIMEOUT = 1.0
+LAST_LINES_TIMEOUT = 1.0
 #: Characters of stderr that are queued for a callback slower than the server. Beyond that the oldest lines are dropped.
 _MAX_QUEUED = 4 * 1024 * 1024
 
@@ -131,13 +145,24 @@ class Changes:
 # --- The client ---
 
 
-def _blocking(
-    method: Callable[Concatenate[_Async, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Client, P], R]:
+class Blocking(Generic[A]):
+    """An object whose async methods run in the shared loop."""
+
+    def __init__(self, wrapped: A, handle: LoopHandle) -> None:
+        self._client = wrapped
+        self._handle = handle
+
+    def __repr__(self) -> str:
+        return repr(self._client)
+
+
+def blocking(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Blocking[A], P], R]:
     """Return a blocking version of an async method, with the same parameters."""
 
     @wraps(method)
-    def blocking_method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def blocking_method(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
         call = self._handle.new_call()
         on_progress: Any = kwargs.get("on_progress")
         if on_progress is not None:
@@ -162,7 +187,7 @@ def _listening(
     return listen
 
 
-class Client:
+class Client(Blocking[_Async]):
     """A connected server, for code without ``await``. Several threads may use it at the same time.
 
     The methods and errors are those of ``mcplumb.Client``. Interrupting a thread that waits for a response, for
@@ -171,13 +196,6 @@ class Client:
     ``on_progress`` is called in the thread that waits for the response. The callbacks given to ``connect`` are called
     in threads of their own. All of them may block, and may use this client.
     """
-
-    def __init__(self, client: _Async, handle: LoopHandle) -> None:
-        self._client = client
-        self._handle = handle
-
-    def __repr__(self) -> str:
-        return repr(self._client)
 
     @property
     def revision(self) -> Revision:
@@ -213,23 +231,23 @@ class Client:
         """Cancel open requests and disconnect. Idempotent, and may be called from any thread at any time."""
         self._handle.close()
 
-    list_tools = _blocking(_Async.list_tools)
-    tools_page = _blocking(_Async.tools_page)
-    call_tool = _blocking(_Async.call_tool)
-    list_resources = _blocking(_Async.list_resources)
-    resources_page = _blocking(_Async.resources_page)
-    list_resource_templates = _blocking(_Async.list_resource_templates)
-    resource_templates_page = _blocking(_Async.resource_templates_page)
-    read_resource = _blocking(_Async.read_resource)
-    list_prompts = _blocking(_Async.list_prompts)
-    prompts_page = _blocking(_Async.prompts_page)
-    get_prompt = _blocking(_Async.get_prompt)
-    complete = _blocking(_Async.complete)
-    ping = _blocking(_Async.ping)
-    set_log_level = _blocking(_Async.set_log_level)
-    roots_changed = _blocking(_Async.roots_changed)
-    request = _blocking(_Async.request)
-    notify = _blocking(_Async.notify)
+    list_tools = blocking(_Async.list_tools)
+    tools_page = blocking(_Async.tools_page)
+    call_tool = blocking(_Async.call_tool)
+    list_resources = blocking(_Async.list_resources)
+    resources_page = blocking(_Async.resources_page)
+    list_resource_templates = blocking(_Async.list_resource_templates)
+    resource_templates_page = blocking(_Async.resource_templates_page)
+    read_resource = blocking(_Async.read_resource)
+    list_prompts = blocking(_Async.list_prompts)
+    prompts_page = blocking(_Async.prompts_page)
+    get_prompt = blocking(_Async.get_prompt)
+    complete = blocking(_Async.complete)
+    ping = blocking(_Async.ping)
+    set_log_level = blocking(_Async.set_log_level)
+    roots_changed = blocking(_Async.roots_changed)
+    request = blocking(_Async.request)
+    notify = blocking(_Async.notify)
     listen = _listening(_Async.listen)
 
 
@@ -303,10 +321,22 @@ class LineDispatcher:
                 _logger.exception("The function for stderr raised an exception.")
 
 
+def thread_callbacks(options: dict[str, Any], handle: LoopHandle) -> LineDispatcher | None:
+    """Replace the callbacks in options of ``connect``; return the dispatcher for stderr, if that is one of them."""
+    for name in _CALLBACKS:
+        if callable(options.get(name)):
+            options[name] = threaded_callback(options[name], name, handle.call_in_thread)
+    if not callable(options.get("stderr")):
+        return None
+    dispatcher = LineDispatcher(options["stderr"], handle.call_in_thread)
+    options["stderr"] = dispatcher.feed
+    return dispatcher
+
+
 # --- Connecting ---
 
 
-def _parameters_of(model: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+def parameters_of(model: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
     """Give a function the signature of another, for type checkers and editors as well as at runtime."""
 
     def decorate(function: Callable[..., R]) -> Callable[P, R]:
@@ -317,7 +347,7 @@ def _parameters_of(model: Callable[P, object]) -> Callable[[Callable[..., R]], C
     return decorate
 
 
-@_parameters_of(async_connecting.connect)
+@parameters_of(async_connecting.connect)
 def connect(target: Any, **options: Any) -> Connecting:
     """Connect to a server: ``with connect(["python", "weather.py"]) as client``.
 
@@ -335,14 +365,8 @@ class Connecting:
 
     def __init__(self, target: Any, options: dict[str, Any]) -> None:
         stop: StopLadder = options.get("stop") or StopLadder()
-        self._handle = handle = LoopHandle(self._close, stop.total + _EXIT_GRACE)
-        for name in _CALLBACKS:
-            if callable(options.get(name)):
-                options[name] = threaded_callback(options[name], name, handle.call_in_thread)
-        self._stderr: LineDispatcher | None = None
-        if callable(options.get("stderr")):
-            self._stderr = LineDispatcher(options["stderr"], handle.call_in_thread)
-            options["stderr"] = self._stderr.feed
+        self._handle = handle = LoopHandle(self._close, stop.total + EXIT_GRACE)
+        self._stderr = thread_callbacks(options, handle)
         self._connecting = async_connecting.connect(target, **options)
 
     def open(self) -> Client:
@@ -366,4 +390,4 @@ class Connecting:
     async def _close(self) -> None:
         await self._connecting.__aexit__(None, None, None)
         if self._stderr is not None:
-            await self._stderr.finish(_LAST_LINES_TIMEOUT)
+            await self._stderr.finish(LAST_LINES_TIMEOUT)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,7 +20,21 @@ from mcplumb.revisions import Era
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import Message, RequestId
 
-__all__ = ["ANYONE", "Backpressure", "Connection", "Peer", "Receiver", "Serve", "StartedAwait", "Stats", "Waiters"]
+if TYPE_CHECKING:
+    from mcplumb.protocol.principal import Principal
+
+__all__ = [
+    "ANYONE",
+    "STRANGER",
+    "Backpressure",
+    "Connection",
+    "Peer",
+    "Receiver",
+    "Serve",
+    "StartedAwait",
+    "Stats",
+    "Waiters",
+]
 
 T = TypeVar("T")
 
@@ -33,12 +47,16 @@ class Peer(msgspec.Struct, frozen=True):
 
     #: The only era allowed on this connection; None if the client chooses.
     era: Era | None = None
-    #: The authenticated identity of the client, if any.
-    principal: str | None = None
+    #: Who the client is, if it is authenticated.
+    principal: Principal | None = None
+    #: Whether it may be anybody who reaches the address. Without a principal, it may not use what needs scopes.
+    is_remote: bool = False
 
 
 #: A client about which nothing is known.
 ANYONE = Peer()
+#: A client about which nothing is known but that it came over the network.
+STRANGER = Peer(is_remote=True)
 
 
 class Stats(msgspec.Struct):

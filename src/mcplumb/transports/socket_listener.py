@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from mcplumb.errors import ConnectError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.transports.address import HttpAddress, SocketAddress, TcpAddress, UnixAddress
-from mcplumb.transports.connection import ANYONE, Serve
+from mcplumb.transports.connection import ANYONE, STRANGER, Serve
 from mcplumb.transports.descriptors import close_private, keep_private
 from mcplumb.transports.line_connection import Trace
 from mcplumb.transports.socket_connection import (
@@ -465,7 +465,7 @@ class Listener:
             return
         try:
             if not self._is_closed:
-                await self._serve(connection, ANYONE)
+                await self._serve(connection, ANYONE if self._file is not None else STRANGER)
         except Exception:
             _logger.exception("A connection at %s could not be served.", self.address)
         finally:

@@ -106,7 +106,7 @@ def test_some_servers_of_a_config_file(folder: Path) -> None:
         (["--config", "none.json"], "there is no such file"),
         (["ada", "-s", "http://127.0.0.1:1/mcp"], "Name one server with -s or after --, or several"),
         (["--only", "x_*", "--", "true"], "--only and --hide are for several servers"),
-        (["--client-token-file", "server.py", "--", "true"], "--client-token-file is for clients over HTTP"),
+        (["--client-token-file", "server.py", "--", "true"], "is for clients over HTTP: give --http as well"),
         (["--share", "maybe", "--", "true"], "'maybe' is not one of"),
         (["--idle", "0", "--", "true"], "is not a number of seconds"),
     ],

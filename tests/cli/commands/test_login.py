@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,8 @@ import pytest
 
 from mcplumb.stores.token_store import FileTokens
 from tests.cli.kit import on_terminal
-from tests.client.auth.test_authorizer import site
+from tests.client.auth.site import kept, site
+from tests.kit.loop import until
 
 
 class Run:
@@ -41,6 +43,7 @@ class Run:
 async def mcplumb(state: Path, *words: str) -> AsyncIterator[Run]:
     env = {
         **os.environ,
+        "HOME": str(state),
         "XDG_STATE_HOME": str(state),
         "XDG_CONFIG_HOME": str(state),
         "MCPLUMB_KEYRING": "0",
@@ -48,7 +51,8 @@ async def mcplumb(state: Path, *words: str) -> AsyncIterator[Run]:
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "mcplumb", *words,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=env,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env=env, cwd=state,
     )  # fmt: skip
     try:
         yield Run(process)
@@ -102,6 +106,17 @@ async def test_no_token_is_printed(tmp_path: Path) -> None:
         assert place.auth.tokens
 
 
+def has_open(pid: int, path: Path) -> bool:
+    """Return whether a process has a file open."""
+    if not Path("/proc/self/fd").exists():
+        done = subprocess.run(["lsof", "-p", str(pid)], capture_output=True, text=True, check=False)  # noqa: S607
+        return str(path.resolve()) in done.stdout
+    try:
+        return any(link.resolve() == path.resolve() for link in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:  # it has just ended
+        return False
+
+
 async def test_logout_waits_for_a_refresh_that_is_under_way(tmp_path: Path) -> None:
     store = FileTokens(tmp_path / "mcplumb" / "tokens")
     async with site(tmp_path) as place:
@@ -113,8 +128,9 @@ async def test_logout_waits_for_a_refresh_that_is_under_way(tmp_path: Path) -> N
             async with store.locked(name):
                 kept = store.load(name)
                 assert kept is not None
-                with contextlib.suppress(TimeoutError):  # a logout that does not wait has ended by then
-                    await asyncio.wait_for(run.process.wait(), 3)
+                [lock] = store.folder.glob("*.lock")
+                # A logout that does not wait for the lock ends.
+                await until(lambda: has_open(run.process.pid, lock) or run.process.returncode is not None, "the logout")
                 store.save(name, kept.replace(b"refresh-", b"rotated-"))
             code, _, err = await run.done()
         assert (code, "Signed out" in err, store.names()) == (0, True, [])
@@ -138,3 +154,78 @@ async def test_a_user_who_does_not_want_to_sign_in(
     assert done.code in (1, 3, 130), done
     assert "Fatal Python error" not in done.out
     assert "Traceback" not in done.out
+
+
+def browser(folder: Path) -> str:
+    """Return the BROWSER of a user who agrees to everything."""
+    program = folder / "browser.py"
+    program.write_text("import sys, urllib.request\nurllib.request.urlopen(sys.argv[1], timeout=60).read()\n")
+    return f"{sys.executable} {program} %s"
+
+
+async def test_a_command_in_a_terminal_offers_to_sign_in_and_goes_on(tmp_path: Path) -> None:
+    env = {
+        "XDG_STATE_HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "MCPLUMB_KEYRING": "0",
+        "BROWSER": browser(tmp_path),
+    }
+    typed = [("Open a browser? [Y/n]: ", "\n")]
+    async with site(tmp_path) as place:
+        done = await asyncio.to_thread(on_terminal, "tools", "-s", place.url, typed=typed, columns=200, env=env)
+        assert (done.code, "whoami" in done.out) == (0, True), done
+        again = await asyncio.to_thread(on_terminal, "tools", "-s", place.url, columns=200, env=env)
+        assert (again.code, "Open a browser?" in again.out) == (0, False), again
+
+
+async def test_login_again_keeps_the_tokens_until_there_are_others(tmp_path: Path) -> None:
+    store = FileTokens(tmp_path / "mcplumb" / "tokens")
+    async with site(tmp_path) as place:
+        async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser") as run:
+            await run.visit()
+            await run.done()
+        before = kept(store).grant.access_token
+        place.auth.denial = "access_denied"
+        async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser", "--again") as run:
+            assert "Not signed in" in await run.visit()
+            code, _, err = await run.done()
+        assert (code, "access_denied" in err) == (4, True), err
+        assert kept(store).grant.access_token == before
+        place.auth.denial = None
+        async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser", "--again") as run:
+            await run.visit()
+            code, _, err = await run.done()
+        assert (code, "Signed in to" in err) == (0, True), err
+        assert kept(store).grant.access_token != before
+
+
+async def test_servers_shows_who_is_signed_in(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        await said(tmp_path, "add", "protected", place.url)
+        await said(tmp_path, "add", "other", "http://127.0.0.1:1/mcp")
+        _, out, err = await said(tmp_path, "servers")
+        assert "signed in" not in out + err
+        async with mcplumb(tmp_path, "login", "-s", "protected", "--no-browser") as run:
+            await run.visit()
+            await run.done()
+        _, out, err = await said(tmp_path, "servers")
+        [line] = [line for line in out.splitlines() if "signed in" in line]
+        assert (line.split()[0], "signed in" in err) == ("protected", False)
+        _, out, _ = await said(tmp_path, "servers", "protected")
+        assert "signed in" in out
+        store = FileTokens(tmp_path / "mcplumb" / "tokens")
+        [name] = store.names()
+        store.save(f"{place.url} somebody else", store.load(name) or b"")
+        _, out, _ = await said(tmp_path, "servers", "--json")
+        listed = json.loads(out)
+        assert listed["signedIn"] == {place.url: ["default", "somebody else"]}
+        notes = {each["name"]: each["notes"] for each in listed["servers"]}
+        assert notes == {"protected": ["signed in as default, somebody else"], "other": []}
+        await said(tmp_path, "remove", "protected")
+        _, out, err = await said(tmp_path, "servers")
+        assert f"{place.url} has no name here, but you are signed in as default, somebody else." in err
+        store.folder.chmod(0o755)
+        for file in store.folder.glob("*.json"):
+            file.chmod(0o644)
+        code, out, err = await said(tmp_path, "servers")
+        assert (code, "other" in out, "chmod go=" in err) == (0, True, True)

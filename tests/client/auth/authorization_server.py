@@ -23,11 +23,15 @@ class AuthorizationServer:
         self.issuer = ""
         self.lifetime = 3600
         self.gives_refresh_tokens = True
+        #: What is granted, whatever is asked for.
+        self.grants: str | None = None
         self.metadata: dict[str, Any] = {}
         #: The redirect's error, instead of a code.
         self.denial: str | None = None
         #: The status of every answer to a refresh, instead of a token.
         self.refuses: int | None = None
+        #: Whether refusals quote the whole request, secrets included.
+        self.quotes = False
         #: Called before a refresh is answered.
         self.before_refresh: Callable[[], Awaitable[None]] | None = None
         self.clients: dict[str, dict[str, Any]] = {}
@@ -79,10 +83,10 @@ class AuthorizationServer:
         self.requests.append(("/token", fields))
         match fields["grant_type"]:
             case "authorization_code":
-                asked = self.codes.pop(fields["code"])
+                asked = self.codes.pop(fields["code"], {})
                 digest = sha256(fields["code_verifier"].encode()).digest()
-                if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != asked["code_challenge"]:
-                    return web.json_response({"error": "invalid_grant"}, status=400)
+                if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != asked.get("code_challenge"):
+                    return self._refusal(request, fields)
                 return self._grant(secrets.token_hex(8), asked.get("scope", ""))
             case "refresh_token" if self.refuses is not None:
                 return web.Response(status=self.refuses)
@@ -93,16 +97,23 @@ class AuthorizationServer:
                 session = self.refresh_tokens.get(token)
                 if session is None or token in self.used or session in self.ended:
                     self.ended.add(session or "")
-                    return web.json_response({"error": "invalid_grant"}, status=400)
+                    return self._refusal(request, fields)
                 self.used.add(token)
                 return self._grant(session, "")
             case "client_credentials":
                 return self._grant(None, fields.get("scope", ""))
         return web.json_response({"error": "unsupported_grant_type"}, status=400)
 
+    def _refusal(self, request: web.Request, fields: dict[str, str]) -> web.Response:
+        answer = {"error": "invalid_grant"}
+        if self.quotes:
+            sent = [request.headers.get("Authorization", ""), *fields.values()]
+            answer["error_description"] = f"You sent {' and '.join(sent)}"
+        return web.json_response(answer, status=400)
+
     def _grant(self, session: str | None, scope: str) -> web.Response:
         access, answer = f"access-{secrets.token_hex(8)}", {}
-        self.tokens[access] = scope
+        self.tokens[access] = scope if self.grants is None else self.grants
         if session is not None and self.gives_refresh_tokens:
             answer["refresh_token"] = f"refresh-{secrets.token_hex(8)}"
             self.refresh_tokens[answer["refresh_token"]] = session

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import json
 import logging
-import time
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,69 +14,19 @@ import aiohttp
 import msgspec
 import pytest
 
-from mcplumb import AuthorizationError, ClientCredentials, HttpError, HttpOptions, OAuth, Server, UsageError, connect
+from mcplumb import AuthorizationError, ClientCredentials, HttpError, OAuth, UsageError, connect
 from mcplumb.client.auth import authorizer
-from mcplumb.client.auth.authorizer import Entry, read_entry
+from mcplumb.client.auth.authorizer import entry_name, read_entry
 from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
 from mcplumb.stores.token_store import FileTokens, KeyringTokens
+from mcplumb.sync import connect as blocking_connect
+from tests.attacks.hostile import DISCOVERED, Seen, Undiscovered, response, result
 from tests.client.auth.authorization_server import AuthorizationServer
+from tests.client.auth.site import Site, make_server, site
+from tests.client.peers import skip
+from tests.kit.loop import PATIENCE, happens, turns
 from tests.kit.results import text_of
 from tests.kit.servers import serving
-
-
-def make_server() -> Server:
-    server = Server("protected")
-
-    @server.tool
-    def whoami() -> str:
-        return "somebody"
-
-    return server
-
-
-class Site:
-    """A protected server, its authorization server, and a store of tokens."""
-
-    def __init__(self, auth: AuthorizationServer, url: str, store: FileTokens) -> None:
-        self.auth = auth
-        self.url = url
-        self.store = store
-        self.visits = 0
-
-    async def visit(self, url: str) -> str:
-        """Be the browser of a user who agrees."""
-        self.visits += 1
-        async with aiohttp.ClientSession() as session, session.get(url, allow_redirects=False) as response:
-            return response.headers["Location"]
-
-    def oauth(self, **options: Any) -> OAuth:
-        return OAuth(**{"store": self.store, "on_visit": self.visit, **options})
-
-    def entry(self) -> Entry:
-        [name] = self.store.names()
-        entry = read_entry(self.store.load(name))
-        assert entry is not None
-        return entry
-
-    def age(self, seconds: float) -> None:
-        """Let the stored tokens get older."""
-        [name] = self.store.names()
-        entry = self.entry()
-        grant = entry.grant
-        older = msgspec.structs.replace(
-            grant, granted_at=grant.granted_at - seconds, expires_at=(grant.expires_at or 0) - seconds
-        )
-        self.store.save(name, msgspec.json.encode(msgspec.structs.replace(entry, grant=older)))
-
-
-@asynccontextmanager
-async def site(folder: Path, **options: Any) -> AsyncIterator[Site]:
-    auth = AuthorizationServer()
-    async with auth.running():
-        verify = lambda token: "user" if token in auth.tokens else None  # noqa: E731
-        http = HttpOptions(verify=verify, authorization_servers=(auth.issuer,), **options)
-        async with serving(make_server(), "http://127.0.0.1:0", http=http) as [url]:
-            yield Site(auth, url, FileTokens(folder / "tokens"))
 
 
 @pytest.mark.req("AUT-7")
@@ -141,7 +91,7 @@ async def test_nothing_that_is_kept_is_of_use_any_more(tmp_path: Path, has_refre
         place.age(3600)
         place.auth.tokens.clear()
         place.auth.refresh_tokens.clear()
-        async with asyncio.timeout(30), connect(place.url, auth=place.oauth()) as client:
+        async with connect(place.url, auth=place.oauth()) as client:
             await client.call_tool("whoami")
         assert (place.visits, place.auth.refreshes) == (2, int(has_refresh_token))
 
@@ -211,6 +161,86 @@ async def test_a_keyring_of_the_programs_own(tmp_path: Path) -> None:
         assert caught.value.reason == "store"
 
 
+async def test_the_loop_goes_on_while_a_keyring_asks_its_user(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    waited: list[str] = []
+
+    class Asking(_OwnKeyring):
+        """Answers only after the event loop has had a turn."""
+
+        def get_password(self, service: str, name: str) -> str | None:
+            self._wait("read")
+            return super().get_password(service, name)
+
+        def set_password(self, service: str, name: str, password: str) -> None:
+            self._wait("written")
+            super().set_password(service, name, password)
+
+        def _wait(self, what: str) -> None:
+            assert threading.current_thread() is not threading.main_thread(), "The loop's thread would wait for itself."
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(PATIENCE)
+            waited.append(what)
+
+    async with site(tmp_path) as place:
+        place.store = KeyringTokens(tmp_path / "names", Asking())
+        async with connect(place.url, auth=place.oauth()) as client:
+            place.auth.tokens.clear()
+            await client.call_tool("whoami")
+        assert (place.visits, place.auth.refreshes) == (1, 1)
+    assert set(waited) == {"read", "written"}
+
+
+async def test_a_caller_that_gives_up_does_not_release_the_lock_before_the_tokens_are_saved(tmp_path: Path) -> None:
+    is_saving, may_save = threading.Event(), threading.Event()
+
+    class Slow(FileTokens):
+        def save(self, name: str, data: bytes) -> None:
+            is_saving.set()
+            assert may_save.wait(PATIENCE)
+            super().save(name, data)
+
+    async with site(tmp_path) as place:
+        place.store = Slow(tmp_path / "slow")
+        opening = asyncio.ensure_future(_opened(place))
+        await happens(is_saving)
+        opening.cancel()
+        locking = asyncio.ensure_future(_locked(place.store, entry_name(place.url, "default")))
+        await turns()
+        assert not locking.done()
+        may_save.set()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await locking
+        assert place.entry().grant.access_token in place.auth.tokens
+
+
+async def _opened(place: Site) -> None:
+    async with connect(place.url, auth=place.oauth()):
+        pass
+
+
+async def _locked(store: FileTokens, name: str) -> None:
+    async with store.locked(name):
+        pass
+
+
+async def test_a_fresh_sign_in_replaces_the_tokens_only_when_it_has_others(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        before = place.entry().grant
+        place.auth.denial = "access_denied"
+        with pytest.raises(AuthorizationError, match="access_denied"):
+            async with connect(place.url, auth=place.oauth(fresh=True)):
+                pass
+        assert place.entry().grant == before
+        place.auth.denial = None
+        async with connect(place.url, auth=place.oauth(fresh=True)) as client:
+            await client.call_tool("whoami")
+        assert place.entry().grant.access_token != before.access_token
+        assert (place.visits, len(place.auth.clients)) == (3, 1)
+
+
 async def test_a_sign_in_that_cannot_be_kept_holds_for_the_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -264,11 +294,11 @@ async def test_a_user_who_takes_longer_than_a_call_may_take(tmp_path: Path) -> N
 
         async def slowly(url: str) -> str:
             if place.visits:
-                await asyncio.sleep(3)
+                skip(40)
             return await place.visit(url)
 
         place.auth.gives_refresh_tokens = False
-        async with connect(place.url, auth=place.oauth(on_visit=slowly), timeout=2) as client:
+        async with connect(place.url, auth=place.oauth(on_visit=slowly), timeout=30) as client:
             place.auth.tokens.clear()
             await client.call_tool("whoami")
         assert place.visits == 2
@@ -297,13 +327,10 @@ async def test_a_browser_reaches_the_loopback_address(tmp_path: Path) -> None:
 
 
 async def test_a_plain_function_may_block(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+
     def paste(url: str) -> str:
-        time.sleep(0.05)
-        loop = asyncio.new_event_loop()
-        try:
-            return loop.run_until_complete(place.visit(url))
-        finally:
-            loop.close()
+        return asyncio.run_coroutine_threadsafe(place.visit(url), loop).result(PATIENCE)
 
     async with site(tmp_path) as place, connect(place.url, auth=place.oauth(on_visit=paste)) as client:
         await client.call_tool("whoami")
@@ -411,3 +438,60 @@ async def test_credentials_stay_with_the_issuer_that_they_were_used_at_first(tmp
             async with connect(place.url, auth=auth):
                 pass
         assert len(place.auth.requests) == before
+
+
+# --- More scopes ---
+
+
+@asynccontextmanager
+async def step_up(folder: Path) -> AsyncIterator[Site]:
+    """A server whose tools need a scope that it does not ask for at first."""
+    auth = AuthorizationServer()
+
+    def answer(seen: Seen) -> list[bytes]:
+        if seen.path.startswith("/.well-known/"):
+            document = {"resource": server.url, "authorization_servers": [auth.issuer]}
+            return [response(body=json.dumps(document).encode(), Content_Type="application/json")]
+        scopes = auth.tokens.get(seen.fields.get("authorization", "").removeprefix("Bearer "))
+        if scopes is None:
+            return [response("401 Unauthorized", WWW_Authenticate='Bearer scope="read"')]
+        if seen.asks == "server/discover":
+            return [result(seen, DISCOVERED)]
+        if "write" not in scopes.split():
+            challenge = 'Bearer error="insufficient_scope", scope="write"'
+            return [response("403 Forbidden", WWW_Authenticate=challenge)]
+        return [result(seen, {"resultType": "complete", "content": [{"type": "text", "text": scopes}]})]
+
+    async with auth.running(), Undiscovered(answer) as server:
+        yield Site(auth, server.url, FileTokens(folder / "tokens"))
+
+
+@pytest.mark.req("AUT-6")
+async def test_calls_that_need_more_scopes_share_one_consent_and_go_on(tmp_path: Path) -> None:
+    async with step_up(tmp_path) as place, connect(place.url, auth=place.oauth()) as client:
+        assert place.visits == 1
+        results = await asyncio.gather(*(client.call_tool("write") for _ in range(10)))
+        assert {text_of(each) for each in results} == {"read write"}, "The scopes before, and those that were missing."
+        assert place.visits == 2
+        assert place.entry().grant.scopes == ("read", "write")
+
+
+@pytest.mark.req("AUT-6")
+async def test_a_server_that_always_wants_more_is_asked_a_bounded_number_of_times(tmp_path: Path) -> None:
+    async with step_up(tmp_path) as place, connect(place.url, auth=place.oauth()) as client:
+        place.auth.grants = "read"
+        with pytest.raises((AuthorizationError, HttpError)):
+            await client.call_tool("write")
+        assert place.visits <= 4
+
+
+async def test_the_blocking_client_signs_in(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+
+        def use() -> str:
+            with blocking_connect(place.url, auth=place.oauth()) as client:
+                return text_of(client.call_tool("whoami"))
+
+        assert await asyncio.to_thread(use) == "somebody"
+        assert await asyncio.to_thread(use) == "somebody"
+        assert place.visits == 1

@@ -7,6 +7,7 @@ import pytest
 
 from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
 from mcplumb.errors import AuthorizationError
+from tests.kit.loop import PATIENCE
 
 
 async def ask(port: int, request: str, host: str = "127.0.0.1") -> str:
@@ -14,7 +15,7 @@ async def ask(port: int, request: str, host: str = "127.0.0.1") -> str:
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(request.encode())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             return (await reader.read()).decode()
     finally:
         writer.close()

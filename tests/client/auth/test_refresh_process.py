@@ -11,7 +11,8 @@ import pytest
 
 from mcplumb import connect
 from tests.client.auth.refresh_race import run
-from tests.client.auth.test_authorizer import site
+from tests.client.auth.site import site
+from tests.kit.loop import PATIENCE
 
 
 @pytest.mark.req("AUT-7")
@@ -41,7 +42,7 @@ async def test_an_answer_that_never_ends() -> None:
             f"r._fetch(Fetch('POST', 'http://127.0.0.1:{port}/token', 'a token request'), None)\n"
         )
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stderr=asyncio.subprocess.PIPE)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             _, faults = await process.communicate()
     assert b"no whole answer within 0.3 s" in faults
 
@@ -63,7 +64,7 @@ async def test_a_proxy_that_asks_for_a_password() -> None:
             f"r._fetch({fetch})\n"
         )
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stderr=asyncio.subprocess.PIPE)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await process.communicate()
     assert f"Proxy-Authorization: Basic {base64.b64encode(b'me:a b').decode()}\r\n" in heads[0]
 
@@ -91,9 +92,9 @@ async def test_a_program_ends_while_a_refresh_is_under_way(tmp_path: Path) -> No
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stderr=asyncio.subprocess.PIPE)
         await has_begun.wait()
         process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await process.communicate()  # although the authorization server has not answered
         may_go_on.set()
         [name] = place.store.names()
-        async with asyncio.timeout(30), place.store.locked(name):
+        async with asyncio.timeout(PATIENCE), place.store.locked(name):
             assert place.entry().grant.refresh_token != before.refresh_token, "It is saved all the same."

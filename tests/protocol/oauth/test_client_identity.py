@@ -205,6 +205,12 @@ def test_the_words_of_a_refusal(body: bytes, words: str) -> None:
     assert told_by(answer(body, 500)) == words
 
 
+@pytest.mark.req("AUT-8")
+def test_words_do_not_quote_a_secret() -> None:
+    refusal = answer({"error": "no-mine", "error_description": "The secret mine is wrong."}, 400)
+    assert told_by(refusal, ["", "mine"]) == "no-… (The secret … is wrong)"
+
+
 def test_words_are_bounded_and_printable() -> None:
     words = in_words("x" * 1000, "y\n\x00" * 1000)
     assert len(words) < 700

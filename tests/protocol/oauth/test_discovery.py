@@ -57,6 +57,13 @@ from tests.protocol.oauth.world import (
         ("https://[::]", "loopback"),
         ("https://[::ffff:127.0.0.1]", "loopback"),
         ("https://169.254.169.254/latest", "loopback"),
+        ("https://[::ffff:169.254.169.254]", "loopback"),
+        ("https://[64:ff9b::a9fe:a9fe]", "loopback"),
+        ("https://[2002:a9fe:a9fe::1]", "loopback"),
+        ("https://[fe80::1]", "loopback"),
+        ("https://[fd00:ec2::254]", "loopback"),
+        ("https://100.100.100.200", "loopback"),
+        ("https://168.63.129.16", "loopback"),
         ("http://127.0.0.1:80", "loopback"),
         ("http://[::1]:80", "loopback"),
     ],
@@ -73,6 +80,14 @@ def test_an_address_that_may_not_be_used(url: str, reason: str) -> None:
 )
 def test_an_address_that_may_be_used(url: str) -> None:
     assert check_address(url, "The address", loopback=True).geturl() == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://10.0.0.1", "https://192.168.1.1", "https://[fd00::1]", "https://[64:ff9b::808:808]", "https://1.2.3.4"],
+)
+def test_authorization_servers_may_have_private_addresses(url: str) -> None:
+    assert check_address(url, "The address", loopback=False).geturl() == url
 
 
 def test_loopback() -> None:

@@ -8,7 +8,7 @@ from mcplumb.protocol.oauth.client_identity import ClientIdentity
 from mcplumb.protocol.oauth.discovery import ServerMetadata
 from mcplumb.protocol.oauth.steps import Answer, Fetch
 from mcplumb.protocol.oauth.tokens import Grant, GrantRefused, exchange_token, request_token
-from tests.protocol.oauth.world import ENDPOINT, ISSUER, NOW, TOKEN, World, answer, issuer, random
+from tests.protocol.oauth.world import ENDPOINT, ISSUER, NOW, TOKEN, Handler, World, answer, issuer, random
 
 METADATA = msgspec.convert(issuer(), ServerMetadata)
 CLIENT = ClientIdentity(client_id="me", issuer=ISSUER, auth_method="none")
@@ -20,7 +20,7 @@ class Prover:
         return f"{method} {url} {now} {nonce} {access_token}"
 
 
-def grant(page: Answer, prover: Prover | None = None, client: ClientIdentity = CLIENT) -> tuple[Grant, World]:
+def grant(page: Answer | Handler, prover: Prover | None = None, client: ClientIdentity = CLIENT) -> tuple[Grant, World]:
     world = World({URL: page})
     flow = request_token(
         METADATA,
@@ -112,6 +112,18 @@ def test_a_refusal(body: object, error: str) -> None:
         grant(answer(body, 400))
     assert caught.value.error == error
     assert caught.value.issuer == ISSUER
+
+
+@pytest.mark.req("AUT-8")
+def test_a_refusal_that_quotes_the_request() -> None:
+    secret = msgspec.structs.replace(CLIENT, client_secret="the-secret", auth_method="client_secret_post")
+
+    def quote(fetch: Fetch) -> Answer:
+        return answer({"error": "invalid_client", "error_description": f"Not {fetch.body.decode()}, sorry."}, 400)
+
+    with pytest.raises(GrantRefused, match=r"\(Not .*client_secret=….*, sorry\)") as caught:
+        grant(quote, client=secret)
+    assert "the-secret" not in str(caught.value)
 
 
 def test_an_expired_secret_is_not_sent() -> None:

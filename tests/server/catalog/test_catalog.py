@@ -182,7 +182,8 @@ class RankedTemplate:
 
 
 def ranked(uri: str, looked_at: Callable[[], None]) -> Any:
-    return type("RankedEntry", (), {"name": uri, "template": RankedTemplate(looked_at)})()
+    attributes = {"name": uri, "template": RankedTemplate(looked_at), "scopes": frozenset()}
+    return type("RankedEntry", (), attributes)()
 
 
 def test_templates_are_sorted_once_for_all_that_were_added() -> None:

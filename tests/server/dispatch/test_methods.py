@@ -154,7 +154,7 @@ class CountedEntry:
     """An entry that counts how often it is written."""
 
     def __init__(self, entry: Any) -> None:
-        self.name, self._payload, self.looks = entry.name, entry.payload, 0
+        self.name, self.scopes, self._payload, self.looks = entry.name, entry.scopes, entry.payload, 0
 
     @property
     def payload(self) -> Any:

@@ -52,7 +52,7 @@ def test_what_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
 def test_what_says_how_to_get_a_token_goes_with_what_checks_it() -> None:
     servers = ("https://login.example",)
     assert HttpOptions(authorization_servers=servers, tokens=("t",)).authorization_servers == servers
-    assert HttpOptions(authorization_servers=servers, verify=lambda _: None).authorization_servers == servers
+    assert HttpOptions(authorization_servers=servers, auth=lambda _: None).authorization_servers == servers
 
 
 def test_without_http_sse_its_paths_are_free() -> None:

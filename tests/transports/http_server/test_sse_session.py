@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcplumb import Context, Server
+from mcplumb import Context, Principal, Server
 from mcplumb.limits import DEFAULT_LIMITS
 from mcplumb.transports.connection import Connection, Peer
 from mcplumb.transports.http_server.asgi_request import Refusal
@@ -122,9 +122,9 @@ async def test_posts_for_nobody_and_for_somebody_else() -> None:
 
     @server.tool
     async def who(ctx: Context) -> str:
-        return str(ctx.principal)
+        return "" if ctx.principal is None else ctx.principal.subject
 
-    async with serving(server, verify=lambda token: token or None) as site:
+    async with serving(server, auth=Principal) as site:
         ada = await Guest(site, Authorization="Bearer ada").open()
         bob = Guest(site, Authorization="Bearer bob")
         for endpoint in ("/messages", "/messages?session_id=", "/messages?session_id=00", ada.endpoint):
@@ -245,7 +245,7 @@ async def test_the_endpoint_is_where_the_application_is_mounted() -> None:
     stage = Stage()
     connection, endpoint, serving = await stage.arrive(Staged(method="GET", root_path="/döp er"))
     assert endpoint.startswith("/d%C3%B6p%20er/messages?session_id=")
-    assert stage.peers == [Peer("legacy", None)]
+    assert stage.peers == [Peer("legacy", None, is_remote=True)]
     assert (await stage.post(endpoint, NOTE)).status == 202
     connection.send(Notification("m"))
     assert stage.traced == ["in", "out"]

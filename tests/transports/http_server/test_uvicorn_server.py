@@ -109,7 +109,7 @@ def test_to_listen_for_everybody_is_worth_a_warning(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING):
         asyncio.run(main("127.0.0.1", HttpOptions()))
         asyncio.run(main(everywhere, HttpOptions(tokens=("t",))))
-        asyncio.run(main(everywhere, HttpOptions(verify=lambda _: None)))
+        asyncio.run(main(everywhere, HttpOptions(auth=lambda _: None)))
         assert caplog.records == []
         asyncio.run(main(everywhere, HttpOptions()))
     assert "HttpOptions(tokens=" in caplog.text

@@ -12,10 +12,17 @@ import click
 from mcplumb.cli.command_group import pop_values
 from mcplumb.cli.command_runner import GlobalOptions, global_options
 from mcplumb.cli.commands.login import default_sign_in
-from mcplumb.cli.serve_options import addresses_of, set_up_serving_logs, with_tokens
+from mcplumb.cli.serve_options import (
+    HttpAccess,
+    access_options,
+    address_options,
+    addresses_of,
+    log_format_option,
+    set_up_serving_logs,
+)
 from mcplumb.cli.server_target import ServerCommand, Target, seconds
 from mcplumb.errors import UsageError
-from mcplumb.server.stderr_logs import LOG_FORMATS, LogFormat
+from mcplumb.server.stderr_logs import LogFormat
 
 if TYPE_CHECKING:
     from mcplumb.bridge.bridge import Bridge
@@ -45,17 +52,8 @@ class _BridgeCommand(ServerCommand):
 
 @click.command("bridge", cls=_BridgeCommand)
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--stdio", is_flag=True, help="Serve standard input and output, also beside addresses.")
-@click.option("--unix", metavar="PATH", multiple=True, help="Serve a Unix socket, which only you can use.")
-@click.option("--tcp", metavar="[HOST]:PORT", multiple=True, help="Serve a TCP port.")
-@click.option(
-    "--http", metavar="[HOST]:PORT[/PATH]", multiple=True, help="Serve HTTP, and HTTP+SSE at /sse; the path is /mcp."
-)
-@click.option(
-    "--client-token-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Over HTTP, require one of the bearer tokens in this file, one per line.",
-)
+@address_options
+@access_options("--client-token-file")
 @click.option(
     "--share",
     type=click.Choice(["auto", "always", "never"]),
@@ -69,11 +67,7 @@ class _BridgeCommand(ServerCommand):
 @click.option("--only", metavar="GLOB", multiple=True, help="Of several servers: pass on only the tools that match.")
 @click.option("--hide", metavar="GLOB", multiple=True, help="Of several servers: do not pass on tools that match.")
 @click.option("--log-dir", metavar="FOLDER", help="Write the stderr of each server to a file in this folder.")
-@click.option(
-    "--log-format",
-    type=click.Choice(LOG_FORMATS),
-    help="How logs on stderr look: with times and levels, or plain with the prefixes [TRACE] and Error:.",
-)
+@log_format_option
 def bridge(
     target: Target | None,
     names: tuple[str, ...],
@@ -83,15 +77,15 @@ def bridge(
     unix: tuple[str, ...],
     tcp: tuple[str, ...],
     http: tuple[str, ...],
-    client_token_file: Path | None,
     share: Share,
     idle: float,
     only: tuple[str, ...],
     hide: tuple[str, ...],
     log_dir: str | None,
     log_format: LogFormat | None,
+    **access: Any,
 ) -> None:
-    """Serve any server to any client: over other transports, in other eras, several behind one address.
+    """Serve any server to any client, in any era.
 
     The server is a command after --, or -s with an address or a configured name. With --config FILE, all servers of
     that file are served as one, or only those whose NAMEs are given; their tools get the name of their server as a
@@ -101,7 +95,8 @@ def bridge(
     one where that is safe: always if it is modern; if it is legacy, those that cannot be asked anything. With --share
     always they all share one, and a legacy server cannot ask them anything; with --share never each has its own.
 
-    The token of a client is never passed on. For a protected server, sign in with mcplumb login first.
+    Over HTTP, --client-token-file and --issuer decide who may use the bridge, as for mcplumb serve. The token of a
+    client is never passed on. For a protected server, sign in with mcplumb login first.
 
     \b
     mcplumb bridge -s https://example.com/mcp
@@ -112,8 +107,8 @@ def bridge(
 
     options = global_options()
     addresses = addresses_of(unix=unix, tcp=tcp, http=http)
-    if client_token_file is not None and not http:
-        raise UsageError("--client-token-file is for clients over HTTP: give --http as well.")
+    allowed = HttpAccess(token_file=access.pop("client_token_file"), **access)
+    allowed.check(addresses)
     if not addresses and os.isatty(0):
         from mcplumb.cli.render.output import say
         from mcplumb.server.run import what_it_waits_for
@@ -136,9 +131,8 @@ def bridge(
         if log_dir is not None:
             more["stderr"] = _folder(log_dir)
         made = _group(names, options.config, yes=yes, **more)
-    http_options = None if client_token_file is None else with_tokens(client_token_file)
     where = ["stdio", *addresses] if stdio and addresses else addresses
-    made.run(*where, log_format=log_format, trace=options.trace or None, http=http_options)
+    made.run(*where, log_format=log_format, trace=options.trace or None, http=allowed.options())
 
 
 def _group(names: tuple[str, ...], config: str | None, *, yes: bool, **options: Any) -> Bridge:

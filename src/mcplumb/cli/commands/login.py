@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mcplumb.client.auth.authorizer import Entry
     from mcplumb.client.auth.oauth import OAuth
 
-__all__ = ["default_sign_in", "login", "logout", "signed_in"]
+__all__ = ["default_sign_in", "login", "logout", "sign_ins", "signed_in"]
 
 #: The environment variable with the secret of a client that was registered by hand.
 _SECRET = "MCPLUMB_CLIENT_SECRET"  # noqa: S105
@@ -35,7 +35,7 @@ _LONGEST = 200
     "--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="The port of the redirect address."
 )
 @click.option("--no-browser", is_flag=True, help="Print the address, to be opened on another machine.")
-@click.option("--again", is_flag=True, help="Sign in even if you are signed in.")
+@click.option("--again", is_flag=True, help="Sign in even if you are signed in. The old tokens stay until then.")
 async def login(
     target: Target,
     *,
@@ -57,11 +57,10 @@ async def login(
     mcplumb login -s https://example.com/mcp
     mcplumb login -s https://example.com/mcp --no-browser
     """
+    from mcplumb.client.auth.authorizer import in_thread
     from mcplumb.client.auth.oauth import OAuth
 
     address = _address_of(target)
-    if again:
-        await _forget(address)
     auth = OAuth(
         client_id=client_id,
         client_secret=os.environ.get(_SECRET) if client_id is not None else None,
@@ -70,10 +69,11 @@ async def login(
         scopes=scope or None,
         port=port,
         on_visit=_print_and_ask if no_browser else _open_browser,
+        fresh=again,
     )
     async with target.connect(auth=auth, token=None):
         pass
-    entry = signed_in(address)
+    entry = await in_thread(signed_in, address)
     if entry is None:
         say(f"{target.title} does not ask for a sign-in.")
         return
@@ -149,17 +149,26 @@ def _address_of(target: Target) -> str:
 
 async def _forget(address: str) -> Entry | None:
     """Delete what is kept of a sign-in, and return it."""
-    from mcplumb.client.auth.authorizer import default_folder, entry_name, read_entry
+    from mcplumb.client.auth.authorizer import default_folder, entry_name, in_thread, read_entry
     from mcplumb.stores.token_store import FileTokens, default_token_store
 
     folder, name = default_folder(), entry_name(address, "default")
     if not FileTokens(folder).has(name):
         return None
-    store = default_token_store(folder)
+    store: FileTokens = await in_thread(default_token_store, folder)
     async with store.locked(name):  # a refresh that is under way would save its tokens afterwards
-        entry = read_entry(store.load(name))
-        store.delete(name)
+        entry = read_entry(await in_thread(store.load, name))
+        await in_thread(store.delete, name)
     return entry
+
+
+def sign_ins() -> list[tuple[str, str]]:
+    """Return the addresses that tokens are kept for, each with its user, without opening the keyring."""
+    from mcplumb.client.auth.authorizer import default_folder
+    from mcplumb.stores.token_store import FileTokens
+
+    names = (name.partition(" ") for name in FileTokens(default_folder()).names())
+    return [(address, user) for address, _, user in names]
 
 
 def _described(entry: Entry) -> str:

@@ -25,10 +25,18 @@ import msgspec
 from mcplumb.cli.command_group import BaseCommand
 from mcplumb.cli.command_runner import GlobalOptions, global_options
 from mcplumb.cli.render.output import say, say_error
-from mcplumb.cli.serve_options import SCHEMES, addresses_of, set_up_serving_logs, with_tokens
+from mcplumb.cli.serve_options import (
+    SCHEMES,
+    HttpAccess,
+    access_options,
+    address_options,
+    addresses_of,
+    log_format_option,
+    set_up_serving_logs,
+)
 from mcplumb.errors import ConnectError, McplumbError, UsageError
 from mcplumb.server.server import Server
-from mcplumb.server.stderr_logs import LOG_FORMATS, LogFormat
+from mcplumb.server.stderr_logs import LogFormat
 
 if TYPE_CHECKING:
     from mcplumb.server.address_host import OnReady
@@ -325,7 +333,7 @@ class ServeSettings(msgspec.Struct, kw_only=True):
     addresses: list[str]
     #: The standard streams, taken over before the file is imported, if a client is served there.
     stdio: Stdio | None = None
-    token_file: Path | None = None
+    access: HttpAccess = msgspec.field(default_factory=HttpAccess)
     log_format: LogFormat | None = None
     options: GlobalOptions = msgspec.field(default_factory=GlobalOptions)
     #: The absolute path of the file, once it is loaded: the server may change the current folder.
@@ -364,8 +372,7 @@ class ServeSettings(msgspec.Struct, kw_only=True):
     def _at_addresses(self, server: Server, on_ready: OnReady | None) -> _Main:
         from mcplumb.server.address_host import AddressHost
 
-        tokens = None if self.token_file is None else with_tokens(self.token_file)
-        host = AddressHost(server, self.addresses, http=tokens, on_ready=on_ready)
+        host = AddressHost(server, self.addresses, http=self.access.options(), on_ready=on_ready)
         host.stdio = self.stdio
         return lambda trace: host.run(_masking(trace))
 
@@ -375,7 +382,8 @@ class ServeSettings(msgspec.Struct, kw_only=True):
         for address in addresses:
             option, scheme = next(pair for pair in SCHEMES.items() if address.startswith(pair[1]))
             words += [f"--{option}", address.removeprefix(scheme)]
-        more = {"--token-file": self.token_file, "--log-format": self.log_format, "--log-file": self.options.log_file}
+        words += self.access.words()
+        more = {"--log-format": self.log_format, "--log-file": self.options.log_file}
         words += [str(word) for pair in more.items() if pair[1] is not None for word in pair]
         return words + ["-v"] * self.options.verbose + ["--trace"] * self.options.trace
 
@@ -390,21 +398,10 @@ class ServeSettings(msgspec.Struct, kw_only=True):
 
 @click.command(cls=BaseCommand)
 @click.argument("target", metavar="FILE[:NAME]")
-@click.option("--stdio", is_flag=True, help="Serve standard input and output, also beside addresses.")
-@click.option("--unix", metavar="PATH", multiple=True, help="Serve a Unix socket, which only you can use.")
-@click.option("--tcp", metavar="[HOST]:PORT", multiple=True, help="Serve a TCP port.")
-@click.option("--http", metavar="[HOST]:PORT[/PATH]", multiple=True, help="Serve HTTP; the path is /mcp if not given.")
-@click.option(
-    "--token-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Over HTTP, require one of the bearer tokens in this file, one per line.",
-)
+@address_options
+@access_options()
 @click.option("--reload", is_flag=True, help="At addresses: start again when the server's files change.")
-@click.option(
-    "--log-format",
-    type=click.Choice(LOG_FORMATS),
-    help="How logs on stderr look: with times and levels, or plain with the prefixes [TRACE] and Error:.",
-)
+@log_format_option
 def serve(
     target: str,
     *,
@@ -412,9 +409,9 @@ def serve(
     unix: tuple[str, ...],
     tcp: tuple[str, ...],
     http: tuple[str, ...],
-    token_file: Path | None,
     reload: bool,
     log_format: LogFormat | None,
+    **access: Any,
 ) -> None:
     """Run the server that is in a Python file.
 
@@ -423,6 +420,10 @@ def serve(
     prints, also while it is imported, never reaches a client. If it cannot be imported, one line says why, and -v
     shows the whole traceback. Over HTTP, -v logs each request: client, user, method, tool, status and time; -vv also
     logs its start, with more details.
+
+    Over HTTP, --token-file and --issuer decide who may use the server: those with one of the tokens in a file, or with
+    an access token (a JWT) that an authorization server issued for this server. A client without one is told where to
+    sign in. Behind a proxy, --resource and --host-name are its public address and name.
 
     With --reload, the process starts again in its place when FILE changes, or a module that it imported from its
     folder. Requests that were accepted have the usual time to finish, and ports stay the same. A client on standard
@@ -433,13 +434,14 @@ def serve(
     mcplumb serve weather.py:server --trace
     mcplumb serve weather.py --unix /run/weather.sock --http 127.0.0.1:8000
     mcplumb serve weather.py --http :8000 --reload
+    mcplumb serve weather.py --http :8000 --issuer https://login.example --audience https://weather.example/mcp
     """
     from mcplumb._fast.lazy_modules import load_asyncio
 
     load_asyncio()  # before the file is imported, which may import asyncio
     addresses = addresses_of(unix=unix, tcp=tcp, http=http)
-    if token_file is not None and not http:
-        raise UsageError("--token-file is for clients over HTTP: give --http as well.")
+    allowed = HttpAccess(**access)
+    allowed.check(addresses)  # before the file is imported
     if reload and (stdio or not addresses):
         raise UsageError(
             "--reload is for addresses, for instance --http :8000: a client on standard input and output has started "
@@ -455,7 +457,7 @@ def serve(
         addresses=addresses,
         # Taken before the file is imported: its prints must not reach the client.
         stdio=_take_stdio() if stdio or not addresses else None,
-        token_file=token_file,
+        access=allowed,
         log_format=log_format,
         options=global_options(),
     )

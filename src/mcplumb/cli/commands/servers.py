@@ -24,7 +24,7 @@ from mcplumb.config.entry import looks_secret, mask_arguments, mask_url, mask_va
 from mcplumb.config.files import decode_strict_json, locked, read_file, replace_file
 from mcplumb.config.locations import MCPLUMB, ConfigLocation, home, server_tables, user_config_file, with_tilde
 from mcplumb.config.parse import read_entries
-from mcplumb.errors import UsageError
+from mcplumb.errors import AuthorizationError, UsageError
 from mcplumb.transports.address import read_address
 
 __all__ = ["add", "add_server", "find_entries", "find_entry", "remove", "remove_server", "servers"]
@@ -61,7 +61,7 @@ def servers(name: str | None, config: str | None, *, as_json: bool) -> None:
 
     Those are our own file, those of the project you are in, and those of Claude Code, Claude Desktop, Cursor, VS Code,
     Windsurf, Gemini CLI and Copilot CLI. With a NAME, show all that is known of that server. Values of variables and
-    headers are never shown. Use a server with -s NAME.
+    headers are never shown. A note says where you are signed in. Use a server with -s NAME.
 
     \b
     mcplumb servers
@@ -69,17 +69,21 @@ def servers(name: str | None, config: str | None, *, as_json: bool) -> None:
     mcplumb servers weather
     """
     found = load_config(config or global_options().config)
+    users, faults = _signed_in_users()
     if name is not None:
         entry = found[name]
+        notes = _notes(entry, users)
         if as_json:
-            print_json(_described(entry, _notes(entry)))
+            print_json(_described(entry, notes))
         else:
-            _print_one(entry)
+            _print_one(entry, notes)
         return
-    listed = [*((one, _notes(one)) for one in found.values()), *((one, [_hidden(one, found)]) for one in found.hidden)]
+    listed = [(one, _notes(one, users)) for one in found.values()]
+    listed += [(one, [_hidden(one, found)]) for one in found.hidden]
+    faults = [*map(str, found.faults), *faults]
     if as_json:
         described = [_described(one, notes) for one, notes in listed]
-        print_json({"servers": described, "faults": [str(fault) for fault in found.faults]})
+        print_json({"servers": described, "signedIn": users, "faults": faults})
         return
     if listed:
         rows = [(one.name, _summary(one), with_tilde(one.source), ", ".join(notes)) for one, notes in listed]
@@ -87,7 +91,11 @@ def servers(name: str | None, config: str | None, *, as_json: bool) -> None:
         print_table(("NAME", "SERVER", "FILE", "NOTE")[: 3 + has_notes], [row[: 3 + has_notes] for row in rows])
     else:
         say("No server is configured. Add one with: mcplumb add NAME -- COMMAND")
-    for fault in found.faults:
+    known = {_address(one) for one in found.values()} if users else set()
+    for address in users:
+        if address not in known:
+            say(f"{address} has no name here, but you are {_signed_in(users[address])}.")
+    for fault in faults:
         say(f"Warning: {fault}", style="yellow")
 
 
@@ -164,8 +172,38 @@ def _summary(entry: ServerEntry) -> str:
     return shlex.join([entry.command or "", *mask_arguments(entry.args)])
 
 
-def _notes(entry: ServerEntry) -> list[str]:
+def _signed_in_users() -> tuple[dict[str, list[str]], list[str]]:
+    """Return the users that are signed in, by address, and what is wrong with the store."""
+    from mcplumb.cli.commands.login import sign_ins
+
+    users: dict[str, list[str]] = {}
+    try:
+        for address, user in sign_ins():
+            users.setdefault(address, []).append(user)
+    except (AuthorizationError, UsageError) as error:
+        return {}, [str(error)]
+    return users, []
+
+
+def _signed_in(users: list[str]) -> str:
+    return "signed in" if users == ["default"] else f"signed in as {', '.join(users)}"
+
+
+def _address(entry: ServerEntry) -> str | None:
+    """Return the address that tokens are kept under; None if the entry has none, or it is not known yet."""
+    from mcplumb.protocol.oauth.discovery import canonical_resource
+
+    try:
+        url = entry.resolve().url
+        return None if url is None else canonical_resource(url)
+    except (ConfigError, ValueError):
+        return None
+
+
+def _notes(entry: ServerEntry, users: dict[str, list[str]]) -> list[str]:
     notes = ["disabled"] if entry.disabled else []
+    if users and (address := _address(entry)) in users:
+        notes.append(_signed_in(users[address]))
     try:
         missing = entry.missing()
         if missing:
@@ -189,7 +227,7 @@ def _hidden(entry: ServerEntry, config: Config) -> str:
     return f"not used: the name is taken in {with_tilde(first)}"
 
 
-def _print_one(entry: ServerEntry) -> None:
+def _print_one(entry: ServerEntry, notes: list[str]) -> None:
     pairs = [("name", entry.name), ("type", entry.transport)]
     pairs.append(("command" if entry.url is None else "url", _summary(entry)))
     if entry.cwd is not None:
@@ -199,7 +237,7 @@ def _print_one(entry: ServerEntry) -> None:
         pairs.append(("envFile", entry.env_file))
     pairs += [("header", f"{name}: {value}") for name, value in mask_values(entry.headers).items()]
     pairs += [("file", with_tilde(entry.source)), ("written for", entry.dialect.label)]
-    pairs += [("note", note) for note in _notes(entry)]
+    pairs += [("note", note) for note in notes]
     print_pairs(pairs)
 
 

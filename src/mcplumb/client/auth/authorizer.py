@@ -3,6 +3,8 @@
 Tokens are refreshed before they expire and after a 401, by one process at a time: whoever has the lock of the entry
 refreshes, and all others take what it has saved. A refresh runs in a process of its own, which inherits the lock: a
 refresh token that the server has rotated is saved even if this program is killed in the middle.
+
+The store is used in threads: a keyring may ask the user to unlock it, and the event loop goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -45,6 +47,8 @@ _logger = logging.getLogger("mcplumb.client")
 
 #: Consents that one connection asks for without any success in between.
 _MAX_CONSENTS = 3
+#: Seconds for a change of the store that was begun before its caller gave up.
+_LAST_SECONDS = 30.0
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +104,8 @@ class Authorizer:
         self._proxy = proxy
         self._tls = tls
         self._name = entry_name(endpoint, auth.user) if isinstance(auth, OAuth) else ""
-        self._has_loaded = False
+        #: Whether the tokens that are kept were looked for, or are not wanted.
+        self._has_loaded = not isinstance(auth, OAuth) or auth.fresh
         self._grant: Grant | None = None
         self._key: DpopKey | None = DpopKey() if auth.uses_dpop else None
         #: The last nonce of the server for DPoP proofs.
@@ -173,14 +178,19 @@ class Authorizer:
 
     @functools.cached_property
     def _store(self) -> TokenStore | None:
-        # Looking for a keyring takes a tenth of a second, so it is done when there is something to read or to keep.
         auth = self._auth
         return (auth.store or default_token_store(default_folder())) if isinstance(auth, OAuth) else None
 
+    async def _opened_store(self) -> TokenStore | None:
+        # Looking for a keyring takes a tenth of a second, so it is done when there is something to read or to keep.
+        return self._store if "_store" in vars(self) else await in_thread(lambda: self._store)
+
     async def _current(self) -> Grant | None:
         if not self._has_loaded:
-            self._has_loaded = True
-            self._load()
+            async with self._changing:  # requests that are sent meanwhile wait for the token, too
+                if not self._has_loaded:
+                    await self._load()
+                    self._has_loaded = True
         grant = self._grant
         if grant is None or grant.is_fresh(time.time()):
             return grant
@@ -189,13 +199,19 @@ class Authorizer:
             return self._grant
         return await self._refresh(grant)
 
-    def _load(self) -> None:
+    async def _load(self) -> None:
         auth = self._auth
         if not isinstance(auth, OAuth) or (auth.store is None and not FileTokens(default_folder()).has(self._name)):
             return
-        entry = None if self._store is None else read_entry(self._store.load(self._name))
-        if entry is None:
-            return
+        if (entry := await self._kept()) is not None:
+            self._take(entry)
+
+    async def _kept(self) -> Entry | None:
+        """Return what is kept of the sign-in now."""
+        store = await self._opened_store()
+        return None if store is None else read_entry(await in_thread(store.load, self._name))
+
+    def _take(self, entry: Entry) -> None:
         self._grant = entry.grant
         if entry.dpop_key is not None:
             self._key = DpopKey(entry.dpop_key)
@@ -213,17 +229,19 @@ class Authorizer:
                     resource=self._endpoint,
                 )
             self._consents += 1
-            if not self._auth.needs_user or self._store is None:
-                self._grant = await self._run(self._auth.flow(self._context(challenge)), None)
+            auth, store = self._auth, await self._opened_store()
+            if not isinstance(auth, OAuth) or store is None:
+                self._grant = await self._run(auth.flow(self._context(challenge)), None)
                 return True
-            async with self._store.locked(self._name):
-                entry = read_entry(self._store.load(self._name))
-                if entry is not None and not _is_same(entry.grant, stale):
-                    self._load()  # another process has signed in
+            async with store.locked(self._name):
+                entry = await self._kept()
+                is_wanted = stale is not None or not auth.fresh
+                if entry is not None and is_wanted and not _is_same(entry.grant, stale):
+                    self._take(entry)  # another process has signed in
                     return True
-                self._grant = await self._sign_in(challenge)
+                self._grant = await self._sign_in(auth, challenge, None if entry is None else entry.grant.client)
                 try:
-                    self._save(self._grant)
+                    await self._save(self._grant)
                 except (AuthorizationError, OSError) as error:
                     _logger.warning("The sign-in holds for this connection only: its tokens are not kept. %s", error)
             return True
@@ -231,15 +249,16 @@ class Authorizer:
     async def _refresh(self, stale: Grant) -> Grant | None:
         """Refresh a grant, unless somebody else has. Return the new one; None if a sign-in is needed."""
         async with self._changing:
-            if self._grant is not stale or self._store is None:
+            store = await self._opened_store()
+            if self._grant is not stale or store is None:
                 return self._grant
-            async with self._store.locked(self._name) as lock:
-                entry = read_entry(self._store.load(self._name))
+            async with store.locked(self._name) as lock:
+                entry = await self._kept()
                 if entry is None:
                     self._grant = None  # signed out
                     return None
                 if not _is_same(entry.grant, stale):
-                    self._load()
+                    self._take(entry)
                     return self._grant
                 if stale.refresh_token is None:
                     return None if _is_spent(stale, time.time()) else stale
@@ -250,7 +269,7 @@ class Authorizer:
                         raise
                     # The refresh token is dead. Without it nobody tries again before the next sign-in.
                     self._grant = msgspec.structs.replace(stale, refresh_token=None)
-                    self._save(self._grant)
+                    await self._save(self._grant)
                     return None
                 return self._grant
 
@@ -270,61 +289,55 @@ class Authorizer:
         async def here() -> Grant:
             flow = refresh(entry.grant, now=time.time(), random=os.urandom, sign=sign, prover=self._key)
             grant = await self._run(flow, None)
-            self._save(grant)
+            await self._save(grant)
             return grant
 
-        # A caller that gives up must not stop it between the answer and the saving.
-        task = asyncio.ensure_future(here())
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            await asyncio.wait([task], timeout=30)
-            raise
+        return await _to_its_end(here())  # and not stopped between the answer and the saving
 
-    def _save(self, grant: Grant) -> None:
-        if self._store is None or not isinstance(self._auth, OAuth):
+    async def _save(self, grant: Grant) -> None:
+        store = await self._opened_store()
+        if store is None or not isinstance(self._auth, OAuth):
             return
         key = self._key.pem() if self._key is not None and grant.token_type == "DPoP" else None  # noqa: S105
         entry = Entry(endpoint=canonical_resource(self._endpoint), user=self._auth.user, grant=grant, dpop_key=key)
-        self._store.save(self._name, msgspec.json.encode(entry))
+        # The lock of the entry is held for as long as the thread writes.
+        await _to_its_end(in_thread(store.save, self._name, msgspec.json.encode(entry)))
 
     # Driving flows
 
     def _context(self, challenge: Challenge | None) -> FlowContext:
         return FlowContext(endpoint=self._endpoint, challenge=challenge, before=self._grant, prover=self._key)
 
-    async def _sign_in(self, challenge: Challenge | None) -> Grant:
-        auth = self._auth
-        assert isinstance(auth, OAuth)  # noqa: S101
-        kept = _registration_of(self._store, self._name)
-        port = auth.port or _port_of(kept)
+    async def _sign_in(self, auth: OAuth, challenge: Challenge | None, kept: ClientIdentity | None) -> Grant:
+        """Run a sign-in. ``kept`` is the client of the last one, which may have registered itself."""
+        port, registered = auth.port, {}
+        if kept is not None and kept.redirect_uri is not None and kept.issuer is not None:
+            port = port or urlsplit(kept.redirect_uri).port or 0
+            registered = {kept.issuer: kept}
         async with _listen(port, is_fixed=bool(auth.port)) as redirect:
-            registered = {} if kept is None or kept.issuer is None else {kept.issuer: kept}
             context = msgspec.structs.replace(
                 self._context(challenge), redirect_uri=redirect.address, registered=registered
             )
-            return await self._run(auth.flow(context), redirect)
+            return await self._run(auth.flow(context), functools.partial(_visit, auth, redirect))
 
-    async def _run(self, flow: Flow[_T], redirect: LoopbackRedirect | None) -> _T:
-        visit = None if redirect is None else functools.partial(self._visit, redirect=redirect)
+    async def _run(self, flow: Flow[_T], visit: Callable[[Visit], Awaitable[Redirect]] | None) -> _T:
         return await _drive(flow, visit, proxy=self._proxy, tls=self._tls)
 
-    async def _visit(self, visit: Visit, redirect: LoopbackRedirect) -> Redirect:
-        auth = self._auth
-        assert isinstance(auth, OAuth)  # noqa: S101
-        redirect.expect(dict(parse_qsl(urlsplit(visit.url).query)).get("state", ""))
-        show: OnVisit = auth.on_visit or _open_browser
-        shown = asyncio.ensure_future(in_thread(show, visit.url))
-        waiting = asyncio.ensure_future(redirect.wait(auth.timeout))
-        try:
-            await asyncio.wait([shown, waiting], return_when=asyncio.FIRST_COMPLETED)
-            if shown.done() and (url := shown.result()) is not None:
-                return Redirect(url, time.time())
-            return await waiting
-        finally:
-            for task in (shown, waiting):
-                task.cancel()
-            await asyncio.wait([shown, waiting])
+
+async def _visit(auth: OAuth, redirect: LoopbackRedirect, visit: Visit) -> Redirect:
+    redirect.expect(dict(parse_qsl(urlsplit(visit.url).query)).get("state", ""))
+    show: OnVisit = auth.on_visit or _open_browser
+    shown = asyncio.ensure_future(in_thread(show, visit.url))
+    waiting = asyncio.ensure_future(redirect.wait(auth.timeout))
+    try:
+        await asyncio.wait([shown, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if shown.done() and (url := shown.result()) is not None:
+            return Redirect(url, time.time())
+        return await waiting
+    finally:
+        for task in (shown, waiting):
+            task.cancel()
+        await asyncio.wait([shown, waiting])
 
 
 async def _drive(
@@ -351,6 +364,16 @@ async def _drive(
                 given = await visit(step)
             else:
                 raise AuthorizationError("client", "This way of authorization does not open a browser.")
+
+
+async def _to_its_end(change: Coroutine[Any, Any, _T]) -> _T:
+    """Await a change of the store, which goes on to its end even if the caller gives up."""
+    task = asyncio.ensure_future(change)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=_LAST_SECONDS)
+        raise
 
 
 async def _may_sign_in(auth: OAuth) -> bool:
@@ -404,16 +427,6 @@ def _listen(port: int, *, is_fixed: bool) -> LoopbackRedirect:
         if is_fixed:
             raise
         return LoopbackRedirect()  # the client registers again, with another address
-
-
-def _registration_of(store: TokenStore | None, name: str) -> ClientIdentity | None:
-    """Return the registration of an earlier sign-in."""
-    entry = None if store is None else read_entry(store.load(name))
-    return None if entry is None or entry.grant.client.redirect_uri is None else entry.grant.client
-
-
-def _port_of(client: ClientIdentity | None) -> int:
-    return 0 if client is None or client.redirect_uri is None else urlsplit(client.redirect_uri).port or 0
 
 
 def _is_spent(grant: Grant, now: float) -> bool:

@@ -77,6 +77,7 @@ class OAuth(Auth):
     * ``port``: of the redirect address, if the registration fixes it. ``on_visit``: shows the address to open;
       None opens a browser. ``timeout``: seconds for the user to sign in.
     * ``sign_in``: False uses only tokens of an earlier sign-in; a function is asked before each sign-in.
+    * ``fresh``: True ignores the tokens that are kept; they are replaced when the new ones are there.
     * ``dpop``: bind the tokens to a key, so that a stolen one is of no use.
     """
 
@@ -98,6 +99,7 @@ class OAuth(Auth):
         on_visit: OnVisit | None = None,
         timeout: float = _SIGN_IN_TIMEOUT,
         sign_in: bool | Callable[[], bool | Awaitable[bool]] = True,
+        fresh: bool = False,
         dpop: bool = False,
     ) -> None:
         super().__init__(scopes=scopes, dpop=dpop)
@@ -115,6 +117,7 @@ class OAuth(Auth):
         self.on_visit = on_visit
         self.timeout = timeout
         self.sign_in = sign_in
+        self.fresh = fresh
 
     def __repr__(self) -> str:
         return f"OAuth(client={self.client!r}, user={self.user!r})"

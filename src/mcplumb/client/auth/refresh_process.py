@@ -77,7 +77,7 @@ async def run(store: FileTokens, name: str, lock: EntryLock, *, proxy: str | Non
         raise GrantRefused(outcome.error, outcome.sentence, issuer=outcome.issuer or "")
     if outcome.reason:
         raise AuthorizationError(outcome.reason, outcome.sentence, issuer=outcome.issuer)
-    entry = read_entry(store.load(name))
+    entry = read_entry(await in_thread(store.load, name))
     if entry is None:
         raise AuthorizationError("refused", "The tokens were removed while they were refreshed.")
     return entry.grant

@@ -6,7 +6,7 @@ A registration belongs to the issuer that made it. It is never shown to another 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias
 from urllib.parse import quote_plus, urlsplit
 
@@ -213,13 +213,19 @@ class _Refusal(msgspec.Struct, frozen=True):
     error_description: str = ""
 
 
-def told_by(answer: Answer) -> str:
-    """Return in words why an authorization server refused: its error code and description, or the status."""
+def told_by(answer: Answer, secrets: Iterable[str] = ()) -> str:
+    """Return in words why an authorization server refused: its error code and description, or the status.
+
+    ``secrets`` are values of the request: a server that quotes them in its answer does not get them into our errors.
+    """
     try:
         refusal = msgspec.json.decode(answer.body[:65536], type=_Refusal)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         refusal = _Refusal()
-    return in_words(refusal.error, refusal.error_description) or f"it answered with status {answer.status}"
+    texts = [refusal.error, refusal.error_description]
+    for secret in filter(None, secrets):
+        texts = [text.replace(secret, "…") for text in texts]
+    return in_words(*texts) or f"it answered with status {answer.status}"
 
 
 def in_words(error: str, description: str) -> str:

@@ -45,6 +45,10 @@ MAX_DOCUMENT = 1 << 20
 MAX_REDIRECTS = 3
 #: Authorization servers of one resource that are considered.
 MAX_ISSUERS = 8
+#: Where clouds give out credentials, besides at link-local addresses: Alibaba Cloud, Azure, and AWS over IPv6.
+_CLOUD_METADATA = frozenset({"100.100.100.200", "168.63.129.16", "fd00:ec2::254"})
+#: IPv6 addresses with an IPv4 address at their end (RFC 6052).
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class ResourceMetadata(msgspec.Struct, frozen=True):
@@ -110,22 +114,28 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_this_machine(host: str) -> bool:
-    """Return whether a host is this machine or its link, in any spelling that resolvers accept."""
+    """Return whether a host is this machine, its link, or its cloud's metadata, in any spelling that resolvers accept.
+
+    Clouds give out credentials at link-local addresses. Private addresses are allowed: companies have their
+    authorization servers there. A name that resolves to one of these addresses gets no request either, because nothing
+    there has a certificate for that name.
+    """
     name = host.lower().rstrip(".")
     if name.endswith(".localhost"):
         return True
     try:
         if ":" in name:
             long = ipaddress.IPv6Address(name)
-            address: ipaddress.IPv4Address | ipaddress.IPv6Address = long.ipv4_mapped or long
+            inner = long.packed[-4:] if long in _NAT64 else b""
+            address: ipaddress.IPv4Address | ipaddress.IPv6Address
+            address = long.ipv4_mapped or long.sixtofour or (ipaddress.IPv4Address(inner) if inner else long)
         else:
             # 127.1, 0x7f000001 and 2130706433 are 127.0.0.1: the last number fills the rest.
             *lead, last = [int(part, 8 if part.isdigit() and part[0] == "0" else 0) for part in name.split(".")]
             address = ipaddress.IPv4Address(last + sum(number << (24 - 8 * at) for at, number in enumerate(lead)))
     except ValueError:
         return False
-    # Clouds give out credentials at a link-local address.
-    return address.is_loopback or address.is_unspecified or address.is_link_local
+    return address.is_loopback or address.is_unspecified or address.is_link_local or str(address) in _CLOUD_METADATA
 
 
 def _origin(parts: SplitResult) -> tuple[str, str, int]:

@@ -86,6 +86,12 @@ class _TokenAnswer(msgspec.Struct, frozen=True):
     issued_token_type: str | None = None
 
 
+#: What a token request has that nobody else may know.
+_SECRET_FIELDS = frozenset(
+    {"assertion", "client_assertion", "client_secret", "code", "code_verifier", "refresh_token", "subject_token"}
+)
+
+
 class _TokenError(msgspec.Struct, frozen=True):
     error: str = ""
 
@@ -117,13 +123,15 @@ def _fetch_token(
         now = answer.at
         if answer.status == 200:
             break
+        secrets = [value for name, value in {**fields, **credentials}.items() if name in _SECRET_FIELDS]
+        secrets += [client.client_secret or "", *headers.values()]
         code = _error_code(answer)
         # A server may answer the first proof with a nonce that the next one must have (RFC 9449, section 8).
         was, nonce = nonce, answer.headers.get("dpop-nonce")
         if prover is None or code != "use_dpop_nonce" or nonce is None or was is not None:
             raise GrantRefused(
                 code,
-                f"The authorization server {metadata.issuer} refused {what}: {told_by(answer)}.",
+                f"The authorization server {metadata.issuer} refused {what}: {told_by(answer, secrets)}.",
                 issuer=metadata.issuer,
             )
     given = {name: value for name, value in read_document(answer, purpose).items() if value is not None}

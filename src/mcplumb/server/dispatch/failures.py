@@ -97,7 +97,7 @@ def _input_required(call: Call, needed: list[InputNeeded]) -> Payload:
         needed,
         method=request.method,
         params=request.params,
-        principal=call.session.principal,
+        principal=None if call.principal is None else call.principal.identity,
         now=shared.now(),
     )
     return as_result(needed, state)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -25,7 +26,7 @@ from mcplumb.server.dispatch.failures import error_of, outcome_of
 from mcplumb.server.dispatch.running_call import Call
 from mcplumb.server.results import ModernText, TextResult, contents_of, prompt_result_of, result_of
 from mcplumb.server.schema.signature import BadArguments
-from mcplumb.types.base import PageParams, Params, Payload, Result, RetryParams
+from mcplumb.types.base import CacheScope, PageParams, Params, Payload, Result, RetryParams
 from mcplumb.types.content import TextContent
 from mcplumb.types.lifecycle import DiscoverResult, InitializeResult
 from mcplumb.types.method_table import METHODS
@@ -79,20 +80,36 @@ def _lister(kind: str, field: str) -> Callable[[Call], msgspec.Raw]:
         shared, revision = call.session.shared, call.admitted.revision
         registry: Registry[Any] = getattr(shared.catalog, kind)
         cursor = read(PageParams, call.request.params, what="params").cursor
+        if shared.narrow_lists and call.session.has_scopes and registry.has_scopes:
+            from mcplumb.server.dispatch.scope_check import may_use
+
+            # Neither kept nor shared: it is the list of one principal.
+            page, _ = write(call, registry, cursor, partial(may_use, call.principal), "private")
+            return page
         pages = shared.pages(kind, registry.version, revision)
         written = pages.get(cursor)
         if written is not None:
             return written
+        written, next_cursor = write(call, registry, cursor, None, shared.cache_scope)
+        pages.keep(cursor, written, next_cursor)
+        return written
+
+    def write(
+        call: Call,
+        registry: Registry[Any],
+        cursor: str | None,
+        may_see: Callable[[Entry], bool] | None,
+        cache_scope: CacheScope,
+    ) -> tuple[msgspec.Raw, str | None]:
+        shared = call.session.shared
         try:
-            entries, next_cursor = registry.page(cursor, shared.page_size)
+            entries, next_cursor = registry.page(cursor, shared.page_size, may_see)
         except BadCursor as error:
             raise RequestError(INVALID_PARAMS, str(error)) from error
         listed: dict[str, Any] = {field: [entry.payload for entry in entries], "next_cursor": next_cursor}
         result: Any = METHODS[call.request.method].result
-        page = result(ttl_ms=shared.ttl_ms, cache_scope=shared.cache_scope, **listed)
-        written = msgspec.Raw(msgspec.json.encode(shared.written(page, revision)))
-        pages.keep(cursor, written, next_cursor)
-        return written
+        page = result(ttl_ms=shared.ttl_ms, cache_scope=cache_scope, **listed)
+        return msgspec.Raw(msgspec.json.encode(shared.written(page, call.admitted.revision))), next_cursor
 
     return answer
 
@@ -269,7 +286,8 @@ def _read_result(call: Call, entry: ResourceEntry, contents: list[Any]) -> ReadR
     # A result that depends on a user's input must not be cached for others.
     if call.answers is not None:
         ttl_ms = 0
-    return ReadResourceResult(contents, ttl_ms=ttl_ms, cache_scope=entry.cache_scope or shared.cache_scope)
+    cache_scope = "private" if entry.scopes else entry.cache_scope or shared.cache_scope
+    return ReadResourceResult(contents, ttl_ms=ttl_ms, cache_scope=cache_scope)
 
 
 def _get_prompt(call: Call) -> _Started:
@@ -350,7 +368,7 @@ def _reopen(call: Call, params: Any) -> None:
             params.input_responses,
             method=request.method,
             params=request.params,
-            principal=call.session.principal,
+            principal=None if call.principal is None else call.principal.identity,
             now=shared.now(),
         )
 

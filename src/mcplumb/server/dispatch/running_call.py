@@ -18,6 +18,7 @@ from mcplumb.types.revision_adapter import for_revision
 from mcplumb.wire.messages import Notification
 
 if TYPE_CHECKING:
+    from mcplumb.protocol.principal import Principal
     from mcplumb.protocol.progress import ProgressMeter
     from mcplumb.server.dispatch.client_input import Answers
     from mcplumb.server.server_session import ServerSession
@@ -46,6 +47,8 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
     params: Any
     #: The client's input for a modern call; None until there is an answer or a question.
     answers: Answers | None = None
+    #: Who sent the request, if that is authenticated.
+    principal: Principal | None = None
     #: Also read by other threads.
     is_cancelled: bool = False
     #: The futures that other threads wait for; `Context` replaces the empty default.

@@ -6,19 +6,21 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import aiohttp
 from yarl import URL
 
 from mcplumb.errors import AuthorizationError
-from mcplumb.protocol.oauth.steps import Answer, Fetch
+from mcplumb.protocol.oauth.steps import Answer, Fetch, Flow
 from mcplumb.version import __version__
 
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Fetcher", "open_fetcher"]
+__all__ = ["Fetcher", "open_fetcher", "run_flow"]
+
+_T = TypeVar("_T")
 
 #: Seconds for one request, connecting included.
 _TIMEOUT = 30.0
@@ -87,3 +89,17 @@ async def open_fetcher(*, proxy: str | None = None, tls: ssl.SSLContext | None =
         headers=headers, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
     ) as session:
         yield Fetcher(session, proxy, tls)
+
+
+async def run_flow(flow: Flow[_T], *, tls: ssl.SSLContext | None = None) -> _T:
+    """Make the requests of a flow that opens no browser, and return its result."""
+    given: Any = None
+    async with open_fetcher(tls=tls) as fetcher:
+        while True:
+            try:
+                step = flow.send(given)
+            except StopIteration as end:
+                result: _T = end.value
+                return result
+            assert isinstance(step, Fetch)  # noqa: S101 - no such flow asks for a visit
+            given = await fetcher.fetch(step)

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import copy_context
 from types import FrameType
@@ -19,6 +19,7 @@ import msgspec
 from mcplumb.errors import DecodeError, UsageError
 from mcplumb.limits import Limits
 from mcplumb.protocol.http_headers import ParamHeaders, check_headers, decode_field
+from mcplumb.protocol.principal import Principal
 from mcplumb.revisions import Revision, find_revision, newest_first
 from mcplumb.transports.connection import Peer, Serve
 from mcplumb.transports.http_server.asgi_request import (
@@ -31,8 +32,8 @@ from mcplumb.transports.http_server.asgi_request import (
     Send,
     stopping,
 )
-from mcplumb.transports.http_server.bearer import WELL_KNOWN, BearerAuth
-from mcplumb.transports.http_server.http_options import MESSAGES_PATH, SSE_PATH, HttpOptions
+from mcplumb.transports.http_server.bearer import WELL_KNOWN, BearerAuth, NeededScopes
+from mcplumb.transports.http_server.http_options import HEALTH_PATH, MESSAGES_PATH, SSE_PATH, HttpOptions
 from mcplumb.transports.http_server.modern_post import ModernPost
 from mcplumb.transports.http_server.origin import OriginCheck
 from mcplumb.transports.http_server.session_table import LegacySessions
@@ -178,10 +179,10 @@ class SignalWatch:
 _ENDING = 30.0
 
 #: Serves a request that has passed all checks; the second argument is its principal, if it is authenticated.
-_Handler: TypeAlias = Callable[[HttpRequest, str | None], Awaitable[None]]
+_Handler: TypeAlias = Callable[[HttpRequest, Principal | None], Awaitable[None]]
 
 #: A modern client that is not authenticated.
-_MODERN = Peer(era="modern")
+_MODERN = Peer(era="modern", is_remote=True)
 _STREAM = "text/event-stream"
 
 
@@ -190,6 +191,8 @@ class _Route(msgspec.Struct, frozen=True):
 
     methods: tuple[str, ...]
     handler: _Handler
+    #: Whether it needs no token.
+    is_open: bool = False
     #: Whether it needs no token, and web pages of all origins may use it.
     is_public: bool = False
 
@@ -204,7 +207,8 @@ class HttpApp:
     ``held`` is the context manager of what all requests share. It is entered by ``lifespan``, at the lifespan event of
     the ASGI server or, without these, at the first request; it is left at their end, when a signal ends the process, or
     with the event loop. ``param_headers`` returns, for the name of a tool, the arguments that
-    clients also send as headers.
+    clients also send as headers, ``needed_scopes`` returns the scopes that a request needs, and ``health`` more to
+    tell at ``/health`` than that the process lives.
     """
 
     _sessions: LegacySessions
@@ -219,6 +223,8 @@ class HttpApp:
         revisions: Sequence[Revision],
         held: Callable[[], AbstractAsyncContextManager[None]],
         param_headers: Callable[[str], ParamHeaders | None],
+        needed_scopes: NeededScopes = lambda _: (),
+        health: Callable[[], Mapping[str, Any]] = dict,
         trace: Trace | None = None,
     ) -> None:
         #: The options it was created with.
@@ -230,10 +236,11 @@ class HttpApp:
         self._has_sessions = any(revision.has_session_ids for revision in self._revisions)
         self._held = held
         self._param_headers = param_headers
+        self._health = health
         self._trace = trace
         self._is_logged = _access.isEnabledFor(logging.DEBUG)
         self._origin_check = OriginCheck(options)
-        self._bearer = BearerAuth(options)
+        self._bearer = BearerAuth(options, needed_scopes)
         self._routes = self._make_routes()
         self._context = copy_context()
         self._lifetime: Lifetime | None = None
@@ -285,7 +292,9 @@ class HttpApp:
         self._ending_until = 0.0
         self._modern_posts = set()
         self._sessions = LegacySessions(self._serve, options=self.options, revisions=self._revisions, trace=self._trace)
-        self._sse_sessions = SseSessions(self._serve, options=self.options, limits=self._limits, trace=self._trace)
+        self._sse_sessions = SseSessions(
+            self._serve, options=self.options, limits=self._limits, check=self._bearer.check_scopes, trace=self._trace
+        )
         return Lifetime(self._held)
 
     async def close(self) -> None:
@@ -350,7 +359,8 @@ class HttpApp:
         if options.sse and any(revision.has_http_sse for revision in self._revisions):
             routes[SSE_PATH] = _Route(("GET",), self._open_sse)
             routes[MESSAGES_PATH] = _Route(("POST",), self._post_to_sse)
-        if options.authorization_servers:
+        routes.setdefault(HEALTH_PATH, _Route(("GET",), self._serve_health, is_open=True))
+        if self._bearer.issuers:
             routes[WELL_KNOWN] = routes[f"{WELL_KNOWN}{path}"] = _Route(("GET",), self._serve_metadata, is_public=True)
         return routes
 
@@ -367,7 +377,7 @@ class HttpApp:
             _access.debug(
                 "%s %s %s %s %s %.1f ms",
                 request.client,
-                "-" if request.principal is None else _quoted(request.principal),
+                "-" if request.principal is None else _quoted(request.principal.subject),
                 request.method,
                 request.about or _quoted(request.path),
                 request.status or "disconnected",
@@ -406,7 +416,7 @@ class HttpApp:
         if request.method == "OPTIONS":
             await self._origin_check.answer_preflight(request, route.allowed.encode())
             return
-        if self._bearer.are_needed and not route.is_public:
+        if self._bearer.are_needed and not (route.is_public or route.is_open):
             principal = request.principal = await self._bearer.principal(request)
         if request.method not in route.methods:
             sentence = f"{request.method} is not allowed here. Use {route.allowed}."
@@ -419,24 +429,30 @@ class HttpApp:
         try:
             await route.handler(request, principal)
         finally:
+            request.forget_token()
             self._requests.discard(request)
 
     def _check_open(self) -> None:
         if self._is_closing:
             raise stopping()
 
-    async def _open_sse(self, request: HttpRequest, principal: str | None) -> None:
+    async def _open_sse(self, request: HttpRequest, principal: Principal | None) -> None:
         await self._sse_sessions.get(request, principal)
 
-    async def _post_to_sse(self, request: HttpRequest, principal: str | None) -> None:
+    async def _post_to_sse(self, request: HttpRequest, principal: Principal | None) -> None:
         await self._sse_sessions.post(request, principal)
 
-    async def _serve_metadata(self, request: HttpRequest, _: str | None) -> None:
+    async def _serve_metadata(self, request: HttpRequest, _: Principal | None) -> None:
         await request.respond(200, self._bearer.metadata(request), content_type=JSON)
+
+    async def _serve_health(self, request: HttpRequest, _: Principal | None) -> None:
+        # Details are for those who may use the server.
+        details = {} if self._bearer.are_needed else self._health()
+        await request.respond(200, msgspec.json.encode({"status": "ok", **details}), content_type=JSON)
 
     # The MCP endpoint
 
-    async def _serve_endpoint(self, request: HttpRequest, principal: str | None) -> None:
+    async def _serve_endpoint(self, request: HttpRequest, principal: Principal | None) -> None:
         if request.method == "GET":
             await self._sessions.get(request, principal)
             return
@@ -451,6 +467,7 @@ class HttpApp:
         item = decode_line(body, True, self._limits.max_batch, Request)
         if self._is_logged:
             request.about = _described(item)
+        self._bearer.check_scopes(request, item)
         if self._is_modern(request, item):
             await self._serve_modern(request, item, principal, len(body))
         else:
@@ -463,7 +480,7 @@ class HttpApp:
         return (revision is not None and revision.is_modern) or _has_modern_meta(item)
 
     async def _serve_modern(
-        self, request: HttpRequest, item: Message | BadMessage | Batch, principal: str | None, size: int
+        self, request: HttpRequest, item: Message | BadMessage | Batch, principal: Principal | None, size: int
     ) -> None:
         if isinstance(item, BadMessage):
             raise Refusal(400, ErrorDetail(item.code, item.reason), request_id=item.id)
@@ -476,7 +493,7 @@ class HttpApp:
         post = ModernPost(request, item, size=size, options=self.options, trace=trace)
         self._modern_posts.add(post)
         try:
-            await self._serve(post, _MODERN if principal is None else Peer("modern", principal))
+            await self._serve(post, _MODERN if principal is None else Peer("modern", principal, True))
         finally:
             post.abort()
             self._modern_posts.discard(post)

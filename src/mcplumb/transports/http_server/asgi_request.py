@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
 from mcplumb.transports.connection import StartedAwait
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, RequestId, encode_line
+
+if TYPE_CHECKING:
+    from mcplumb.protocol.principal import Principal
 
 __all__ = [
     "JSON",
@@ -31,11 +36,15 @@ Event: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Event]]
 Send: TypeAlias = Callable[[Event], Awaitable[None]]
 
+_logger = logging.getLogger("mcplumb.http")
+
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 
 #: Seconds that a client has to take the end of a response that was broken off.
 _FINISH_WITHIN = 1.0
+#: Characters of a subject that are logged.
+_LONGEST_LOGGED = 100
 #: The digits of the largest Content-Length that is parsed.
 _LONGEST_NUMBER = 18
 
@@ -75,6 +84,7 @@ class HttpRequest:
 
     __slots__ = (
         "_body_timeout",
+        "_expiry",
         "_gone",
         "_headers",
         "_is_complete",
@@ -111,10 +121,12 @@ class HttpRequest:
         #: Whether a response has started.
         self.has_responded = False
         self._is_complete = False
-        #: For the access log: the message in the body, the authenticated user, and the status of the response.
+        #: The authenticated user.
+        self.principal: Principal | None = None
+        #: For the access log: the message in the body, and the status of the response.
         self.about = ""
-        self.principal: str | None = None
         self.status: int | None = None
+        self._expiry: asyncio.TimerHandle | None = None
 
     # The request
 
@@ -214,6 +226,30 @@ class HttpRequest:
         self._gone = None
         if self._watcher is not None:
             self._watcher.cancel()
+
+    def when_token_ends(self, end: Callable[[], None]) -> None:
+        """Call ``end`` once, from the loop, when the token of the request ends; not after ``forget_token``.
+
+        Does nothing if there is no such time. Another call replaces the function.
+        """
+        self.forget_token()
+        principal = self.principal
+        if principal is None or principal.expires_at is None or principal.expires_at == float("inf"):
+            return
+        left = max(principal.expires_at - time.time(), 0.0)
+        self._expiry = asyncio.get_running_loop().call_later(left, self._end_with_token, end)
+
+    def forget_token(self) -> None:
+        """Do not watch the end of the token any more. May be called at any time."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def _end_with_token(self, end: Callable[[], None]) -> None:
+        self._expiry = None
+        who = "a client" if self.principal is None else ascii(self.principal.subject[:_LONGEST_LOGGED])
+        _logger.info("The access token of %s has ended, and so does its stream (%s %s).", who, self.method, self.path)
+        end()
 
     async def _watch(self) -> None:
         await self.disconnected()

@@ -238,6 +238,8 @@ class Channels:
         options = self._options
         response = EventStream(request, keep_alive=options.keep_alive, write_within=options.write_within, gone=_ignore)
         self._responses.add(response)
+        # The client resumes the channel with another token.
+        request.when_token_ends(response.end)
         response.begin()
         if events:
             self.put(response, b"".join(events))

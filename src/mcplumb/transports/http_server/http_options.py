@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 import msgspec
 
 from mcplumb.errors import UsageError
+from mcplumb.protocol.principal import Principal, scope_set
 
-__all__ = ["MESSAGES_PATH", "SSE_PATH", "HttpOptions", "Verify"]
+__all__ = ["HEALTH_PATH", "MESSAGES_PATH", "SSE_PATH", "Authenticate", "HttpOptions"]
 
+#: The path at which a server says that it lives.
+HEALTH_PATH = "/health"
 #: The paths of HTTP+SSE, if it is served.
 SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages"
 
-#: Returns the owner of a bearer token, or None if the token is invalid. May be a coroutine function.
-Verify: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
+#: Returns the principal of an access token, or None if the token is invalid. May be a coroutine function. It may raise
+#: `AuthorizationError`: ``invalid_token`` says in its sentence why, and any other reason that nobody knows at present.
+Authenticate: TypeAlias = Callable[[str], Awaitable[Principal | None] | Principal | None]
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,16 +40,20 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: Accepted names in the ``Host`` header; ``*`` accepts all. Over the loopback interface, local names are always
     #: accepted. None accepts no others there, and all elsewhere.
     hosts: tuple[str, ...] | None = None
-    #: Bearer tokens that grant access.
+    #: Bearer tokens that grant access. Their principals have all ``scopes``.
     tokens: tuple[str, ...] = ()
-    #: Verifies all other tokens. It runs in the event loop, so a function that waits must be async.
-    verify: Verify | None = None
+    #: Authenticates all other tokens: a `JwtVerifier`, an `Introspection`, or a function that takes the token and
+    #: returns its `Principal`, or None. It runs in the event loop, so a function that waits must be async.
+    auth: Authenticate | None = None
     #: The URL of the MCP endpoint as clients know it. None derives it from the request.
     resource: str | None = None
-    #: URLs of the authorization servers. With any, the metadata of the protected resource is published.
+    #: URLs of the authorization servers; by default the issuer of ``auth``. With any, the metadata of the protected
+    #: resource is published.
     authorization_servers: tuple[str, ...] = ()
-    #: The scopes that clients are told to ask for.
+    #: The scopes that clients are told to ask for, besides those that ``auth`` needs.
     scopes: tuple[str, ...] = ()
+    #: For a scope, those that it includes: ``{"notes:write": ("notes:read",)}``.
+    included_scopes: Mapping[str, tuple[str, ...]] = {}
 
     # Timeouts: long enough for bad networks, short enough that slow clients do not use up the connections.
     #: To receive the head of a request, from its first byte or from the start of the connection.
@@ -92,8 +100,14 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
                 "One of the tokens cannot be sent in a header: use visible ASCII characters without spaces."
             )
         for name in ("authorization_servers", "scopes"):
-            if getattr(self, name) and not self.tokens and self.verify is None:
-                raise UsageError(f"The option {name} needs tokens to be checked: set verify or tokens.")
+            if getattr(self, name) and not self.needs_tokens:
+                raise UsageError(f"The option {name} needs tokens to be checked: set auth or tokens.")
+        if self.auth is not None and not callable(self.auth):
+            raise UsageError("The option auth must be a JwtVerifier, an Introspection or a function of a token.")
+        scope_set(self.scopes, "The option scopes")
+        for scope, included in self.included_scopes.items():
+            scope_set([scope], "The option included_scopes")
+            scope_set(included, f"The option included_scopes for {scope!r}")
         for name in ("header_within", "body_within", "next_within", "write_within", "keep_alive", "session_ttl"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"The option {name} is {getattr(self, name)!r}: it must be a number of seconds.")
@@ -101,3 +115,8 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise UsageError(f"The option {name} is {value!r}: it must be an integer of at least 1.")
+
+    @property
+    def needs_tokens(self) -> bool:
+        """Whether requests need a token."""
+        return bool(self.tokens) or self.auth is not None

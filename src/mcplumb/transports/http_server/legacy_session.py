@@ -11,6 +11,7 @@ from math import ceil
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from mcplumb.protocol.principal import Principal
 from mcplumb.revisions import Revision, find_revision
 from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
 from mcplumb.transports.http_server.event_streams import Channels, EventStream
@@ -246,6 +247,11 @@ class LegacySession(PostConnection):
         """Return the headers of the POST with this request; None if it is not open."""
         post = self._posts.get(request_id)
         return None if post is None or post.source is None else post.source.headers
+
+    def principal_of(self, request_id: RequestId) -> Principal | None:
+        """Return who sent the POST with this request; None if it is not open, or not authenticated."""
+        post = self._posts.get(request_id)
+        return None if post is None or post.source is None else post.source.principal
 
     def _read_revision(self, line: bytes) -> None:
         self.revision = find_revision(_decode_initialize_response(line).result.protocol_version)

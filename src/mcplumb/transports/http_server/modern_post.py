@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from mcplumb.errors import Closed
 from mcplumb.protocol.http_headers import status_of
+from mcplumb.protocol.principal import Principal
 from mcplumb.transports.connection import Receiver, Stats
 from mcplumb.transports.http_server.asgi_request import JSON, HttpRequest
 from mcplumb.transports.http_server.event_streams import EventStream
@@ -97,6 +98,10 @@ class ModernPost:
         """Return the headers of the POST."""
         return self._request.headers
 
+    def principal_of(self, _: RequestId) -> Principal | None:
+        """Return who sent the POST."""
+        return self._request.principal
+
     # Receiving
 
     def start(self, receiver: Receiver) -> None:
@@ -130,9 +135,11 @@ class ModernPost:
         self._is_delivering = False
         if self._answer is not None or type(self._message) is Notification:
             self.end_input()
-        elif self._stream is None and not self._is_closed:
-            # Only now: watching the client costs a task, which a request that is answered at once does not need.
-            self._request.watch(self._disconnected)
+        elif not self._is_closed:
+            self._request.when_token_ends(self.end_input)
+            if self._stream is None:
+                # Only now: watching the client costs a task, which a request that is answered at once does not need.
+                self._request.watch(self._disconnected)
 
     def _disconnected(self) -> None:
         if not self._is_closed:

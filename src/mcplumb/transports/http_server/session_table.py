@@ -10,6 +10,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
+from mcplumb.protocol.principal import Principal, identity_of
 from mcplumb.revisions import LATEST, Revision
 from mcplumb.transports.connection import Connection, Peer, Serve
 from mcplumb.transports.http_server.asgi_request import JSON, HttpRequest, Refusal
@@ -61,7 +62,7 @@ class SessionTable(Generic[_M]):
         # A session outlives the request that opened it, so it must not run with the context variables of that request.
         self._context = copy_context()
         self._serving: dict[_M, asyncio.Task[None]] = {}
-        #: By id: the connection, and the principal to whom it belongs.
+        #: By id: the connection, and the identity of the principal to whom it belongs.
         self._by_id: dict[str, tuple[_M, str | None]] = {}
         self._ids: dict[_M, str] = {}
         #: Sessions that make room for others, oldest first.
@@ -79,18 +80,18 @@ class SessionTable(Generic[_M]):
         self.dismiss(oldest)
         await asyncio.wait((serving,), timeout=_LEAVE_WITHIN)
 
-    def admit(self, connection: _M, principal: str | None) -> None:
+    def admit(self, connection: _M, principal: Principal | None) -> None:
         """Start to serve a connection, which has no id yet; raise `Refusal` if the table is full."""
         if self._is_closing:
             raise busy("The server is stopping.", seconds=_RETRY_AFTER)
         if len(self._serving) >= self._max_sessions:
             raise busy("The server has reached its limit of sessions. Try again later.", seconds=_RETRY_AFTER)
-        peer = Peer(era="legacy", principal=principal)
+        peer = Peer(era="legacy", principal=principal, is_remote=True)
         task = asyncio.get_running_loop().create_task(self._serve(connection, peer), context=self._context.copy())
         self._serving[connection] = task
         task.add_done_callback(partial(self._served, connection))
 
-    def enter(self, connection: _M, principal: str | None, *, is_tentative: bool = False) -> str:
+    def enter(self, connection: _M, principal: Principal | None, *, is_tentative: bool = False) -> str:
         """Give the connection an id, by which requests of the same principal find it, and return it. Called once.
 
         A tentative session makes room for others until it is confirmed.
@@ -98,13 +99,13 @@ class SessionTable(Generic[_M]):
         if is_tentative and connection in self._serving:
             self._tentative[connection] = None
         session_id = self._ids[connection] = self._name + os.urandom(_ID_BYTES).hex()
-        self._by_id[session_id] = connection, principal
+        self._by_id[session_id] = connection, identity_of(principal)
         return session_id
 
-    def find(self, session_id: str, principal: str | None) -> _M:
+    def find(self, session_id: str, principal: Principal | None) -> _M:
         """Return the connection with this id; raise `Refusal` if there is none, or it has another principal."""
         connection, owner = self._by_id.get(session_id, (None, None))
-        if connection is None or owner != principal:
+        if connection is None or owner != identity_of(principal):
             raise self._refusal(session_id)
         return connection
 
@@ -185,7 +186,7 @@ class LegacySessions:
         self._table: SessionTable[LegacySession] = SessionTable(serve, max_sessions=options.max_sessions)
 
     async def post(
-        self, request: HttpRequest, item: Message | BadMessage | Batch, principal: str | None = None
+        self, request: HttpRequest, item: Message | BadMessage | Batch, principal: Principal | None = None
     ) -> None:
         """Serve a POST with this message in it; raise `Refusal` if it is refused."""
         has_session = request.header("mcp-session-id") is not None
@@ -201,12 +202,12 @@ class LegacySessions:
             if session.is_confirmed:
                 self._table.confirm(session)
 
-    async def get(self, request: HttpRequest, principal: str | None = None) -> None:
+    async def get(self, request: HttpRequest, principal: Principal | None = None) -> None:
         """Serve a GET, which opens or resumes a stream of messages from the server."""
         check_reads_events(request)
         await self._find(request, principal).listen(request, request.header("last-event-id"))
 
-    async def delete(self, request: HttpRequest, principal: str | None = None) -> None:
+    async def delete(self, request: HttpRequest, principal: Principal | None = None) -> None:
         """Serve a DELETE, which ends the session."""
         self._table.dismiss(self._find(request, principal))
         await request.respond(204)
@@ -215,7 +216,7 @@ class LegacySessions:
         """End all sessions; accepted requests are answered. If cancelled, it aborts."""
         await self._table.close()
 
-    async def _open(self, request: HttpRequest, initialize: Request, principal: str | None) -> None:
+    async def _open(self, request: HttpRequest, initialize: Request, principal: Principal | None) -> None:
         await self._table.make_room()
         session = LegacySession(options=self._options, trace=request.trace_of(self._trace))
         self._table.admit(session, principal)
@@ -237,13 +238,13 @@ class LegacySessions:
             self._table.dismiss(session)
             raise
 
-    def _enter(self, session: LegacySession, principal: str | None) -> bytes:
+    def _enter(self, session: LegacySession, principal: Principal | None) -> bytes:
         session.expire_after(
             self._options.session_ttl, lambda: self._table.dismiss(session), confirmed_within=_CONFIRM_WITHIN
         )
         return self._table.enter(session, principal, is_tentative=True).encode()
 
-    def _find(self, request: HttpRequest, principal: str | None) -> LegacySession:
+    def _find(self, request: HttpRequest, principal: Principal | None) -> LegacySession:
         session_id = request.header("mcp-session-id")
         if session_id is None:
             raise Refusal(400, ErrorDetail(INVALID_REQUEST, _NO_SESSION))

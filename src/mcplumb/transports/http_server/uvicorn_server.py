@@ -65,7 +65,7 @@ class HttpListener:
         except BaseException:
             await listener.close()
             raise
-        if not (is_loopback(address.host) or options.tokens or options.verify):
+        if not (is_loopback(address.host) or options.needs_tokens):
             _logger.warning(
                 "%s can be used by everyone who can reach this machine. To change that, listen at 127.0.0.1, or "
                 "require tokens: HttpOptions(tokens=…).",

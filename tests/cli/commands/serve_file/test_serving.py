@@ -16,6 +16,7 @@ import pytest
 from mcplumb.cli.command_group import cli
 from mcplumb.cli.command_runner import GlobalOptions
 from mcplumb.cli.commands.serve_file import ServeSettings, serve
+from mcplumb.cli.serve_options import HttpAccess
 from mcplumb.errors import UsageError
 from tests.cli.kit import PYTHON, here, mcplumb, on_terminal
 from tests.cli.reading import Watched
@@ -209,10 +210,15 @@ def test_it_can_be_said_again() -> None:
         *place,
     ]
     options = GlobalOptions(verbose=2, trace=True, log_file="log")
-    full = ServeSettings(
-        target="weather.py", addresses=[], token_file=Path("tokens"), log_format="plain", options=options
-    ).words([])
-    more = ["--token-file", "tokens", "--log-format", "plain", "--log-file", "log", "-v", "-v", "--trace"]
+    access = HttpAccess(
+        token_file=Path("tokens"), issuer="https://a", audience=("b", "c"), scope=("d",), resource="https://e"
+    )
+    full = ServeSettings(target="weather.py", addresses=[], access=access, log_format="plain", options=options).words(
+        []
+    )
+    more = ["--token-file", "tokens", "--issuer", "https://a", "--audience", "b", "--audience", "c", "--scope", "d"]
+    more += ["--resource", "https://e"]
+    more += ["--log-format", "plain", "--log-file", "log", "-v", "-v", "--trace"]
     assert full == ["serve", "weather.py", *more]
 
 
@@ -255,7 +261,7 @@ def test_the_examples_work_as_they_are_printed(tmp_path: Path) -> None:
     """Of those at addresses, with addresses that are free."""
     (tmp_path / "weather.py").write_text(FILE.partition("other =")[0], encoding="utf-8")
     examples = [line.split()[1:] for line in here("serve", "--help").out.splitlines() if line.startswith("  mcplumb")]
-    assert len(examples) == 4
+    assert len(examples) == 5
     for words in examples:
         free = {"/run/weather.sock": "w.sock", "127.0.0.1:8000": "127.0.0.1:0", ":8000": ":0"}
         words = [free.get(word, word) for word in words]

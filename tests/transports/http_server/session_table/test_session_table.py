@@ -8,6 +8,7 @@ from contextvars import ContextVar
 
 import pytest
 
+from mcplumb.protocol.principal import Principal
 from mcplumb.transports.connection import Connection, Peer
 from mcplumb.transports.http_server.asgi_request import Refusal
 from mcplumb.transports.http_server.legacy_post import PostConnection
@@ -64,15 +65,18 @@ async def test_a_connection_is_served_for_whom_it_is_and_found_by_them() -> None
     service = Service()
     table: SessionTable[Mute] = SessionTable(service, max_sessions=10)
     ada, bob, anyone = Mute(), Mute(), Mute()
-    for connection, principal in ((ada, "ada"), (bob, "bob"), (anyone, None)):
+    of_ada, of_bob, elsewhere = Principal("ada"), Principal("bob"), Principal("ada", issuer="https://other.example")
+    for connection, principal in ((ada, of_ada), (bob, of_bob), (anyone, None)):
         table.admit(connection, principal)
-    ids = [table.enter(ada, "ada"), table.enter(bob, "bob"), table.enter(anyone, None)]
+    ids = [table.enter(ada, of_ada), table.enter(bob, of_bob), table.enter(anyone, None)]
     await turns()
-    assert service.peers == [Peer("legacy", "ada"), Peer("legacy", "bob"), Peer("legacy", None)]
+    assert service.peers == [Peer("legacy", of_ada, True), Peer("legacy", of_bob, True), Peer("legacy", None, True)]
     assert len(set(ids)) == 3
-    assert table.find(ids[0], "ada") is ada
+    assert table.find(ids[0], Principal("ada", scopes=frozenset(["more"]))) is ada
     assert table.find(ids[2], None) is anyone
-    for session_id, principal in ((ids[0], "bob"), (ids[0], None), (ids[2], "ada"), ("", None), ("x", None)):
+    for session_id, principal in (
+        (ids[0], of_bob), (ids[0], elsewhere), (ids[0], None), (ids[2], of_ada), ("", None), ("x", None),
+    ):  # fmt: skip
         with pytest.raises(Refusal) as refused:
             table.find(session_id, principal)
         assert refused.value.status == 404
@@ -80,7 +84,7 @@ async def test_a_connection_is_served_for_whom_it_is_and_found_by_them() -> None
     await turns()
     assert ada.is_aborted
     with pytest.raises(Refusal):
-        table.find(ids[0], "ada")
+        table.find(ids[0], of_ada)
 
 
 async def test_a_tentative_session_makes_room_the_oldest_first() -> None:

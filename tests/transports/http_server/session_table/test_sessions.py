@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from mcplumb import Context, HttpOptions, Server
+from mcplumb import Context, HttpOptions, Principal, Server
 from mcplumb.revisions import LEGACY
 from mcplumb.transports.connection import Connection, Peer
 from mcplumb.transports.http_server.session_table import LegacySessions
@@ -151,9 +151,9 @@ async def test_nobody_uses_the_session_of_another() -> None:
 
     @server.tool
     async def who(ctx: Context) -> str:
-        return str(ctx.principal)
+        return "" if ctx.principal is None else ctx.principal.subject
 
-    async with serving(server, verify=lambda token: token or None) as site:
+    async with serving(server, auth=Principal) as site:
         ada = Visitor(site, Authorization="Bearer ada")
         await ada.open()
         assert text_of(await (await ada.call("who")).json()) == "ada"

@@ -1,0 +1,159 @@
+"""One server of a group: its entry, its connection, and the errors that name it."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from mcplumb.client.client import Client
+from mcplumb.client.connector import ConfigEntry, Connecting, Target, connect, is_started_by_command
+from mcplumb.errors import Closed, ConnectError, McplumbError, UsageError
+
+__all__ = ["GroupMember", "Servers", "all_failed", "named", "read_members"]
+
+_logger = logging.getLogger("mcplumb.client")
+
+#: The servers of a group by their names: what `connect` takes, or a mapping with a ``target`` and options of `connect`.
+Servers: TypeAlias = Mapping[str, Target | Mapping[str, Any]]
+
+
+@runtime_checkable
+class _LoadedConfig(Protocol):
+    #: The errors of broken entries, with their names in ``entry``.
+    faults: list[Any]
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """What `connect` is given: the name is that of the log file, if stderr goes to a folder."""
+
+    name: str
+    target: Any
+    options: dict[str, Any]
+
+    def connect_arguments(self) -> tuple[Any, dict[str, Any]]:
+        return self.target, self.options
+
+
+class GroupMember:
+    """One server of a group: connected, failed, or closed."""
+
+    def __init__(self, name: str, target: Any, options: dict[str, Any], error: Exception | None = None) -> None:
+        self.name = name
+        self.target = target
+        self.options = options
+        self.client: Client | None = None
+        #: Why there is no client.
+        self.error = error
+        self._connecting: Connecting | None = None
+        self._is_broken = error is not None
+
+    def is_like(self, other: GroupMember) -> bool:
+        """Whether the other one would connect to the same server with the same options."""
+        if self._is_broken or other._is_broken:
+            return self._is_broken and other._is_broken and str(self.error) == str(other.error)
+        return bool(self.target == other.target and self.options == other.options)
+
+    @property
+    def reason(self) -> Exception:
+        """Why there is no client."""
+        return self.error or ConnectError("It is being connected.")
+
+    def connected(self) -> Client:
+        """Return the client; raise an error that names the server if there is none."""
+        if self.client is None:
+            raise named(self.name, self.reason) from self.error
+        return self.client
+
+    def again(self) -> GroupMember:
+        """Return a new one for the same server."""
+        return GroupMember(self.name, self.target, self.options, self.error if self._is_broken else None)
+
+    async def start(self, shared: Mapping[str, Any]) -> None:
+        """Connect; set ``client``, or ``error`` if that fails."""
+        if self._is_broken:
+            _logger.warning("The server %r is left out: %s", self.name, self.error)
+            return
+        try:
+            self._connecting = self._new_connection(shared)
+            self.client = await self._connecting.__aenter__()
+            self.error = None
+        except Exception as error:  # noqa: BLE001 - of one server: reported, and the others go on
+            self.error = error
+            _logger.warning("The server %r is left out: %s", self.name, error)
+        except BaseException:
+            self.error = ConnectError("Connecting was cancelled.")
+            raise
+
+    async def close(self) -> None:
+        """Disconnect. May be called at any time, also while ``start`` runs."""
+        self.client = None
+        self.error = self.error or Closed("It was closed.")
+        if self._connecting is not None:
+            await self._connecting.__aexit__(None, None, None)
+
+    def _new_connection(self, shared: Mapping[str, Any]) -> Connecting:
+        target: Any = self.target
+        entry_options: dict[str, Any] = {}
+        if isinstance(target, ConfigEntry):
+            target, entry_options = target.connect_arguments()
+        options = {**shared, **self.options}
+        if "stderr" not in self.options and not is_started_by_command(target):
+            del options["stderr"]
+        return connect(_Entry(self.name, target, entry_options), **options)
+
+
+def read_members(servers: Servers) -> dict[str, GroupMember]:
+    """Return the servers of a mapping or a loaded config, not connected yet; raise `UsageError` if it is neither."""
+    if not isinstance(servers, Mapping):
+        raise UsageError(
+            f"connect_all takes servers by their names, or a loaded config, and not a {type(servers).__name__}."
+        )
+    found: dict[str, GroupMember] = {}
+    is_config = isinstance(servers, _LoadedConfig)
+    for name, target in servers.items():
+        if not isinstance(name, str):
+            raise UsageError(f"The name of a server is a text, and not a {type(name).__name__}.")
+        if is_config and getattr(target, "disabled", False):
+            continue
+        if isinstance(target, Mapping):
+            options = dict(target)
+            if "target" not in options:
+                raise UsageError(
+                    f'The server {name!r} has no "target", which is a command, an address, or a config entry. Entries '
+                    "of a config file are read with load_config."
+                )
+            found[name] = GroupMember(name, options.pop("target"), options)
+        else:
+            found[name] = GroupMember(name, target, {})
+    if isinstance(servers, _LoadedConfig):
+        for fault in servers.faults:
+            if fault.entry is not None and fault.entry not in found:
+                found[fault.entry] = GroupMember(fault.entry, None, {}, fault)
+    return found
+
+
+def named(server: str, error: Exception) -> Exception:
+    """Return a copy of an error that names the server."""
+    if not isinstance(error, McplumbError):
+        return ConnectError(f"Server {server!r}: {error}")
+    # The error itself may be raised from several requests, so it is not changed.
+    copied = copy.copy(error)
+    copied.args = (f"Server {server!r}: {error}",)
+    return copied
+
+
+def all_failed(what: str, errors: Mapping[str, Exception]) -> Exception:
+    """Return the error for requests that all servers failed: it names each of them."""
+    if len(errors) == 1:
+        ((server, error),) = errors.items()
+        failed = named(server, error)
+        failed.__cause__ = error
+        return failed
+    each = "".join(f"\n- {server}: {error}" for server, error in errors.items())
+    failed = ConnectError(f"None of the {len(errors)} servers could be {what}:{each}")
+    failed.__cause__ = ExceptionGroup("the servers of a group", list(errors.values()))
+    return failed

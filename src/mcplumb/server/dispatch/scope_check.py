@@ -1,0 +1,108 @@
+"""Scopes: what a request needs, and whether its principal may make it.
+
+Loaded for clients over the network only: on stdio, a server belongs to the client that started it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mcplumb.protocol.principal import Principal
+from mcplumb.rpc.handler import Reply
+from mcplumb.server.catalog import Catalog, Entry
+from mcplumb.server.dispatch.running_call import Call
+from mcplumb.types.notification_params import ListenParams
+from mcplumb.wire.messages import INVALID_REQUEST, ErrorDetail, Request
+
+if TYPE_CHECKING:
+    from mcplumb.server.server_session import ServerSession
+
+__all__ = ["ScopeCheck", "may_use", "needed_scopes"]
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Located(msgspec.Struct):
+    uri: str
+
+
+_decode_name = msgspec.json.Decoder(_Named).decode
+_decode_uri = msgspec.json.Decoder(_Located).decode
+
+
+def needed_scopes(catalog: Catalog, request: Request) -> list[str]:
+    """Return the scopes that a request needs, in a fixed order; none for a request that refers to nothing."""
+    if not catalog.has_scopes:
+        return []
+    try:
+        found = _entries(catalog, request)
+    except (TypeError, msgspec.DecodeError, UnicodeDecodeError):
+        # What is decoded here has the types of the real params, so this request cannot be served.
+        return []
+    return sorted({scope for entry in found if entry is not None for scope in entry.scopes})
+
+
+def _entries(catalog: Catalog, request: Request) -> list[Entry | None]:
+    """Return the entries that a request refers to. Nothing else in its params may have an influence."""
+    method, params = request.method, request.params
+    if method == "tools/call":
+        return [catalog.tools.get(_decode_name(params).name)]
+    if method == "prompts/get":
+        return [catalog.prompts.get(_decode_name(params).name)]
+    if method in ("resources/read", "resources/subscribe"):
+        return [_resource(catalog, _decode_uri(params).uri)]
+    if method == "completion/complete":
+        from mcplumb.types.prompts import CompleteParams, PromptReference
+
+        ref = msgspec.json.decode(params, type=CompleteParams).ref
+        return [catalog.prompts.get(ref.name) if isinstance(ref, PromptReference) else catalog.templates.get(ref.uri)]
+    if method == "subscriptions/listen":
+        wanted = msgspec.json.decode(params, type=ListenParams).notifications
+        return [_resource(catalog, uri) for uri in wanted.resource_subscriptions or ()]
+    return []
+
+
+def _resource(catalog: Catalog, uri: str) -> Entry | None:
+    found = catalog.find_resource(uri)
+    return None if found is None else found[0]
+
+
+def may_use(principal: Principal | None, entry: Entry) -> bool:
+    """Return whether the scopes of a principal suffice for an entry."""
+    return not entry.scopes or (principal is not None and entry.scopes <= principal.scopes)
+
+
+class ScopeCheck:
+    """Admits the requests of one client over the network whose tokens have the scopes that they need.
+
+    What a request may do depends on its own token: over HTTP, a session may see many.
+    """
+
+    def __init__(self, session: ServerSession, admit: Callable[[Request], Call | Reply]) -> None:
+        self._session = session
+        self._admit = admit
+        self._principal_of: Callable[[Any], Principal | None] = getattr(
+            session.connection, "principal_of", lambda _: None
+        )
+
+    def admit(self, request: Request) -> Call | Reply:
+        """Return the call for a request with its principal; the reply if it is refused."""
+        principal = self._principal_of(request.id) or self._session.principal
+        needed = needed_scopes(self._session.shared.catalog, request)
+        if needed and (principal is None or not principal.scopes.issuperset(needed)):
+            return Reply(_refusal(needed))
+        call = self._admit(request)
+        if isinstance(call, Call):
+            call.principal = principal
+        return call
+
+
+def _refusal(needed: list[str]) -> ErrorDetail:
+    scope = " ".join(needed)
+    sentence = f"The client is not allowed to do this: it needs an access token with the scopes {scope}."
+    return ErrorDetail(INVALID_REQUEST, sentence, {"error": "insufficient_scope", "scope": scope})

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mcplumb.transports.http_server.shared_task import SharedTask
+from tests.kit.loop import turns
+
+
+async def test_all_get_the_result() -> None:
+    gate = asyncio.Event()
+
+    async def work() -> str:
+        await gate.wait()
+        return "done"
+
+    shared = SharedTask(work())
+    waiting = [asyncio.ensure_future(shared.result()) for _ in range(3)]
+    await turns()
+    assert not shared.is_over
+    gate.set()
+    assert await asyncio.gather(*waiting) == ["done"] * 3
+    assert shared.is_over
+
+
+async def test_all_get_the_error() -> None:
+    async def work() -> str:
+        await asyncio.sleep(0)
+        raise ZeroDivisionError
+
+    shared = SharedTask(work())
+    found = await asyncio.gather(shared.result(), shared.result(), return_exceptions=True)
+    assert [type(each) for each in found] == [ZeroDivisionError] * 2
+
+
+async def test_it_ends_with_the_last_that_waits() -> None:
+    has_ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            has_ended.set()
+
+    shared = SharedTask(work())
+    one, other = asyncio.ensure_future(shared.result()), asyncio.ensure_future(shared.result())
+    await turns()
+    one.cancel()
+    await turns()
+    assert not has_ended.is_set()
+    other.cancel()
+    for each in (one, other):
+        with pytest.raises(asyncio.CancelledError):
+            await each
+    await turns()
+    assert has_ended.is_set()
+
+
+def test_it_is_over_in_another_event_loop() -> None:
+    async def begin() -> SharedTask[None]:
+        return SharedTask(asyncio.sleep(0))
+
+    shared = asyncio.run(begin())
+
+    async def look() -> bool:
+        return shared.is_over
+
+    assert asyncio.run(look())
