@@ -243,6 +243,13 @@ def test_a_token_names_its_key() -> None:
     assert choose_key([RSA, EC], TokenHeader("ES256", "three")) is None
 
 
+def test_keys_of_different_kinds_may_share_an_id() -> None:
+    ours = {**EC, "kid": RSA["kid"]}
+    for keys in ([RSA, ours], [ours, RSA]):
+        assert choose_key(keys, TokenHeader("ES256", RSA["kid"])) is ours
+        assert choose_key(keys, TokenHeader("RS256", RSA["kid"])) is RSA
+
+
 @pytest.mark.req("AUT-12")
 @pytest.mark.parametrize(
     ("key", "algorithm"),

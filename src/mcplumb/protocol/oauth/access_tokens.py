@@ -277,10 +277,13 @@ def choose_key(keys: Sequence[dict[str, Any]], header: TokenHeader) -> dict[str,
         if len(fitting) > 1:
             raise refused("The access token names no key, and its issuer has several.")
         return fitting[0] if fitting else None
-    named = [key for key in keys if key.get("kid") == header.key_id]
-    if named and named[0] not in fitting:
+    # Keys of different kinds may share an id (RFC 7517, section 4.5).
+    for key in fitting:
+        if key.get("kid") == header.key_id:
+            return key
+    if any(key.get("kid") == header.key_id for key in keys):
         raise refused("The access token has an algorithm that its key is not made for.")
-    return named[0] if named else None
+    return None
 
 
 def _fits(key: dict[str, Any], algorithm: str) -> bool:
