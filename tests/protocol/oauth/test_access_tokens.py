@@ -312,6 +312,11 @@ def test_the_address_of_the_keys_can_be_given() -> None:
     assert drive(find_keys(ISSUER, keys), {keys: {"keys": [EC]}}) == ([EC], [keys])
 
 
+def test_keys_at_an_address_on_this_machine_can_be_given() -> None:
+    keys = "http://127.0.0.1:8080/keys"
+    assert drive(find_keys(ISSUER, keys), {keys: {"keys": [EC]}}) == ([EC], [keys])
+
+
 @pytest.mark.req("AUT-12")
 @pytest.mark.parametrize(
     ("pages", "reason"),

@@ -215,7 +215,9 @@ def _scopes(claims: Mapping[str, Any], names: Sequence[str]) -> frozenset[str]:
 
 def find_keys(issuer: str, jwks_url: str | None) -> Flow[list[dict[str, Any]]]:
     """Fetch the keys of an issuer: from this address, or from the one in the issuer's metadata."""
-    loopback = is_loopback(check_address(issuer, "The issuer", loopback=True).hostname or "")
+    # Who sets up this server may name its own machine; the documents of an issuer on the network may not.
+    given = check_address(jwks_url or issuer, "The issuer, or the address of its keys,", loopback=True)
+    loopback = is_loopback(given.hostname or "")
     if jwks_url is None:
         jwks_url = yield from _find_address(issuer, loopback=loopback)
     check_address(jwks_url, f"The address of the keys of {issuer}", loopback=loopback)
