@@ -243,6 +243,13 @@ def test_a_token_names_its_key() -> None:
     assert choose_key([RSA, EC], TokenHeader("ES256", "three")) is None
 
 
+def test_keys_of_different_kinds_may_share_an_id() -> None:
+    ours = {**EC, "kid": RSA["kid"]}
+    for keys in ([RSA, ours], [ours, RSA]):
+        assert choose_key(keys, TokenHeader("ES256", RSA["kid"])) is ours
+        assert choose_key(keys, TokenHeader("RS256", RSA["kid"])) is RSA
+
+
 @pytest.mark.req("AUT-12")
 @pytest.mark.parametrize(
     ("key", "algorithm"),
@@ -302,6 +309,11 @@ def test_the_metadata_of_the_issuer_says_where_its_keys_are(issuer: str, address
 
 def test_the_address_of_the_keys_can_be_given() -> None:
     keys = "https://elsewhere.example/keys"
+    assert drive(find_keys(ISSUER, keys), {keys: {"keys": [EC]}}) == ([EC], [keys])
+
+
+def test_keys_at_an_address_on_this_machine_can_be_given() -> None:
+    keys = "http://127.0.0.1:8080/keys"
     assert drive(find_keys(ISSUER, keys), {keys: {"keys": [EC]}}) == ([EC], [keys])
 
 

@@ -254,6 +254,49 @@ def test_a_request_that_refers_to_nothing_needs_nothing(params: bytes) -> None:
         assert needed_scopes(catalog, Request(1, method, msgspec.Raw(params))) == []
 
 
+COMPLETE_TWICE = b'{"ref":{"type":"other"},"ref":{"type":"ref/prompt","name":"summary"},"argument":%b}'
+
+
+@pytest.mark.req("AUT-13")
+async def test_what_is_checked_is_what_is_served_if_a_key_occurs_twice() -> None:
+    params = COMPLETE_TWICE % b'{"name":"kind","value":""}'
+    body = b'{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":%b}' % params
+    async with served(make_server()) as site:
+        visitor = Visitor(site, Authorization="Bearer reader")
+        await visitor.open()
+        assert (await (await visitor.post(body)).json())["result"]["completion"]["values"] == ["short", "long"]
+        visitor = Visitor(site, Authorization="Bearer nobody")
+        await visitor.open()
+        await check_refused(await visitor.post(body), ["notes:read"])
+
+
+@pytest.mark.req("AUT-13")
+async def test_a_handler_in_place_of_a_method_gets_nothing_that_was_not_checked() -> None:
+    server = make_server()
+
+    @server.request("prompts/get")
+    async def get(params: dict[str, Any]) -> dict[str, Any]:
+        return {"messages": [], "description": params["name"]}
+
+    @server.request("completion/complete")
+    async def complete(params: dict[str, Any]) -> dict[str, Any]:
+        return {"completion": {"values": [params["ref"]["name"]]}}
+
+    bodies = [
+        b'{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":5,"name":"summary"}}',
+        b'{"jsonrpc":"2.0","id":2,"method":"completion/complete","params":%b}' % (COMPLETE_TWICE % b"5"),
+    ]
+    async with served(server) as site:
+        visitor = Visitor(site, Authorization="Bearer reader")
+        await visitor.open()
+        for body in bodies:
+            assert '"summary"' in msgspec.json.encode(await (await visitor.post(body)).json()).decode()
+        visitor = Visitor(site, Authorization="Bearer nobody")
+        await visitor.open()
+        for body in bodies:
+            await check_refused(await visitor.post(body), ["notes:read"])
+
+
 # Over transports without a status
 
 

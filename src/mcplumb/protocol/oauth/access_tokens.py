@@ -215,7 +215,9 @@ def _scopes(claims: Mapping[str, Any], names: Sequence[str]) -> frozenset[str]:
 
 def find_keys(issuer: str, jwks_url: str | None) -> Flow[list[dict[str, Any]]]:
     """Fetch the keys of an issuer: from this address, or from the one in the issuer's metadata."""
-    loopback = is_loopback(check_address(issuer, "The issuer", loopback=True).hostname or "")
+    # Who sets up this server may name its own machine; the documents of an issuer on the network may not.
+    given = check_address(jwks_url or issuer, "The issuer, or the address of its keys,", loopback=True)
+    loopback = is_loopback(given.hostname or "")
     if jwks_url is None:
         jwks_url = yield from _find_address(issuer, loopback=loopback)
     check_address(jwks_url, f"The address of the keys of {issuer}", loopback=loopback)
@@ -277,10 +279,13 @@ def choose_key(keys: Sequence[dict[str, Any]], header: TokenHeader) -> dict[str,
         if len(fitting) > 1:
             raise refused("The access token names no key, and its issuer has several.")
         return fitting[0] if fitting else None
-    named = [key for key in keys if key.get("kid") == header.key_id]
-    if named and named[0] not in fitting:
+    # Keys of different kinds may share an id (RFC 7517, section 4.5).
+    for key in fitting:
+        if key.get("kid") == header.key_id:
+            return key
+    if any(key.get("kid") == header.key_id for key in keys):
         raise refused("The access token has an algorithm that its key is not made for.")
-    return named[0] if named else None
+    return None
 
 
 def _fits(key: dict[str, Any], algorithm: str) -> bool:

@@ -6,15 +6,18 @@ Loaded for clients over the network only: on stdio, a server belongs to the clie
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mcplumb.errors import DecodeError
 from mcplumb.protocol.principal import Principal
 from mcplumb.rpc.handler import Reply
 from mcplumb.server.catalog import Catalog, Entry
 from mcplumb.server.dispatch.running_call import Call
 from mcplumb.types.notification_params import ListenParams
+from mcplumb.types.payload_decoder import read
 from mcplumb.wire.messages import INVALID_REQUEST, ErrorDetail, Request
 
 if TYPE_CHECKING:
@@ -31,38 +34,45 @@ class _Located(msgspec.Struct):
     uri: str
 
 
-_decode_name = msgspec.json.Decoder(_Named).decode
-_decode_uri = msgspec.json.Decoder(_Located).decode
+@cache
+def _referring() -> Any:
+    """Return the type of params of which only the reference counts."""
+    from mcplumb.types.prompts import Reference
+
+    return msgspec.defstruct("_Referring", [("ref", Reference)])
 
 
 def needed_scopes(catalog: Catalog, request: Request) -> list[str]:
     """Return the scopes that a request needs, in a fixed order; none for a request that refers to nothing."""
     if not catalog.has_scopes:
         return []
+    params: Any = request.params
     try:
-        found = _entries(catalog, request)
-    except (TypeError, msgspec.DecodeError, UnicodeDecodeError):
-        # What is decoded here has the types of the real params, so this request cannot be served.
+        if request.method in catalog.request_handlers:
+            # A handler in place of the method takes any object, so it is read as the handler gets it.
+            params = read(dict[str, Any], params)
+        found = _entries(catalog, request.method, params)
+    except DecodeError:
+        # Decoded by the same function as the real params, to the same types: this request cannot be served.
         return []
     return sorted({scope for entry in found if entry is not None for scope in entry.scopes})
 
 
-def _entries(catalog: Catalog, request: Request) -> list[Entry | None]:
+def _entries(catalog: Catalog, method: str, params: Any) -> list[Entry | None]:
     """Return the entries that a request refers to. Nothing else in its params may have an influence."""
-    method, params = request.method, request.params
     if method == "tools/call":
-        return [catalog.tools.get(_decode_name(params).name)]
+        return [catalog.tools.get(read(_Named, params).name)]
     if method == "prompts/get":
-        return [catalog.prompts.get(_decode_name(params).name)]
+        return [catalog.prompts.get(read(_Named, params).name)]
     if method in ("resources/read", "resources/subscribe"):
-        return [_resource(catalog, _decode_uri(params).uri)]
+        return [_resource(catalog, read(_Located, params).uri)]
     if method == "completion/complete":
-        from mcplumb.types.prompts import CompleteParams, PromptReference
+        from mcplumb.types.prompts import PromptReference
 
-        ref = msgspec.json.decode(params, type=CompleteParams).ref
+        ref = read(_referring(), params).ref
         return [catalog.prompts.get(ref.name) if isinstance(ref, PromptReference) else catalog.templates.get(ref.uri)]
     if method == "subscriptions/listen":
-        wanted = msgspec.json.decode(params, type=ListenParams).notifications
+        wanted = read(ListenParams, params).notifications
         return [_resource(catalog, uri) for uri in wanted.resource_subscriptions or ()]
     return []
 
