@@ -94,7 +94,7 @@ def test_scenarios_are_read_from_the_listing(tmp_path: Path) -> None:
 
 
 def asked_for(**options: Any) -> argparse.Namespace:
-    return argparse.Namespace(**({"patterns": [], "leg": None, "revision": None} | options))
+    return argparse.Namespace(**({"patterns": [], "leg": None, "revision": None, "bridge": False} | options))
 
 
 def test_what_runs_is_what_is_scored_and_some_more(tmp_path: Path) -> None:
@@ -108,6 +108,12 @@ def test_what_runs_is_what_is_scored_and_some_more(tmp_path: Path) -> None:
 def test_a_choice_of_nothing_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(SuiteError, match="No scenario"):
         chosen(suite(tmp_path), asked_for(patterns=["typo"]), [])
+
+
+def test_what_a_bridge_does_not_pass_on_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.run.NOT_BRIDGED", {"ping"})
+    some = chosen(suite(tmp_path), asked_for(leg="server", revision="2026-07-28", bridge=True), [])
+    assert [scenario.name for scenario in some] == ["tools-list", "json-schema-2020-12"]
 
 
 def test_an_excuse_for_a_scenario_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
@@ -187,9 +193,9 @@ def test_the_programs_use_the_public_interface_only(program: str) -> None:
     }
 
 
-def test_a_server_that_does_not_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conformance.run.HERE", tmp_path)
-    with pytest.raises(SuiteError, match="does not start"), serving(tmp_path / "log"):
+def test_a_server_that_does_not_start_is_told(tmp_path: Path) -> None:
+    missing = [sys.executable, str(tmp_path / "missing.py")]
+    with pytest.raises(SuiteError, match="does not start"), serving(tmp_path / "log", missing):
         pass
 
 
