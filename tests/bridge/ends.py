@@ -199,7 +199,7 @@ class Front(_End):
 
 def instance_of(bridge: Bridge) -> ServerInstance:
     """Return the only running instance of the only server."""
-    (pool,) = bridge._pools
+    (pool,) = bridge._pools.values()
     (instance,) = pool._instances
     return instance
 

@@ -6,7 +6,8 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, cast
 
 import aiohttp
 import pytest
@@ -14,10 +15,14 @@ import pytest
 from mcplumb import Bridge, Client, Header, RemoteError, Server, UsageError, connect
 from mcplumb.bridge.bridge import Updated
 from mcplumb.client import Changes
+from mcplumb.limits import Limits
 from mcplumb.protocol.subscription_state import Change
+from mcplumb.transports.connection import ANYONE, Peer
 from mcplumb.types import SubscriptionFilter
+from tests.bridge.ends import Back, Backs, Front, text
 from tests.bridge.group_servers import LEGACY, MODERN, files, notes
-from tests.kit.loop import PATIENCE, turns
+from tests.client.peers import skip
+from tests.kit.loop import PATIENCE, turns, until
 from tests.kit.servers import serving
 
 META = {
@@ -200,6 +205,210 @@ async def test_a_server_that_is_replaced_finishes_its_calls(era: str) -> None:
         may_end.set()
         assert (await call).text == "done"
         assert (await updating).changed == ["slow"]
+
+
+def listing(**results: Any) -> Any:
+    """Return a handler that answers lists with these, by the member of the result; the others are empty."""
+    lists = {"tools": [], "prompts": [], "resources": [], "resourceTemplates": []} | results
+
+    async def handle(back: Back, request: dict[str, Any]) -> Any:
+        if request["method"] == "tools/call":
+            return text("done")
+        if request["method"] == "resources/read":
+            return {"contents": [{"uri": request["params"]["uri"], "text": cast("Named", back.backs).name}]}
+        name = "resourceTemplates" if "templates" in request["method"] else request["method"].partition("/")[0]
+        found = lists[name]
+        return await found(back, request) if callable(found) else {name: found}
+
+    return handle
+
+
+class Named(Backs):
+    """A played server with a name and lists."""
+    def __init__(self, name: str, **lists: Any) -> None:
+        super().__init__(handler=listing(**lists))
+        self.name = name
+
+
+TOOL = {"name": "do", "inputSchema": {"type": "object"}}
+
+
+@pytest.mark.req("BRG-5")
+@pytest.mark.parametrize("stays", [True, False])
+async def test_a_server_that_hangs_at_its_start_is_announced_when_it_is_there(stays: bool) -> None:
+    good, hanging = Named("good", tools=[TOOL]), Named("hanging", tools=[TOOL])
+    hanging.starts = asyncio.Event()
+    bridge = Bridge({"good": good, "hangs": hanging})
+    peer = ANYONE if stays else Peer("modern", None, is_remote=True)
+
+    async def ask(front: Front, method: str) -> Any:
+        """Ask, and let the time pass for which the one that hangs is waited for."""
+        asked = front.post(method, front.params({}))
+        answers = sum(len(back.seen) for back in good.all)
+        await until(lambda: bridge.health == {"good": "running", "hangs": "starting"}, "the start")
+        if method != "server/discover":
+            await until(lambda: sum(len(back.seen) for back in good.all) > answers, "the question")
+        await turns()
+        skip(20.1 if method == "server/discover" else 1.1)
+        return await front.answer_to(asked)
+
+    async with Front(bridge, peer=peer) as front, Front(bridge) as listener:
+        described = await ask(front, "server/discover")
+        assert "cannot be used at the moment: hangs." in described["instructions"]
+        for _ in range(2):
+            assert [tool["name"] for tool in (await ask(front, "tools/list"))["tools"]] == ["good_do"]
+        assert len(hanging.all) == 1  # it goes on starting
+        wanted = {"notifications": {"toolsListChanged": True}}
+        listener.post("subscriptions/listen", listener.params(wanted))
+        await turns()
+        skip(1.1)
+        await listener.until(lambda: listener.notes("notifications/subscriptions/acknowledged"))
+        hanging.starts.set()
+        await listener.until(lambda: listener.notes("notifications/tools/list_changed"))
+        listed = await front.ask("tools/list")
+        assert [tool["name"] for tool in listed["tools"]] == ["good_do", "hangs_do"]
+        assert bridge.health == {"good": "running", "hangs": "running"}
+
+
+@pytest.mark.req("BRG-5")
+async def test_a_server_that_does_not_list_delays_the_others_once() -> None:
+    async def never(back: Back, request: dict[str, Any]) -> Any:
+        await asyncio.Event().wait()
+
+    good, hanging = Named("good", tools=[TOOL]), Named("hanging", tools=never)
+    async with Front(Bridge({"good": good, "hangs": hanging})) as front:
+        await front.ask("server/discover")
+        for number, wait in enumerate((20.1, 1.1, 1.1), 1):
+            listing = front.post("tools/list", front.params({}))
+            lists = [good, hanging]
+            await until(lambda: all(asked_of(each, "tools/list") == number for each in lists), "the questions")  # noqa: B023
+            await turns()
+            skip(wait)
+            assert [tool["name"] for tool in (await front.answer_to(listing))["tools"]] == ["good_do"]
+        assert (await front.call("hangs_do"))["content"][0]["text"] == "done"
+
+
+def asked_of(backs: Backs, method: str) -> int:
+    return sum(message.get("method") == method for back in backs.all for message in back.seen)
+
+
+@pytest.mark.req("BRG-5")
+@pytest.mark.parametrize("cursors", [["a", "a"], ["a", "b", "a"]])
+async def test_a_list_without_end_is_left_out(cursors: list[str]) -> None:
+    async def page(back: Back, request: dict[str, Any]) -> Any:
+        number = asked_of(back.backs, "tools/list") - 1
+        return {"tools": [TOOL], "nextCursor": cursors[number % len(cursors)]}
+
+    endless = Named("endless", tools=page)
+    async with Front(Bridge({"good": Named("good", tools=[TOOL]), "endless": endless})) as front:
+        listed = await front.ask("tools/list")
+        assert [tool["name"] for tool in listed["tools"]] == ["good_do"]
+        assert asked_of(endless, "tools/list") == len(cursors)
+
+
+@pytest.mark.req("BRG-5")
+async def test_a_list_that_fits_into_no_message_is_left_out() -> None:
+    async def page(back: Back, request: dict[str, Any]) -> Any:
+        number = asked_of(back.backs, "tools/list")
+        return {"tools": [TOOL | {"name": f"{number}", "description": "x" * 5000}], "nextCursor": str(number)}
+
+    bridge = Bridge(
+        {"good": Named("good", tools=[TOOL]), "big": Named("big", tools=page)}, limits=Limits(max_line=20_000)
+    )
+    async with Front(bridge) as front:
+        assert [tool["name"] for tool in (await front.ask("tools/list"))["tools"]] == ["good_do"]
+
+
+@pytest.mark.req("GRP-1")
+async def test_a_resource_that_moves_is_read_at_its_new_place() -> None:
+    uri = {"uri": "note://one", "name": "one"}
+    first, second = Named("first", resources=[uri]), Named("second", resources=[])
+    async with Front(Bridge({"first": first, "second": second})) as front:
+
+        async def read() -> str:
+            return str((await front.ask("resources/read", uri="note://one"))["contents"][0]["text"])
+
+        assert await read() == "first"
+        first.handler, second.handler = listing(), listing(resources=[uri])
+        await front.ask("resources/list")
+        assert await read() == "second"
+        first.handler = listing(resources=[uri])
+        await front.ask("resources/list")
+        assert await read() == "first"  # of both, it comes first
+
+
+@pytest.mark.req("GRP-1")
+async def test_a_server_that_refuses_a_resource_still_announces_its_lists() -> None:
+    refusing, other = Named("refusing"), Named("other")
+    refusing.refuses = "resources/subscribe"
+    async with Front(Bridge({"refusing": refusing, "other": other})) as front:
+        wanted = {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["note://one"]}}
+        front.post("subscriptions/listen", front.params(wanted))
+        await front.until(lambda: front.notes("notifications/subscriptions/acknowledged"))
+        (acknowledged,) = front.notes("notifications/subscriptions/acknowledged")
+        assert acknowledged["notifications"] == wanted["notifications"]
+        refusing.all[0].tell("notifications/tools/list_changed")
+        await front.until(lambda: front.notes("notifications/tools/list_changed"))
+        other.all[0].tell("notifications/resources/updated", uri="note://one")
+        await front.until(lambda: front.notes("notifications/resources/updated"))
+
+
+@eras
+@pytest.mark.req("BRG-6")
+async def test_all_servers_may_go_and_others_come(era: str) -> None:
+    bridge = Bridge(group(MODERN))
+    async with client_of(bridge, era) as client:
+        assert await client.list_tools()
+        await bridge.update({})
+        assert bridge.health == {}
+        assert await client.list_tools() == []
+        await bridge.update({"again": notes(MODERN), "first": files(MODERN)})
+        assert "again_add" in [tool.name for tool in await client.list_tools()]
+        await bridge.update({"first": bridge.servers["first"], "again": bridge.servers["again"]})
+        assert list(bridge.health) == ["first", "again"]
+
+
+async def test_an_update_that_is_refused_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    bridge = Bridge(group(MODERN))
+    async with client_of(bridge, MODERN) as client:
+        monkeypatch.setattr("mcplumb.protocol.group_routing._tag", lambda original: "x00000000")
+        with pytest.raises(UsageError, match="get the same prefix"):
+            await bridge.update({"näher": notes(MODERN), "nüher": notes(MODERN)})
+        assert list(bridge.servers) == list(bridge.health) == ["notes", "my_files"]
+        assert "notes_add" in [tool.name for tool in await client.list_tools()]
+
+
+@pytest.mark.req("BRG-6")
+async def test_a_file_that_changes_twice_is_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    watched = tmp_path / "servers"
+    watched.write_text("notes")
+    began, may_end = asyncio.Event(), asyncio.Event()
+    slow = Server("slow", revisions=[MODERN])
+
+    @slow.tool
+    async def wait() -> str:
+        began.set()
+        await may_end.wait()
+        return "done"
+
+    known = {"notes": notes(MODERN), "slow": slow}
+
+    def reload() -> dict[str, Any]:
+        return {name: known[name] for name in watched.read_text().split()}
+
+    bridge = Bridge(known, watch=[watched], reload=reload)
+    async with client_of(bridge, MODERN) as client:
+        call = asyncio.create_task(client.call_tool("slow_wait"))
+        await began.wait()
+        watched.write_text("unknown")  # raises KeyError
+        await until(lambda: "The servers stay as they are" in caplog.text, "the warning")
+        watched.write_text("notes")
+        await until(lambda: list(bridge.health) == ["notes"], "the removal")
+        # The old server finishes its call, and the next change does not wait for it.
+        watched.write_text("notes slow ")
+        await until(lambda: list(bridge.health) == ["notes", "slow"], "the addition")
+        may_end.set()
+        assert (await call).text == "done"
 
 
 async def test_what_a_bridge_cannot_be() -> None:

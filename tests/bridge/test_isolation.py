@@ -153,6 +153,12 @@ async def visit_all(back: Revision, clients: int, calls: int, seed: int, folder:
     return sum((visitor.outcomes for visitor in visitors), Counter())
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask soon again with another call, because the clients give up some of those that they are asked with."""
+    monkeypatch.setattr("mcplumb.bridge.parked_calls._ASK_AGAIN_AFTER", 0.5)
+
+
 @pytest.mark.req("BRG-1", "BRG-2", "BRG-3", "BRG-5", "BRG-6")
 @pytest.mark.parametrize("back", [LATEST, LATEST_LEGACY], ids=str)
 async def test_nothing_of_one_client_reaches_another(back: Revision, tmp_path: Path) -> None:

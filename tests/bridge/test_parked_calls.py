@@ -248,6 +248,24 @@ async def test_a_question_outlives_a_cancelled_call_that_it_did_not_belong_to() 
 
 
 @pytest.mark.req("BRG-2")
+async def test_a_question_outlives_a_call_that_the_client_gave_up() -> None:
+    async def work(back: Back, request: dict[str, Any]) -> Any:
+        if request["params"]["name"] == "ask":
+            return await ask_and_echo(back, request)
+        await asyncio.Event().wait()
+        return None
+
+    async with Front(Bridge(Backs(handler=work)), ASKABLE) as front:
+        other, mine = front.begin("other"), front.begin("ask")
+        # The bridge takes the question for one of the first call, to which the client never comes back.
+        asked = await front.answer_to(other)
+        skip(31)
+        again = await front.answer_to(mine)
+        assert again["inputRequests"] == asked["inputRequests"]
+        assert text_of(await front.call("ask", more=answers(again))) == "Ada"
+
+
+@pytest.mark.req("BRG-2")
 async def test_a_server_may_take_its_question_back() -> None:
     async def changes_its_mind(back: Back, _: dict[str, Any]) -> Any:
         question = back.post("elicitation/create", FORM)

@@ -224,23 +224,94 @@ async def test_closing_ends_a_start() -> None:
 
 @pytest.mark.req("BRG-6")
 @both_eras
-async def test_a_cancelled_start_leaves_nothing(revision: Revision) -> None:
-    backs = Backs()
+async def test_a_start_goes_on_for_those_who_still_wait(revision: Revision) -> None:
+    backs = Backs(revision)
     backs.starts = asyncio.Event()
     pool = pool_of(backs)
-    first = asyncio.create_task(pool.lease(client()))
-    second = asyncio.create_task(pool.lease(client()))
+    first, second = (asyncio.create_task(pool.lease(client())) for _ in range(2))
     await backs.until(lambda: backs.all)
+    assert pool.state == "starting"
     first.cancel()
     await asyncio.wait([first])
     assert first.cancelled()
-    await backs.until(lambda: len(backs.all) == 2)  # the second does not depend on the first
     backs.starts.set()
     lease = await second
-    assert lease.users == 1
+    assert lease.users == len(backs.all) == 1
     assert pool.failure is None
+    pool.release(lease)
+    await pool.close()
+
+
+@pytest.mark.req("BRG-6")
+async def test_a_start_for_a_client_that_has_gone_is_of_no_use_to_others() -> None:
+    backs = Backs()
+    backs.starts = asyncio.Event()
+    pool = pool_of(backs)
+    first, second = (asyncio.create_task(pool.lease(client(ROOTS))) for _ in range(2))
+    await backs.until(lambda: backs.all)
+    first.cancel()
+    await asyncio.wait([first])
+    backs.starts.set()
+    lease = await second
+    assert len(backs.all) == 2
     await until(lambda: len(backs.open) == 1, "the first to be closed")
     pool.release(lease)
+    await pool.close()
+
+
+@pytest.mark.req("BRG-6")
+@pytest.mark.parametrize("capabilities", [QUIET, ROOTS], ids=["shared", "own"])
+async def test_a_cancelled_start_leaves_nothing(capabilities: ClientCapabilities) -> None:
+    backs = Backs()
+    backs.starts = asyncio.Event()
+    pool = pool_of(backs)
+    leasing = [asyncio.create_task(pool.lease(client(capabilities))) for _ in range(2)]
+    await backs.until(lambda: backs.all)
+    for lease in leasing:
+        lease.cancel()
+    await asyncio.wait(leasing)
+    await until(lambda: pool.state == "idle" and not backs.open, "the server to stop")
+    backs.starts.set()
+    pool.release(await pool.lease(client(capabilities)))
+    await pool.close()
+
+
+@pytest.mark.req("BRG-6")
+@pytest.mark.parametrize("capabilities", [QUIET, ROOTS], ids=["shared", "own"])
+async def test_a_request_that_stands_alone_leaves_its_start_to_the_next(capabilities: ClientCapabilities) -> None:
+    backs = Backs()
+    backs.starts = asyncio.Event()
+    pool = pool_of(backs, idle=5.0)
+    for _ in range(3):
+        leasing = asyncio.create_task(pool.lease(client(capabilities, stays=False)))
+        await backs.until(lambda: backs.all)
+        await turns()
+        leasing.cancel()
+        await asyncio.wait([leasing])
+    assert len(backs.all) == 1
+    backs.starts.set()
+    await until(lambda: pool.state == "running", "the start")
+    lease = await pool.lease(client(capabilities, stays=False))
+    assert lease.users == len(backs.all) == 1
+    pool.release(lease)
+    skip(6)
+    await until(lambda: not backs.open, "the server to stop")
+    await pool.close()
+
+
+@pytest.mark.req("BRG-6")
+async def test_a_start_that_nobody_waits_for_fails_as_any_other() -> None:
+    backs = Backs()
+    backs.starts = asyncio.Event()
+    pool = pool_of(backs)
+    leasing = asyncio.create_task(pool.lease(client(stays=False)))
+    await backs.until(lambda: backs.all)
+    leasing.cancel()
+    await asyncio.wait([leasing])
+    await backs.all[0].crash()
+    await until(lambda: pool.state == "failed", "the failure")
+    with pytest.raises(ServerDown, match="is not tried again"):
+        await pool.lease(client(stays=False))
     await pool.close()
 
 

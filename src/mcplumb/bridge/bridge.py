@@ -20,9 +20,9 @@ from mcplumb.bridge.parked_calls import ParkedCalls
 from mcplumb.bridge.router import Router, SingleRouter
 from mcplumb.bridge.server_pool import ServerPool, Share
 from mcplumb.client.connector import ConfigEntry, Connecting, connect
-from mcplumb.errors import McplumbError, UsageError
+from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.protocol.group_routing import group_prefix
+from mcplumb.protocol.group_routing import GroupNames, group_prefix
 from mcplumb.server.server import Server
 from mcplumb.server.server_session import ServerSession
 from mcplumb.transports.address import HttpAddress, read_address
@@ -122,13 +122,18 @@ class Bridge:
             raise UsageError("A bridge needs a server, and there is none.")
         if bool(watch) != (reload is not None) or (reload is not None and not self._is_group):
             raise UsageError("watch and reload belong together, and are for a bridge over several servers.")
+        if self._is_group:
+            _check_names(self.servers)
         self._watch, self._reload = [os.fspath(file) for file in watch], reload
         self._sign_in = sign_in
         self._connect_options = {"limits": limits, **connect_options}
         self._new_pool = partial(ServerPool, share=share, idle=idle, max_instances=max_servers)
         if not self._is_group:
             self._open(target, name or "")  # raises UsageError now if the target or an option is wrong
-        self._pools: list[ServerPool] = []
+        self._is_running = False
+        #: The servers that run or may be started, and those that finish their last calls.
+        self._pools: dict[str, ServerPool] = {}
+        self._retiring: dict[ServerPool, asyncio.Task[None]] = {}
         self._max_parked, self._park_within = max_parked, park_within
         self._finish_within = finish_within
         #: Which server a request goes to, and the calls that wait for answers. They exist while the bridge runs.
@@ -183,8 +188,8 @@ class Bridge:
 
     @property
     def health(self) -> dict[str, str]:
-        """The state of each server: *running*, *failed*, or *idle* if no client needs it at the moment."""
-        return {pool.name: pool.state for pool in self._pools}
+        """The state of each server: *running*, *starting*, *failed*, or *idle* if no client needs it at the moment."""
+        return {name: pool.state for name, pool in self._pools.items()}
 
     async def update(self, servers: Mapping[str, Any]) -> Updated:
         """Replace the servers of a bridge over several: add, remove and restart those that differ, and no others.
@@ -192,42 +197,56 @@ class Bridge:
         To be awaited in the event loop in which the bridge runs. Calls in flight on servers that are removed or changed
         may finish.
         """
+        updated, retiring = self._replace(servers)
+        if retiring:
+            await asyncio.wait(retiring)
+        return updated
+
+    def _replace(self, servers: Mapping[str, Any]) -> tuple[Updated, list[asyncio.Task[None]]]:
+        """Replace the servers, and return what changed and the tasks in which the old ones finish their calls."""
         if not self._is_group:
             raise UsageError("A bridge over one server cannot be updated: make it with a mapping of names.")
+        _check_names(servers)
         before, self.servers = self.servers, dict(servers)
         updated = Updated(
             added=[name for name in servers if name not in before],
             removed=[name for name in before if name not in servers],
             changed=[name for name in servers if name in before and servers[name] != before[name]],
         )
-        if not self._pools or not isinstance(self.router, GroupRouter):
-            return updated  # it does not run: the next start takes the new servers
+        if not self._is_running or not isinstance(self.router, GroupRouter):
+            return updated, []  # the next start takes the new servers
         retired = [self.router.remove(name) for name in (*updated.removed, *updated.changed)]
-        for pool in retired:
-            self._pools.remove(pool)
         for name in (*updated.changed, *updated.added):
-            self.router.add(name, self._add_pool(name))
+            self.router.add(name, self._pool_of(name))
+        self.router.put_in_order(self.servers)
+        self._pools = self.router.pools
         self._front.active_sessions.for_each_session(partial(_forget, retired))
-        await asyncio.gather(*(pool.retire(self._finish_within) for pool in retired))
-        return updated
+        return updated, [self._retire(pool) for pool in retired]
+
+    def _retire(self, pool: ServerPool) -> asyncio.Task[None]:
+        retiring = self._retiring[pool] = asyncio.create_task(pool.retire(self._finish_within))
+        retiring.add_done_callback(lambda _: self._retiring.pop(pool, None))
+        return retiring
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
         """Keep what the sessions share while there are any; then stop the servers."""
         self.parked_calls = ParkedCalls(max_calls=self._max_parked, ttl=self._park_within)
-        pools = {name: self._add_pool(name) for name in self.servers}
+        self._pools = {name: self._pool_of(name) for name in self.servers}
         if self._is_group:
-            self.router = GroupRouter(pools, only=self._only, hide=self._hide)
+            self.router = GroupRouter(self._pools, only=self._only, hide=self._hide)
         else:
-            self.router = SingleRouter(*pools.values())
+            self.router = SingleRouter(*self._pools.values())
+        self._is_running = True
         watching = asyncio.create_task(self._watch_files())
         try:
             yield
         finally:
+            self._is_running = False
             watching.cancel()
             self.parked_calls.close()
-            closing, self._pools = self._pools, []
-            await asyncio.gather(*(pool.close() for pool in closing))
+            closing, self._pools = [*self._pools.values(), *self._retiring], {}
+            await asyncio.gather(*(pool.close() for pool in closing), *self._retiring.values())
 
     async def _watch_files(self) -> None:
         """Update the servers whenever one of the files has changed."""
@@ -240,18 +259,16 @@ class Bridge:
                 continue
             seen = stamps
             try:
-                updated = await self.update(self._reload())
-            except McplumbError as error:
+                updated, _ = self._replace(self._reload())
+            except Exception as error:  # noqa: BLE001 - the function may be anybody's; the next change may mend it
                 _logger.warning("The servers stay as they are, because their files cannot be used. %s", error)
             else:
                 for what, names in msgspec.structs.asdict(updated).items():
                     if names:
                         _logger.info("Servers %s: %s.", what, ", ".join(names))
 
-    def _add_pool(self, name: str) -> ServerPool:
-        pool = self._new_pool(name, partial(self._open, self.servers[name], name))
-        self._pools.append(pool)
-        return pool
+    def _pool_of(self, name: str) -> ServerPool:
+        return self._new_pool(name, partial(self._open, self.servers[name], name))
 
     def _open(self, target: Any, name: str) -> Connecting:
         """Return a connection to a server, not yet opened."""
@@ -296,6 +313,13 @@ def _stamps(files: Sequence[str]) -> list[tuple[int, int] | None]:
         except OSError:
             stamps.append(None)
     return stamps
+
+
+def _check_names(servers: Mapping[str, Any]) -> None:
+    """Raise `UsageError` if two servers would get the same prefix."""
+    names = GroupNames()
+    for server in servers:
+        names.add_server(server)
 
 
 def _forget(pools: Sequence[ServerPool], session: ServerSession) -> None:

@@ -600,8 +600,12 @@ class BridgeSession(ServerSession):
         if starting.cancelled() or starting.exception() is not None:
             return
         client, pool = key
-        if self._has_released or not (client is self._legacy_client or client in self._modern_clients):
-            pool.release(starting.result())  # the client has gone meanwhile
+        if (
+            self._has_released
+            or pool.has_closed
+            or not (client is self._legacy_client or client in self._modern_clients)
+        ):
+            pool.release(starting.result())  # the client has gone meanwhile, or the server was removed
         else:
             starting.result().used_by(self)
             self._leases[key] = starting.result()

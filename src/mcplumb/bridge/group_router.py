@@ -1,15 +1,18 @@
 """Several servers as one: lists are merged, names get the prefix of their server, and requests find their way back.
 
-A server that cannot be used is left out, and named in the instructions that clients get. The set of servers may change
-while the bridge runs; the servers that stay are not disturbed.
+A server that cannot be used is left out, and named in the instructions that clients get. One that does not answer in
+time goes on starting, or answering, in the background; for a while, it is hardly waited for. The set of servers may
+change while the bridge runs; the servers that stay are not disturbed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -18,7 +21,7 @@ from mcplumb.bridge.bridge_session import BridgeSession, Described
 from mcplumb.bridge.server_instance import FrontClient
 from mcplumb.bridge.server_pool import ServerPool
 from mcplumb.client.subscriptions import Changes
-from mcplumb.errors import DecodeError, McplumbError, RequestError, RequestTimeout
+from mcplumb.errors import DecodeError, McplumbError, ProtocolError, RemoteError, RequestError, RequestTimeout
 from mcplumb.protocol.group_routing import GroupNames, template_claims
 from mcplumb.protocol.subscription_state import Missed
 from mcplumb.protocol.translation import members_of
@@ -37,12 +40,12 @@ _logger = logging.getLogger("mcplumb.bridge")
 
 T = TypeVar("T")
 
-#: Seconds that all servers have to start and to answer a question about lists; one that hangs harms no other.
+#: Seconds that a server has to start and to answer what all are asked; one that hangs delays the others so long.
 _PATIENCE = 20.0
-#: A list of a server with more pages than this is cut off.
+#: For so many seconds after that, it delays them less: by the second number.
+_LATE_FOR, _LATE_PATIENCE = 60.0, 1.0
+#: The maximum number of pages of one server's list.
 _MAX_PAGES = 1000
-#: Resources whose servers are remembered; beyond that, servers are asked again.
-_MAX_RESOURCES = 100_000
 #: Each list, the member of its result, and what identifies an item.
 _LISTS = {
     "tools/list": ("tools", "name"),
@@ -60,11 +63,16 @@ class GroupRouter:
         self.sole: ServerPool | None = None
         only, hide = tuple(only), tuple(hide)
         self._names = {"tools/list": GroupNames(only=only, hide=hide), "prompts/list": GroupNames(only=only, hide=hide)}
-        for server in self.pools:
+        for server, pool in self.pools.items():
             self._name_server(server)
-        #: The server of each resource that was listed, and of each template.
-        self._resources: dict[str, str] = {}
-        self._templates: dict[str, str] = {}
+            pool.on_started = partial(self._has_started, server)
+        #: The URIs and templates of each server, as last listed.
+        self._resources: dict[str, frozenset[str]] = {}
+        self._templates: dict[str, frozenset[str]] = {}
+        #: The servers that did not answer in time, and until when they are hardly waited for.
+        self._late: dict[str, float] = {}
+        #: The servers that clients do not know of, because they could not be used.
+        self._left_out: set[str] = set()
         self._subscriptions: set[_GroupSubscription] = set()
 
     # --- The set of servers ---
@@ -73,6 +81,7 @@ class GroupRouter:
         """Add a server, and announce that the lists have changed."""
         self._name_server(server)
         self.pools[server] = pool
+        pool.on_started = partial(self._has_started, server)
         for subscription in self._subscriptions:
             subscription.start(server, pool)
         self._announce_change()
@@ -82,17 +91,30 @@ class GroupRouter:
         pool = self.pools.pop(server)
         for names in self._names.values():
             names.remove_server(server)
-        for known in (self._resources, self._templates):
-            for uri in [uri for uri, owner in known.items() if owner == server]:
-                del known[uri]
+        for known in (self._resources, self._templates, self._late):
+            known.pop(server, None)
+        self._left_out.discard(server)
         for subscription in self._subscriptions:
             subscription.stop(server)
         self._announce_change()
         return pool
 
+    def put_in_order(self, servers: Iterable[str]) -> None:
+        """Put the servers in this order: what several of them list belongs to the first."""
+        self.pools = {server: self.pools[server] for server in servers}
+
     def _name_server(self, server: str) -> None:
         for names in self._names.values():
             names.add_server(server)
+
+    def _has_started(self, server: str) -> None:
+        """Announce a server that could not be used before, and subscribe to its changes."""
+        was_late = self._late.pop(server, None) is not None
+        if was_late or server in self._left_out:
+            self._left_out.discard(server)
+            for subscription in self._subscriptions:
+                subscription.resume(server, self.pools[server])
+            self._announce_change()
 
     def _announce_change(self) -> None:
         for subscription in self._subscriptions:
@@ -171,9 +193,24 @@ class GroupRouter:
 
     def owner_of(self, uri: str) -> str | None:
         """Return the server that has listed a resource, or a template that it matches; None if none has."""
-        if uri in self._resources:
-            return self._resources[uri]
-        return next((server for template, server in self._templates.items() if template_claims(template, uri)), None)
+        for server in self.pools:
+            if uri in self._resources.get(server, ()):
+                return server
+        for server in self.pools:
+            if any(template_claims(template, uri) for template in self._templates.get(server, ())):
+                return server
+        return None
+
+    # --- Servers that hang ---
+
+    def patience(self, server: str) -> float:
+        """Return for how many seconds a server is waited for when all are asked."""
+        return _PATIENCE if self._late.get(server, 0.0) <= asyncio.get_running_loop().time() else _LATE_PATIENCE
+
+    def note_late(self, server: str) -> None:
+        """Note that a server did not answer in time."""
+        if server in self.pools:
+            self._late[server] = asyncio.get_running_loop().time() + _LATE_FOR
 
     # --- Lists ---
 
@@ -204,25 +241,34 @@ class GroupRouter:
     async def _items_of(
         self, session: BridgeSession, call: Call, method: str, pool: ServerPool
     ) -> list[dict[str, Any]]:
-        """Return the items on all pages of one server."""
+        """Return the items on all pages of one server. They are sent in one message, so there is a limit to them."""
         field = _LISTS[method][0]
         items: list[dict[str, Any]] = []
         params: dict[str, Any] = {}
+        seen: set[bytes] = set()
+        size, max_size = 0, session.shared.limits.max_line
         for _ in range(_MAX_PAGES):
             try:
                 page = await session.send(call, pool, params, method=method)
             except RequestError as error:
                 if error.code == METHOD_NOT_FOUND:
-                    break
+                    return items
                 raise
             members = page if isinstance(page, dict) else members_of(page)
             listed = members.get(field, msgspec.Raw(b"[]"))
-            rows = read(list[msgspec.Raw], listed) if isinstance(listed, msgspec.Raw) else listed
-            items += [members_of(_raw(row)) for row in rows]
+            listed = listed if isinstance(listed, msgspec.Raw) else msgspec.Raw(msgspec.json.encode(listed))
+            size += len(bytes(listed))
+            if size > max_size:
+                raise ProtocolError(f"Its {method} has more than {max_size:,} bytes.")
+            items += [members_of(row) for row in read(list[msgspec.Raw], listed)]
             if "nextCursor" not in members:
-                break
+                return items
             params = {"cursor": members["nextCursor"]}
-        return items
+            cursor = msgspec.json.encode(params)
+            if cursor in seen:
+                break
+            seen.add(cursor)
+        raise ProtocolError(f"The pages of its {method} have no end, or are more than {_MAX_PAGES}.")
 
     def _named(self, method: str, server: str, items: list[dict[str, Any]]) -> Iterable[tuple[str, dict[str, Any]]]:
         """Remember whom the items belong to, and yield each with its name in the group."""
@@ -231,10 +277,9 @@ class GroupRouter:
         names = self._names.get(method)
         if names is None:
             known = self._resources if method == "resources/list" else self._templates
-            for own, item in keyed:
-                if own in known or len(known) < _MAX_RESOURCES:
-                    known.setdefault(own, server)
-                yield own, item
+            if server in self.pools:
+                known[server] = frozenset(own for own, _ in keyed)
+            yield from keyed
             return
         names.set_names(server, [own for own, _ in keyed])
         for own, item in keyed:
@@ -277,7 +322,10 @@ class GroupRouter:
             members["ref"] = {**reference, "name": own}
             return server
         uri = _text(reference, "uri")
-        return self._templates[uri] if uri in self._templates else await self._find_resource(session, call, uri)
+        for server in self.pools:
+            if uri in self._templates.get(server, ()):
+                return server
+        return await self._find_resource(session, call, uri)
 
     def _pool(self, server: str) -> ServerPool:
         pool = self.pools.get(server)
@@ -290,25 +338,32 @@ class GroupRouter:
     ) -> tuple[dict[str, T], dict[str, McplumbError]]:
         """Ask all servers at the same time, and return the answers and the errors."""
 
-        async def ask_in_time(pool: ServerPool) -> T:
+        async def ask_in_time(server: str, pool: ServerPool) -> T:
+            patience = self.patience(server)
             try:
-                async with asyncio.timeout(_PATIENCE):
-                    return await ask(pool)
+                async with asyncio.timeout(patience):
+                    answer = await ask(pool)
             except TimeoutError:
-                raise RequestTimeout(f"It did not answer within {_PATIENCE:g} s.") from None
+                self.note_late(server)
+                raise RequestTimeout(f"It did not answer within {patience:g} s.") from None
+            self._late.pop(server, None)
+            return answer
 
         pools = dict(self.pools)
-        answers = await asyncio.gather(*(ask_in_time(pool) for pool in pools.values()), return_exceptions=True)
+        answers = await asyncio.gather(*itertools.starmap(ask_in_time, pools.items()), return_exceptions=True)
         found: dict[str, T] = {}
         failed: dict[str, McplumbError] = {}
         for server, answer in zip(pools, answers, strict=True):
             if isinstance(answer, McplumbError):
                 _logger.info("The server %r is left out. %s", server, answer)
                 failed[server] = answer
+                if server in self.pools:
+                    self._left_out.add(server)
             elif isinstance(answer, BaseException):
                 raise answer
             else:
                 found[server] = answer
+                self._left_out.discard(server)
         return found, failed
 
 
@@ -328,11 +383,10 @@ class _GroupSubscription:
         self._honoured: set[str] = set()
 
     async def open(self, pools: Mapping[str, ServerPool]) -> None:
-        """Subscribe at all servers, and wait until each has acknowledged or failed."""
+        """Subscribe at all servers, and wait until each has acknowledged or failed, or is late."""
         await self.merged.__aenter__()
-        opened = [self.start(server, pool) for server, pool in list(pools.items())]
-        if opened:
-            await asyncio.wait(opened)
+        opened = [(server, self.start(server, pool)) for server, pool in pools.items()]
+        await asyncio.gather(*itertools.starmap(self._wait, opened))
         wanted = self._wanted
         uris = [uri for uri in wanted.resource_subscriptions or () if uri in self._honoured]
         self.merged.granted(msgspec.structs.replace(wanted, resource_subscriptions=uris or None))
@@ -342,6 +396,18 @@ class _GroupSubscription:
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks[server] = asyncio.create_task(self._follow(server, pool, opened))
         return opened
+
+    async def _wait(self, server: str, opened: asyncio.Future[None]) -> None:
+        try:
+            async with asyncio.timeout(self._router.patience(server)):
+                await opened
+        except TimeoutError:
+            self._router.note_late(server)
+
+    def resume(self, server: str, pool: ServerPool) -> None:
+        """Subscribe at a server that could not be used before, unless that is still under way."""
+        if server not in self._tasks or self._tasks[server].done():
+            self.start(server, pool)
 
     def stop(self, server: str) -> None:
         """Unsubscribe from a server that is removed."""
@@ -362,25 +428,35 @@ class _GroupSubscription:
             await asyncio.wait(tasks)
 
     async def _follow(self, server: str, pool: ServerPool, opened: asyncio.Future[None]) -> None:
-        uris = [
-            uri for uri in self._wanted.resource_subscriptions or () if self._router.owner_of(uri) in (server, None)
-        ]
-        wanted = msgspec.structs.replace(self._wanted, resource_subscriptions=uris or None)
+        """Push the changes of a server. If it refuses a resource, which may not be its own, push those of its lists."""
+        wanted = self._wanted
+        uris = [uri for uri in wanted.resource_subscriptions or () if self._router.owner_of(uri) in (server, None)]
+        filters = [msgspec.structs.replace(wanted, resource_subscriptions=each) for each in ([uris] if uris else [])]
+        filters.append(msgspec.structs.replace(wanted, resource_subscriptions=None))
         try:
-            async with (
-                self._session.leased(self._client, pool) as instance,
-                instance.changes(wanted) as changes,
-            ):
-                honoured = changes.honoured or SubscriptionFilter()
-                self._honoured.update(honoured.resource_subscriptions or ())
-                opened.set_result(None)
-                async for change in changes:
-                    self.merged.push(change)
+            async with self._session.leased(self._client, pool) as instance:
+                for each in filters:
+                    try:
+                        await self._push_changes(instance.changes(each), opened)
+                        break
+                    except RemoteError as error:
+                        if opened.done() or each is filters[-1]:
+                            raise
+                        _logger.info("The server %r refuses a subscription. %s", server, error)
         except McplumbError as error:
             _logger.info("Changes of the server %r are not announced. %s", server, error)
         finally:
             if not opened.done():
                 opened.set_result(None)
+
+    async def _push_changes(self, subscription: Changes, opened: asyncio.Future[None]) -> None:
+        async with subscription as changes:
+            honoured = changes.honoured or SubscriptionFilter()
+            self._honoured.update(honoured.resource_subscriptions or ())
+            if not opened.done():
+                opened.set_result(None)
+            async for change in changes:
+                self.merged.push(change)
 
 
 class _Pushed:
@@ -407,7 +483,3 @@ def _maybe_text(members: dict[str, Any], name: str) -> str | None:
         return _text(members, name)
     except DecodeError:
         return None
-
-
-def _raw(row: Any) -> msgspec.Raw:
-    return row if isinstance(row, msgspec.Raw) else msgspec.Raw(msgspec.json.encode(row))

@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ParkedCalls", "PendingCall"]
 
+#: Seconds after which a question is also asked with another call of the client that waits. A legacy server does not say
+#: which call a question belongs to, and a modern client does not say when it has given up a call that asked it.
+_ASK_AGAIN_AFTER = 30.0
+
 _GONE = "This call is not waiting for an answer any more: it was answered already, or has ended. Send it again anew."
 
 
-class _Question(msgspec.Struct, frozen=True):
+class _Question(msgspec.Struct, frozen=True, eq=False):
     method: str
     #: As the client's revision has them.
     params: Any
@@ -57,6 +61,7 @@ class PendingCall:
         self._questions: dict[str, _Question] = {}
         self._asked = 0
         self._news: asyncio.Future[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
 
     def start(self, sending: Coroutine[Any, Any, msgspec.Raw]) -> None:
         """Send the call to the server."""
@@ -109,9 +114,11 @@ class PendingCall:
         If this is cancelled, the call is cancelled at the server.
         """
         self.call = self._last_call = call
+        self._stop_asking_again()
         try:
             while not self._task.done():
                 if self.questions:
+                    self._again = self._loop.call_later(_ASK_AGAIN_AFTER, self._ask_again)
                     return None
                 self._news = self._loop.create_future()
                 await self._news
@@ -131,14 +138,31 @@ class PendingCall:
         if self.call is not None:
             self.call.progress(progress, total, message)
 
+    def _ask_again(self) -> None:
+        """Ask the questions that the client does not answer with another of its calls, too."""
+        for question in self._questions.values():
+            for other in self.instance.pending:
+                if other.is_waiting and not question.answer.done() and question not in other._questions.values():
+                    other.take_over(question)
+                    break
+        self._again = self._loop.call_later(_ASK_AGAIN_AFTER, self._ask_again)
+
+    def _stop_asking_again(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
     def _ended(self, task: asyncio.Task[msgspec.Raw]) -> None:
         if not task.cancelled():
             task.exception()  # `wait` raises it; nobody does if the call is parked
+        self._stop_asking_again()
         self._on_done(self, self._last_call if task.cancelled() else None)
         others = sorted(self.instance.pending, key=lambda pending: not pending.is_waiting)
         for question in [each for each in self._questions.values() if not each.answer.done()]:
             # A legacy server does not say to which call of the client it belongs: it may be another one's. If it was
             # this one's, and this one was cancelled, the server takes it back.
+            if any(question in other._questions.values() for other in others):
+                continue
             if others:
                 others[0].take_over(question)
             else:

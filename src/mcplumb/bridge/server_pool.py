@@ -3,6 +3,9 @@
 Clients share an instance where that is safe: always if the server is modern, because each of its requests stands alone,
 and if it is legacy among the clients that cannot be asked anything. Every other client gets an instance of its own: for
 as long as it is connected, or, over modern HTTP, for one call at a time.
+
+A start belongs to the pool, and not to the request that needs it. So a request over modern HTTP may give up waiting for
+a server that starts slowly, and the next one finds it started.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -28,6 +32,17 @@ _logger = logging.getLogger("mcplumb.bridge")
 
 #: Seconds in which a server that could not be started is not tried again: after the first failure, and at most.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+
+
+class _Start:
+    """An instance that is being started for a client."""
+
+    def __init__(self, client: FrontClient) -> None:
+        self.client = client
+        self.task: asyncio.Task[ServerInstance]
+        #: Whether the client that it is for waits, and how many others wait to see whether they may share it.
+        self.is_awaited = False
+        self.others = 0
 
 
 class ServerPool:
@@ -59,48 +74,47 @@ class ServerPool:
         #: None until it has run once.
         self.is_legacy: bool | None = None
         self._has_tasks = False
-        #: Held while an instance is started that clients may share, so that there is only one.
-        self._starting_shared = asyncio.Lock()
-        self._has_closed = False
+        #: The instances that are being started, and the one among them that clients may share.
+        self._starts: dict[ServerInstance, _Start] = {}
+        self._shared_start: _Start | None = None
+        #: Called whenever an instance has started.
+        self.on_started: Callable[[], None] = _nothing
+        self.has_closed = False
         self._failures = 0
         self._retry_at = 0.0
         #: Why the last start failed; None if it did not.
         self.failure: McplumbError | None = None
 
     @property
-    def state(self) -> Literal["running", "failed", "idle"]:
-        """Whether the server runs, could not be started the last time, or is not needed."""
-        if self._instances:
+    def state(self) -> Literal["running", "starting", "failed", "idle"]:
+        """Whether the server runs, is being started, could not be started the last time, or is not needed."""
+        if len(self._instances) > len(self._starts):
             return "running"
+        if self._starts:
+            return "starting"
         return "idle" if self.failure is None else "failed"
 
     async def lease(self, client: FrontClient) -> ServerInstance:
         """Return an instance for a client, and start one if necessary. ``release`` gives it back."""
-        instance = self._available(client)
-        if instance is None and self._might_share(client):
-            async with self._starting_shared:
-                instance = self._available(client)
-                # The start that was waited for may have shown that the client cannot share the server.
-                if instance is None and self._might_share(client):
-                    instance = await self._start(client)
-        if instance is None:
-            instance = await self._start(client)
+        while (instance := self._available(client)) is None:
+            is_shared = self._might_share(client)
+            if is_shared and self._shared_start is not None:
+                # It may show that the client cannot share the server.
+                await self._watch(self._shared_start)
+                continue
+            start = self._start(client)
+            if is_shared:
+                self._shared_start = start
+            instance = await self._await(start)
+            break
         self._use(instance)
         return instance
 
     def release(self, instance: ServerInstance) -> None:
         """Give back an instance that ``lease`` returned. It is stopped if it stays unused."""
         instance.users -= 1
-        if instance.users or instance not in self._instances:
-            return
-        owner = instance.owner
-        if owner is not None:
-            if owner.stays or instance.has_abandoned:
-                # Nobody else gets it: what it still sends would reach another client.
-                self._stop_when_idle(instance)
-                return
-            self._spare.setdefault(_spare_key(owner), []).append(instance)
-        self._stop_if_unused(instance)
+        if not instance.users and instance in self._instances:
+            self._offer(instance)
 
     async def join(self, client: FrontClient) -> ServerInstance:
         """Return an instance for what no question belongs to, such as a subscription. ``leave`` gives it back.
@@ -124,7 +138,7 @@ class ServerPool:
 
     async def retire(self, within: float) -> None:
         """Start nothing more, let the calls in flight end within so many seconds, and stop all instances."""
-        self._has_closed = True
+        self.has_closed = True
         idle = [asyncio.create_task(instance.wait_idle()) for instance in self._instances]
         if idle:
             _, late = await asyncio.wait(idle, timeout=within)
@@ -134,13 +148,14 @@ class ServerPool:
 
     async def close(self) -> None:
         """Stop all instances, at the same time."""
-        self._has_closed = True
+        self.has_closed = True
         for stopping in self._stopping:
             stopping.cancel()
+        starting = {start.task for start in self._starts.values()}
         for instance in list(self._instances):
             self._stop(instance)
-        if self._closing:
-            await asyncio.wait(self._closing)
+        if ending := self._closing | starting:
+            await asyncio.wait(ending)
 
     def _available(self, client: FrontClient) -> ServerInstance | None:
         """Return a running instance that the client may use; None if there is none."""
@@ -170,7 +185,7 @@ class ServerPool:
             return shared
         key = _spare_key(client)
         spare = reversed(self._spare.get(key, ()))  # the one that the next call gets comes first
-        used = [instance for instance in self._instances if instance.users]  # one without users is being started
+        used = [instance for instance in self._instances if instance.users]
         for instance in (*spare, *used):
             owner = instance.owner
             is_like_it = owner is not None and not owner.stays and _spare_key(owner) == key
@@ -184,7 +199,10 @@ class ServerPool:
             return not is_legacy or not (self._has_tasks or can_be_asked(client.capabilities))
         return self._share == "always"
 
-    async def _start(self, client: FrontClient) -> ServerInstance:
+    # --- Starting ---
+
+    def _start(self, client: FrontClient) -> _Start:
+        """Begin to start an instance for a client; raise an error if that is not possible now."""
         self._check_open()
         if len(self._instances) >= self._max_instances and self._timers:
             self._stop(next(iter(self._timers)))  # it has been unused for the longest time
@@ -201,30 +219,89 @@ class ServerPool:
             ) from self.failure
         instance = ServerInstance(self.name, self._open(), None if self._share == "always" else client)
         self._instances.add(instance)
+        start = self._starts[instance] = _Start(client)
+        start.task = loop.create_task(self._run_start(start, instance))
+        start.task.add_done_callback(partial(self._start_ended, start, instance))
+        return start
+
+    async def _run_start(self, start: _Start, instance: ServerInstance) -> ServerInstance:
+        loop = asyncio.get_running_loop()
         try:
             await instance.start()
             self._check_open()  # it may have been closed meanwhile
-        except BaseException as error:
-            self._stop(instance)
-            if isinstance(error, McplumbError):
-                self.failure = error
-                _logger.warning("The server %r could not be started. %s", self.name, error)
-                self._retry_at = loop.time() + min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(self._failures, 10))
-                self._failures += 1
+        except McplumbError as error:
+            self.failure = error
+            _logger.warning("The server %r could not be started. %s", self.name, error)
+            self._retry_at = loop.time() + min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(self._failures, 10))
+            self._failures += 1
             raise
         self.failure = None
         self._failures = 0
         self.is_legacy = not instance.revision.is_modern
         self._has_tasks = instance.known.capabilities.tasks is not None
         _logger.info("Started the server %r, which speaks %s.", self.name, instance.revision)
-        if self._shared is None and self._may_share(client, is_legacy=self.is_legacy):
+        if self._shared is None and self._may_share(start.client, is_legacy=self.is_legacy):
             instance.share()
             self._shared = instance
+        if not start.is_awaited:
+            self._offer(instance)
+        self.on_started()
         return instance
 
+    def _start_ended(self, start: _Start, instance: ServerInstance, task: asyncio.Task[ServerInstance]) -> None:
+        # Here, because a task that is cancelled at once does nothing at all.
+        del self._starts[instance]
+        if self._shared_start is start:
+            self._shared_start = None
+        if task.cancelled() or task.exception() is not None:
+            self._stop(instance)
+
+    async def _await(self, start: _Start) -> ServerInstance:
+        """Wait for the instance that is started for a client, and return it."""
+        start.is_awaited = True
+        try:
+            return await asyncio.shield(start.task)
+        except asyncio.CancelledError:
+            start.is_awaited = False
+            if not start.task.done():
+                self._cancel_if_unneeded(start)
+            elif not start.task.cancelled() and start.task.exception() is None:
+                self._offer(start.task.result())
+            raise
+
+    async def _watch(self, start: _Start) -> None:
+        """Wait until an instance that was started for another client runs."""
+        start.others += 1
+        try:
+            await asyncio.shield(start.task)
+        except asyncio.CancelledError:
+            if not start.task.cancelled():
+                raise  # otherwise, the client that it was for has gone
+        finally:
+            start.others -= 1
+            self._cancel_if_unneeded(start)
+
+    def _cancel_if_unneeded(self, start: _Start) -> None:
+        """Give up a start for a client that has gone. One whose requests stand alone will need it for the next."""
+        if start.client.stays and not start.is_awaited and not start.others:
+            start.task.cancel()
+
     def _check_open(self) -> None:
-        if self._has_closed:
-            raise Closed(f"The server {self.name!r} is not started any more: the bridge stops.")
+        if self.has_closed:
+            raise Closed(f"The server {self.name!r} is not started any more: it was removed, or the bridge stops.")
+
+    # --- Use ---
+
+    def _offer(self, instance: ServerInstance) -> None:
+        """Let others use an instance without users, or stop it."""
+        owner = instance.owner
+        if owner is not None:
+            if owner.stays or instance.has_abandoned:
+                # Nobody else gets it: what it still sends would reach another client.
+                self._stop_when_idle(instance)
+                return
+            self._spare.setdefault(_spare_key(owner), []).append(instance)
+        self._stop_if_unused(instance)
 
     def _use(self, instance: ServerInstance) -> None:
         instance.users += 1
@@ -279,6 +356,10 @@ class ServerPool:
         closing = asyncio.get_running_loop().create_task(instance.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _spare_key(client: FrontClient) -> tuple[str | None, bytes]:

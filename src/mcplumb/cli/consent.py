@@ -25,11 +25,13 @@ _MAX_QUESTION = 200
 _MAX_CHOICES = 30
 
 
-def prepare_entry(entry: ServerEntry, *, yes: bool = False) -> ServerEntry:
+def prepare_entry(entry: ServerEntry, *, yes: bool = False, ask: bool = True) -> ServerEntry:
     """Return the entry ready for use: with the user's consent if it is a project's, and with values for its inputs.
 
-    Without a terminal there are no prompts, and the entry reports what it lacks when it is used. ``yes`` consents once.
+    Without a terminal, or without ``ask``, there are no prompts, and the entry reports what it lacks when it is used.
+    ``yes`` consents once.
     """
+    ask = ask and is_terminal()
     if yes:
         entry = entry.with_consent()
     elif entry.scope == "project":
@@ -37,7 +39,7 @@ def prepare_entry(entry: ServerEntry, *, yes: bool = False) -> ServerEntry:
         preview = entry.preview()
         digest = entry.digest(preview)
         if not is_trusted(digest):
-            if not is_terminal():
+            if not ask:
                 return entry
             from mcplumb.cli.input_prompts import discard_typed_input
 
@@ -46,7 +48,7 @@ def prepare_entry(entry: ServerEntry, *, yes: bool = False) -> ServerEntry:
             if not click.confirm("Allow this, now and in the future?", err=True):
                 raise UsageError(f"The server {entry.name!r} was not used, because you did not allow it.")
             remember(digest, name=entry.name, source=entry.source)
-    questions = entry.unanswered_inputs() if is_terminal() else []
+    questions = entry.unanswered_inputs() if ask else []
     return entry.with_answers({one.id: _ask(one) for one in questions})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +145,9 @@ def _group(names: tuple[str, ...], config: str | None, *, yes: bool, **options: 
     if not found:
         raise UsageError("There is no server in the config files. Add one with: mcplumb add NAME -- COMMAND")
     files = {entry.source for entry in found.values()}
-    return Bridge(found, watch=sorted(files), reload=lambda: find_entries(names, config, yes=yes), **options)
+    # Nobody may be there to answer when a file changes.
+    reload = partial(find_entries, names, config, yes=yes, ask=False)
+    return Bridge(found, watch=sorted(files), reload=reload, **options)
 
 
 def _folder(path: str) -> Path:

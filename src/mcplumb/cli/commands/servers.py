@@ -46,10 +46,12 @@ def find_entry(name: str, config: str | None = None, *, yes: bool = False) -> Se
     return prepare_entry(entry, yes=yes)
 
 
-def find_entries(names: Sequence[str], config: str | None = None, *, yes: bool = False) -> dict[str, ServerEntry]:
-    """Return the servers with these names, or all, ready for use; see `find_entry`."""
+def find_entries(
+    names: Sequence[str], config: str | None = None, *, yes: bool = False, ask: bool = True
+) -> dict[str, ServerEntry]:
+    """Return the servers with these names, or all, ready for use; see `prepare_entry`."""
     found = load_config(config)
-    return {name: prepare_entry(found[name], yes=yes) for name in names or found}
+    return {name: prepare_entry(found[name], yes=yes, ask=ask) for name in names or found}
 
 
 @click.command()
