@@ -225,6 +225,7 @@ def listing(**results: Any) -> Any:
 
 class Named(Backs):
     """A played server with a name and lists."""
+
     def __init__(self, name: str, **lists: Any) -> None:
         super().__init__(handler=listing(**lists))
         self.name = name

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from mcplumb.bridge.bridge import Bridge
+from mcplumb.client.connector import connect
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
 from mcplumb.types.meta import LOG_LEVEL
-from tests.bridge.ends import ASKABLE, FORM, Back, Backs, Front, Refused, echo, instance_of, text
+from tests.bridge.ends import ASKABLE, FORM, Back, Backs, Front, Refused, ask_and_echo, echo, instance_of, text
 from tests.client.peers import skip
 from tests.kit.loop import turns, until
 from tests.kit.results import text_of
+from tests.kit.servers import serving
 
 both_eras = pytest.mark.parametrize("revision", [LATEST, LATEST_LEGACY], ids=str)
 MESSAGE = "notifications/message"
@@ -240,3 +242,33 @@ async def test_without_logging_no_level_is_set_at_a_legacy_server() -> None:
             assert not backs.all[0].notes("logging/setLevel")
             # Modern servers exist that send log messages without declaring that they do.
             assert (LOG_LEVEL in backs.all[0].notes("tools/call")[0].get("_meta", {})) == revision.is_modern
+
+
+@pytest.mark.req("BRG-2")
+async def test_a_question_outlives_the_response_that_carried_it() -> None:
+    asked: list[str] = []
+
+    async def work(back: Back, request: dict[str, Any]) -> Any:
+        if request["params"]["name"] == "ask":
+            return await ask_and_echo(back, request)
+        await asyncio.Event().wait()
+        return None
+
+    async def answer(question: Any) -> dict[str, str]:
+        asked.append(question.message)
+        if len(asked) == 1:
+            await asyncio.Event().wait()
+        return {"name": "Ada"}
+
+    backs = Backs(handler=work)
+    async with (
+        serving(Bridge(backs), "http://127.0.0.1:0/mcp") as [url],
+        connect(url, revisions=[str(LATEST_LEGACY)], on_elicit=answer) as client,
+    ):
+        other = asyncio.create_task(client.call_tool("other"))
+        await until(lambda: any("other" in str(message) for message in backs.all[-1].seen), "the first call")
+        mine = asyncio.create_task(client.call_tool("ask"))
+        await until(lambda: asked, "the question, with the response to the first call")
+        other.cancel()
+        assert (await mine).text == "Ada"
+        assert len(asked) == 2

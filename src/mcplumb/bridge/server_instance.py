@@ -98,6 +98,8 @@ class ServerInstance:
         self._has_several = False
         #: The sessions of calls that ended without an answer of the server, and until when these may go on there.
         self._abandoned: deque[tuple[BridgeSession, float]] = deque(maxlen=_MAX_ABANDONED)
+        #: The questions that wait for the answer of a legacy client, and the calls whose responses carried them.
+        self._carriers: dict[asyncio.Future[Any], Call | None] = {}
         #: The log level of a legacy server, if one was set.
         self._level: LoggingLevel | None = None
         #: Is set when no call is in flight, if somebody waits for that.
@@ -244,6 +246,9 @@ class ServerInstance:
     def _abandon(self, call: Call) -> None:
         # The loop's clock, which the sessions of a bridge share.
         self._abandoned.append((_session_of(call), call.session.loop.time() + _ABANDONED_FOR))
+        for asking in [asking for asking, carrier in self._carriers.items() if carrier is call]:
+            del self._carriers[asking]
+            asking.cancel()
 
     async def notify(self, notification: Notification) -> None:
         """Pass on a notification of a client."""
@@ -279,8 +284,7 @@ class ServerInstance:
             return ErrorDetail(METHOD_NOT_FOUND, f"The client did not declare that it can do {method}.")
         try:
             if owner.session is not None:
-                about = next((call.id for call in self.calls if call.session is owner.session), None)
-                return await owner.session.ask_client(method, params, about, self.revision)
+                return await self._ask_owner(owner.session, method, params)
             # One whose client waits; otherwise the client gets the question when it answers an earlier one.
             waiting = sorted(self.pending, key=lambda pending: not pending.is_waiting)
             if not waiting or needed is None:
@@ -290,6 +294,25 @@ class ServerInstance:
             return ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
         except McplumbError as error:
             return ErrorDetail(INTERNAL_ERROR, str(error))
+
+    async def _ask_owner(self, session: BridgeSession, method: str, params: Any) -> Any:
+        """Ask a legacy client. Over HTTP, the question goes out with the response to one of its calls.
+
+        It may not be that call's question. If the client cancels the call, it may not have read the question either, so
+        it is asked again with another call.
+        """
+        while True:
+            carrier = next((call for call in self.calls if call.session is session), None)
+            about = None if carrier is None else carrier.id
+            asking = asyncio.ensure_future(session.ask_client(method, params, about, self.revision))
+            self._carriers[asking] = None if session.line is not None else carrier
+            try:
+                return await asking
+            except asyncio.CancelledError:
+                if asking in self._carriers:
+                    raise  # the server does not want an answer any more
+            finally:
+                self._carriers.pop(asking, None)
 
     def notified(self, notification: Notification) -> None:
         """Pass on a log message, or a notification that is not part of the protocol, to the client it is for."""

@@ -230,6 +230,8 @@ class ServerPool:
             await instance.start()
             self._check_open()  # it may have been closed meanwhile
         except McplumbError as error:
+            if self.has_closed:
+                raise  # it was stopped, and did not fail
             self.failure = error
             _logger.warning("The server %r could not be started. %s", self.name, error)
             self._retry_at = loop.time() + min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(self._failures, 10))
