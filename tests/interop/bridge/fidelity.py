@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -240,6 +241,9 @@ def _observed_by(command: list[str], home: Path) -> dict[str, Any]:
     print(done.stderr)  # pytest shows it if the test fails
     lines = done.stdout.splitlines()
     if not lines:
+        if done.returncode < 0:
+            # That says nothing about any bridge.
+            raise RuntimeError(f"Somebody ended the client with {signal.Signals(-done.returncode).name}.")
         return _all_failed(f"cannot connect: {_last_error(done.stderr)}")
     observed: dict[str, Any] = json.loads(lines[-1])
     return observed
