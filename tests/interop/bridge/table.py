@@ -122,7 +122,8 @@ OTHER_INTRODUCTION = """\
 The same visits through other bridges, at the versions named, over the bindings that each has. Each entry is the
 number of pairs of bindings in which the feature crosses. `make interop-wild` compares them with this page.
 `supergateway` has its option `--stateful`, without which each request has a server of its own, and FastMCP's proxy has
-`mode="auto"`, without which the server has to be of the client's era.
+`mode="auto"`, without which the server has to be of the client's era, and `identity="upstream"`, without which it shows
+its own name.
 """
 
 
