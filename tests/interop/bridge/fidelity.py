@@ -217,14 +217,15 @@ def observe(visit: Visit) -> dict[str, Any]:
             scratch = Path(name)
             server = stack.enter_context(_server(visit, scratch))
             place = stack.enter_context(_bridge(visit.cell, server, scratch))
-            observed = _observed_by([*_client(visit, scratch), *place], scratch)
+            observed = observed_by([*_client(visit, scratch), *place], scratch)
     except (AssertionError, NoPort, subprocess.TimeoutExpired):
         if visit.cell.product is MCPLUMB:
             raise
     return observed
 
 
-def _observed_by(command: list[str], home: Path) -> dict[str, Any]:
+def observed_by(command: list[str], home: Path) -> dict[str, Any]:
+    """Run a client, and return what it observed."""
     try:
         done = subprocess.run(
             command,
