@@ -39,6 +39,7 @@ class HttpServer:
         self._folder = folder
         self._mark = uuid.uuid4().hex
         self._starts = 0
+        self._is_killed = False
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -66,11 +67,13 @@ class HttpServer:
 
     def kill(self) -> None:
         assert self._process is not None
+        self._is_killed = True
         self._process.kill()
         self._process.wait(VISIT_SECONDS)
 
     def stop(self) -> None:
-        """Ask it to end, which it does unless somebody is still connected."""
+        """Ask it to end, which it does unless somebody is still connected. It may not have ended before."""
+        ended = None if self._process is None else self._process.poll()
         if self._process is not None:
             self._process.terminate()
             try:
@@ -81,9 +84,11 @@ class HttpServer:
                 raise
         left = processes_with(self._mark)
         assert left == [], f"These are left: {left}"
+        assert ended is None or self._is_killed, f"The server ended before it was asked to, with the status {ended}."
 
     def _start(self) -> None:
         self._starts += 1
+        self._is_killed = False
         log = self._folder / f"{self._starts:03}.log"
         command = [part.format(port=self.port) for part in self._command]
         with log.open("wb") as output:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -216,14 +217,15 @@ def observe(visit: Visit) -> dict[str, Any]:
             scratch = Path(name)
             server = stack.enter_context(_server(visit, scratch))
             place = stack.enter_context(_bridge(visit.cell, server, scratch))
-            observed = _observed_by([*_client(visit, scratch), *place], scratch)
+            observed = observed_by([*_client(visit, scratch), *place], scratch)
     except (AssertionError, NoPort, subprocess.TimeoutExpired):
         if visit.cell.product is MCPLUMB:
             raise
     return observed
 
 
-def _observed_by(command: list[str], home: Path) -> dict[str, Any]:
+def observed_by(command: list[str], home: Path) -> dict[str, Any]:
+    """Run a client, and return what it observed."""
     try:
         done = subprocess.run(
             command,
@@ -240,6 +242,9 @@ def _observed_by(command: list[str], home: Path) -> dict[str, Any]:
     print(done.stderr)  # pytest shows it if the test fails
     lines = done.stdout.splitlines()
     if not lines:
+        if done.returncode < 0:
+            # That says nothing about any bridge.
+            raise RuntimeError(f"Somebody ended the client with {signal.Signals(-done.returncode).name}.")
         return _all_failed(f"cannot connect: {_last_error(done.stderr)}")
     observed: dict[str, Any] = json.loads(lines[-1])
     return observed

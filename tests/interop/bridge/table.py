@@ -111,9 +111,9 @@ a feature crosses if it does in both visits. No SDK has Unix sockets and TCP, so
 used there.
 
 A feature crosses if the client observes exactly what it has to: progress while the call runs, the cancellation in the
-tool, the question with its answer, the notification of a change. `make interop` makes all visits and compares them
-with this page. `make fidelity` measures the table again. The [file with all cells](bridge-fidelity.json) is for
-programs.
+tool, the question with its answer, the notification of a change. A server of `mcp` 1.30.0 cannot add methods of
+extensions: there, its error has to cross. `make interop` makes all visits and compares them with this page.
+`make fidelity` measures the table again. The [file with all cells](bridge-fidelity.json) is for programs.
 """
 
 OTHER_INTRODUCTION = """\
@@ -121,6 +121,9 @@ OTHER_INTRODUCTION = """\
 
 The same visits through other bridges, at the versions named, over the bindings that each has. Each entry is the
 number of pairs of bindings in which the feature crosses. `make interop-wild` compares them with this page.
+`supergateway` has its option `--stateful`, without which each request has a server of its own, and FastMCP's proxy has
+`mode="auto"`, without which the server has to be of the client's era, and `identity="upstream"`, without which it shows
+its own name.
 """
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from tests.interop.bridge.fidelity import FEATURES, PASS, Visit, cells, outcomes, visits
+from tests.interop.bridge.fidelity import FEATURES, PASS, Visit, cells, observed_by, outcomes, visits
 from tests.interop.bridge.products import MCPLUMB, NO_BRIDGE
+from tests.interop.serving import HttpServer
+from tests.interop.visiting import VISIT_SECONDS
 
 #: One visit for each pair of eras, over different bindings: `make interop-short` makes these.
 SHORT = {
@@ -26,6 +31,22 @@ def parameter(visit: Visit) -> object:
 
 def test_the_short_visits_exist() -> None:
     assert {str(visit) for visit in VISITS} >= SHORT
+
+
+def test_a_client_that_somebody_ends_is_no_outcome(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="ended the client with SIGKILL"):
+        observed_by([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], tmp_path)
+
+
+def test_a_server_that_ends_too_early_is_an_error(tmp_path: Path) -> None:
+    program = "import signal; print('listening on 1', flush=True); signal.pause()"
+    server = HttpServer([sys.executable, "-c", program], tmp_path)
+    server.start()
+    assert server._process is not None
+    server._process.kill()
+    server._process.wait(VISIT_SECONDS)
+    with pytest.raises(AssertionError, match="ended before it was asked to, with the status -9"):
+        server.stop()
 
 
 @pytest.mark.parametrize("visit", DIRECT, ids=str)

@@ -16,4 +16,5 @@ if __name__ == "__main__":
         back = StdioTransport(command, arguments)
     else:
         back = SSETransport(command) if command.endswith("/sse") else StreamableHttpTransport(command)
-    create_proxy(back, name="proxy").run(show_banner=False, **options)
+    # By default, the server has to be of the era of the client, and the name of the server is hidden.
+    create_proxy(back, mode="auto", identity="upstream", name="proxy").run(show_banner=False, **options)
