@@ -16,16 +16,17 @@ from bench.environments import CONTENDERS, NotInstalled, python_with
 from bench.hosts import hosted
 from bench.lineup import Lineup
 from bench.loads import WINDOW, cost_of_calls, within_reason
-from bench.machine import family, pinned, proportional_megabytes
+from bench.machine import cpu_seconds, family, pinned, proportional_megabytes
 from bench.results import Part, Round
 from bench.rounds import in_rounds
 from bench.traffic import ERAS, MODERN, Failed
 from mcplumb import Client, McplumbError, connect
 from tests.interop.environments import Environment
 
-__all__ = ["BRIDGED", "DIRECT", "MCP_PROXY", "SUPERGATEWAY", "run"]
+__all__ = ["BRIDGED", "DIRECT", "MCP_PROXY", "RELAYED", "SUPERGATEWAY", "run"]
 
-DIRECT, BRIDGED = "direct", "bridge"
+#: The second is the floor: what two more pipes and one more process cost that only hands on bytes, on asyncio.
+DIRECT, RELAYED, BRIDGED = "direct", "bare relay on asyncio", "bridge"
 MCP_PROXY, SUPERGATEWAY = "mcp-proxy 0.13.0", "supergateway 4.0.0"
 #: The environments of other bridges.
 OTHERS = {
@@ -41,6 +42,7 @@ def run(lineup: Lineup) -> Part:
     """What a bridge costs: the time of calls, the memory of many clients, and calls over HTTP beside other bridges."""
     client = [python_with("mcplumb"), str(CONTENDERS / "ours_client.py")]
     server = [python_with("mcplumb"), str(CONTENDERS / "ours.py")]
+    relay = [python_with("mcplumb"), str(CONTENDERS / "relay.py")]
     bridge = [python_with("mcplumb"), str(CONTENDERS / "bridge.py")]
     tables = {}
     for era, place, rounds in (
@@ -50,6 +52,7 @@ def run(lineup: Lineup) -> Part:
     ):
         work = {
             DIRECT: partial(load, [*client, era, *server]),
+            RELAYED: partial(load, [*client, era, *relay, *server]),
             BRIDGED: partial(load, [*client, era, *bridge, *server]),
         }
         title = f"through a bridge, stdio to stdio: calls of echo, {era} client, modern server, on {place}"
@@ -130,30 +133,35 @@ def _after(name: str, server: Sequence[str]) -> list[str]:
 
 
 def visit(words: Sequence[str]) -> Round:
-    with _served(words) as port:
-        return asyncio.run(_visit(f"http://127.0.0.1:{port}/mcp"))
+    with _served(words) as (port, pid):
+        return asyncio.run(_visit(f"http://127.0.0.1:{port}/mcp", pid))
 
 
 @contextmanager
-def _served(words: Sequence[str]) -> Iterator[int]:
+def _served(words: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """A bridge, with its port and the id of its process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with launched([word.format(port=port) for word in words]) as process:
         try:
             _wait_until(partial(_is_reached, port))
-            yield port
+            yield port, process.pid
         finally:
             process.terminate()
 
 
-async def _visit(address: str) -> Round:
-    """Each bridge in the newest revision that it speaks."""
+async def _visit(address: str, pid: int) -> Round:
+    """Each bridge in the newest revision that it speaks. The client is no part of the CPU time: it limits fast ones."""
     client = await _connected(address)
     try:
         await _in_flight(client, WINDOW)
         few = 4 * WINDOW
         count = within_reason(0.5 * few / await _in_flight(client, few))
-        return {"in_flight": count / await _in_flight(client, count)}
+        pids = family(pid)
+        used = sum(map(cpu_seconds, pids))
+        seconds = await _in_flight(client, count)
+        used = sum(map(cpu_seconds, pids)) - used
+        return {"in_flight": count / seconds, "cpu": used / count * 10_000}
     finally:
         await client.close()
 

@@ -25,7 +25,7 @@ async def main():
     seen = {"eager_futures"} if eager_futures.give_now is not eager_futures.give else set()
     if plain_functions.is_plain(main):
         seen.add("plain_functions")
-    if poll_ahead.poll_ahead_on(loop, 0) is not None:
+    if poll_ahead.poll_ahead_on(loop) is not None:
         seen.add("poll_ahead")
     async def nothing():
         pass

@@ -195,11 +195,11 @@ async def test_the_end_is_told_as_soon_as_it_comes() -> None:
 @debug_loop
 async def test_in_debug_mode_the_loop_turns() -> None:
     # It would complain of a callback that takes long.
-    reader = Reader(lambda: waits.append(ahead(reader).brings_input()))
-    waits: list[bool] = []
+    reader = Reader(lambda: waits.append(ahead(reader).next_source()))
+    waits: list[WatchedSource | None] = []
     reader.send()
     await turns(2)
-    assert waits == [False]
+    assert waits == [None]
     reader.close()
 
 
@@ -222,7 +222,7 @@ def test_a_loop_that_is_not_asyncio_s_has_to_turn() -> None:
     class Loop(asyncio.AbstractEventLoop):
         """Nothing is known of it."""
 
-    assert poll_ahead_on(Loop(), 0) is None  # type: ignore[abstract]
+    assert poll_ahead_on(Loop()) is None  # type: ignore[abstract]
 
 
 def test_what_a_signal_handler_raises_leaves_the_loop() -> None:
@@ -255,7 +255,7 @@ def test_a_loop_that_is_turned_in_another_way_has_to_turn() -> None:
             super()._run_once()  # type: ignore[misc]
 
     async def main() -> None:
-        assert poll_ahead_on(asyncio.get_running_loop(), 0) is None
+        assert poll_ahead_on(asyncio.get_running_loop()) is None
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(main())

@@ -1,7 +1,7 @@
 """``python -m tests.costs``: all that is measured, beside what is allowed. With ``--write``, the table follows.
 
-``python -m tests.costs server`` (or ``client``) shows what one call takes function by function, and further words say
-in which case: ``at_once=50 era=legacy tools=1000 waiting=100 subscriptions=10``.
+``python -m tests.costs server`` (or ``client``, ``bridge``) shows what one call takes function by function, and further
+words say in which case: ``at_once=50 era=legacy tools=1000 waiting=100 subscriptions=10``.
 ``python -m tests.costs walk`` lists the functions that one call passes at each end. To measure a copy of the package,
 put the folder that it is in into ``PYTHONPATH``.
 """

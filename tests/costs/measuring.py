@@ -34,7 +34,7 @@ __all__ = [
     "tell",
 ]
 
-Side: TypeAlias = Literal["server", "client"]
+Side: TypeAlias = Literal["server", "client", "bridge"]
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 #: A program that takes longer, in seconds, hangs.
@@ -87,6 +87,9 @@ CASES: Mapping[str, tuple[Side, Case]] = {
     "client": ("client", Case()),
     "legacy client": ("client", Case(era="legacy")),
     "client, 50 at once": ("client", Case(at_once=50, calls=50)),
+    "bridge": ("bridge", Case()),
+    "bridge, 50 at once": ("bridge", Case(at_once=50, calls=50)),
+    "bridge between the eras": ("bridge", Case(era="legacy")),
 }
 #: What may be open, by its name in the table.
 HELD = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -26,10 +27,15 @@ class Visitor:
         return self._last_id
 
     def ask(self, requests: bytes, *, answers: int = 1) -> Iterator[None]:
-        """Send this at once, and take so many answers, of which none may be an error."""
+        """Send this at once, and take so many answers, of which none may be an error.
+
+        A bridge rests once more before it answers, until its server has.
+        """
         os.write(self._requests, requests)
         yield
         while answers > 0:
+            while not select.select([self._answers], [], [], 0)[0]:
+                yield
             came = os.read(self._answers, 65536)
             assert b'"error"' not in came, came
             answers -= came.count(b"\n")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from contextvars import ContextVar, copy_context
 
 import pytest
 
@@ -154,23 +155,74 @@ async def test_what_follows_from_a_message_comes_before_the_next_message(ends: t
 
 
 async def test_one_among_many_is_waited_for_less_and_less_often(ends: tuple[int, int]) -> None:
-    def pass_on(number: int) -> None:
-        if number % 2:  # the next message comes to the other one, so that there is something to do for the loop
-            other._last += 1
-            other._send()
+    def tell(number: int) -> None:
+        if number % 2:  # somebody else has something to do
+            os.write(other, b".")
 
-    other = Pair(os.pipe())
-    other.is_silent = True
-    other._done = asyncio.get_running_loop().create_future()
-    pair = Pair(ends, pass_on)
+    reads, other = os.pipe()
+    told: list[bytes] = []
+    loop = asyncio.get_running_loop()
+    loop.add_reader(reads, lambda: told.append(os.read(reads, 1)))
+    pair = Pair(ends, tell)
     await pair.send(1000)
-    assert len(other.names) == 500
+    await turns()
+    assert len(told) == 500
     assert pair.waits < 100
     # When it has the loop for itself again, that is noticed before long.
     pair._then = lambda number: None
     await pair.send(2 * MANY)
     assert len(set(pair.received_in[-MANY:])) < MANY / 4
     assert pair.names == list(range(1000 + 2 * MANY))
+    pair.close()
+    loop.remove_reader(reads)
+    os.close(reads)
+    os.close(other)
+
+
+async def test_two_that_take_turns_are_read_without_a_turn_of_the_loop(ends: tuple[int, int]) -> None:
+    # As in a bridge: a message to one is followed by a message to the other.
+    other = Pair(os.pipe(), lambda number: pair._send() if number < MANY else None)
+    pair = Pair(ends, lambda number: other._send())
+    pair.is_silent = other.is_silent = True
+    for each in (pair, other):
+        each._last = MANY
+        each._done = asyncio.get_running_loop().create_future()
+    await turns()
+    before = pair._turn
+    pair._send()
+    await other._done
+    assert pair.names == other.names == list(range(MANY))
+    assert pair._turn - before <= 2 * MANY / AT_ONCE + 2
+    pair.close()
+    other.close()
+
+
+async def test_each_of_two_is_received_with_its_own_context_variables(ends: tuple[int, int]) -> None:
+    def see(number: int) -> None:
+        seen.append(name.get())
+        if number < MANY:
+            pair._send()
+
+    def answer(_: int) -> None:
+        seen.append(name.get())
+        other._send()
+
+    def made(called: str, ends: tuple[int, int], then: Callable[[int], object]) -> Pair:
+        name.set(called)
+        return Pair(ends, then)
+
+    name: ContextVar[str] = ContextVar("name")
+    seen: list[str] = []
+    other = copy_context().run(made, "other", os.pipe(), see)
+    pair = copy_context().run(made, "one", ends, answer)
+    pair.is_silent = other.is_silent = True
+    for each in (pair, other):
+        each._last = MANY
+        each._done = asyncio.get_running_loop().create_future()
+    await turns()
+    pair._send()
+    await other._done
+    assert seen == ["one", "other"] * MANY
     pair.close()
     other.close()
 

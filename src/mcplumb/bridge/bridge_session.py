@@ -57,12 +57,12 @@ from mcplumb.server.server_session import ServerSession
 from mcplumb.server.server_state import SharedState
 from mcplumb.transports.connection import Connection, Peer
 from mcplumb.transports.line_connection import LineConnection
-from mcplumb.types.base import INPUT_REQUIRED, Implementation, Result
+from mcplumb.types.base import INPUT_REQUIRED, Implementation, Params, Result
 from mcplumb.types.lifecycle import DiscoverResult, InitializeResult, ServerCapabilities
 from mcplumb.types.meta import SERVER_INFO, RequestMeta
 from mcplumb.types.method_table import METHODS
 from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel, SetLevelParams, SubscriptionFilter
-from mcplumb.types.payload_decoder import read
+from mcplumb.types.payload_decoder import UNREADABLE, read, undecoded
 from mcplumb.types.resources import ResourceParams
 from mcplumb.types.revision_adapter import for_revision
 from mcplumb.wire.messages import (
@@ -146,32 +146,49 @@ class BridgeSession(ServerSession):
 
     def _admit(self, request: Request) -> Call | Reply:
         name = request.method
+        if name in self._begin:
+            return self._admit_own(request)
+        try:
+            meta = _decode_params(request.params).meta
+        except (*UNREADABLE, TypeError):
+            meta = None  # whether the request is admitted at all is decided first
+        admitted = self._admission.request(request, meta)
+        if admitted.__class__ is Admitted and name not in _unknown_methods(admitted.revision.name):
+            return Call(request.id, request, self._begin_forwarding, session=self, admitted=admitted, params=None)
+        return self._not_admitted(name, admitted)
+
+    def _admit_own(self, request: Request) -> Call | Reply:
+        """Admit a request that the bridge itself answers."""
+        name = request.method
         is_idle = False
         if name == "initialize":
             if self.endpoint.is_in_flight(request.id):
                 return Reply(DUPLICATE_ID)
             is_idle = self.endpoint.is_idle and not self.endpoint.is_in_batch
         admitted = self._admission.request(request, is_idle=is_idle)
-        if isinstance(admitted, Refused):
-            return Reply(admitted.error)
         if isinstance(admitted, InitializedSession):
             self.start_over()
             capabilities, client_info = admitted.capabilities, admitted.client_info
             self._legacy_client = FrontClient(capabilities, client_info, self._identity, self, stays=True)
             admitted = Admitted(admitted.revision, capabilities, client_info, None, None, RequestMeta.of(None))
-        if name in _unknown_methods(admitted.revision.name):
-            sentence = f"There is no method {name[:80]!r} in protocol revision {admitted.revision}."
-            return Reply(ErrorDetail(METHOD_NOT_FOUND, sentence))
+        if isinstance(admitted, Refused) or name in _unknown_methods(admitted.revision.name):
+            return self._not_admitted(name, admitted)
         return Call(
             request.id,
             request,
-            self._begin.get(name, self._begin_forwarding),
+            self._begin[name],
             session=self,
             admitted=admitted,
             params=None,
             is_quick=name in ("initialize", "ping"),
             stays_open=name == "subscriptions/listen",
         )
+
+    def _not_admitted(self, name: str, admitted: Admitted | InitializedSession | Refused) -> Reply:
+        if isinstance(admitted, Refused):
+            return Reply(admitted.error)
+        sentence = f"There is no method {name[:80]!r} in protocol revision {admitted.revision}."
+        return Reply(ErrorDetail(METHOD_NOT_FOUND, sentence))
 
     def explain(self, call: Call, error: Exception) -> Outcome:
         """Return the error for a request that failed."""
@@ -240,7 +257,7 @@ class BridgeSession(ServerSession):
 
     def _forward(self, call: Call) -> Coroutine[Any, Any, Outcome] | None:
         router, admitted = self.bridge.router, call.admitted
-        if call.method == "tools/list" and admitted.revision.has_mirrored_headers:
+        if call.request.method == "tools/list" and admitted.revision.has_mirrored_headers:
             return self._list_tools(call)
         pool = router.sole
         if pool is not None and admitted.progress_token is None:
@@ -253,7 +270,17 @@ class BridgeSession(ServerSession):
                 and instance.pass_on(self, call)
             ):
                 return None
-        return router.forward(self, call)
+        return self._answer(call)
+
+    async def _answer(self, call: Call) -> Outcome:
+        """Forward a request, and answer it within the delivery of the server's response, not a turn of the loop later.
+
+        The endpoint gets the outcome as well, and answers what has not been: if the client does not keep up.
+        """
+        outcome = await self.bridge.router.forward(self, call)
+        if not self.connection.is_clogged:
+            self.endpoint.finish(call, outcome)
+        return outcome
 
     async def send_lost(self, call: Call, instance: ServerInstance, back: ClientSession, lost: McplumbError) -> None:
         """Answer a request that passed as it is and got no response: with that of another session, or an error."""
@@ -633,6 +660,8 @@ class BridgeSession(ServerSession):
         await super()._wind_down(why, within)
 
 
+#: Reads the metadata of a request that is passed on, and leaves it as JSON.
+_decode_params = msgspec.json.Decoder(undecoded(Params, "meta")).decode
 _OWN_METHODS: dict[str, Any] = {
     "initialize": BridgeSession._initialize,
     "server/discover": BridgeSession._discover,

@@ -43,6 +43,7 @@ class PassedCall:
         """Answer the client with a response of the server, or look for another way if there is none."""
         self._is_done = True
         call, front = self._call, self._front
+        call.task = None  # or the two would hold each other until the garbage collector finds them
         self._instance.has_ended(call)
         kind = response.__class__
         if kind is Result:
@@ -52,8 +53,10 @@ class PassedCall:
         else:
             request: Any = self.request
             lost = failure(request, response, call.method, "server")
+            self.request = None
             front.start_for(call, front.send_lost(call, self._instance, self.back, lost))
             return
+        self.request = None
         if front.line is not None and self.back.line is not None:
             front.line.follow(self.back.line)
         if front.connection.is_clogged:

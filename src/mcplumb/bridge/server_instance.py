@@ -177,7 +177,15 @@ class ServerInstance:
         self, call: Call, method: str, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None
     ) -> msgspec.Raw:
         """Send a client's request, and return the result. It is sent again after a crash if that is safe."""
-        return await self._counted(call, self.ask(method, params, meta, on_progress))
+        front: Any = _session_of(call)
+        back: Any = self._supervisor.session
+        if front.line is not None and back.line is not None:
+            back.line.follow(front.line)
+        result = await self._counted(call, self.ask(method, params, meta, on_progress))
+        current: Any = self._supervisor.session  # another one if the server was started again
+        if current is back and front.line is not None and back.line is not None:
+            front.line.follow(back.line)
+        return result
 
     async def recover(
         self, call: Call, back: ClientSession, params: dict[str, Any], meta: dict[str, Any], lost: McplumbError
@@ -202,7 +210,8 @@ class ServerInstance:
         if front.line is not None and back.line is not None:
             back.line.follow(front.line)
         passed = PassedCall(front, call, self, back)
-        passed.request = back.endpoint.pass_on(call.method, call.request.params, passed)
+        request = call.request
+        passed.request = back.endpoint.pass_on(request.method, request.params, passed)
         if passed.request is None:
             return False
         self.calls[call] = None

@@ -627,11 +627,14 @@ class Endpoint:
 
     def pass_on(self, method: str, params: Any, waiter: Any) -> OutgoingRequest | None:
         """Send a request without a deadline now; ``waiter`` gets the response. None if it would have to wait."""
-        outgoing, connection = self.outgoing, self.connection
-        if self.closed is not None or connection.is_clogged or len(outgoing.requests) >= self._limits.max_in_flight:
+        outgoing, connection, sent = self._outgoing, self.connection, self._sent
+        is_full = len(sent) >= self._limits.max_in_flight
+        if outgoing is None or is_full or self.closed is not None or connection.is_clogged:
             return None
-        request = outgoing.open(method, 0.0, None, waiter=waiter)
-        connection.send(Request(request.id, method, params))
+        number = outgoing.next_id
+        outgoing.next_id = number + 1
+        request = sent[number] = OutgoingRequest(number, method, None, None, None, waiter)
+        connection.send(Request(number, method, params))
         return request
 
     async def notify(self, notification: Notification, within: float | None) -> None:

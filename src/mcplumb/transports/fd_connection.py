@@ -6,6 +6,7 @@ import asyncio
 import os
 import select
 import threading
+from contextvars import copy_context
 
 from mcplumb._fast.poll_ahead import poll_ahead_on
 from mcplumb.limits import DEFAULT_LIMITS, Limits
@@ -102,6 +103,7 @@ class WatchedSource(Source):
         "_left",
         "_loop",
         "_poll_ahead",
+        "_run",
         "_size",
     )
 
@@ -109,7 +111,9 @@ class WatchedSource(Source):
         self._loop = asyncio.get_running_loop()
         self._fd = keep_private(fd)
         self._size = _SMALL_READ
-        self._poll_ahead = poll_ahead_on(self._loop, fd)
+        self._poll_ahead = poll_ahead_on(self._loop)
+        #: Runs what handles its input with the context variables of its own, if another source has waited for it.
+        self._run = copy_context().run
         self._is_watching = False
         self._has_ended = False
         #: How many more bytes to read once the peer is known to be gone.
@@ -123,6 +127,8 @@ class WatchedSource(Source):
         if self._is_watching:
             self._is_watching = False
             self._loop.remove_reader(self._fd)
+            if self._poll_ahead is not None:
+                del self._poll_ahead.sources[self._fd]
             self._look_for_hang_up()
 
     def resume(self) -> None:
@@ -131,6 +137,8 @@ class WatchedSource(Source):
             self._is_watching = True
             self._stop_looking()
             self._loop.add_reader(self._fd, self._read)
+            if self._poll_ahead is not None:
+                self._poll_ahead.sources[self._fd] = self
             self._end_if_due()
 
     def finish(self) -> None:
@@ -147,31 +155,34 @@ class WatchedSource(Source):
         close_private(self._fd)
 
     def _read(self) -> None:
+        """Read what is there; then, as long as the loop has nothing else to do, what comes next for any source."""
         left = _MOST_LINES
-        read, fd, arrived, ahead = os.read, self._fd, self._arrived, self._poll_ahead
-        while True:
-            size = self._size
+        read, ahead = os.read, self._poll_ahead
+        source: WatchedSource | None = self
+        while source is not None:
+            size = source._size
             try:
-                chunk = read(fd, size)
+                chunk = read(source._fd, size)
             except BlockingIOError:
                 return  # Another process that shares the pipe was faster.
             except OSError as error:
-                self._end(error)
+                source._run(source._end, error)
                 return
             if not chunk:
-                self._end(None)
+                source._run(source._end, None)
                 return
-            if self._left is not None:
-                self._left -= len(chunk)
-            lines = arrived(chunk)
+            if source._left is not None:
+                source._left -= len(chunk)
+            lines = source._arrived(chunk) if source is self else source._run(source._arrived, chunk)
             if size > _SMALL_READ or len(chunk) == size:
-                self._adapt(size, len(chunk), lines)
-            if self._left is not None:
-                self._end_if_due()
+                source._adapt(size, len(chunk), lines)
+            if source._left is not None:
+                source._end_if_due()
                 return
             left -= lines or 1
-            if left <= 0 or ahead is None or not self._is_watching or not ahead.brings_input():
+            if left <= 0 or ahead is None or not source._is_watching:
                 return
+            source = ahead.next_source()
 
     def _adapt(self, size: int, came: int, lines: int) -> None:
         """Read more at once if messages are larger than what was read, and less if they have become small again."""

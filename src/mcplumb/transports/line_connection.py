@@ -336,8 +336,9 @@ class LineConnection(Backpressure):
         if other._is_flush_due and not self._is_flush_due and not other._is_watching:
             self._is_flush_due = other._needs_care = True
             if other._followers is None:
-                other._followers = []
-            other._followers.append(self)
+                other._followers = [self]
+            else:
+                other._followers.append(self)
 
     def _flush_followers(self) -> None:
         followers, self._followers = self._followers, None
@@ -378,7 +379,8 @@ class LineConnection(Backpressure):
     def _after_flush(self) -> None:
         """Undo what a full queue made necessary, and close if that is due."""
         self._needs_care = self._is_closing
-        self._flush_followers()
+        if self._followers is not None:
+            self._flush_followers()
         if self._is_watching or self.is_clogged:
             self._empty()
         if self._is_closing and not self._is_closed:
