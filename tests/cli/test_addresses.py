@@ -98,6 +98,13 @@ def test_tokens_come_from_a_file(folder: Path) -> None:
                 forecast(address, token=token)
 
 
+@pytest.mark.req("HTP-4")
+def test_a_token_file_may_begin_with_a_byte_order_mark(folder: Path) -> None:
+    (folder / "tokens").write_text("alpha-token\n", encoding="utf-8-sig")
+    with serving(folder, 1, "--http", ":0", "--token-file", "tokens") as (address,):
+        assert forecast(address, token=ALPHA) == "sun in Oslo"
+
+
 @pytest.mark.req("AUT-11")
 @pytest.mark.req("AUT-12")
 async def test_access_tokens_of_an_issuer(folder: Path) -> None:

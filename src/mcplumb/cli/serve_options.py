@@ -75,11 +75,12 @@ class HttpAccess(msgspec.Struct, frozen=True, kw_only=True):
                 words += [f"--{name.replace('_', '-')}", str(each)]
         return words
 
-    def check(self, addresses: Sequence[str]) -> None:
-        """Raise `UsageError` if these options make no sense, or no address is for them."""
+    def options_for(self, addresses: Sequence[str], tokens_option: str = "--token-file") -> HttpOptions | None:
+        """Return the same as ``options``; raise `UsageError` if they make no sense, or no address is for them."""
         if self != HttpAccess() and not any(address.startswith(SCHEMES["http"]) for address in addresses):
-            raise UsageError(f"{self.words()[0]} is for clients over HTTP: give --http as well.")
-        self.options()
+            option = self.words()[0] if self.token_file is None else tokens_option
+            raise UsageError(f"{option} is for clients over HTTP: give --http as well.")
+        return self.options()
 
     def options(self) -> HttpOptions | None:
         """Return the options of the HTTP server; None for the defaults. Raises `UsageError` if they make no sense."""
@@ -98,21 +99,27 @@ class HttpAccess(msgspec.Struct, frozen=True, kw_only=True):
             auth = JwtVerifier(issuer=self.issuer, audience=audience, jwks_url=self.jwks_url, scopes=self.scope)
         elif self.audience or self.scope or self.jwks_url is not None:
             raise UsageError("--audience, --scope and --jwks-url are for access tokens: give their --issuer as well.")
+        tokens = () if self.token_file is None else tokens_in(self.token_file)
+        if self.token_file is not None and not tokens:
+            raise UsageError(f"There is no token in {self.token_file}: write one on each line.")
         return HttpOptions(
-            tokens=() if self.token_file is None else tokens_in(self.token_file),
+            tokens=tokens,
             auth=auth,
             resource=self.resource,
             hosts=self.host_name or None,
         )
 
 
-def tokens_in(file: Path) -> tuple[str, ...]:
-    """Return the tokens in a file, one on each line."""
-    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
-    tokens = tuple(line for line in lines if line and not line.startswith("#"))
-    if not tokens:
-        raise UsageError(f"There is no token in {file}: write one on each line.")
-    return tokens
+def tokens_in(file: str | Path) -> tuple[str, ...]:
+    """Return the tokens in a file, one on each line; raise `UsageError` if it cannot be read."""
+    try:
+        # Some editors begin a file with a byte order mark.
+        lines = [line.strip() for line in Path(file).read_text(encoding="utf-8-sig").splitlines()]
+    except UnicodeDecodeError:
+        raise UsageError(f"The token file {file} cannot be read: it is not UTF-8 text.") from None
+    except OSError as error:
+        raise UsageError(f"The token file {file} cannot be read: {error.strerror}.") from None
+    return tuple(line for line in lines if line and not line.startswith("#"))
 
 
 def address_options(function: F) -> F:

@@ -14,7 +14,7 @@ gets a `Target` in their place. In this module, ``command`` is the words after `
 values of the options by name.
 """
 # pathlib is avoided: importing it would slow down the start of every command.
-# ruff: noqa: PTH103, PTH110, PTH116, PTH118, PTH120, PTH123
+# ruff: noqa: PTH103, PTH110, PTH116, PTH118, PTH120
 
 from __future__ import annotations
 
@@ -260,12 +260,9 @@ def named_values(texts: Sequence[str], name: str, form: str) -> dict[str, str]:
 
 
 def _token(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"The token file {path} cannot be read: {getattr(error, 'strerror', '') or error}.") from None
-    tokens = [line for line in lines if line and not line.startswith("#")]
+    from mcplumb.cli.serve_options import tokens_in
+
+    tokens = tokens_in(path)
     if len(tokens) != 1:
         raise UsageError(f"{path} has {len(tokens)} tokens: write one, on a line of its own.")
     return tokens[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -72,6 +73,16 @@ def test_a_command_is_served_over_http_to_clients_with_a_token(folder: Path) -> 
     assert log.read_text() == "ready\n"
 
 
+def test_the_tokens_of_clients_may_come_from_a_pipe(folder: Path) -> None:
+    pipe = folder / "tokens"
+    os.mkfifo(pipe)
+    words = ["--http", "127.0.0.1:0", "--client-token-file", "tokens"]
+    with bridging(folder, *words, "--", PYTHON, "server.py", "Ada") as reading:
+        pipe.write_text("a-secret-for-the-bridge\n")  # when the bridge reads
+        with sync.connect(address_in(reading), token="a-secret-for-the-bridge") as client:
+            assert client.call_tool("greet", {"name": "Bob"}).text == "Ada greets Bob"
+
+
 def test_a_server_at_an_address_is_served_on_stdio(folder: Path) -> None:
     with bridging(folder, "--http", "127.0.0.1:0", "--", PYTHON, "server.py", "Ada") as reading:
         inner = [PYTHON, "-m", "mcplumb", "bridge", "-s", address_in(reading)]
@@ -106,12 +117,17 @@ def test_some_servers_of_a_config_file(folder: Path) -> None:
         (["--config", "none.json"], "there is no such file"),
         (["ada", "-s", "http://127.0.0.1:1/mcp"], "Name one server with -s or after --, or several"),
         (["--only", "x_*", "--", "true"], "--only and --hide are for several servers"),
-        (["--client-token-file", "server.py", "--", "true"], "is for clients over HTTP: give --http as well"),
+        (["--client-token-file", "server.py", "--", "true"], "Error: --client-token-file is for clients over HTTP"),
+        (
+            ["--http", ":0", "--client-token-file", "binary", "--", "true"],
+            "binary cannot be read: it is not UTF-8 text",
+        ),
         (["--share", "maybe", "--", "true"], "'maybe' is not one of"),
         (["--idle", "0", "--", "true"], "is not a number of seconds"),
     ],
 )
 def test_what_cannot_be_bridged_is_said_in_one_line(folder: Path, words: list[str], said: str) -> None:
+    (folder / "binary").write_bytes(b"\xff\xfet\x00")
     done = mcplumb("bridge", *words, cwd=folder)
     assert done.code == 2
     assert said in done.err

@@ -109,7 +109,7 @@ def bridge(
     options = global_options()
     addresses = addresses_of(unix=unix, tcp=tcp, http=http)
     allowed = HttpAccess(token_file=access.pop("client_token_file"), **access)
-    allowed.check(addresses)
+    http_options = allowed.options_for(addresses, "--client-token-file")
     if not addresses and os.isatty(0):
         from mcplumb.cli.render.output import say
         from mcplumb.server.run import what_it_waits_for
@@ -133,7 +133,7 @@ def bridge(
             more["stderr"] = _folder(log_dir)
         made = _group(names, options.config, yes=yes, **more)
     where = ["stdio", *addresses] if stdio and addresses else addresses
-    made.run(*where, log_format=log_format, trace=options.trace or None, http=allowed.options())
+    made.run(*where, log_format=log_format, trace=options.trace or None, http=http_options)
 
 
 def _group(names: tuple[str, ...], config: str | None, *, yes: bool, **options: Any) -> Bridge:

@@ -40,6 +40,7 @@ from mcplumb.server.stderr_logs import LogFormat
 
 if TYPE_CHECKING:
     from mcplumb.server.address_host import OnReady
+    from mcplumb.transports.http_server.http_options import HttpOptions
     from mcplumb.transports.line_connection import Trace
     from mcplumb.transports.stdio import Stdio
 
@@ -334,6 +335,8 @@ class ServeSettings(msgspec.Struct, kw_only=True):
     #: The standard streams, taken over before the file is imported, if a client is served there.
     stdio: Stdio | None = None
     access: HttpAccess = msgspec.field(default_factory=HttpAccess)
+    #: What ``access`` says, read once: a token file may be a pipe.
+    http_options: HttpOptions | None = None
     log_format: LogFormat | None = None
     options: GlobalOptions = msgspec.field(default_factory=GlobalOptions)
     #: The absolute path of the file, once it is loaded: the server may change the current folder.
@@ -372,7 +375,7 @@ class ServeSettings(msgspec.Struct, kw_only=True):
     def _at_addresses(self, server: Server, on_ready: OnReady | None) -> _Main:
         from mcplumb.server.address_host import AddressHost
 
-        host = AddressHost(server, self.addresses, http=self.access.options(), on_ready=on_ready)
+        host = AddressHost(server, self.addresses, http=self.http_options, on_ready=on_ready)
         host.stdio = self.stdio
         return lambda trace: host.run(_masking(trace))
 
@@ -441,7 +444,7 @@ def serve(
     load_asyncio()  # before the file is imported, which may import asyncio
     addresses = addresses_of(unix=unix, tcp=tcp, http=http)
     allowed = HttpAccess(**access)
-    allowed.check(addresses)  # before the file is imported
+    http_options = allowed.options_for(addresses)  # before the file is imported
     if reload and (stdio or not addresses):
         raise UsageError(
             "--reload is for addresses, for instance --http :8000: a client on standard input and output has started "
@@ -458,6 +461,7 @@ def serve(
         # Taken before the file is imported: its prints must not reach the client.
         stdio=_take_stdio() if stdio or not addresses else None,
         access=allowed,
+        http_options=http_options,
         log_format=log_format,
         options=global_options(),
     )

@@ -243,6 +243,13 @@ def test_tokens_and_addresses_are_read_before_anything_is_served(tmp_path: Path,
     assert (done.code, "needs a port" in done.err) == (2, True)
 
 
+def test_a_token_file_that_is_not_text(tmp_path: Path, file: str) -> None:
+    (tmp_path / "tokens").write_bytes(b"\xff\xfet\x00")
+    done = here("serve", f"{file}:server", "--http", ":0", "--token-file", str(tmp_path / "tokens"))
+    said = f"Error: The token file {tmp_path / 'tokens'} cannot be read: it is not UTF-8 text.\n"
+    assert (done.code, done.err) == (2, said)
+
+
 def test_an_address_that_cannot_be_had(tmp_path: Path, file: str) -> None:
     done = here("serve", f"{file}:server", "--unix", str(tmp_path / "nowhere" / "x.sock"))
     assert done.code == 3
