@@ -16,7 +16,7 @@ from bench.environments import CONTENDERS, NotInstalled, python_with
 from bench.hosts import hosted
 from bench.lineup import Lineup
 from bench.loads import WINDOW, cost_of_calls, within_reason
-from bench.machine import cpu_seconds, family, pinned, proportional_megabytes
+from bench.machine import family, family_cpu_seconds, pinned, proportional_megabytes
 from bench.results import Part, Round
 from bench.rounds import in_rounds
 from bench.traffic import ERAS, MODERN, Failed
@@ -157,10 +157,9 @@ async def _visit(address: str, pid: int) -> Round:
         await _in_flight(client, WINDOW)
         few = 4 * WINDOW
         count = within_reason(0.5 * few / await _in_flight(client, few))
-        pids = family(pid)
-        used = sum(map(cpu_seconds, pids))
+        used = family_cpu_seconds(pid)
         seconds = await _in_flight(client, count)
-        used = sum(map(cpu_seconds, pids)) - used
+        used = family_cpu_seconds(pid) - used
         return {"in_flight": count / seconds, "cpu": used / count * 10_000}
     finally:
         await client.close()

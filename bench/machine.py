@@ -44,6 +44,19 @@ def family(pid: int) -> list[int]:
     return [pid, *(each for child in children for each in family(child))]
 
 
+def family_cpu_seconds(pid: int) -> float:
+    """What a process, all that descend from it, and those of them that have ended have used so far, in hundredths."""
+    children: list[str] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            children += _words(task / "children")
+        # What comes after the name: the times of the process, and of its children that it has waited for.
+        _, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0  # it has ended, and counts as a child of its parent
+    return sum(map(int, rest.split()[11:15])) * TICK + sum(family_cpu_seconds(int(child)) for child in children)
+
+
 def _words(file: Path) -> list[str]:
     return file.read_text(encoding="ascii").split()
 
