@@ -277,6 +277,22 @@ async def test_a_cancelled_start_leaves_nothing(capabilities: ClientCapabilities
 
 
 @pytest.mark.req("BRG-6")
+async def test_a_start_that_was_given_up_this_moment_is_not_waited_for() -> None:
+    backs = Backs()
+    backs.starts = asyncio.Event()
+    pool = pool_of(backs)
+    leasing = asyncio.create_task(pool.lease(client()))
+    await backs.until(lambda: backs.all)
+    start = vars(pool)["_shared_start"]
+    leasing.cancel()
+    await until(start.task.done, "the end of the start")
+    vars(pool)["_shared_start"] = start  # as long as the callbacks of the task have not run
+    backs.starts.set()
+    pool.release(await pool.lease(client()))
+    await pool.close()
+
+
+@pytest.mark.req("BRG-6")
 @pytest.mark.parametrize("capabilities", [QUIET, ROOTS], ids=["shared", "own"])
 async def test_a_request_that_stands_alone_leaves_its_start_to_the_next(capabilities: ClientCapabilities) -> None:
     backs = Backs()

@@ -97,10 +97,11 @@ class ServerPool:
     async def lease(self, client: FrontClient) -> ServerInstance:
         """Return an instance for a client, and start one if necessary. ``release`` gives it back."""
         while (instance := self._available(client)) is None:
-            is_shared = self._might_share(client)
-            if is_shared and self._shared_start is not None:
+            is_shared, start = self._might_share(client), self._shared_start
+            # One that is done has not been cleared yet, and there is nothing to wait for.
+            if is_shared and start is not None and not start.task.done():
                 # It may show that the client cannot share the server.
-                await self._watch(self._shared_start)
+                await self._watch(start)
                 continue
             start = self._start(client)
             if is_shared:
