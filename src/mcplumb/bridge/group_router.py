@@ -1,7 +1,7 @@
 """Several servers as one: lists are merged, names get the prefix of their server, and requests find their way back.
 
-A server that cannot be used is left out, and named in the instructions that clients get. One that does not answer in
-time goes on starting, or answering, in the background; for a while, it is hardly waited for. The set of servers may
+A server that cannot be used is left out, and named in the instructions that clients get. One that does not start
+in time goes on starting in the background, and for a while the others wait for it only briefly. The set of servers may
 change while the bridge runs; the servers that stay are not disturbed.
 """
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 #: Seconds that a server has to start and to answer what all are asked; one that hangs delays the others so long.
 _PATIENCE = 20.0
-#: For so many seconds after that, it delays them less: by the second number.
+#: For how many seconds such a server then counts as late, and the seconds that a late one has.
 _LATE_FOR, _LATE_PATIENCE = 60.0, 1.0
 #: The maximum number of pages of one server's list.
 _MAX_PAGES = 1000
@@ -431,8 +431,8 @@ class _GroupSubscription:
         """Push the changes of a server. If it refuses a resource, which may not be its own, push those of its lists."""
         wanted = self._wanted
         uris = [uri for uri in wanted.resource_subscriptions or () if self._router.owner_of(uri) in (server, None)]
-        filters = [msgspec.structs.replace(wanted, resource_subscriptions=each) for each in ([uris] if uris else [])]
-        filters.append(msgspec.structs.replace(wanted, resource_subscriptions=None))
+        lists = msgspec.structs.replace(wanted, resource_subscriptions=None)
+        filters = [msgspec.structs.replace(wanted, resource_subscriptions=uris), lists] if uris else [lists]
         try:
             async with self._session.leased(self._client, pool) as instance:
                 for each in filters:
@@ -440,7 +440,7 @@ class _GroupSubscription:
                         await self._push_changes(instance.changes(each), opened)
                         break
                     except RemoteError as error:
-                        if opened.done() or each is filters[-1]:
+                        if opened.done() or each is lists:
                             raise
                         _logger.info("The server %r refuses a subscription. %s", server, error)
         except McplumbError as error:
