@@ -184,17 +184,22 @@ async def test_servers_come_and_go_while_it_runs(era: str, back: str) -> None:
         assert "comes_add" not in [tool.name for tool in await client.list_tools()]
 
 
-@eras
-async def test_a_server_that_is_replaced_finishes_its_calls(era: str) -> None:
-    may_end, began = asyncio.Event(), asyncio.Event()
-    slow = Server("slow", revisions=[MODERN])
+def slow_server() -> tuple[Server, asyncio.Event, asyncio.Event]:
+    """Return a server with a tool that waits, whether it was called, and whether it may go on."""
+    server, began, may_end = Server("slow", revisions=[MODERN]), asyncio.Event(), asyncio.Event()
 
-    @slow.tool
+    @server.tool
     async def wait() -> str:
         began.set()
         await may_end.wait()
         return "done"
 
+    return server, began, may_end
+
+
+@eras
+async def test_a_server_that_is_replaced_finishes_its_calls(era: str) -> None:
+    slow, began, may_end = slow_server()
     bridge = Bridge({"slow": slow, "other": notes(MODERN)})
     async with client_of(bridge, era) as client:
         call = asyncio.create_task(client.call_tool("slow_wait"))
@@ -383,15 +388,7 @@ async def test_an_update_that_is_refused_changes_nothing(monkeypatch: pytest.Mon
 async def test_a_file_that_changes_twice_is_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     watched = tmp_path / "servers"
     watched.write_text("notes")
-    began, may_end = asyncio.Event(), asyncio.Event()
-    slow = Server("slow", revisions=[MODERN])
-
-    @slow.tool
-    async def wait() -> str:
-        began.set()
-        await may_end.wait()
-        return "done"
-
+    slow, began, may_end = slow_server()
     known = {"notes": notes(MODERN), "slow": slow}
 
     def reload() -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,8 @@ def test_the_tokens_of_clients_may_come_from_a_pipe(folder: Path) -> None:
     os.mkfifo(pipe)
     words = ["--http", "127.0.0.1:0", "--client-token-file", "tokens"]
     with bridging(folder, *words, "--", PYTHON, "server.py", "Ada") as reading:
-        pipe.write_text("a-secret-for-the-bridge\n")  # when the bridge reads
+        # In a thread, because it waits until the bridge reads.
+        threading.Thread(target=pipe.write_text, args=["a-secret-for-the-bridge\n"], daemon=True).start()
         with sync.connect(address_in(reading), token="a-secret-for-the-bridge") as client:
             assert client.call_tool("greet", {"name": "Bob"}).text == "Ada greets Bob"
 
