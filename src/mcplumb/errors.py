@@ -14,13 +14,14 @@
     │   └── ServerDown        it exited too often: calls fail at once until a new start succeeds
     ├── RemoteError           the peer answered with a JSON-RPC error
     ├── HttpError             the server refused an HTTP request without a JSON-RPC error
-    ├── AuthorizationError    access was not granted, or could not be asked for safely
+    ├── AuthorizationError    access was not granted, or could not be requested safely
     ├── ProtocolError         the peer violated the protocol
     │   └── DecodeError       a payload from the peer cannot be read
     ├── RequestTimeout        no answer in time (also a TimeoutError)
     ├── RequestCancelled      the request was cancelled before it was answered
     ├── RequestLost           the connection ended before the answer: the outcome is unknown
     ├── StateRefused          sealed request state does not verify
+    ├── StoreUnavailable      the store that replicas share cannot be reached
     └── Closed                the connection is closed, and nothing can be sent
 
 ``str(error)`` is always a sentence: what happened, to what, and what to do about it where something can be done.
@@ -51,6 +52,7 @@ __all__ = [
     "ServerDown",
     "ServerExited",
     "StateRefused",
+    "StoreUnavailable",
     "ToolError",
     "ToolFailed",
     "UsageError",
@@ -179,23 +181,31 @@ class ServerDown(ConnectError):
 class RemoteError(McplumbError):
     """The peer answered a request with a JSON-RPC error."""
 
-    def __init__(self, code: int, message: str, data: Any = None, *, request: str = "") -> None:
+    def __init__(self, code: int, message: str, data: Any = None, *, request: str = "", peer: str = "peer") -> None:
         self.code = code
         self.message = message
         self.data = data
         end = "" if message.endswith((".", "!", "?")) else "."
         said = f": {message}{end}" if message else ", without a message."
         answered = f"answered {request}" if request else "answered"
-        super().__init__(f"The peer {answered} with error {code}{said}")
+        super().__init__(f"The {peer} {answered} with error {code}{said}")
 
 
 class HttpError(McplumbError):
     """A server refused an HTTP request without a JSON-RPC error."""
 
     def __init__(
-        self, status: int, sentence: str, *, www_authenticate: str | None = None, token_id: str | None = None
+        self,
+        status: int,
+        sentence: str,
+        *,
+        www_authenticate: str | None = None,
+        token_id: str | None = None,
+        answered: str | None = None,
     ) -> None:
         self.status = status
+        #: The sentence without advice: what the server has answered.
+        self.answered = sentence if answered is None else answered
         #: The ``WWW-Authenticate`` header of the response: how the server wants the client to authenticate.
         self.www_authenticate = www_authenticate
         #: Tells apart the tokens that were refused, without revealing them; None if none was sent.
@@ -204,7 +214,7 @@ class HttpError(McplumbError):
 
 
 class AuthorizationError(McplumbError):
-    """Access to a protected server was not granted, or could not be asked for safely.
+    """Access to a protected server was not granted, or could not be requested safely.
 
     ``reason`` is a word for programs, such as "denied"; ``issuer`` and ``resource`` say who was asked for what.
     """
@@ -248,6 +258,10 @@ class StateRefused(McplumbError):
     def __init__(self, message: str, *, reason: str = "") -> None:
         self.reason = reason
         super().__init__(message)
+
+
+class StoreUnavailable(McplumbError):
+    """The store that the replicas of a server share cannot be reached; what was to be written may have been."""
 
 
 class Closed(McplumbError):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mcplumb._fast
-from mcplumb._fast import TRICKS, is_proven_on, is_switched_off, may_use
+from mcplumb._fast import SHORTCUTS, TRICKS, is_proven_on, is_switched_off, may_use
 
 #: What is on, and what the modules make of that.
 SHOW = """
@@ -95,6 +95,16 @@ def test_a_trick_is_used_where_it_is_proven_unless_it_is_switched_off(monkeypatc
     for is_proven in (True, False):
         monkeypatch.setattr(mcplumb._fast, "_is_proven", is_proven)
         assert [may_use(name) for name in ("lazy_modules", "poll_ahead")] == [False, is_proven]
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_off"), [("1", True), ("taskless_posts", True), ("0", False), ("poll_ahead", False)]
+)
+def test_shortcuts_elsewhere_are_switched_off_alike(setting: str, is_off: bool) -> None:
+    show = "from mcplumb._fast import *; print(*(is_switched_off(name) for name in SHORTCUTS))"
+    environment = {**os.environ, "MCPLUMB_PLAIN": setting}
+    done = subprocess.run([sys.executable, "-c", show], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == len(SHORTCUTS) * [str(is_off)]
 
 
 def test_only_asyncio_s_own_selector_loop_is_proven() -> None:

@@ -17,7 +17,7 @@ def test_contents_are_told_apart_by_what_they_have() -> None:
 
 @pytest.mark.parametrize("contents", [b'{"uri":"a:b"}', b'{"uri":"a:b","text":"","blob":""}'])
 def test_contents_are_text_or_bytes(contents: bytes) -> None:
-    with pytest.raises(DecodeError, match="either 'text' or 'blob', and not both"):
+    with pytest.raises(DecodeError, match="either 'text' or 'blob', not both"):
         t.read(t.ResourceContents, contents)
 
 

@@ -13,6 +13,11 @@ It is read once, at import. A trick is also off on every Python, system and even
   and ``mcplumb serve`` use them.
 
 ``python -m bench tricks`` measures what each of them buys.
+
+The same switch turns the shortcuts elsewhere off, which rely on no internals:
+
+- ``taskless_posts`` answers modern POSTs over HTTP without a task, a session of their own or, if their heads are known,
+  the HTTP parser.
 """
 
 from __future__ import annotations
@@ -24,18 +29,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["TRICKS", "is_proven_on", "is_switched_off", "may_use"]
+__all__ = ["SHORTCUTS", "TRICKS", "is_proven_on", "is_switched_off", "may_use"]
 
 #: Every trick, by the name of its file.
 TRICKS = ("poll_ahead", "eager_tasks", "eager_futures", "plain_functions", "lazy_modules", "malloc_settings")
+#: Shortcuts elsewhere.
+SHORTCUTS = ("taskless_posts",)
 
 _setting = os.environ.get("MCPLUMB_PLAIN", "0")
-_switched_off = TRICKS if _setting == "1" else tuple(_setting.split(","))
+_switched_off = (*TRICKS, *SHORTCUTS) if _setting == "1" else tuple(_setting.split(","))
 _is_proven = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info < (3, 14) and sys.platform == "linux"
 
 
 def is_switched_off(trick: str) -> bool:
-    """Return whether the environment turns a trick off."""
+    """Return whether the environment turns a trick or a shortcut off."""
     return trick in _switched_off
 
 

@@ -62,7 +62,7 @@ class ResourceContents(_ContentsDetails, frozen=True):
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.blob is None):
-            raise UsageError("The contents of a resource need either 'text' or 'blob', and not both.")
+            raise UsageError("The contents of a resource need either 'text' or 'blob', not both.")
 
     @property
     def is_text(self) -> bool:

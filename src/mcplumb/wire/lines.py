@@ -73,7 +73,7 @@ class LineSplitter:
     newline. Then it continues with the next line.
     """
 
-    __slots__ = ("_discarding", "_first", "_line", "is_at_start", "max_line")
+    __slots__ = ("_discarding", "_first", "_line", "longest_whole", "max_line")
 
     def __init__(self, max_line: int) -> None:
         if max_line < 1:
@@ -82,13 +82,14 @@ class LineSplitter:
         self._line = LineBuffer()
         self._discarding = False
         self._first = True
-        #: Whether a chunk that is one whole line need not be fed: no line has begun, and the first one is past.
-        self.is_at_start = False
+        #: A chunk that is one whole line, with its newline, need not be fed if it has at most this many bytes: 0 while
+        #: a line has begun, and until the first one is past.
+        self.longest_whole = 0
 
     def feed(self, chunk: bytes) -> list[bytes | LineTooLong]:
         """Return the lines that ``chunk`` completes, and a report for each line that exceeds the limit, in order."""
         lines = self._cut(chunk, chunk.find(b"\n"))
-        self.is_at_start = not (self._line.size or self._first or self._discarding)
+        self.longest_whole = 0 if self._line.size or self._first or self._discarding else self.max_line
         return lines
 
     def _cut(self, chunk: bytes, end: int) -> list[bytes | LineTooLong]:
