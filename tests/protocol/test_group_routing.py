@@ -171,7 +171,7 @@ def test_globs_hide_names_from_lists_and_lookups() -> None:
 
 @pytest.mark.parametrize("option", ["only", "hide"])
 def test_a_single_glob_is_refused(option: str) -> None:
-    with pytest.raises(UsageError, match=rf"{option} takes a list of patterns, and not a single one: \['a_\*'\]"):
+    with pytest.raises(UsageError, match=rf"{option} takes a list of patterns, not a single one: \['a_\*'\]"):
         GroupNames(**{option: "a_*"})  # type: ignore[arg-type]
 
 

@@ -199,5 +199,5 @@ def _tag(original: str) -> str:
 
 def _globs(option: str, globs: Iterable[str]) -> tuple[str, ...]:
     if isinstance(globs, str):
-        raise UsageError(f"{option} takes a list of patterns, and not a single one: [{globs!r}].")
+        raise UsageError(f"{option} takes a list of patterns, not a single one: [{globs!r}].")
     return tuple(globs)

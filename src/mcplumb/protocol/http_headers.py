@@ -35,6 +35,7 @@ __all__ = [
     "BadAnnotation",
     "ParamHeader",
     "ParamHeaders",
+    "RepeatedHeaders",
     "check_headers",
     "decode_field",
     "encode_field",
@@ -248,6 +249,28 @@ def check_headers(
     return None if mismatch is None else ErrorDetail(HEADER_MISMATCH, f"Header mismatch: {mismatch}")
 
 
+class RepeatedHeaders(msgspec.Struct, frozen=True):
+    """The headers of a request that repeat parts of its body, decoded, to be compared with many bodies."""
+
+    version: str
+    method: str
+    name: str | None
+
+    def match(self, request: Request) -> bool:
+        """Return whether they repeat the request. If not, `check_headers` says why, or why they need not."""
+        method = request.method
+        if method != self.method:
+            return False
+        try:
+            body = _decode_repeated(request.params)
+        except _UNREADABLE:
+            return False
+        named_by = _NAMED_BY.get(method)
+        if named_by is not None and (self.name is None or getattr(body, named_by) != self.name):
+            return False
+        return body.meta is not None and body.meta.version == self.version
+
+
 def status_of(error: ErrorDetail) -> int:
     """Return the HTTP status of a response with this error."""
     return _STATUS.get(error.code, 200)
@@ -276,11 +299,20 @@ class _Body(Payload, frozen=True):
             return None
 
 
+class _Repeated(Payload, frozen=True):
+    """The params that headers repeat, if all of them are valid."""
+
+    meta: _Meta | None = msgspec.field(default=None, name="_meta")
+    name: str | None = None
+    uri: str | None = None
+
+
 _EMPTY = _Body()
 _UNREADABLE = (TypeError, msgspec.DecodeError, UnicodeDecodeError)
 
 _decode_meta = msgspec.json.Decoder(_Meta).decode
 _decode_text = msgspec.json.Decoder(str).decode
+_decode_repeated = msgspec.json.Decoder(_Repeated).decode
 _decode_body = msgspec.json.Decoder(_Body).decode
 _decode_arguments: Callable[[Any], Any] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode: Callable[[Any], Any] = msgspec.json.Decoder().decode

@@ -18,14 +18,28 @@ import msgspec
 
 from mcplumb.errors import Closed, McplumbError, UsageError
 from mcplumb.protocol.transition_table import Table
-from mcplumb.wire.messages import INVALID_REQUEST, Error, ErrorDetail, Notification, Request, RequestId, Result
+from mcplumb.wire.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Error,
+    ErrorDetail,
+    Notification,
+    Request,
+    RequestId,
+    Result,
+)
 
 __all__ = [
     "ANSWERED",
     "DUPLICATE_ID",
     "INCOMING",
+    "NOT_ENCODABLE",
+    "NOT_IN_BATCH",
     "OUTGOING",
     "OUT_ANSWERED",
+    "STOPPING",
+    "TOO_MANY_OPEN",
+    "TOO_MANY_QUEUED",
     "BatchAnswers",
     "Batches",
     "Incoming",
@@ -73,7 +87,7 @@ class Batches(dict[RequestId, BatchAnswers]):
     __slots__ = ()
 
     def enter(self, request_id: RequestId, batch: BatchAnswers) -> None:
-        """Note that this accepted request belongs to a batch."""
+        """Record that this accepted request belongs to a batch."""
         self[request_id] = batch
         batch.ids.add(request_id)
 
@@ -117,6 +131,14 @@ INCOMING: Table[_IncomingState, _IncomingEvent] = Table(
 DUPLICATE_ID = ErrorDetail(
     INVALID_REQUEST, "The id of this request is that of another one that has not been answered yet."
 )
+#: The responses to requests that are not served for other reasons.
+STOPPING = ErrorDetail(INTERNAL_ERROR, "The server is stopping, and does not finish this request.")
+TOO_MANY_QUEUED = ErrorDetail(
+    INTERNAL_ERROR, "Too many requests wait already. Send this one again when some are answered."
+)
+TOO_MANY_OPEN = ErrorDetail(INTERNAL_ERROR, "This client is busy with too many requests already.")
+NOT_IN_BATCH = ErrorDetail(INVALID_REQUEST, "A subscription cannot be part of a batch, whose answers come together.")
+NOT_ENCODABLE = ErrorDetail(INTERNAL_ERROR, "The answer cannot be written as JSON.")
 
 #: The state of almost every request at its end, looked up once.
 ANSWERED = INCOMING.after("running", "answer")

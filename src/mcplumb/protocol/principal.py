@@ -1,4 +1,4 @@
-"""`Principal`: who sent a request, and what its access token allows."""
+"""`Principal`: the sender of a request, and what the access token allows."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def is_scope(value: object) -> bool:
 
 
 def scope_set(scopes: Iterable[str], what: str) -> frozenset[str]:
-    """Return scopes as a set; raise `UsageError` if one of them is none."""
+    """Return scopes as a set; raise `UsageError` if one of them is invalid."""
     if isinstance(scopes, str):
-        raise UsageError(f"{what} must have a list of scopes, and not the text {scopes!r}.")
+        raise UsageError(f"{what} must have a list of scopes, not the text {scopes!r}.")
     found = frozenset(scopes)
     for scope in found:
         if not is_scope(scope):

@@ -268,6 +268,10 @@ class Publisher:
         """Return whether any subscription includes updates of this resource."""
         return any(uri in publication.resources for publication in self._publications.values())
 
+    def watched(self) -> list[str]:
+        """Return the resources of all subscriptions."""
+        return list({uri: None for each in self._publications.values() for uri in each.resources})
+
     def resource_updated(self, uri: str) -> list[Notification]:
         """Return the notifications to send after a resource changed, one for each subscription that includes it."""
         listeners = [it for it in self._publications.values() if uri in it.resources]

@@ -18,7 +18,15 @@ CASES = [
     ("Negotiate abc==, Bearer a=b", [Challenge("negotiate"), Challenge("bearer", {"a": "b"})]),
     ("Basic realm=x, DPoP algs=ES256", [Challenge("basic", {"realm": "x"}), Challenge("dpop", {"algs": "ES256"})]),
     ("Bearer a=1, a=2", [Challenge("bearer", {"a": "1"})]),
-    ("Bearer a=1 b=2", [Challenge("bearer")]),
+    ("Bearer a=1 b=2", [Challenge("bearer", {"a": "1", "b": "2"})]),
+    ('Bearer a="1"; b="2"', [Challenge("bearer", {"a": "1", "b": "2"})]),
+    ('Basic a="1" Bearer b="2"', [Challenge("basic", {"a": "1"}), Challenge("bearer", {"b": "2"})]),
+    (
+        "Bearer a=https://x.example/y?z=1, b=files:read",
+        [
+            Challenge("bearer", {"a": "https://x.example/y?z=1", "b": "files:read"}),
+        ],
+    ),
     ('Bearer a="open', [Challenge("bearer")]),
     ("@", []),
     ("Bearer@", []),
@@ -46,9 +54,36 @@ def test_the_first_challenge_for_a_token_counts() -> None:
     assert challenge.error == "invalid_token"
 
 
+@pytest.mark.req("AUT-1", "AUT-9")
+@pytest.mark.parametrize(
+    ("header", "error"),
+    [
+        ('Bearer realm="x", Bearer resource_metadata="https://x/y", error="invalid_token"', "invalid_token"),
+        (
+            'Bearer error="invalid_token", DPoP error="use_dpop_nonce", resource_metadata="https://x/y"',
+            "use_dpop_nonce",
+        ),
+        (
+            'DPoP algs="ES256", Basic error=no, Bearer error="invalid_token", resource_metadata="https://x/y"',
+            "invalid_token",
+        ),
+    ],
+)
+def test_several_challenges_for_a_token_are_read_as_one(header: str, error: str) -> None:
+    challenge = bearer_challenge(header)
+    assert challenge is not None
+    assert (challenge.error, challenge.resource_metadata) == (error, "https://x/y")
+
+
 @pytest.mark.parametrize("header", [None, "", "Basic realm=x"])
 def test_no_challenge_for_a_token(header: str | None) -> None:
     assert bearer_challenge(header) is None
+
+
+@pytest.mark.req("AUT-6")
+def test_what_cannot_be_a_scope_is_none() -> None:
+    # Bytes of a header that are no UTF-8 arrive as lone surrogates.
+    assert Challenge("bearer", {"scope": "read \udcff \x07 ä write read"}).scopes == ("read", "write")
 
 
 def test_a_challenge_without_parameters() -> None:

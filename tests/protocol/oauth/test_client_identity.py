@@ -11,13 +11,16 @@ from mcplumb.errors import AuthorizationError, UsageError
 from mcplumb.protocol.oauth.client_identity import (
     AuthMethod,
     ClientIdentity,
+    as_number,
     auth_method,
     authenticate,
     check_metadata_url,
     in_words,
     is_expired,
+    named_scopes,
     register,
     told_by,
+    without_secrets,
 )
 from mcplumb.protocol.oauth.discovery import ServerMetadata
 from tests.protocol.oauth.world import ISSUER, NOW, REDIRECT, World, answer, issuer, random
@@ -41,8 +44,10 @@ def registered(document: object, status: int = 201, **fields: object) -> tuple[C
 
 @pytest.mark.req("AUT-3")
 def test_a_registration() -> None:
-    client, sent = registered({"client_id": "x", "unknown": [1]})
-    assert client == ClientIdentity(client_id="x", issuer=ISSUER, auth_method="none", redirect_uri=REDIRECT)
+    client, sent = registered({"client_id": "x", "unknown": [1], "scope": "c"})
+    assert client == ClientIdentity(
+        client_id="x", issuer=ISSUER, auth_method="none", redirect_uri=REDIRECT, scopes=("a", "b", "c")
+    )
     assert sent == {
         "client_name": "me",
         "redirect_uris": [REDIRECT],
@@ -98,6 +103,29 @@ def test_a_refused_registration_says_what_to_do() -> None:
         "The authorization server https://auth.example refused to register this client: invalid_redirect_uri "
         "(Only https. [31m). Register one there by hand, and give its client_id."
     )
+
+
+@pytest.mark.parametrize(
+    ("scope", "expires_at", "expected"),
+    [(["c", 7], "1000", (("a", "b", "c"), 1000.0)), (7, "never", (("a", "b"), None)), ("", True, (("a", "b"), None))],
+)
+def test_a_registration_with_odd_members(
+    scope: object, expires_at: object, expected: tuple[tuple[str, ...], float | None]
+) -> None:
+    client, _ = registered({"client_id": "x", "scope": scope, "client_secret_expires_at": expires_at})
+    assert (client.scopes, client.secret_expires_at) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "number"), [(1, 1.0), ("1.5", 1.5), ("nan", None), ("1_0", None), (None, None), ([], None)]
+)
+def test_numbers_may_be_strings(value: object, number: float | None) -> None:
+    assert as_number(value) == number
+
+
+@pytest.mark.parametrize(("scope", "named"), [("a b a", ("a", "b")), (["a", "b c", 7], ("a",)), (None, ()), (7, ())])
+def test_scopes_may_be_a_list(scope: object, named: tuple[str, ...]) -> None:
+    assert named_scopes(scope) == named
 
 
 @pytest.mark.parametrize("document", [{}, {"client_id": ""}, {"client_id": 1}, b"no"])
@@ -209,6 +237,12 @@ def test_the_words_of_a_refusal(body: bytes, words: str) -> None:
 def test_words_do_not_quote_a_secret() -> None:
     refusal = answer({"error": "no-mine", "error_description": "The secret mine is wrong."}, 400)
     assert told_by(refusal, ["", "mine"]) == "no-… (The secret … is wrong)"
+
+
+@pytest.mark.req("AUT-8")
+@pytest.mark.parametrize("spelling", ["a b+c/ä", "a+b%2Bc%2F%C3%A4", "a%20b%2Bc%2F%C3%A4"])
+def test_a_secret_is_hidden_as_forms_and_addresses_write_it(spelling: str) -> None:
+    assert without_secrets(f"Not {spelling}.", ["", "a b+c/ä"]) == "Not …."
 
 
 def test_words_are_bounded_and_printable() -> None:

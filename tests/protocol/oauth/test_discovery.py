@@ -15,6 +15,7 @@ from mcplumb.protocol.oauth.discovery import (
     find_resource_metadata,
     find_server_metadata,
     is_loopback,
+    may_get_tokens,
     resource_metadata_addresses,
     server_metadata_addresses,
 )
@@ -75,6 +76,23 @@ def test_an_address_that_may_not_be_used(url: str, reason: str) -> None:
     assert str(caught.value).startswith("The address is ")
 
 
+@pytest.mark.req("AUT-8")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://auth.example/x?key=hidden",
+        "https://user:hidden@auth.example/x",
+        "https://auth.example:port/?hidden",
+        "https://localhost/#hidden",
+        "https://localhost/ ?hidden",
+    ],
+)
+def test_an_address_is_shown_without_its_secrets(url: str) -> None:
+    with pytest.raises(AuthorizationError) as caught:
+        check_address(url, "The address", loopback=False)
+    assert "hidden" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "url", ["http://localhost:1/x", "http://127.8.9.1/", "https://[::1]/", "https://a.example:8443/x"]
 )
@@ -93,6 +111,14 @@ def test_authorization_servers_may_have_private_addresses(url: str) -> None:
 def test_loopback() -> None:
     assert all(map(is_loopback, ("localhost", "LOCALHOST.", "127.0.0.1", "127.1.2.3", "::1")))
     assert not any(map(is_loopback, ("localhost.example", "10.0.0.1", "0.0.0.0", "example", "127.0.0.1.example")))  # noqa: S104
+
+
+@pytest.mark.req("AUT-4")
+def test_where_tokens_may_be_sent() -> None:
+    assert all(
+        map(may_get_tokens, ("https://mcp.example", "https://10.0.0.1", "http://127.0.0.1:1/mcp", "http://[::1]"))
+    )
+    assert not any(map(may_get_tokens, ("http://mcp.example", "http://10.0.0.1", "ftp://127.0.0.1", "http:", "x")))
 
 
 @pytest.mark.parametrize(
@@ -281,7 +307,9 @@ def test_another_spelling_where_nobody_named_the_issuer() -> None:
 @pytest.mark.parametrize(
     "name", ["authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint"]
 )
-@pytest.mark.parametrize("url", ["http://auth.example/x", "javascript:alert(1)", "http://localhost/x", ""])
+@pytest.mark.parametrize(
+    "url", ["http://auth.example/x", "javascript:alert(1)", "http://localhost/x", "", f"{ISSUER}/x?y#z"]
+)
 def test_an_endpoint_that_is_not_safe(name: str, url: str) -> None:
     with pytest.raises(AuthorizationError, match=name):
         World({SERVER_METADATA: answer(issuer(**{name: url}))}).drive(find_server_metadata(ISSUER, loopback=False))

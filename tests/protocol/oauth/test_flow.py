@@ -17,6 +17,7 @@ from mcplumb.protocol.oauth.client_identity import ClientIdentity
 from mcplumb.protocol.oauth.discovery import ServerMetadata, server_metadata_addresses
 from mcplumb.protocol.oauth.flow import (
     ISSUER_RULES,
+    MAX_SCOPES,
     REFUSALS,
     Authority,
     SignIn,
@@ -160,6 +161,18 @@ def test_an_earlier_registration_is_used_again_where_it_fits(kept: bool) -> None
     assert granted.client.client_id == ("kept" if kept else "registered")
 
 
+@pytest.mark.req("AUT-6")
+@pytest.mark.parametrize(("scopes", "client_id"), [(["a"], "kept"), (["b", "a"], "kept"), (["a", "c"], "registered")])
+def test_a_registration_is_good_for_its_scopes(scopes: list[str], client_id: str) -> None:
+    client = ClientIdentity(
+        client_id="kept", issuer=ISSUER, redirect_uri=REDIRECT, auth_method="none", scopes=("a", "b")
+    )
+    world = World(honest())
+    assert signed_in(world, registered={ISSUER: client}, scopes=tuple(scopes)).client.client_id == client_id
+    asked = [msgspec.json.decode(fetch.body)["scope"] for fetch in world.fetched if fetch.url.endswith("/register")]
+    assert asked == ([] if client_id == "kept" else ["a c"])
+
+
 @pytest.mark.parametrize(
     "change", [{"issuer": "https://other.example"}, {"client_secret": "x", "secret_expires_at": NOW - 1}]
 )
@@ -167,6 +180,37 @@ def test_a_registration_that_does_not_count_any_more(change: dict[str, Any]) -> 
     client = ClientIdentity(client_id="kept", issuer=ISSUER, redirect_uri=REDIRECT, auth_method="none")
     client = msgspec.structs.replace(client, **change)
     assert signed_in(World(honest()), registered={ISSUER: client}).client.client_id == "registered"
+
+
+@pytest.mark.req("AUT-3")
+def test_a_given_client_that_was_used_before_is_used_again() -> None:
+    client = ClientIdentity(client_id="kept", issuer=ISSUER, auth_method="none", is_given=True)
+    granted = signed_in(World(honest()), registered={ISSUER: client}, scopes=("a",))
+    assert granted.client == client
+    document = "https://me.example/client.json"
+    world = World(honest(client_id_metadata_document_supported=True))
+    granted = signed_in(world, client_metadata_url=document)
+    assert granted.client.is_given
+    assert signed_in(World(honest()), registered={ISSUER: granted.client}).client.client_id == document
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_a_given_client_with_a_key_needs_it_again(has_key: bool) -> None:
+    client = ClientIdentity(client_id="kept", issuer=ISSUER, auth_method="private_key_jwt", is_given=True)
+    sign = (lambda claims: "signed") if has_key else None
+    granted = signed_in(World(honest()), registered={ISSUER: client}, sign=sign)
+    assert granted.client.client_id == ("kept" if has_key else "registered")
+
+
+@pytest.mark.req("AUT-3")
+def test_an_issuer_that_knows_the_client_comes_first() -> None:
+    other = "https://other.example"
+    pages = {**honest(), f"{other}/.well-known/oauth-authorization-server": answer(issuer(other))}
+    pages[RESOURCE_METADATA] = answer(resource(authorization_servers=[other, ISSUER]))
+    client = ClientIdentity(client_id="kept", issuer=ISSUER, auth_method="none", is_given=True)
+    world = World(pages)
+    assert signed_in(world, registered={ISSUER: client}).client.client_id == "kept"
+    assert not any(url.startswith(other) for url in world.urls())
 
 
 @pytest.mark.req("AUT-3")
@@ -355,6 +399,30 @@ def test_more_scopes_are_added_to_those_before() -> None:
     assert granted.scopes == ("read", "write", "offline_access")
 
 
+def test_more_scopes_than_an_address_can_carry() -> None:
+    many = [f"scope-{number}" for number in range(MAX_SCOPES)]
+    pages = {**honest(), RESOURCE_METADATA: answer(resource(scopes_supported=many))}
+    world = World(pages)
+    with pytest.raises(AuthorizationError, match="Name those that you need") as caught:
+        signed_in(world)
+    assert (caught.value.reason, world.visited) == ("document", [])
+    assert signed_in(World(pages), scopes=("scope-1",)).scopes == ("scope-1",)
+
+
+@pytest.mark.req("AUT-1")
+@pytest.mark.parametrize("challenge", [None, Challenge("bearer", {"scope": "write"})])
+def test_the_metadata_is_where_an_earlier_challenge_said(challenge: Challenge | None) -> None:
+    place = "https://mcp.example/unusual"
+    pages = {place if url == RESOURCE_METADATA else url: page for url, page in honest().items()}
+    client = ClientIdentity(client_id="me", client_secret="mine")
+    first = Challenge("bearer", {"resource_metadata": place})
+    granted = World(pages).drive(client_credentials(ENDPOINT, first, client, now=NOW, random=random))
+    assert granted.resource_metadata == place
+    world = World(pages)
+    again = world.drive(client_credentials(ENDPOINT, challenge, client, now=NOW, random=random, before=granted))
+    assert (world.fetched[0].url, again.resource_metadata) == (place, place)
+
+
 def test_scopes_of_another_resource_are_not_asked_for() -> None:
     world = World(honest())
     signed_in(world, before=before("secret", resource="https://other.example"))
@@ -370,6 +438,15 @@ def test_a_refresh(rotated: bool) -> None:
     fresh = world.drive(refresh(old, now=NOW, random=random))
     assert (fresh.access_token, fresh.refresh_token, fresh.scopes) == ("new", "r2" if rotated else "r1", ("a",))
     assert world.form(TOKEN_URL) == {"grant_type": "refresh_token", "refresh_token": "r1", "resource": ENDPOINT}
+
+
+@pytest.mark.req("AUT-6")
+@pytest.mark.parametrize(("scope", "granted"), [(None, ("a",)), ("b", ("b",))])
+def test_a_refresh_keeps_the_granted_scopes_unless_it_names_others(scope: str | None, granted: tuple[str, ...]) -> None:
+    token = {"access_token": "new", "token_type": "bearer", "scope": scope}
+    old = msgspec.structs.replace(before("a", "b"), refresh_token="r1", granted_scopes=("a",))
+    fresh = World({TOKEN_URL: answer(token)}).drive(refresh(old, now=NOW, random=random))
+    assert (fresh.scopes, fresh.allows) == (("a", "b"), granted)
 
 
 @pytest.mark.req("AUT-7")
@@ -560,7 +637,29 @@ def test_the_end_of_a_grant_is_told(refresh_token: str | None) -> None:
     assert world.drive(revoke(old, now=NOW, random=random))
     token = ("r1", "refresh_token") if refresh_token else ("old", "access_token")
     assert (world.form(url)["token"], world.form(url)["token_type_hint"]) == token
-    assert not World({url: answer(b"", 503)}).drive(revoke(old, now=NOW, random=random))
+
+
+@pytest.mark.req("AUT-8")
+def test_the_end_of_a_grant_that_is_refused() -> None:
+    url = f"{ISSUER}/revoke"
+    old = msgspec.structs.replace(before(), refresh_token="r1-secret", revocation_endpoint=url)
+    refusal = answer({"error": "unsupported_token_type", "error_description": "Not r1-secret."}, 400)
+    with pytest.raises(AuthorizationError, match=r"refused: unsupported_token_type \(Not …\)"):
+        World({url: refusal}).drive(revoke(old, now=NOW, random=random))
+    with pytest.raises(AuthorizationError, match="status 503"):
+        World({url: answer(b"", 503)}).drive(revoke(old, now=NOW, random=random))
+
+
+def test_the_end_of_a_grant_for_a_client_with_a_key() -> None:
+    url = f"{ISSUER}/revoke"
+    client = ClientIdentity(client_id="me", issuer=ISSUER, auth_method="private_key_jwt")
+    old = msgspec.structs.replace(before(), client=client, revocation_endpoint=url)
+    world = World({url: answer(b"")})
+    with pytest.raises(AuthorizationError, match="private key"):
+        world.drive(revoke(old, now=NOW, random=random))
+    assert world.fetched == []
+    assert world.drive(revoke(old, now=NOW, random=random, sign=lambda claims: "signed"))
+    assert world.form(url)["client_assertion"] == "signed"
 
 
 def test_without_a_place_to_tell_it_nothing_is_sent() -> None:

@@ -69,14 +69,14 @@ def test_a_token_is_fresh_until_shortly_before_its_end(lifetime: float, still: f
     assert not granted.is_fresh(NOW + no_more)
 
 
-@pytest.mark.parametrize("lifetime", [None, "nan"])
-def test_a_token_without_an_end(lifetime: object) -> None:
+@pytest.mark.parametrize("lifetime", [None, "nan", "", "60s", "1_000", True, [3600], {"seconds": 60}])
+def test_a_token_without_a_usable_end(lifetime: object) -> None:
     granted, _ = grant(answer({**TOKEN, "expires_in": lifetime}))
     assert granted.expires_at is None
     assert granted.is_fresh(NOW + 1e9)
 
 
-@pytest.mark.parametrize("lifetime", [1e300, "3600", 10**400])
+@pytest.mark.parametrize("lifetime", [1e300, "3600", "inf", 10**400])
 def test_a_lifetime_may_be_anything(lifetime: object) -> None:
     try:
         granted, _ = grant(answer({**TOKEN, "expires_in": lifetime}))
@@ -84,6 +84,16 @@ def test_a_lifetime_may_be_anything(lifetime: object) -> None:
         assert error.reason == "document"  # noqa: PT017
     else:
         assert granted.is_fresh(NOW + 60)
+
+
+@pytest.mark.req("AUT-6")
+@pytest.mark.parametrize(
+    ("scope", "granted"),
+    [("b c b", ("b", "c")), (["b"], ("b",)), (None, ("a",)), ("", ("a",)), (7, ("a",)), ([7, "b", 'c"'], ("b",))],
+)
+def test_the_scopes_that_were_granted(scope: object, granted: tuple[str, ...]) -> None:
+    found, _ = grant(answer({**TOKEN, "scope": scope}))
+    assert (found.scopes, found.allows) == (("a",), granted)
 
 
 @pytest.mark.parametrize(

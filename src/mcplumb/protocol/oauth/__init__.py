@@ -1,1 +1,1 @@
-"""Authorization as a client does it (OAuth 2.1), without I/O: what to request, what to open, what to refuse."""
+"""Authorization (OAuth 2.1) without I/O: the flows of a client, and the tokens that a server accepts."""

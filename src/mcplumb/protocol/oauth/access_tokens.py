@@ -1,4 +1,4 @@
-"""Access tokens at the server that they are sent to: which JWTs pass, and where their issuer's keys are.
+"""Access tokens at the receiving server: which JWTs are valid, and where the issuer's keys are.
 
 A token is checked in three steps: its header says which key to use, without saying where the key comes from; the
 signature is verified with a key of the issuer, elsewhere; then the claims are compared with the `TokenRules`. Each step
@@ -75,7 +75,7 @@ _OTHER_KINDS = {"typ": ("ID", "Refresh", "Offline", "Logout"), "token_use": ("id
 
 
 class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a token must say to be accepted."""
+    """The claims that a token must have to be accepted."""
 
     issuer: str
     #: One of these must be in ``aud``; None accepts any, where the issuer itself has compared it.
@@ -92,7 +92,7 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenHeader(msgspec.Struct, frozen=True):
-    """The part of a token's header that decides about its key."""
+    """The part of a token's header that selects its key."""
 
     algorithm: str
     key_id: str | None
@@ -149,7 +149,7 @@ def read_claims(payload: bytes) -> dict[str, Any]:
 
 
 def check_claims(claims: Mapping[str, Any], rules: TokenRules, *, now: float) -> Principal:
-    """Return who a token belongs to; raise `AuthorizationError` unless all rules hold."""
+    """Return the principal of a token; raise `AuthorizationError` unless all rules hold."""
     if claims.get("iss") != rules.issuer:
         raise refused("The access token is of another issuer.")
     audiences = claims.get("aud")
@@ -261,7 +261,7 @@ def usable_keys(document: Mapping[str, object]) -> list[dict[str, Any]]:
 
 
 def _may_verify(key: dict[str, Any]) -> bool:
-    # A private key that is published is everybody's.
+    # A published private key is no secret.
     if key.get("kty") not in ("RSA", "EC", "OKP") or "d" in key or key.get("use", "sig") != "sig":
         return False
     operations = key.get("key_ops")

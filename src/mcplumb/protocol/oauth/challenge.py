@@ -10,9 +10,10 @@ import msgspec
 __all__ = ["Challenge", "bearer_challenge", "format_challenge", "parse_challenges"]
 
 _WORD = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_SEPARATORS = re.compile(r"[\s,]*")
+# Servers leave out commas, and quotes around addresses and scopes. What they mean is clear.
+_SEPARATORS = re.compile(r"[\s,;]*")
 _SCHEME = re.compile(_WORD)
-_PARAMETER = re.compile(rf'({_WORD})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|({_WORD}))\s*(?=,|$)')
+_PARAMETER = re.compile(rf'({_WORD})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,;"=][^\s,;"]*))(?=[\s,;]|$)')
 _TOKEN68 = re.compile(r"[A-Za-z0-9\-._~+/]+=*\s*(?=,|$)")
 
 #: More challenges than any server has a reason to send; the rest of the header is ignored.
@@ -32,8 +33,9 @@ class Challenge(msgspec.Struct, frozen=True):
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The scopes that the request needs; empty if the server does not name any."""
-        return tuple(dict.fromkeys(self.parameters.get("scope", "").split()))
+        """The scopes that the request needs; empty if the server does not name any. What cannot be a scope is none."""
+        named = self.parameters.get("scope", "").split()
+        return tuple(dict.fromkeys(scope for scope in named if scope.isascii() and scope.isprintable()))
 
     @property
     def error(self) -> str | None:
@@ -92,11 +94,20 @@ def _skip_blanks(header: str, at: int) -> int:
 
 
 def bearer_challenge(header: str | None) -> Challenge | None:
-    """Return the first challenge for an access token (the Bearer or the DPoP scheme); None if there is none."""
+    """Return the challenge for an access token (the Bearer or the DPoP scheme); None if there is none.
+
+    A server that takes both kinds of tokens sends a challenge for each. The first value of a parameter counts.
+    """
     if header is None:
         return None
-    challenges = parse_challenges(header)
-    return next((challenge for challenge in challenges if challenge.scheme in ("bearer", "dpop")), None)
+    found = [challenge for challenge in parse_challenges(header) if challenge.scheme in ("bearer", "dpop")]
+    if not found:
+        return None
+    parameters: dict[str, str] = {}
+    # That only a nonce is missing is said in the challenge for DPoP alone.
+    for challenge in sorted(found, key=lambda each: each.error != "use_dpop_nonce"):
+        parameters = {**challenge.parameters, **parameters}
+    return Challenge(found[0].scheme, parameters)
 
 
 def format_challenge(scheme: str, parameters: Mapping[str, str]) -> str:

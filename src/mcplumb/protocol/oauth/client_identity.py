@@ -1,4 +1,4 @@
-"""Who a client is at an authorization server: its registration, and how it authenticates at the token endpoint.
+"""The identity of a client at an authorization server: its registration, and its authentication at the token endpoint.
 
 A registration belongs to the issuer that made it. It is never shown to another one.
 """
@@ -6,28 +6,33 @@ A registration belongs to the issuer that made it. It is never shown to another 
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import quote, quote_plus, urlsplit
 
 import msgspec
 
 from mcplumb.errors import AuthorizationError, UsageError
 from mcplumb.protocol.oauth.discovery import ServerMetadata, read_document
 from mcplumb.protocol.oauth.steps import Answer, Fetch, Flow, RandomBytes, hidden
+from mcplumb.protocol.principal import is_scope
 
 __all__ = [
     "ASSERTION_LIFETIME",
     "AuthMethod",
     "ClientIdentity",
     "SignAssertion",
+    "as_number",
     "auth_method",
     "authenticate",
     "check_metadata_url",
     "in_words",
     "is_expired",
+    "named_scopes",
     "register",
     "told_by",
+    "without_secrets",
 ]
 
 AuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
@@ -50,8 +55,12 @@ class ClientIdentity(msgspec.Struct, frozen=True, kw_only=True):
     issuer: str | None = None
     #: How the client authenticates; None chooses what the server supports.
     auth_method: AuthMethod | None = None
-    #: The redirect address that was registered.
+    #: Whether the client was registered by hand, or has a metadata document; otherwise it registered itself.
+    is_given: bool = False
+    #: The redirect address that was registered; None if any address on loopback will do.
     redirect_uri: str | None = None
+    #: The scopes that were registered, which are all that the client may request; None if they are not known.
+    scopes: tuple[str, ...] | None = None
     #: When the secret expires, in seconds since the epoch; None or 0 if it does not.
     secret_expires_at: float | None = None
 
@@ -67,8 +76,9 @@ class _Registered(msgspec.Struct, frozen=True):
 
     client_id: str
     client_secret: str | None = None
-    client_secret_expires_at: float | None = None
+    client_secret_expires_at: object = None
     token_endpoint_auth_method: str | None = None
+    scope: object = None
 
 
 def is_expired(client: ClientIdentity, now: float) -> bool:
@@ -149,8 +159,27 @@ def register(
         issuer=metadata.issuer,
         auth_method=method,
         redirect_uri=redirect_uri,
-        secret_expires_at=registered.client_secret_expires_at,
+        scopes=(*scopes, *named_scopes(registered.scope)),
+        secret_expires_at=as_number(registered.client_secret_expires_at),
     )
+
+
+def named_scopes(scope: object) -> tuple[str, ...]:
+    """Return the scopes that an answer names: words in a string, or what some servers send, a list."""
+    words = scope.split() if isinstance(scope, str) else scope
+    return tuple(dict.fromkeys(filter(is_scope, words))) if isinstance(words, list) else ()
+
+
+def as_number(value: object) -> float | None:
+    """Return a number of an answer, which some servers write as a string; None if it is none.
+
+    An unreadable lifetime does not invalidate a grant.
+    """
+    try:
+        number = msgspec.convert(value, float, strict=not isinstance(value, str))
+    except msgspec.ValidationError:
+        return None
+    return None if math.isnan(number) else number
 
 
 def authenticate(
@@ -193,7 +222,7 @@ def authenticate(
 
 
 def auth_method(client: ClientIdentity, metadata: ServerMetadata, sign: SignAssertion | None) -> AuthMethod:
-    """Return how a client authenticates: as it says, else as the server supports it."""
+    """Return how a client authenticates: by its own choice, or else by a method that the server supports."""
     if client.auth_method is not None:
         return client.auth_method
     if sign is not None:
@@ -214,7 +243,7 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 
 def told_by(answer: Answer, secrets: Iterable[str] = ()) -> str:
-    """Return in words why an authorization server refused: its error code and description, or the status.
+    """Describe why an authorization server refused: its error code and description, or the status.
 
     ``secrets`` are values of the request: a server that quotes them in its answer does not get them into our errors.
     """
@@ -222,10 +251,16 @@ def told_by(answer: Answer, secrets: Iterable[str] = ()) -> str:
         refusal = msgspec.json.decode(answer.body[:65536], type=_Refusal)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         refusal = _Refusal()
-    texts = [refusal.error, refusal.error_description]
-    for secret in filter(None, secrets):
-        texts = [text.replace(secret, "…") for text in texts]
+    texts = [without_secrets(text, secrets) for text in (refusal.error, refusal.error_description)]
     return in_words(*texts) or f"it answered with status {answer.status}"
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return a text without these secrets, in their plain form and as encoded in forms and addresses."""
+    spellings = {each for secret in secrets for each in (secret, quote_plus(secret), quote(secret, safe=""))}
+    for spelling in sorted(spellings - {""}, key=len, reverse=True):
+        text = text.replace(spelling, "…")
+    return text
 
 
 def in_words(error: str, description: str) -> str:

@@ -9,6 +9,7 @@ is sent to the addresses in it.
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import TypeVar
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -31,10 +32,12 @@ __all__ = [
     "find_resource_metadata",
     "find_server_metadata",
     "is_loopback",
+    "may_get_tokens",
     "read_document",
     "resource_metadata_addresses",
     "same_origin",
     "server_metadata_addresses",
+    "shown",
 ]
 
 _S = TypeVar("_S", bound=msgspec.Struct)
@@ -78,6 +81,11 @@ class ServerMetadata(msgspec.Struct, frozen=True):
     authorization_response_iss_parameter_supported: bool = False
 
 
+def shown(address: str) -> str:
+    """Return an address for an error message: cut, and without user, password, query and fragment (maybe secret)."""
+    return re.sub(r"//[^/]*@", "//…@", re.split(r"[?#]", address, maxsplit=1)[0])[:200]
+
+
 def check_address(url: str, what: str, *, loopback: bool) -> SplitResult:
     """Return the parts of an absolute address; raise `AuthorizationError` if it may not be used.
 
@@ -85,20 +93,22 @@ def check_address(url: str, what: str, *, loopback: bool) -> SplitResult:
     network must not make the client send requests to programs on its own machine.
     """
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
-        raise AuthorizationError("address", f"{what} is not a valid address: {url[:200]!r}.")
+        raise AuthorizationError("address", f"{what} is not a valid address: {shown(url)!r}.")
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018  (raises ValueError if it is not a number)
     except ValueError:
-        raise AuthorizationError("address", f"{what} is not a valid address: {url[:200]!r}.") from None
+        raise AuthorizationError("address", f"{what} is not a valid address: {shown(url)!r}.") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-        raise AuthorizationError("address", f"{what} is not an http(s) address: {url[:200]!r}.")
+        raise AuthorizationError("address", f"{what} is not an http(s) address: {shown(url)!r}.")
     local = is_loopback(parts.hostname)
     if parts.scheme == "http" and not local:
-        raise AuthorizationError("https", f"{what} is {url[:200]!r}: it must be https, because secrets are sent there.")
+        raise AuthorizationError(
+            "https", f"{what} is {shown(url)!r}: it must be https, because secrets are sent there."
+        )
     if not loopback and (local or _is_this_machine(parts.hostname)):
         raise AuthorizationError(
-            "loopback", f"{what} is {url[:200]!r}: a server on the network must not refer to this machine."
+            "loopback", f"{what} is {shown(url)!r}: a server on the network must not refer to this machine."
         )
     return parts
 
@@ -111,6 +121,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def may_get_tokens(address: str) -> bool:
+    """Return whether tokens may be sent to an address: over TLS, or to this machine."""
+    parts = urlsplit(address)
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
 
 
 def _is_this_machine(host: str) -> bool:
@@ -251,11 +267,11 @@ def find_resource_metadata(endpoint: str, challenge: Challenge | None) -> Flow[R
         if not _covers(resource, here):
             raise AuthorizationError(
                 "resource",
-                f"The server at {endpoint} has metadata of another resource, {metadata.resource[:200]!r}. "
+                f"The server at {shown(endpoint)} has metadata of another resource, {shown(metadata.resource)!r}. "
                 "Nothing was sent to the authorization servers that it names.",
             )
         if not metadata.authorization_servers:
-            raise AuthorizationError("document", f"The metadata of {endpoint} names no authorization server.")
+            raise AuthorizationError("document", f"The metadata of {shown(endpoint)} names no authorization server.")
         return metadata
     return None
 
@@ -267,7 +283,7 @@ def find_server_metadata(issuer: str, *, loopback: bool, alias: str | None = Non
     """
     parts = check_address(issuer, "The authorization server", loopback=loopback)
     if parts.query or parts.fragment:
-        raise AuthorizationError("address", f"The authorization server {issuer[:200]!r} has a query or a fragment.")
+        raise AuthorizationError("address", f"The authorization server {shown(issuer)!r} has a query or a fragment.")
     purpose = "the metadata of the authorization server"
     for url in server_metadata_addresses(issuer):
         answer = yield from fetch_document(url, purpose, loopback=loopback)
@@ -294,6 +310,6 @@ def check_server_metadata(document: dict[str, object], issuer: str, *, loopback:
     metadata = _convert(document, ServerMetadata, "the metadata of the authorization server")
     for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint"):
         url = getattr(metadata, name)
-        if url is not None:
-            check_address(url, f"The {name} of {issuer}", loopback=loopback)
+        if url is not None and check_address(url, f"The {name} of {issuer}", loopback=loopback).fragment:
+            raise AuthorizationError("address", f"The {name} of {issuer} has a fragment: {shown(url)!r}.")
     return metadata

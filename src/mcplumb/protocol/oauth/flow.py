@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -26,6 +26,8 @@ from mcplumb.protocol.oauth.client_identity import (
     in_words,
     is_expired,
     register,
+    told_by,
+    without_secrets,
 )
 from mcplumb.protocol.oauth.discovery import (
     MAX_ISSUERS,
@@ -35,12 +37,14 @@ from mcplumb.protocol.oauth.discovery import (
     find_resource_metadata,
     find_server_metadata,
     is_loopback,
+    shown,
 )
 from mcplumb.protocol.oauth.steps import Answer, Flow, RandomBytes, Redirect, Visit, form_post
 from mcplumb.protocol.oauth.tokens import DpopProver, Grant, exchange_token, request_token
 
 __all__ = [
     "ISSUER_RULES",
+    "MAX_SCOPES",
     "REFUSALS",
     "Authority",
     "SignIn",
@@ -67,6 +71,7 @@ REFUSALS: Mapping[str, str] = {
     "discovery": "no authorization server was found",
     "pkce": "the authorization server does not offer PKCE with S256",
     "client": "there is no client registration for this issuer, or it belongs to another one",
+    "assertion": "the program's own source of tokens failed",
     "registration": "the authorization server refused to register the client",
     "redirect": "the redirect does not have the issuer, or the code, that it must have",
     "state": "the redirect does not belong to this sign-in",
@@ -87,27 +92,31 @@ ISSUER_RULES: Mapping[tuple[bool, bool], Literal["compare", "refuse", "proceed"]
 }
 
 _OFFLINE = "offline_access"
+#: The longest list of scopes, in characters. Web servers accept addresses of 8 kilobytes.
+MAX_SCOPES = 6000
 
 
 class Authority(msgspec.Struct, frozen=True, kw_only=True):
-    """Who grants access to a resource: the outcome of discovery."""
+    """The authorization server of a resource: the outcome of discovery."""
 
     resource: str
     metadata: ServerMetadata
     #: The scopes of the resource's metadata.
     scopes_supported: tuple[str, ...] = ()
+    #: Where the challenge said that the resource's metadata is.
+    named_at: str | None = None
     #: Whether there is no metadata at all, and the endpoints are those that revision 2025-03-26 assumes.
     is_assumed: bool = False
 
 
 class SignIn(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client brings to a sign-in."""
+    """The settings of a client for a sign-in."""
 
     redirect_uri: str
     client_name: str = "mcplumb"
     #: A registration made by hand; it takes precedence.
     client: ClientIdentity | None = None
-    #: Registrations made earlier, by issuer.
+    #: Registrations that were used earlier, by issuer.
     registered: Mapping[str, ClientIdentity] = {}
     #: The address of the client's metadata document, which is its client_id where the server supports that.
     client_metadata_url: str | None = None
@@ -117,9 +126,24 @@ class SignIn(msgspec.Struct, frozen=True, kw_only=True):
     prover: DpopProver | None = None
 
 
-def find_authority(endpoint: str, challenge: Challenge | None, *, issuer: str | None = None) -> Flow[Authority]:
-    """Find the authorization server of a resource. ``issuer`` is the one that the client's credentials belong to."""
+def find_authority(
+    endpoint: str,
+    challenge: Challenge | None,
+    *,
+    issuer: str | None = None,
+    preferred: Collection[str] = (),
+    before: Grant | None = None,
+) -> Flow[Authority]:
+    """Find the authorization server of a resource.
+
+    ``issuer`` is the one that the client's credentials belong to, ``preferred`` are those that know the client, and
+    ``before`` is an earlier grant for the same endpoint.
+    """
     loopback = is_loopback(check_address(endpoint, "The server's address", loopback=True).hostname or "")
+    named_at = challenge.resource_metadata if challenge is not None else None
+    if named_at is None and before is not None and before.resource_metadata is not None:
+        named_at = before.resource_metadata
+        challenge = Challenge("bearer", {"resource_metadata": named_at})
     resource = yield from find_resource_metadata(endpoint, challenge)
     if resource is None:
         return (yield from _assumed_authority(endpoint, issuer, loopback=loopback))
@@ -127,18 +151,19 @@ def find_authority(endpoint: str, challenge: Challenge | None, *, issuer: str | 
     if issuer is not None and issuer not in named:
         raise AuthorizationError(
             "client",
-            f"The client's credentials belong to {issuer}, but {endpoint} accepts tokens of "
-            f"{', '.join(map(repr, named))[:500]}.",
+            f"The client's credentials belong to {issuer}, but {shown(endpoint)} accepts tokens of "
+            f"{', '.join(repr(shown(each)) for each in named)[:500]}. Nothing was sent there. If they are for another "
+            "issuer now, name it with them.",
             resource=resource.resource,
         )
-    for candidate in named if issuer is None else [issuer]:
+    for candidate in sorted(named, key=lambda each: each not in preferred) if issuer is None else [issuer]:
         metadata = yield from find_server_metadata(candidate, loopback=loopback)
         if metadata is not None:
             scopes = tuple(dict.fromkeys(resource.scopes_supported or ()))
-            return Authority(resource=resource.resource, metadata=metadata, scopes_supported=scopes)
+            return Authority(resource=resource.resource, metadata=metadata, scopes_supported=scopes, named_at=named_at)
     raise AuthorizationError(
         "discovery",
-        f"The authorization server of {endpoint}, {', '.join(named)[:500]}, publishes no metadata.",
+        f"The authorization server of {shown(endpoint)}, {', '.join(map(shown, named))[:500]}, publishes no metadata.",
         resource=resource.resource,
     )
 
@@ -149,7 +174,8 @@ def _assumed_authority(endpoint: str, issuer: str | None, *, loopback: bool) -> 
     root = f"{parts.scheme}://{parts.netloc}"
     if issuer is not None and issuer not in (root, root + "/"):
         raise AuthorizationError(
-            "client", f"The client's credentials belong to {issuer}, but {endpoint} names no authorization server."
+            "client",
+            f"The client's credentials belong to {issuer}, but {shown(endpoint)} names no authorization server.",
         )
     metadata = yield from find_server_metadata(root, loopback=loopback, alias=root + "/")
     resource = canonical_resource(endpoint)
@@ -183,7 +209,16 @@ def choose_scopes(
         scopes = tuple(scope for scope in scopes if scope != _OFFLINE)
     elif offline and scopes:
         scopes = (*scopes, _OFFLINE)
-    return tuple(dict.fromkeys(scopes))
+    chosen = tuple(dict.fromkeys(scopes))
+    if (length := len(" ".join(chosen))) > MAX_SCOPES:
+        raise AuthorizationError(
+            "document",
+            f"{shown(authority.resource)} asks for scopes of {length} characters, which no address can carry. "
+            "Name those that you need.",
+            issuer=authority.metadata.issuer,
+            resource=authority.resource,
+        )
+    return chosen
 
 
 def sign_in(
@@ -200,7 +235,9 @@ def sign_in(
     ``before`` is the grant that did not suffice: its scopes are requested again, with those of the challenge.
     """
     given = settings.client.issuer if settings.client is not None else None
-    authority = yield from find_authority(endpoint, challenge, issuer=given)
+    authority = yield from find_authority(
+        endpoint, challenge, issuer=given, preferred=settings.registered.keys(), before=before
+    )
     metadata = authority.metadata
     check_redirect_uri(settings.redirect_uri)
     if metadata.authorization_endpoint is None:
@@ -243,20 +280,19 @@ def sign_in(
         "redirect_uri": settings.redirect_uri,
         "code_verifier": verifier,
     }
-    return (
-        yield from request_token(
-            metadata,
-            client,
-            fields,
-            resource=authority.resource,
-            scopes=scopes,
-            now=redirect.at,
-            random=random,
-            sign=settings.sign,
-            prover=settings.prover,
-            what="to exchange the authorization code",
-        )
+    grant = yield from request_token(
+        metadata,
+        client,
+        fields,
+        resource=authority.resource,
+        scopes=scopes,
+        now=redirect.at,
+        random=random,
+        sign=settings.sign,
+        prover=settings.prover,
+        what="to exchange the authorization code",
     )
+    return msgspec.structs.replace(grant, resource_metadata=authority.named_at)
 
 
 def check_redirect_uri(url: str) -> None:
@@ -273,14 +309,9 @@ def _identify(
         return _bind(settings.client, metadata, settings.sign)
     if settings.client_metadata_url is not None and metadata.client_id_metadata_document_supported:
         method: Literal["private_key_jwt", "none"] = "none" if settings.sign is None else "private_key_jwt"
-        return ClientIdentity(client_id=settings.client_metadata_url, issuer=issuer, auth_method=method)
+        return ClientIdentity(client_id=settings.client_metadata_url, issuer=issuer, auth_method=method, is_given=True)
     kept = settings.registered.get(issuer)
-    if (
-        kept is not None
-        and kept.issuer == issuer
-        and kept.redirect_uri == settings.redirect_uri
-        and not is_expired(kept, now)
-    ):
+    if kept is not None and kept.issuer == issuer and _fits(kept, settings, scopes=scopes, now=now):
         return kept
     if metadata.registration_endpoint is None:
         document = (
@@ -291,7 +322,7 @@ def _identify(
         raise AuthorizationError(
             "client",
             f"The authorization server {issuer} does not register clients by itself. Register one there by hand, with "
-            f"the redirect address {settings.redirect_uri}, and give its client_id{document}.",
+            f"the redirect address {settings.redirect_uri}, and give its client_id and port{document}.",
             issuer=issuer,
         )
     return (
@@ -299,6 +330,14 @@ def _identify(
             metadata, client_name=settings.client_name, redirect_uri=settings.redirect_uri, scopes=scopes
         )
     )
+
+
+def _fits(client: ClientIdentity, settings: SignIn, *, scopes: tuple[str, ...], now: float) -> bool:
+    """Return whether a client that was used earlier can sign in now."""
+    if client.is_given:
+        return client.auth_method != "private_key_jwt" or settings.sign is not None
+    may_ask = client.scopes is None or set(scopes) <= set(client.scopes)
+    return client.redirect_uri == settings.redirect_uri and may_ask and not is_expired(client, now)
 
 
 def read_redirect(url: str, *, state: str, metadata: ServerMetadata) -> str:
@@ -328,7 +367,9 @@ def read_redirect(url: str, *, state: str, metadata: ServerMetadata) -> str:
         )
     if "error" in query:
         reason = "denied" if query["error"] == "access_denied" else "refused"
-        words = in_words(query["error"], query.get("error_description", "")) or "it gave no reason"
+        secrets = [state, query.get("code", "")]
+        texts = [without_secrets(query.get(name, ""), secrets) for name in ("error", "error_description")]
+        words = in_words(*texts) or "it gave no reason"
         raise AuthorizationError(
             reason, f"The authorization server {metadata.issuer} did not grant access: {words}.", issuer=metadata.issuer
         )
@@ -346,7 +387,10 @@ def refresh(
     sign: SignAssertion | None = None,
     prover: DpopProver | None = None,
 ) -> Flow[Grant]:
-    """Use a grant's refresh token; return the new grant. `GrantRefused` with ``invalid_grant``: sign in again."""
+    """Use a grant's refresh token; return the new grant.
+
+    `GrantRefused` with ``invalid_grant``: sign in again; with ``invalid_client``: register first.
+    """
     if grant.refresh_token is None:
         raise AuthorizationError("refused", "There is no refresh token: sign in again.", issuer=grant.issuer)
     metadata = _metadata_of(grant)
@@ -364,18 +408,35 @@ def refresh(
         what="to refresh the token",
     )
     # A server that does not rotate refresh tokens leaves it out.
-    return fresh if fresh.refresh_token else msgspec.structs.replace(fresh, refresh_token=grant.refresh_token)
+    kept = fresh.refresh_token or grant.refresh_token
+    return msgspec.structs.replace(
+        fresh,
+        refresh_token=kept,
+        # An omitted scope has not changed.
+        granted_scopes=fresh.granted_scopes or grant.granted_scopes,
+        resource_metadata=grant.resource_metadata,
+    )
 
 
 def revoke(grant: Grant, *, now: float, random: RandomBytes, sign: SignAssertion | None = None) -> Flow[bool]:
-    """Tell the authorization server that a grant is not needed any more (RFC 7009). Return whether it knows now."""
+    """Tell the authorization server that a grant is not needed any more (RFC 7009).
+
+    Return False if it has no place to be told at. `AuthorizationError`: it could not be told, or refused.
+    """
     if grant.revocation_endpoint is None:
         return False
+    if grant.client.auth_method == "private_key_jwt" and sign is None:
+        raise AuthorizationError(
+            "client", "Only the program that has the client's private key can tell it.", issuer=grant.issuer
+        )
     token, kind = grant.refresh_token or grant.access_token, "refresh_token" if grant.refresh_token else "access_token"
     credentials, headers = authenticate(grant.client, _metadata_of(grant), now=now, random=random, sign=sign)
     fields = {"token": token, "token_type_hint": kind, **credentials}
     answer: Answer = yield form_post(grant.revocation_endpoint, "the end of a grant", fields, headers)
-    return answer.status == 200
+    if answer.status != 200:
+        secrets = [token, grant.client.client_secret or "", *(value.rpartition(" ")[2] for value in headers.values())]
+        raise AuthorizationError("refused", f"It refused: {told_by(answer, secrets)}.", issuer=grant.issuer)
+    return True
 
 
 def _metadata_of(grant: Grant) -> ServerMetadata:
@@ -397,7 +458,7 @@ def client_credentials(
     prover: DpopProver | None = None,
 ) -> Flow[Grant]:
     """Request a token for the client itself, without a user."""
-    authority = yield from find_authority(endpoint, challenge, issuer=client.issuer)
+    authority = yield from find_authority(endpoint, challenge, issuer=client.issuer, before=before)
     chosen = choose_scopes(challenge, authority, wanted=scopes, before=before, offline=False)
     fields = {"grant_type": "client_credentials"}
     return (
@@ -421,7 +482,7 @@ def jwt_bearer(
     prover: DpopProver | None = None,
 ) -> Flow[Grant]:
     """Request a token with a JWT that another issuer signed (RFC 7523), for example a workload's identity."""
-    authority = yield from find_authority(endpoint, challenge, issuer=client.issuer)
+    authority = yield from find_authority(endpoint, challenge, issuer=client.issuer, before=before)
     chosen = choose_scopes(challenge, authority, wanted=scopes, before=before, offline=False)
     fields = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
     return (
@@ -447,7 +508,7 @@ def enterprise_grant(
 ) -> Flow[Grant]:
     """Request a token with the identity that an enterprise's identity provider asserts (ID-JAG)."""
     check_address(identity_provider.token_endpoint, "The token endpoint of the identity provider", loopback=True)
-    authority = yield from find_authority(endpoint, challenge, issuer=client.issuer)
+    authority = yield from find_authority(endpoint, challenge, issuer=client.issuer, before=before)
     chosen = choose_scopes(challenge, authority, wanted=scopes, before=before, offline=False)
     id_jag = "urn:ietf:params:oauth:token-type:id-jag"
     exchange = {
@@ -484,19 +545,18 @@ def _grant_without_user(
 ) -> Flow[Grant]:
     bound = _bind(client, authority.metadata, sign)
     asked = {**fields, "scope": " ".join(scopes)} if scopes else fields
-    return (
-        yield from request_token(
-            authority.metadata,
-            bound,
-            asked,
-            resource=authority.resource,
-            scopes=scopes,
-            now=now,
-            random=random,
-            sign=sign,
-            prover=prover,
-        )
+    grant = yield from request_token(
+        authority.metadata,
+        bound,
+        asked,
+        resource=authority.resource,
+        scopes=scopes,
+        now=now,
+        random=random,
+        sign=sign,
+        prover=prover,
     )
+    return msgspec.structs.replace(grant, resource_metadata=authority.named_at)
 
 
 def _bind(client: ClientIdentity, metadata: ServerMetadata, sign: SignAssertion | None) -> ClientIdentity:

@@ -16,12 +16,12 @@ __all__ = ["Answer", "Fetch", "Flow", "RandomBytes", "Redirect", "Step", "Visit"
 
 _T = TypeVar("_T")
 
-#: Returns so many random bytes that nobody can guess.
+#: Returns this many random bytes that nobody can guess.
 RandomBytes: TypeAlias = Callable[[int], bytes]
 
 
 def hidden(value: str | None) -> str:
-    """Return what a ``repr`` shows in place of a secret."""
+    """Return the placeholder for a secret in a ``repr``."""
     return "None" if value is None else "'…'"
 
 

@@ -1,8 +1,7 @@
-"""Tokens: what an authorization server grants, and the requests to its token endpoint."""
+"""Tokens: the grants of an authorization server, and the requests to its token endpoint."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -12,9 +11,12 @@ from mcplumb.errors import AuthorizationError
 from mcplumb.protocol.oauth.client_identity import (
     ClientIdentity,
     SignAssertion,
+    as_number,
     authenticate,
     is_expired,
+    named_scopes,
     told_by,
+    without_secrets,
 )
 from mcplumb.protocol.oauth.discovery import ServerMetadata, read_document
 from mcplumb.protocol.oauth.steps import Answer, Flow, RandomBytes, form_post, hidden
@@ -28,7 +30,7 @@ REFRESH_AHEAD = 60.0
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """What one authorization server has granted for one resource. It is kept, and used for this resource only."""
+    """A grant of one authorization server for one resource. It is stored, and used for this resource only."""
 
     issuer: str
     resource: str
@@ -41,9 +43,13 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     refresh_token: str | None = None
     #: The scopes that were requested: a later request adds to them.
     scopes: tuple[str, ...] = ()
+    #: The scopes that were granted; None if the server did not say, which means all that were requested.
+    granted_scopes: tuple[str, ...] | None = None
     #: When it was granted and when it expires, in seconds since the epoch; None if the server did not say.
     granted_at: float = 0.0
     expires_at: float | None = None
+    #: Where a challenge of the server said that its metadata is: later challenges may leave it out.
+    resource_metadata: str | None = None
 
     def __repr__(self) -> str:
         return (
@@ -51,6 +57,11 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
             f"access_token={hidden(self.access_token)}, refresh_token={hidden(self.refresh_token)}, "
             f"scopes={self.scopes!r}, expires_at={self.expires_at!r})"
         )
+
+    @property
+    def allows(self) -> tuple[str, ...]:
+        """The scopes that its tokens have, as far as the server has said."""
+        return self.scopes if self.granted_scopes is None else self.granted_scopes
 
     def is_fresh(self, now: float) -> bool:
         """Return whether the access token can be used; False from shortly before it expires."""
@@ -80,13 +91,13 @@ class _TokenAnswer(msgspec.Struct, frozen=True):
 
     access_token: str
     token_type: str = "Bearer"  # noqa: S105
-    expires_in: float | None = None
+    expires_in: object = None
     refresh_token: str | None = None
-    scope: str | None = None
+    scope: object = None
     issued_token_type: str | None = None
 
 
-#: What a token request has that nobody else may know.
+#: The fields of a token request that are secret.
 _SECRET_FIELDS = frozenset(
     {"assertion", "client_assertion", "client_secret", "code", "code_verifier", "refresh_token", "subject_token"}
 )
@@ -109,8 +120,8 @@ def _fetch_token(
 ) -> Flow[tuple[_TokenAnswer, float]]:
     """Send one request to the token endpoint; return the answer, and when it arrived."""
     if is_expired(client, now):
-        raise AuthorizationError(
-            "client", f"The secret of the client {client.client_id!r} has expired.", issuer=metadata.issuer
+        raise GrantRefused(
+            "invalid_client", f"The secret of the client {client.client_id!r} has expired.", issuer=metadata.issuer
         )
     purpose = "a token request"
     url = metadata.token_endpoint
@@ -124,8 +135,8 @@ def _fetch_token(
         if answer.status == 200:
             break
         secrets = [value for name, value in {**fields, **credentials}.items() if name in _SECRET_FIELDS]
-        secrets += [client.client_secret or "", *headers.values()]
-        code = _error_code(answer)
+        secrets += [client.client_secret or "", *(value.rpartition(" ")[2] for value in headers.values())]
+        code = without_secrets(_error_code(answer), secrets)
         # A server may answer the first proof with a nonce that the next one must have (RFC 9449, section 8).
         was, nonce = nonce, answer.headers.get("dpop-nonce")
         if prover is None or code != "use_dpop_nonce" or nonce is None or was is not None:
@@ -136,8 +147,7 @@ def _fetch_token(
             )
     given = {name: value for name, value in read_document(answer, purpose).items() if value is not None}
     try:
-        # Some servers write expires_in as a string.
-        token = msgspec.convert(given, _TokenAnswer, strict=False)
+        token = msgspec.convert(given, _TokenAnswer)
     except msgspec.ValidationError as error:
         raise AuthorizationError(
             "document", f"The token that {metadata.issuer} sent cannot be used: {error}.", issuer=metadata.issuer
@@ -147,7 +157,7 @@ def _fetch_token(
 
 def _error_code(answer: Answer) -> str:
     try:
-        return msgspec.json.decode(answer.body[:65536], type=_TokenError).error[:100]
+        return msgspec.json.decode(answer.body[:65536], type=_TokenError).error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
 
@@ -192,6 +202,7 @@ def request_token(
         token_type="DPoP" if kind == "dpop" else "Bearer",
         refresh_token=token.refresh_token,
         scopes=scopes,
+        granted_scopes=named_scopes(token.scope) or None,
         granted_at=at,
         expires_at=_expiry(token.expires_in, at),
     )
@@ -226,7 +237,6 @@ def _is_header_text(token: str) -> bool:
     return bool(token) and token.isascii() and token.isprintable() and " " not in token
 
 
-def _expiry(expires_in: float | None, at: float) -> float | None:
-    if expires_in is None or math.isnan(expires_in):
-        return None
-    return at + min(max(expires_in, 0.0), MAX_LIFETIME)
+def _expiry(expires_in: object, at: float) -> float | None:
+    seconds = as_number(expires_in)
+    return None if seconds is None else at + min(max(seconds, 0.0), MAX_LIFETIME)
