@@ -1,4 +1,4 @@
-"""Where tokens are kept: in the system's keyring where there is one, else in files that only their owner can read.
+"""Stores for tokens: the system's keyring where there is one, else files that only their owner can read.
 
 All processes of a user share one store. An entry is changed under its lock, which is a lock on a file: the kernel
 releases it when the last process that holds it ends, however that happens.
@@ -34,7 +34,7 @@ _LONGEST_QUOTE = 300
 
 
 class EntryLock:
-    """A lock on one entry. It is held for as long as ``descriptor`` is open, in this process or in one that got it."""
+    """A lock on one entry. It is held while ``descriptor`` is open, in this process or in one that inherited it."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -53,7 +53,7 @@ class TokenStore(Protocol):
         """Return the entry; None if there is none."""
 
     def save(self, name: str, data: bytes) -> None:
-        """Keep an entry. When this returns, it survives a crash of the machine."""
+        """Store an entry. When this returns, it survives a crash of the machine."""
 
     def delete(self, name: str) -> None:
         """Delete an entry, if there is one."""
@@ -66,7 +66,7 @@ class TokenStore(Protocol):
 
 
 class _Stored(msgspec.Struct):
-    """The content of a file: the name of the entry, and its data unless the keyring has it."""
+    """The content of a file: the name of the entry, and its data unless that is in the keyring."""
 
     name: str
     data: bytes | None = None
@@ -74,7 +74,7 @@ class _Stored(msgspec.Struct):
 
 @contextlib.contextmanager
 def _reporting(what: str, errors: type[Exception] = OSError) -> Iterator[None]:
-    """Raise `AuthorizationError` in place of the errors of a disk or a keyring."""
+    """Turn the errors of a disk or a keyring into `AuthorizationError`."""
     try:
         yield
     except (AuthorizationError, UsageError):
@@ -85,7 +85,7 @@ def _reporting(what: str, errors: type[Exception] = OSError) -> Iterator[None]:
 
 
 class FileTokens:
-    """Keeps entries in files of one folder, which nobody else may read.
+    """Keeps entries in the files of one folder, which only the owner may read.
 
     `AuthorizationError` with the reason "store": the disk does not allow it.
     """
@@ -207,7 +207,7 @@ class KeyringTokens(FileTokens):
 
 
 def _check_owner(path: Path, found: os.stat_result) -> None:
-    """Raise `UsageError` if somebody else owns a file or folder, or can read or write it."""
+    """Raise `UsageError` if another user owns a file or folder, or can read or write it."""
     if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise UsageError(
             f"{path} holds tokens, but other users may read or change it. Make it yours alone (chmod go= {path}), or "

@@ -1,0 +1,393 @@
+"""`RedisStore`: a shared store on Redis or Valkey, with the package ``redis``.
+
+Records are hashes, logs are streams whose ids are ``position-0``. Each operation is one command or one script on one
+key, so that it happens as a whole. The name of a key has its group in braces: a cluster keeps a group on one node.
+
+All operations that begin in one turn of the event loop leave in one write, over one connection, and happen in their
+order. After a failure, operations fail at once for a while that doubles with each further failure, up to a few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+
+from mcplumb.errors import StoreUnavailable, UsageError
+from mcplumb.stores.shared_store import Entry, LogFull, Record
+
+__all__ = ["RedisStore"]
+
+_logger = logging.getLogger("mcplumb.store")
+
+#: Seconds for Redis to answer, and to accept a connection.
+_WITHIN = 3.0
+#: Operations that wait for a connection at once. Each belongs to a request or a stream, which are limited as well.
+_MAX_QUEUED = 20_000
+#: Operations in one write.
+_MAX_AT_ONCE = 500
+#: Seconds without an attempt after the first failure, and at most.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0
+#: Seconds before the same failure is logged again.
+_SAME_WARNING = 60.0
+#: The longest blocking read, in seconds: a connection that broke silently is noticed after it.
+_LONGEST_WAIT = 10.0
+
+#: Explanations of failures for operators: by the code of an error, which is within the text if a script failed, or by
+#: the class of an exception.
+_REASONS = {
+    "WRONGTYPE": "another program has keys of these names: choose another ?prefix=",
+    "READONLY": "it is a replica, which cannot be written to",
+    "OOM": "its memory is full",
+    "NOAUTH": "it needs a password",
+    "WRONGPASS": "it refuses the user or the password",
+    "NOPERM": "the user may not do this",
+    "LOADING": "it is still loading its data",
+    "MISCONF": "it cannot write its data to the disk",
+    "MasterNotFoundError": "no sentinel names a primary",
+    "RedisClusterException": "no node of a cluster answers",
+    "gaierror": "the name of the host cannot be resolved",
+}
+#: The package has classes for some of them, and leaves the code out of the text.
+_CODES = {
+    "AuthenticationError": "WRONGPASS",
+    "BusyLoadingError": "LOADING",
+    "NoPermissionError": "NOPERM",
+    "OutOfMemoryError": "OOM",
+    "ReadOnlyError": "READONLY",
+}
+
+# Scripts are sent as they are, not by their hashes: after a restart or a failover, Redis knows no hashes.
+_PUT = """
+local v = redis.call('HGET', KEYS[1], 'v') or '0'
+if v ~= ARGV[1] then return 0 end
+local n = redis.call('HINCRBY', KEYS[1], 'v', 1)
+redis.call('HSET', KEYS[1], 'd', ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return n"""
+_TOUCH = """
+local v = redis.call('HGET', KEYS[1], 'v')
+if v then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+return tonumber(v) or 0"""
+_LAST = """
+local function last(key)
+  local info = redis.call('XINFO', 'STREAM', key)
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then return tonumber(string.match(info[i + 1], '%d+')) end
+  end
+end
+local function first()
+  local now = redis.call('TIME')
+  return tonumber(now[1]) * 1000000 + tonumber(now[2])
+end
+"""
+_OPEN = f"""{_LAST}
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  local id = string.format('%.0f-0', first())
+  redis.call('XADD', KEYS[1], id, 'd', '')
+  redis.call('XDEL', KEYS[1], id)
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return last(KEYS[1])"""
+_APPEND = f"""{_LAST}
+local newest = 0
+if redis.call('EXISTS', KEYS[1]) == 1 then newest = last(KEYS[1]) elseif ARGV[5] == '1' then return 0 end
+local at = tonumber(ARGV[4])
+if at > 0 and at <= newest then return 0 end
+if ARGV[6] == '1' and newest > 0 and redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[3]) then return -1 end
+if at == 0 then at = (newest > 0 and newest or first()) + 1 end
+redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[3], string.format('%.0f-0', at), 'd', ARGV[1])
+if ARGV[5] ~= '1' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return at"""
+
+
+class RedisStore:
+    """Keeps everything in Redis. See `SharedStore` for the methods.
+
+    The address is ``redis://user:password@host:6379/0``, ``rediss://`` with TLS, ``unix:///path``,
+    ``redis+cluster://host,host`` (``rediss+cluster://``) or ``redis+sentinel://host,host/name/0``. In its query,
+    ``prefix`` is what the names of all keys begin with; further options are those of ``redis.asyncio.Redis.from_url``.
+    """
+
+    def __init__(self, address: str) -> None:
+        try:
+            import redis.asyncio  # noqa: F401 - only to see whether it is installed
+        except ImportError:
+            raise UsageError("A store on Redis needs the package redis: pip install 'mcplumb[redis]'.") from None
+        self._address = address
+        scheme, rest = address.split("://", 1)
+        self._shown = f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
+        self._prefix = parse_qs(urlsplit(address).query).get("prefix", ["mcplumb"])[0]
+        if not self._prefix or not self._prefix.isprintable() or {"{", "}"} & set(self._prefix):
+            raise UsageError("The prefix of the keys of a shared store must be a word without braces.")
+        #: Clients to close, besides the two below.
+        self._sentinels: list[Any] = []
+        self._client = self._connect(_WITHIN)
+        #: For reads that wait: these must not hold up other operations.
+        self._waiting_client = self._connect(_LONGEST_WAIT + _WITHIN)
+        self._queue: list[tuple[tuple[Any, ...], asyncio.Future[Any]]] = []
+        self._flushing: asyncio.Task[None] | None = None
+        self._pause = 0.0
+        self._paused_until = 0.0
+        #: The last failure that was logged, and when.
+        self._warned = "", 0.0
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"RedisStore({self._shown!r})"
+
+    # --- Records ---
+
+    async def get(self, key: str) -> Record | None:
+        """See `SharedStore`."""
+        version, value = await self._run("HMGET", self._name(key), "v", "d")
+        return None if version is None else Record(int(version), value)
+
+    async def put(self, key: str, value: bytes, *, version: int, ttl: float) -> int | None:
+        """See `SharedStore`."""
+        written = await self._run("EVAL", _PUT, 1, self._name(key), version, value, _milliseconds(ttl))
+        return int(written) or None
+
+    async def touch(self, key: str, *, ttl: float) -> int | None:
+        """See `SharedStore`."""
+        return int(await self._run("EVAL", _TOUCH, 1, self._name(key), _milliseconds(ttl))) or None
+
+    async def remove(self, key: str) -> bool:
+        """See `SharedStore`."""
+        return bool(await self._run("DEL", self._name(key)))
+
+    # --- Logs ---
+
+    async def open(self, key: str, *, ttl: float) -> int:
+        """See `SharedStore`."""
+        return int(await self._run("EVAL", _OPEN, 1, self._name(key), _milliseconds(ttl)))
+
+    async def append(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        ttl: float,
+        most: int,
+        at: int | None = None,
+        only_open: bool = False,
+        refuse_full: bool = False,
+    ) -> int | None:
+        """See `SharedStore`."""
+        options = (_milliseconds(ttl), most, at or 0, int(only_open), int(refuse_full))
+        position = int(await self._run("EVAL", _APPEND, 1, self._name(key), value, *options))
+        if position < 0:
+            raise LogFull
+        return position or None
+
+    async def read(self, key: str, *, after: int, limit: int = 1000) -> list[Entry]:
+        """See `SharedStore`."""
+        return _entries(await self._run("XRANGE", self._name(key), f"({after}-0", "+", "COUNT", limit))
+
+    async def wait(self, key: str, *, after: int, within: float) -> list[Entry]:
+        """See `SharedStore`."""
+        self._check()
+        milliseconds = _milliseconds(min(within, _LONGEST_WAIT))
+        name = self._name(key)
+        try:
+            found = await self._waiting_client.xread({name: f"{after}-0"}, count=1000, block=milliseconds)
+        except Exception as error:  # noqa: BLE001 - whatever it is, there is no answer
+            raise await self._failed(error) from None
+        streams: Any = found.items() if isinstance(found, Mapping) else found or ()
+        for _, entries in streams:
+            # The newer protocol wraps the entries of a stream once more.
+            return _entries(entries[0] if entries and isinstance(entries[0], list) else entries)
+        return []
+
+    async def trim(self, key: str, *, upto: int) -> None:
+        """See `SharedStore`."""
+        await self._run("XTRIM", self._name(key), "MINID", f"{upto}-1")
+
+    async def is_open(self, key: str) -> bool:
+        """See `SharedStore`."""
+        return bool(await self._run("EXISTS", self._name(key)))
+
+    async def close(self) -> None:
+        """See `SharedStore`."""
+        self._is_closed = True
+        if self._flushing is not None:
+            await asyncio.wait((self._flushing,), timeout=_WITHIN)
+            self._flushing.cancel()
+        for client in (self._client, self._waiting_client, *self._sentinels):
+            try:
+                await client.aclose()
+            except Exception as error:  # noqa: BLE001 - it is as good as closed
+                _logger.debug("The connection to %s was not closed in an orderly way: %s", self._shown, error)
+
+    # --- Commands ---
+
+    def _name(self, key: str) -> str:
+        group, _, name = key.partition("/")
+        return f"{self._prefix}:{{{group}}}:{name}"
+
+    async def _run(self, *command: Any) -> Any:
+        """Return the answer to a command."""
+        self._check()
+        if len(self._queue) >= _MAX_QUEUED:
+            raise StoreUnavailable(f"The shared store at {self._shown} is too slow: {_MAX_QUEUED} operations wait.")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        self._queue.append((command, answer))
+        if self._flushing is None:
+            self._flushing = loop.create_task(self._flush())
+        return await answer
+
+    async def _flush(self) -> None:
+        """Send queued operations until none is left."""
+        try:
+            while self._queue:
+                batch, self._queue = self._queue[:_MAX_AT_ONCE], self._queue[_MAX_AT_ONCE:]
+                try:
+                    async with asyncio.timeout(2 * _WITHIN):
+                        answers = await self._answers([command for command, _ in batch])
+                except Exception as error:  # noqa: BLE001 - whatever it is, those who wait get it
+                    failed = await self._failed(error)
+                    batch += self._queue
+                    self._queue = []
+                    answers = [failed] * len(batch)
+                else:
+                    self._pause = 0.0
+                for (_, answer), value in zip(batch, answers, strict=True):
+                    if answer.done():
+                        continue
+                    if not isinstance(value, Exception):
+                        answer.set_result(value)
+                        continue
+                    failed = value if isinstance(value, StoreUnavailable) else await self._failed(value)
+                    if not answer.done():  # the caller may have been cancelled meanwhile
+                        answer.set_exception(failed)
+        finally:
+            self._flushing = None
+
+    async def _answers(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        from redis.exceptions import ResponseError
+
+        if len(commands) == 1:  # a pipeline costs more
+            try:
+                return [await self._client.execute_command(*commands[0])]
+            except ResponseError as error:
+                return [error]
+        pipeline = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        return answers
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailable(f"The shared store at {self._shown} is closed.")
+        if asyncio.get_running_loop().time() < self._paused_until:
+            raise StoreUnavailable(f"The shared store at {self._shown} cannot be reached at present. Try again later.")
+
+    async def _failed(self, error: Exception) -> StoreUnavailable:
+        """Note a failure, and return the error to raise.
+
+        An error response fails its own operation only. If there is no response, no other operation has to wait for one.
+        """
+        from redis.exceptions import ResponseError
+
+        what, loop = _reason(error), asyncio.get_running_loop()
+        if not self._is_closed:
+            before, at = self._warned
+            if what != before or loop.time() - at > _SAME_WARNING:
+                self._warned = what, loop.time()
+                _logger.warning("The shared store at %s failed (%s).", self._shown, what)
+            if not isinstance(error, ResponseError):
+                self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
+                self._paused_until = loop.time() + self._pause
+            elif what.startswith("READONLY"):
+                # After a failover, the address may lead to another server by now.
+                for client in (self._client, self._waiting_client):
+                    if hasattr(client, "connection_pool"):
+                        with suppress(Exception):  # a connection that is broken already
+                            await client.connection_pool.disconnect()
+        return StoreUnavailable(
+            f"The shared store at {self._shown} cannot be used at present ({what}). Try again later."
+        )
+
+    # --- Addresses ---
+
+    def _connect(self, within: float) -> Any:
+        """Return an unconnected client whose operations take at most this many seconds."""
+        from redis.asyncio import Redis, RedisCluster, Sentinel
+        from redis.asyncio.cluster import ClusterNode
+        from redis.asyncio.connection import parse_url
+        from redis.asyncio.retry import Retry
+        from redis.backoff import NoBackoff
+
+        options: dict[str, Any] = {
+            "socket_timeout": within,
+            "socket_connect_timeout": _WITHIN,
+            "socket_keepalive": True,
+        }
+        retry = Retry(NoBackoff(), 0)  # a repeated write would be doubled
+        parts = urlsplit(self._address)
+        kind = parts.scheme
+        query = "&".join(each for each in parts.query.split("&") if not each.startswith("prefix=") and each)
+        try:
+            if kind == "unix":
+                del options["socket_keepalive"]
+            if kind in ("redis", "rediss", "unix"):
+                return Redis.from_url(urlunsplit(parts._replace(query=query)), retry=retry, **options)
+            who, _, places = parts.netloc.rpartition("@")
+            user, _, password = who.partition(":")
+            login: dict[str, Any] = {"username": unquote(user) or None, "password": unquote(password) or None}
+            hosts = [_host(place, 26379 if kind == "redis+sentinel" else 6379) for place in places.split(",")]
+            if kind == "redis+sentinel":
+                name, _, number = parts.path.strip("/").partition("/")
+                if not name:
+                    raise UsageError("The address of a sentinel must name the service: redis+sentinel://host/NAME/0.")
+                watched: Any = Sentinel(hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
+                self._sentinels += watched.sentinels
+                return watched.master_for(name, db=int(number or 0), retry=retry, **login, **options)
+            nodes = [ClusterNode(host, port) for host, port in hosts]
+            options |= parse_url(f"redis://?{query}")
+            return RedisCluster(startup_nodes=nodes, ssl=kind == "rediss+cluster", **login, **options)
+        except (ValueError, TypeError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(f"The address of the shared store cannot be used ({type(error).__name__}).") from None
+
+
+def _reason(error: Exception) -> str:
+    """Return why an operation failed, without anything that may quote a command or a password.
+
+    Of a connection that could not be made, that is the system's or OpenSSL's name for the reason.
+    """
+    what, words = type(error).__name__, str(error)
+    if isinstance(cause := error.__context__, OSError):
+        what = getattr(cause, "reason", None) or errno.errorcode.get(cause.errno or 0) or type(cause).__name__
+    found = {*re.split(r"[^A-Z]+", words), what}
+    code = next((each for each in _REASONS if each in found), None) or _CODES.get(what)
+    if code == "WRONGPASS" and words.startswith(("HELLO", "Authentication required")):
+        code = "NOAUTH"
+    if code is not None:
+        return f"{code}: {_REASONS[code]}"
+    word = words.split(" ", 1)[0]
+    return f"{what} {word[:20]}" if word.isascii() and word.isalpha() and word.isupper() else what
+
+
+def _host(place: str, port: int) -> tuple[str, int]:
+    host, _, number = place.rpartition(":") if place.rpartition(":")[2].isdigit() else (place, "", "")
+    if not host:
+        raise UsageError("The address of the shared store lacks a host.")
+    return host.strip("[]"), int(number or port)
+
+
+def _entries(found: Any) -> list[Entry]:
+    return [Entry(int(place.partition(b"-")[0]), fields[b"d"] if isinstance(fields, dict) else fields[1])
+            for place, fields in found]  # fmt: skip
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

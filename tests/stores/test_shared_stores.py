@@ -1,0 +1,349 @@
+"""Every shared store passes the public checks: in memory, on Redis, and on a cluster of Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mcplumb.errors import StoreUnavailable, UsageError
+from mcplumb.stores.memory_store import MemoryStore
+from mcplumb.stores.redis_store import RedisStore
+from mcplumb.stores.shared_store import Record, SharedStore, open_store
+from mcplumb.testing import StoreCheck, check_store, store_checks
+from tests.kit.redis_server import RedisServer, free_port, running_redis
+from tests.transports.socket_ends import CERTIFICATES
+
+#: Seconds within which an operation has failed if the store is away.
+BOUND = 15.0
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with running_redis() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisServer]:
+    with running_redis("--cluster-enabled", "yes") as server:
+        for first in range(0, 16384, 1024):
+            server.command("CLUSTER", "ADDSLOTS", *map(str, range(first, first + 1024)))
+        end = time.monotonic() + 60
+        while server.command("SET", "probe", "1") != b"+OK":
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        yield server
+
+
+def two_of(address: str) -> AsyncIterator[tuple[SharedStore, SharedStore]]:
+    return _two(RedisStore(address), RedisStore(address))
+
+
+async def _two(first: SharedStore, second: SharedStore) -> AsyncIterator[tuple[SharedStore, SharedStore]]:
+    try:
+        yield first, second
+    finally:
+        await first.close()
+        await second.close()
+
+
+@pytest.mark.parametrize("check", store_checks(), ids=str)
+async def test_memory(check: StoreCheck) -> None:
+    store = MemoryStore()
+    await check(asynccontextmanager(lambda: _two(store, store)))
+
+
+@pytest.mark.req("SCL-1")
+@pytest.mark.parametrize("check", store_checks(), ids=str)
+async def test_redis(check: StoreCheck, redis: RedisServer) -> None:
+    await check(asynccontextmanager(lambda: two_of(redis.url)))
+
+
+async def test_cluster(cluster: RedisServer) -> None:
+    address = f"redis+cluster://127.0.0.1:{cluster.port}?prefix=other"
+    await check_store(asynccontextmanager(lambda: two_of(address)))
+
+
+async def test_sentinel(redis: RedisServer) -> None:
+    with running_redis("--sentinel") as sentinel:
+        sentinel.command("SENTINEL", "MONITOR", "main", "127.0.0.1", str(redis.port), "1")
+        address = f"redis+sentinel://127.0.0.1:{sentinel.port}/main/0"
+        await check_store(asynccontextmanager(lambda: two_of(address)))
+
+
+async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        pass  # the other direction ends as well, by the close
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def behind_tls(redis: RedisServer) -> AsyncIterator[int]:
+    """Accept TLS on a port, and pass what comes on to a Redis: the program of the wheel has no TLS of its own."""
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_redis, to_redis = await asyncio.open_connection("127.0.0.1", redis.port)
+        await asyncio.gather(pass_on(reader, to_redis), pass_on(from_redis, writer))
+
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(CERTIFICATES / "server.pem", CERTIFICATES / "server.key")
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_tls(redis: RedisServer) -> None:
+    async with behind_tls(redis) as port:
+        address = f"rediss://127.0.0.1:{port}/0?prefix=tls&ssl_ca_certs={CERTIFICATES / 'ca.pem'}"
+        await check_store(asynccontextmanager(lambda: two_of(address)))
+
+
+@pytest.mark.req("SCL-4")
+async def test_a_certificate_that_cannot_be_trusted_is_refused(redis: RedisServer) -> None:
+    async with behind_tls(redis) as port:
+        store = RedisStore(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={CERTIFICATES / 'other-ca.pem'}")
+        with pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            await store.get("a/b")
+        await store.close()
+
+
+async def test_the_reason_for_no_connection_is_named() -> None:
+    store = RedisStore(f"redis://joe:S3cret@127.0.0.1:{free_port()}/0")
+    with pytest.raises(StoreUnavailable, match=r"cannot be used at present \(ECONNREFUSED\)") as caught:
+        await store.get("a/b")
+    assert "S3cret" not in str(caught.value)
+    await store.close()
+
+
+async def test_options_of_the_address_reach_a_cluster(cluster: RedisServer) -> None:
+    store = RedisStore(f"redis+cluster://127.0.0.1:{cluster.port}?client_name=tea&prefix=p")
+    await store.get("a/b")
+    assert await store._client.execute_command("CLIENT GETNAME", target_nodes="random") == "tea"
+    await store.close()
+
+
+async def test_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "redis.sock"
+    with running_redis("--unixsocket", str(path)):
+        await check_store(asynccontextmanager(lambda: two_of(f"unix://{path}?db=1")))
+
+
+@pytest.mark.req("SCL-4")
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        (("SET", "mcplumb:{a}:b", "x"), "WRONGTYPE: another program has keys of these names: choose another ?prefix="),
+        (("CONFIG", "SET", "maxmemory", "1"), "OOM: its memory is full"),
+        (("REPLICAOF", "127.0.0.1", "1"), "READONLY: it is a replica, which cannot be written to"),
+        (("CONFIG", "SET", "requirepass", "S3cret"), "NOAUTH: it needs a password"),
+    ],
+    ids=lambda each: each.partition(":")[0] if isinstance(each, str) else "",
+)
+async def test_the_reason_of_an_error_response_is_named(setting: tuple[str, ...], sentence: str) -> None:
+    with running_redis() as server:
+        assert server.command(*setting) == b"+OK"
+        store = RedisStore(server.url)
+        with pytest.raises(StoreUnavailable) as caught:
+            await store.put("a/b", b"x", version=0, ttl=60)
+        assert f"cannot be used at present ({sentence})" in str(caught.value)
+        await store.close()
+
+
+async def test_a_wrong_password_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with running_redis() as server:
+        assert server.command("ACL", "SETUSER", "joe", "on", ">S3cret", "~*", "+@all") == b"+OK"
+        store = RedisStore(f"redis://joe:Wr0ng@127.0.0.1:{server.port}/0")
+        with pytest.raises(StoreUnavailable, match="it refuses the user or the password"):
+            await store.get("a/b")
+        await store.close()
+    assert "Wr0ng" not in caplog.text
+
+
+@pytest.mark.req("SCL-4")
+async def test_an_error_response_fails_its_own_operation_only(
+    redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = RedisStore(f"{redis.url}?prefix=own")
+    redis.command("SET", "own:{a}:bad", "x")
+    await store.put("a/good", b"x", version=0, ttl=60)
+    for _ in range(20):
+        answers = await asyncio.gather(store.get("a/good"), store.get("a/bad"), return_exceptions=True)
+        assert [type(each) for each in answers] == [Record, StoreUnavailable]
+        assert await store.get("a/good") is not None  # at once
+    await store.close()
+    assert len([each for each in caplog.records if each.name == "mcplumb.store"]) == 1
+
+
+@asynccontextmanager
+async def leading_to(places: list[RedisServer]) -> AsyncIterator[int]:
+    """A port that leads to the first of these servers, as the name of a host does. Connections stay where they are."""
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_redis, to_redis = await asyncio.open_connection("127.0.0.1", places[0].port)
+        await asyncio.gather(pass_on(reader, to_redis), pass_on(from_redis, writer))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.req("SCL-4")
+async def test_a_primary_that_becomes_a_replica_is_left() -> None:
+    with running_redis() as old, running_redis() as new:
+        places = [old]
+        async with leading_to(places) as port:
+            store = RedisStore(f"redis://127.0.0.1:{port}/0")
+            assert await store.put("a/b", b"x", version=0, ttl=60) == 1
+            places[0] = new
+            old.command("REPLICAOF", "127.0.0.1", str(new.port))
+            with pytest.raises(StoreUnavailable, match="READONLY"):
+                await store.put("a/c", b"x", version=0, ttl=60)
+            assert await store.put("a/c", b"x", version=0, ttl=60) == 1
+            assert new.command("EXISTS", "mcplumb:{a}:c") == b":1"
+            await store.close()
+
+
+@pytest.mark.req("SCL-4")
+@pytest.mark.parametrize("closing", ["waits", "fails"])
+async def test_operations_end_while_a_primary_is_left(closing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them is cancelled meanwhile, or closing the connections fails."""
+    with running_redis() as server:
+        store = RedisStore(server.url)
+        await store.put("a/b", b"x", version=0, ttl=60)
+        server.command("REPLICAOF", "127.0.0.1", str(free_port()))
+        pool = store._client.connection_pool
+        disconnect, is_closing, may_close = pool.disconnect, asyncio.Event(), asyncio.Event()
+
+        async def disconnect_later() -> None:
+            is_closing.set()
+            await may_close.wait()
+            await disconnect()
+            if closing == "fails":
+                raise TimeoutError("The connection is broken.")
+
+        monkeypatch.setattr(pool, "disconnect", disconnect_later)
+        operations = [asyncio.ensure_future(store.put(f"a/{n}", b"x", version=0, ttl=60)) for n in range(3)]
+        await is_closing.wait()
+        if closing == "waits":
+            operations[0].cancel()
+        may_close.set()
+        async with asyncio.timeout(BOUND):
+            done = await asyncio.gather(*operations, return_exceptions=True)
+        first = asyncio.CancelledError if closing == "waits" else StoreUnavailable
+        assert [type(each) for each in done] == [first, StoreUnavailable, StoreUnavailable]
+        await store.close()
+
+
+async def test_older_protocol(redis: RedisServer) -> None:
+    await check_store(asynccontextmanager(lambda: two_of(f"{redis.url}?protocol=2")))
+
+
+async def test_prefixes_are_apart(redis: RedisServer) -> None:
+    one, other = RedisStore(f"{redis.url}?prefix=one"), RedisStore(f"{redis.url}?prefix=two")
+    await one.put("a/b", b"x", version=0, ttl=60)
+    assert await other.get("a/b") is None
+    assert await one.remove("a/b")
+    await one.close()
+    await other.close()
+
+
+async def test_all_keys_expire(redis: RedisServer) -> None:
+    store = RedisStore(f"{redis.url}?prefix=ttl")
+    await store.put("a/record", b"x", version=0, ttl=60)
+    await store.open("a/log", ttl=60)
+    await store.append("a/other", b"x", ttl=60, most=3)
+    for name in ("record", "log", "other"):
+        assert int(redis.command("PTTL", f"ttl:{{a}}:{name}")[1:]) > 0
+    await store.close()
+
+
+@pytest.mark.req("SCL-4")
+@pytest.mark.parametrize("way", ["killed", "hangs"])
+async def test_store_away(way: str) -> None:
+    """Operations fail within a bound, many at once do not add up, and all works again when the store is back."""
+    with running_redis() as server:
+        store = RedisStore(server.url)
+        await store.put("a/b", b"x", version=0, ttl=600)
+        waiting = asyncio.ensure_future(store.wait("a/log", after=0, within=60))
+        await asyncio.sleep(0.1)
+        server.kill() if way == "killed" else server.hang()
+        started = time.monotonic()
+        answers = await asyncio.gather(*(store.get("a/b") for _ in range(2000)), return_exceptions=True)
+        assert {type(answer) for answer in answers} == {StoreUnavailable}
+        assert time.monotonic() - started < BOUND
+        if way == "killed":
+            with pytest.raises(StoreUnavailable):
+                await waiting
+            server.start()
+        else:
+            server.go_on()
+        record = None
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    record = await store.get("a/b")
+                except StoreUnavailable:
+                    await asyncio.sleep(0.05)
+                else:
+                    break
+        assert record is not None
+        assert record.value == b"x"
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+        await store.close()
+        with pytest.raises(StoreUnavailable, match="is closed"):
+            await store.get("a/b")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "redis://joe:S3cret@127.0.0.1:{port}/0",
+        "redis+cluster://joe:S3cret@127.0.0.1:{port}",
+        "redis+sentinel://joe:S3cret@127.0.0.1:{port}/main",
+    ],
+)
+async def test_no_secrets(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "mcplumb")
+    store = RedisStore(address.format(port=free_port()))
+    with pytest.raises(StoreUnavailable) as caught:
+        await store.get("a/b")
+    await store.close()
+    for text in (caplog.text, str(caught.value), repr(caught.value), repr(store)):
+        assert "S3cret" not in text
+        assert "joe" not in text
+    assert "127.0.0.1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("http://joe:S3cret@h", "begins differently"),
+        ("", "begins differently"),
+        ("redis://joe:S3cret@host:port/0", "cannot be used"),
+        ("redis://h?prefix=a{b}", "without braces"),
+        ("redis+sentinel://joe:S3cret@h", "name the service"),
+        ("redis+cluster://joe:S3cret@", "lacks a host"),
+    ],
+)
+async def test_bad_addresses(address: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why) as caught:
+        open_store(address)
+    assert "S3cret" not in str(caught.value)
+
+
+async def test_store_objects_are_taken() -> None:
+    store = MemoryStore()
+    assert open_store(store) is store
