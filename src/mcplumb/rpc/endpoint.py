@@ -33,9 +33,9 @@ from mcplumb._fast.eager_futures import give, give_now
 from mcplumb._fast.eager_tasks import TaskStarter
 from mcplumb.errors import Closed, EncodeError, McplumbError, RequestTimeout
 from mcplumb.limits import Limits
+from mcplumb.protocol import in_flight
 from mcplumb.protocol.in_flight import (
     ANSWERED,
-    DUPLICATE_ID,
     OUT_ANSWERED,
     BatchAnswers,
     Batches,
@@ -50,17 +50,7 @@ from mcplumb.types.meta import PROGRESS_TOKEN
 from mcplumb.types.method_table import METHODS
 from mcplumb.types.notification_params import ProgressParams
 from mcplumb.wire.message_decoder import BadMessage, Batch
-from mcplumb.wire.messages import (
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    Error,
-    ErrorDetail,
-    Notification,
-    Request,
-    RequestId,
-    Result,
-    encode_line,
-)
+from mcplumb.wire.messages import Error, ErrorDetail, Notification, Request, RequestId, Result, encode_line
 
 if TYPE_CHECKING:
     from mcplumb.rpc.user_callbacks import OnProgress, ProgressCallback
@@ -72,14 +62,6 @@ _logger = logging.getLogger("mcplumb.rpc")
 #: Stands for the requests of an endpoint that has sent none.
 _NOTHING_SENT: dict[int, OutgoingRequest] = {}
 _MAY_NEED_INPUT = frozenset(name for name, method in METHODS.items() if method.may_need_input)
-
-_STOPPING = ErrorDetail(INTERNAL_ERROR, "The server is stopping, and does not finish this request.")
-_TOO_MANY_QUEUED = ErrorDetail(
-    INTERNAL_ERROR, "Too many requests wait already. Send this one again when some are answered."
-)
-_TOO_MANY_OPEN = ErrorDetail(INTERNAL_ERROR, "This client is busy with too many requests already.")
-_NOT_IN_BATCH = ErrorDetail(INVALID_REQUEST, "A subscription cannot be part of a batch, whose answers come together.")
-_NOT_ENCODABLE = ErrorDetail(INTERNAL_ERROR, "The answer cannot be written as JSON.")
 
 
 class Endpoint:
@@ -199,7 +181,7 @@ class Endpoint:
             if waiter.__class__ is Future:
                 give_now(waiter, item)
             else:
-                give(waiter, item)
+                waiter.set_result(item)
         else:
             self._received_other(item)
 
@@ -262,23 +244,23 @@ class Endpoint:
     # --- Requests of the peer ---
 
     def _may_accept(self, request: Request, batch: BatchAnswers | None) -> bool:
-        """Note the activity of the peer; refuse the request if no new ones are accepted."""
+        """Record the activity of the peer; refuse the request if no new ones are accepted."""
         if self._is_releasing:
             return True
         if self._on_message is not None:
             self._on_message()
         if not self.is_open:
-            self._reply(request.id, _STOPPING, batch)
+            self._reply(request.id, in_flight.STOPPING, batch)
             return False
         return True
 
     def _accept(self, request: Handled, batch: BatchAnswers | None) -> bool:
         """Put a request in flight; False if it is queued or refused instead."""
         if self.is_in_flight(request.id):
-            self._reply(request.id, DUPLICATE_ID, batch)
+            self._reply(request.id, in_flight.DUPLICATE_ID, batch)
             return False
         if batch is not None and request.stays_open:
-            self._reply(request.id, _NOT_IN_BATCH, batch)
+            self._reply(request.id, in_flight.NOT_IN_BATCH, batch)
             return False
         if not request.is_quick and ((self._queue and not self._is_releasing) or self.incoming.is_full):
             self._enqueue(request.request, batch)
@@ -300,13 +282,13 @@ class Endpoint:
     def _enqueue(self, request: Request, batch: BatchAnswers | None) -> None:
         """Keep a request until another one has ended, and stop reading when the queue is full."""
         if not self._max_queued:
-            self._reply(request.id, _TOO_MANY_OPEN, batch)
+            self._reply(request.id, in_flight.TOO_MANY_OPEN, batch)
             return
         if self._queue is None:
             self._queue = OrderedDict()
         # A batch has been read as a whole already.
         if len(self._queue) >= self._max_queued and (batch is None or self._is_asking):
-            self._reply(request.id, _TOO_MANY_QUEUED, batch)
+            self._reply(request.id, in_flight.TOO_MANY_QUEUED, batch)
             return
         self._queue[request.id] = request, batch
         self._is_held_back = True
@@ -408,13 +390,13 @@ class Endpoint:
                 self._send_encode_error(response, error)
                 return
             _logger.error("%s", error)  # noqa: TRY400 - the sentence says it all
-            response = Error(response.id, _NOT_ENCODABLE)
+            response = Error(response.id, in_flight.NOT_ENCODABLE)
         self._send_batch(batch.answer(response))
         self._forget_if_complete(batch)
 
     def _send_encode_error(self, response: Result | Error, error: EncodeError) -> None:
         _logger.error("%s", error)
-        self.connection.send(Error(response.id, _NOT_ENCODABLE))
+        self.connection.send(Error(response.id, in_flight.NOT_ENCODABLE))
 
     def _skip(self, batch: BatchAnswers | None) -> None:
         """Leave a request of a batch without a response."""
@@ -449,6 +431,17 @@ class Endpoint:
             self._handler.idle()
 
     @property
+    def is_unused(self) -> bool:
+        """Whether the endpoint is in its initial state, so that it can serve another connection."""
+        is_busy = self.incoming.requests or self._tasks or self._is_held_back or self._pauses or self._unclogging
+        return not is_busy and self._slots is None and self.closed is None
+
+    def reuse(self, connection: Connection) -> None:
+        """Serve another connection, with the context variables of the caller, if this `is_unused`."""
+        self.connection = connection
+        self._fresh_context = copy_context().copy
+
+    @property
     def is_idle(self) -> bool:
         """Whether no request of the peer is open or queued."""
         return not (self.incoming or self._queue)
@@ -459,12 +452,12 @@ class Endpoint:
         return bool(self._batches)
 
     def stop_accepting(self) -> None:
-        """Refuse new requests from now on. The handler is told when the open ones have ended."""
+        """Refuse new requests from now on. The handler's ``idle`` is called when the open ones have ended."""
         self.is_open = False
         self._is_held_back = True
 
     def watch_activity(self, on_message: Callable[[], None]) -> None:
-        """Call this for each message from now on."""
+        """Call this function for each message from now on."""
         self._on_message = on_message
         self._is_held_back = True
 
@@ -472,10 +465,10 @@ class Endpoint:
         """Answer every request with an error, because the server is stopping, and return those that were open."""
         queue, self._queue = self._queue, None
         for request_id, (_, batch) in (queue or {}).items():
-            self._deliver(Error(request_id, _STOPPING), batch)
+            self._deliver(Error(request_id, in_flight.STOPPING), batch)
         refused = list(self.incoming.requests.values())
         for request in refused:
-            self.finish(request, _STOPPING)
+            self.finish(request, in_flight.STOPPING)
             request.stop()
         return refused
 
@@ -490,7 +483,7 @@ class Endpoint:
             task.cancel()
 
     def start_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a coroutine as requests are run: at once as far as it goes, in a fresh context, until the end."""
+        """Start a task for a coroutine, as for a request: in a fresh context, and with its first step run at once."""
         task = self._start_task(coroutine, self._fresh_context())
         if not task.done():
             self.keep(task)
@@ -626,7 +619,7 @@ class Endpoint:
         return request, answer
 
     def pass_on(self, method: str, params: Any, waiter: Any) -> OutgoingRequest | None:
-        """Send a request without a deadline now; ``waiter`` gets the response. None if it would have to wait."""
+        """Send a request now, without a deadline; ``waiter`` gets the response. None if it would have to wait."""
         outgoing, connection, sent = self._outgoing, self.connection, self._sent
         is_full = len(sent) >= self._limits.max_in_flight
         if outgoing is None or is_full or self.closed is not None or connection.is_clogged:
@@ -707,7 +700,7 @@ class Endpoint:
         return outgoing
 
     def refuse(self, cause: McplumbError) -> None:
-        """Send no more requests, for this reason; the open ones still wait for their responses."""
+        """Refuse to send requests from now on, for this reason; the open ones still wait for their responses."""
         if self.closed is None and self._slots is not None:
             self._slots.close()
         self.closed = self.closed or cause
@@ -798,3 +791,8 @@ class Endpoint:
 
 class _Deferred(asyncio.Future[Response]):
     """A response that no task awaits directly, so no task has to be resumed when it arrives."""
+
+    def set_result(self, response: Response) -> None:
+        """Set the response, unless nobody wants it any more."""
+        if not self.done():
+            super().set_result(response)

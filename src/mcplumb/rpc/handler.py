@@ -22,7 +22,7 @@ Outcome: TypeAlias = ErrorDetail | Any
 
 
 class CallOptions(msgspec.Struct, frozen=True):
-    """What a caller wants for one request of this side."""
+    """The caller's options for one request of this side."""
 
     #: Seconds until the request times out; None for no limit. Progress extends it, up to ``max_timeout``.
     timeout: float | None = None
@@ -51,7 +51,7 @@ class Handled(IncomingRequest, eq=False, gc=True):
     has_told: bool = False
 
     def flush(self) -> None:
-        """Send what was held back, because the response is about to be sent."""
+        """Send held-back progress, because the response is about to be sent."""
 
     def stop(self) -> None:
         """Stop the work, because the response is not wanted any more."""
@@ -85,11 +85,11 @@ class Handler(Protocol):
         """Note a batch in a revision that has none."""
 
     def rejected(self, error: ErrorDetail) -> None:
-        """Note that the peer could not read a message of this side."""
+        """Record that the peer could not read a message of this side."""
 
     @property
     def has_batches(self) -> bool:
         """Whether the revision in use has batches."""
 
     def idle(self) -> None:
-        """Note that no request of the peer is open or queued any more, while the endpoint is closing."""
+        """Record that no request of the peer is open or queued any more, while the endpoint is closing."""

@@ -40,7 +40,7 @@ def failure(request: OutgoingRequest, response: Response, what: str, peer: str) 
     """Return the error for a request that ended with anything but a result. ``peer`` is "server" or "client"."""
     if isinstance(response, Error):
         detail = response.error
-        return RemoteError(detail.code, detail.message, _data_of(detail.data), request=what)
+        return RemoteError(detail.code, detail.message, _data_of(detail.data), request=what, peer=peer)
     if isinstance(response, BadMessage):
         return ProtocolError(f"The {peer}'s answer to {what} cannot be read. {response.reason}")
     if request.state == "expired":
@@ -68,6 +68,7 @@ def _refused(request: OutgoingRequest, what: str, peer: str) -> McplumbError:
             f"{what} was refused. {cause}",
             www_authenticate=cause.www_authenticate,
             token_id=cause.token_id,
+            answered=cause.answered,
         )
     elif isinstance(cause, AuthorizationError):
         sentence = f"{what} was not authorized. {cause}"
@@ -142,7 +143,7 @@ class SendSlots:
                 self._stop_draining()
 
     def close(self) -> None:
-        """Send every caller to the slow way from now on, where it finds out that the connection is closed."""
+        """Make every later call of ``take`` find that the connection is closed."""
         self.waiting += 1
         self._is_closed = True
         self._stop_draining()
@@ -214,13 +215,13 @@ class DeadlineTimer:
         self._until = 0.0
 
     def set(self, when: float) -> None:
-        """Set it to this time, in place of the one before."""
+        """Set the timer to this time, in place of the previous one."""
         self.stop()
         self.at = when
         self._handle = self._loop.call_at(when, self._catch_up)
 
     def stop(self) -> None:
-        """Forget the time."""
+        """Stop the timer."""
         self.at = _NEVER
         if self._handle is not None:
             self._handle.cancel()

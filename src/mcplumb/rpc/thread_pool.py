@@ -73,7 +73,7 @@ class Job:
         self.is_abandoned = False
 
     def run(self) -> None:
-        """Call the function and report what came of it; re-raise what is no ``Exception``."""
+        """Call the function and report its outcome; re-raise a ``BaseException`` that is not an ``Exception``."""
         value, error = None, None
         try:
             value = self._context.run(self._function, **self._kwargs)
@@ -201,7 +201,7 @@ class ThreadPool:
         return value_of(await self.run(partial(function, *arguments), {}))
 
     async def wait_for(self, job: AwaitedJob) -> tuple[Any, BaseException | None]:
-        """Wait for what comes of a submitted job. If cancelled, the job is abandoned."""
+        """Wait for the outcome of a submitted job. If cancelled, the job is abandoned."""
         try:
             return await job.future
         finally:
@@ -228,7 +228,7 @@ class ThreadPool:
             waiting.report(None, PoolExhausted(self._stuck))
 
     def close(self, within: float = 0.0) -> None:
-        """Let every thread end once its job has ended, and drop what waits. A later job starts threads again.
+        """Let each thread end after its current job, and drop the queued jobs. A later job starts threads again.
 
         Waits up to ``within`` seconds for the idle threads, which takes them microseconds.
         """
