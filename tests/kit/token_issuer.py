@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
@@ -16,6 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from joserfc import jws, jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
+from mcplumb import AuthorizationError, JwtVerifier
 from tests.client.auth.authorization_server import AuthorizationServer
 
 #: The audience of the tokens.
@@ -41,8 +43,8 @@ class Key:
         named = {} if self.id is None else {"kid": self.id}
         return {**self.key.as_dict(private=False), **named, "use": "sig"}
 
-    def sign(self, header: dict[str, Any], claims: dict[str, Any]) -> str:
-        """Return a token with any header; for keys of the kind EC. (joserfc refuses to make some of them.)"""
+    def sign(self, header: dict[str, Any], claims: dict[str, Any] | bytes) -> str:
+        """Return a token with any header and payload, for keys of the kind EC. (joserfc refuses to make some.)"""
         text = f"{encoded(header)}.{encoded(claims)}"
         r, s = decode_dss_signature(self.key.private_key.sign(text.encode(), ECDSA(SHA256())))
         return f"{text}.{encoded(r.to_bytes(32) + s.to_bytes(32))}"
@@ -115,3 +117,15 @@ class TokenIssuer(AuthorizationServer):
         pages: dict[str, Any] = {"jwks": self._jwks, ".well-known/openid-configuration": self._metadata}
         async with self.running(**pages):
             yield self
+
+
+def verifier_of(issuer: TokenIssuer, **options: Any) -> JwtVerifier:
+    """Return a verifier of its tokens."""
+    return JwtVerifier(**{"issuer": issuer.issuer, "audience": AUDIENCE, **options})
+
+
+async def refusal(verifier: JwtVerifier, token: str) -> AuthorizationError:
+    """Return why a token does not pass."""
+    with pytest.raises(AuthorizationError) as caught:
+        await verifier(token)
+    return caught.value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mcplumb.errors import EncodeError
 from mcplumb.limits import Limits
 from mcplumb.transports.connection import Connection, Stats
-from mcplumb.transports.line_connection import HIGH_WATER, LineConnection
+from mcplumb.transports.line_connection import HIGH_WATER, LineConnection, Source
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import (
     INVALID_REQUEST,
@@ -67,6 +67,37 @@ def clog(connection: Connection) -> int:
 def written(items: Sequence[Item]) -> list[bytes]:
     """The lines of messages: those that came have raw payloads, which cannot be compared."""
     return [encode_line(item) for item in items if not isinstance(item, BadMessage | Batch)]
+
+
+class IdleSource(Source):
+    """Brings what the test hands to it."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ListSink:
+    """Keeps what is written; the first write may fail."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self.written: list[bytes] = []
+
+    def write(self, pieces: Sequence[bytes | bytearray | memoryview]) -> int:
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        self.written += map(bytes, pieces)
+        return sum(map(len, pieces))
+
+    def watch(self, then: Callable[[], None]) -> None: ...
+
+    def unwatch(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 # --- Messages ---
@@ -755,7 +786,7 @@ async def test_a_receiver_that_raises_loses_no_other_message(pair: Maker) -> Non
 
 
 async def bridged(make: Maker) -> tuple[Connection, Recorder, LineConnection, LineConnection, Connection, Recorder]:
-    """Two connections, of which the second sends what the first receives, when that has handed it on."""
+    """Two connections, of which the second sends what the first receives."""
     source, near = make()
     onward, sink = make()
     assert isinstance(near, LineConnection)
@@ -763,7 +794,6 @@ async def bridged(make: Maker) -> tuple[Connection, Recorder, LineConnection, Li
 
     def pass_on(item: Item) -> None:
         assert isinstance(item, Notification)
-        onward.follow(near)
         onward.send(item)
 
     source_side, sink_side = Recorder(), Recorder()
@@ -780,19 +810,18 @@ async def close_all(*connections: Connection) -> None:
         await connection.close()
 
 
-async def test_what_follows_is_written_without_another_turn(pair: Maker) -> None:
+async def test_what_others_send_during_a_delivery_is_written_with_it(pair: Maker) -> None:
     source, _, near, onward, sink, sink_side = await bridged(pair)
     send_all(source, HUNDRED)
     await sink_side.until_count(100)
     assert sink_side.names == HUNDRED
     # At other times it is written as usual.
-    onward.follow(near)
     onward.send(Notification("later"))
     await sink_side.until_count(101)
     await close_all(source, near, onward, sink)
 
 
-async def test_what_follows_does_not_wait_for_a_peer_that_does_not_read(pair: Maker) -> None:
+async def test_what_others_send_does_not_wait_for_a_peer_that_does_not_read(pair: Maker) -> None:
     source, source_side, near, onward, sink, sink_side = await bridged(pair)
     source.pause()
     count = clog(near)
@@ -806,7 +835,7 @@ async def test_what_follows_does_not_wait_for_a_peer_that_does_not_read(pair: Ma
     await close_all(source, near, onward, sink)
 
 
-async def test_what_follows_is_written_when_the_other_is_aborted(pair: Maker) -> None:
+async def test_what_others_send_is_written_if_the_delivering_connection_is_aborted(pair: Maker) -> None:
     source, near = pair()
     onward, sink = pair()
     assert isinstance(near, LineConnection)
@@ -814,7 +843,6 @@ async def test_what_follows_is_written_when_the_other_is_aborted(pair: Maker) ->
     sink_side = Recorder()
 
     def pass_on(item: Item) -> None:
-        onward.follow(near)
         onward.send(Notification("last"))
         near.abort()
 
@@ -828,3 +856,36 @@ async def test_what_follows_is_written_when_the_other_is_aborted(pair: Maker) ->
     await sink_side.until_count(2)
     assert sink_side.names == ["last", "more"]
     await close_all(source, near, onward, sink)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), BrokenPipeError()], ids=lambda error: type(error).__name__)
+async def test_a_connection_that_fails_to_write_holds_up_no_other(error: BaseException) -> None:
+    """What is sent on several connections during one delivery is written when that ends, on each of them."""
+
+    class FailingRecorder(Recorder):
+        def broke(self, error: OSError) -> None:
+            raise RuntimeError("This receiver fails.")
+
+    class Forwarder(Recorder):
+        def received(self, item: Item) -> None:
+            for each in (failing, sound):
+                each.send(Notification("n"))
+
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    source, sink = IdleSource(), ListSink()
+    delivering = LineConnection(source, ListSink())
+    failing, sound = LineConnection(IdleSource(), ListSink(error)), LineConnection(IdleSource(), sink)
+    failing.start(FailingRecorder())
+    sound.start(Recorder())
+    delivering.start(Forwarder())
+    await turns(5)
+    asyncio.get_running_loop().call_soon(source._arrived, b'{"jsonrpc":"2.0","method":"x"}\n')
+    await turns(5)
+    sound.send(Notification("later"))
+    await turns(5)
+    assert len(sink.written) == 2
+    assert len(failures) == 1
+    for each in (delivering, failing, sound):
+        each.abort()
+    asyncio.get_running_loop().set_exception_handler(None)

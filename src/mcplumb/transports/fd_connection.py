@@ -83,7 +83,7 @@ class StreamConnection(LineConnection):
         return None if unread is None else not (unread or self._queued)
 
     def finish(self) -> None:
-        """Receive what is there now and then the end, because the peer is gone, whoever else holds the pipe.
+        """Receive the available input and then the end, because the peer is gone, even if others hold the pipe.
 
         Do nothing on a file or a terminal, which have an end of their own.
         """
@@ -182,6 +182,7 @@ class WatchedSource(Source):
             left -= lines or 1
             if left <= 0 or ahead is None or not source._is_watching:
                 return
+            del chunk  # the wait may be long
             source = ahead.next_source()
 
     def _adapt(self, size: int, came: int, lines: int) -> None:

@@ -1,7 +1,7 @@
-"""Newline-delimited JSON over anything that carries bytes: what all connections of that kind have in common.
+"""Newline-delimited JSON over any byte stream: the common part of connections over pipes, sockets and memory.
 
-A `LineConnection` knows lines, messages, queues and when to stop. A `Source` brings it bytes and a `Sink` takes
-them; those know the system.
+A `LineConnection` handles lines, messages, queues and closing. It reads bytes from a `Source` and writes them to a
+`Sink`, which know the system.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from os import writev
+from os import write, writev
 from typing import Any, Literal, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -22,11 +23,11 @@ from mcplumb.wire.messages import Message, Request, RequestId, encode_batch, enc
 
 __all__ = ["HIGH_WATER", "LineConnection", "Sink", "Source", "Trace"]
 
-#: Bytes queued from which on a connection is clogged: enough to keep a large pipe full, and little for each of many.
+#: A connection with more queued bytes is clogged: enough to keep a large pipe full, and little for each of many.
 HIGH_WATER = 1024 * 1024
 #: The most pieces that one write may have (IOV_MAX; POSIX grants 16, and Linux, macOS and the BSDs 1024).
 _MOST_PIECES = 1024
-#: Bytes from which on a line gets its newline in a piece of its own.
+#: A line of this many bytes or more gets its newline in a separate piece.
 _LARGE = 64 * 1024
 
 _encode = msgspec.json.Encoder().encode
@@ -35,12 +36,12 @@ _NEWLINE = ord("\n")
 _RETURN = ord("\r")
 _SPACE = ord(" ")
 
-#: Is shown each line, without its newline, as it is received or queued: of an over-long one, the beginning.
+#: Called with each line, without its newline, as it is received or queued; of an over-long line, with the beginning.
 Trace: TypeAlias = Callable[[Literal["in", "out"], bytes], None]
 
 
 class Source(ABC):
-    """Where bytes come from. It calls only while it is not paused, from the event loop, never from within a call."""
+    """Where bytes come from. It calls back from the event loop, only while not paused, and never within a call."""
 
     __slots__ = ("_arrived", "_hung_up", "_ran_out")
 
@@ -54,10 +55,10 @@ class Source(ABC):
         ran_out: Callable[[OSError | None], None],
         hung_up: Callable[[], None],
     ) -> None:
-        """Begin. ``arrived`` is called with some bytes and returns how many lines they completed.
+        """Start. ``arrived`` is called with some bytes and returns how many lines they completed.
 
-        ``ran_out`` is called last, and once: with None at the end, or with the error that made reading impossible.
-        ``hung_up`` is called once at most, and while the source is paused: whoever sent the bytes will send no more.
+        ``ran_out`` is called once, as the last call: with None at the end, or with the error that prevents reading.
+        ``hung_up`` is called at most once, while the source is paused, when the sender will send no more.
         """
         self._arrived = arrived
         self._ran_out = ran_out
@@ -65,43 +66,56 @@ class Source(ABC):
         self._begin()
 
     def _begin(self) -> None:
-        """Begin; the functions to call are set."""
+        """Start to deliver; the callbacks are set."""
         self.resume()
 
     @abstractmethod
     def pause(self) -> None:
-        """Bring nothing."""
+        """Deliver nothing."""
 
     @abstractmethod
     def resume(self) -> None:
-        """Bring more, or tell the end, if that has not been done. Called from the loop only."""
+        """Deliver again, or report the end unless that has been done. Called from the loop only."""
 
     @abstractmethod
     def close(self) -> None:
-        """Bring nothing ever again, and let everything go. Called once."""
+        """Deliver nothing more, and release everything. Called once."""
 
 
 class Sink(Protocol):
     """Where bytes go."""
 
     def write(self, pieces: Sequence[bytes | memoryview]) -> int:
-        """Take some of the pieces, in order, and return how many bytes; `OSError` if it will never take any again."""
+        """Write some of the pieces, in order, and return the number of bytes; raise `OSError` if it never can again."""
 
     def watch(self, then: Callable[[], None]) -> None:
         """Call ``then``, from the loop, whenever more can be written."""
 
     def unwatch(self) -> None:
-        """Do so no more."""
+        """Stop calling."""
 
     def close(self) -> None:
-        """Let everything go. Called once, and not while it is watched."""
+        """Release everything. Called once, and not while it is watched."""
+
+
+class _Delivery:
+    """The delivery that is under way in an event loop: a chunk that was read, and all that follows from it at once."""
+
+    __slots__ = ("__weakref__", "writers")
+
+    def __init__(self) -> None:
+        #: The connections that have something to write when it ends; None while there is no delivery.
+        self.writers: list[LineConnection] | None = None
+
+
+_deliveries: WeakKeyDictionary[asyncio.AbstractEventLoop, _Delivery] = WeakKeyDictionary()
 
 
 class LineConnection(Backpressure):
-    """A `Connection` that is made in a running event loop, from a source and a sink that it then owns.
+    """A `Connection` over a source and a sink, which it owns. It is created in a running event loop.
 
-    Messages sent before ``start`` are queued. What is sent while messages are being received is written when they have
-    been; what is sent at other times, in the next turn of the loop.
+    Messages sent before ``start`` are queued. What is sent while a connection of the loop delivers messages is written
+    when it has delivered them all, in one write; what is sent at other times, in the next turn of the loop.
     """
 
     __slots__ = (
@@ -109,9 +123,9 @@ class LineConnection(Backpressure):
         "_bytes_in",
         "_bytes_out",
         "_clean_end",
+        "_delivery",
         "_expect",
         "_finished",
-        "_followers",
         "_has_started",
         "_is_closed",
         "_is_closing",
@@ -152,7 +166,7 @@ class LineConnection(Backpressure):
         super().__init__(self._loop, HIGH_WATER)
         self._has_started = False
         self._trace = trace
-        # Counted here, because to change a field of a Struct takes ten times as long; by the chunk, not by the line.
+        # Counted here, because changing a field of a Struct takes ten times as long; per chunk, not per line.
         self._lines_in = self._lines_out = 0
         self._bytes_in = self._bytes_out = 0
         self._bad_lines = 0
@@ -162,7 +176,7 @@ class LineConnection(Backpressure):
         self._max_batch = limits.max_batch
         self._expect: Expected = expect
         self._lines: Iterator[bytes | LineTooLong] = iter(())  # read, but not yet received
-        self._clean_end: bool | None = None  # known, but not yet told
+        self._clean_end: bool | None = None  # known, but not yet reported
         self._is_flowing = False
         # Writing
         self._sink = sink
@@ -172,11 +186,9 @@ class LineConnection(Backpressure):
         self._queued = 0
         self._is_flush_due = True  # by `start`
         self._is_watching = False
-        #: Whether a flush has more to do than to write: the sink is watched, others follow, or the connection is
-        #: clogged or closing.
+        #: Whether a flush has more to do than to write: the sink is watched, or the connection is clogged or closing.
         self._needs_care = False
-        #: Connections that write when this one has written.
-        self._followers: list[LineConnection] | None = None
+        self._delivery = _deliveries.get(self._loop) or _deliveries.setdefault(self._loop, _Delivery())
         # Closing
         self._is_usable = True
         self._is_closing = False
@@ -184,7 +196,7 @@ class LineConnection(Backpressure):
         self._finished: asyncio.Future[None] | None = None
 
     def start(self, receiver: Receiver) -> None:
-        """Begin to read."""
+        """Start reading."""
         if self._is_closing:
             return
         self._receiver = receiver
@@ -196,20 +208,20 @@ class LineConnection(Backpressure):
 
     @property
     def stats(self) -> Stats:
-        """What went over the connection so far."""
+        """The counters of the connection."""
         messages_in, messages_out = self._lines_in - self._bad_lines, self._lines_out + len(self._queue)
         return Stats(messages_in, messages_out, self._bytes_in, self._bytes_out, self._bad_lines)
 
     # --- Reading ---
 
     def pause(self) -> None:
-        """Stop reading. Lines that were read already are kept, too."""
+        """Stop reading. Lines that were read already are kept."""
         if self._is_flowing:
             self._is_flowing = False
             self._source.pause()
 
     def resume(self) -> None:
-        """Go on, in the next turn of the loop."""
+        """Resume reading, in the next iteration of the loop."""
         if not self._is_flowing and not self._is_closing and self._has_started:
             self._is_flowing = True
             self._loop.call_soon(self._go_on)
@@ -228,25 +240,26 @@ class LineConnection(Backpressure):
         self._deliver()
 
     def _deliver(self, chunk: bytes = b"") -> int:
-        """Pass on the messages that a chunk completes, as far as they are wanted, then write what was sent meanwhile.
+        """Deliver the messages that a chunk completes, until reading is paused; then write what was sent meanwhile.
 
-        Returns how many lines the chunk completed. Without a chunk, lines that were read before are passed on.
+        Returns how many lines the chunk completed. Without a chunk, the lines that were read before are delivered.
         """
-        writes_here = not self._is_flush_due
-        self._is_flush_due = True
+        delivery = self._delivery
+        writers: list[LineConnection] = []
+        if delivery.writers is None:
+            delivery.writers = writers
         count = 1
         try:
             size = len(chunk)
             self._bytes_in += size
             splitter = self._splitter
             if (
-                splitter.is_at_start
-                and chunk.find(b"\n") == size - 1 > 0
+                1 < size <= splitter.longest_whole
+                and chunk.find(b"\n") == size - 1
                 and chunk[-2] > _SPACE
-                and size <= splitter.max_line
                 and self._trace is None
             ):
-                # One whole line, and nothing to take off it: what a read brings when one message is awaited.
+                # One whole line with nothing to strip: the usual result of a read while one message is awaited.
                 self._lines_in += 1
                 item = decode_line(chunk[:-1], True, self._max_batch, self._expect)
                 if item.__class__ is BadMessage:
@@ -260,16 +273,24 @@ class LineConnection(Backpressure):
                     self._lines = iter(lines)
                 self._pass_on()
         except BaseException:
-            # A receiver should not raise, but if it does, then the messages behind that one are not lost.
+            # A receiver should not raise; if it does, the messages after that one are not lost.
             self._loop.call_soon(self._go_on)
             raise
         finally:
-            if writes_here:
-                self._flush()
+            if delivery.writers is writers:
+                delivery.writers = None
+                try:
+                    for each in writers:
+                        each._flush()
+                except BaseException:
+                    # The others have been promised this flush; it does no harm to those that have had it.
+                    for each in writers:
+                        self._loop.call_soon(each._flush)
+                    raise
         return count
 
     def _pass_on(self) -> None:
-        """Decode lines and hand the messages to the receiver, until reading is paused; then report the end, if any."""
+        """Decode lines and pass the messages to the receiver until reading is paused; then report the end, if any."""
         received, trace, max_batch, expect = self._received, self._trace, self._max_batch, self._expect
         line: Any
         for line in self._lines:
@@ -295,24 +316,24 @@ class LineConnection(Backpressure):
     # --- Writing ---
 
     def send(self, message: Message | msgspec.Raw, about: RequestId | None = None) -> None:
-        """Queue one message. There is one stream, whatever it is about."""
-        # Every message goes through here, so the straight way calls no other function of ours.
+        """Queue one message. ``about`` is ignored, because there is only one stream."""
+        # Every message takes this path, so the common case calls no other function of the package.
         if self._is_usable:
             try:
                 line = _encode(message)
                 if _NEWLINE in line or _RETURN in line:
                     line = encode_line(message)
-            except Exception:  # noqa: BLE001 - encode_line finds the words for it
+            except Exception:  # noqa: BLE001 - encode_line explains it
                 line = encode_line(message)
             if self._trace is not None:
                 self._trace("out", line)
-                if self._is_closing:  # by whoever has seen that
+                if self._is_closing:  # the trace has closed the connection
                     return
             size = len(line) + 1
             if size < _LARGE:
                 self._queue.append(line + b"\n")
             else:
-                # It is not copied for one byte more. Pieces in the queue count as lines: these are two, and one line.
+                # Not copied to add one byte. Pieces in the queue are counted as lines; these two are one line.
                 self._queue += (line, b"\n")
                 self._lines_out -= 1
             size += self._queued
@@ -321,41 +342,30 @@ class LineConnection(Backpressure):
                 self.is_clogged = self._needs_care = True
             if not self._is_flush_due:
                 self._is_flush_due = True
-                self._loop.call_soon(self._flush)
+                writers = self._delivery.writers
+                if writers is None:
+                    self._loop.call_soon(self._flush)
+                else:
+                    writers.append(self)
 
     def send_batch(self, messages: Sequence[Message]) -> None:
         """Queue several messages as one line."""
         if self._is_usable:
             self.send(msgspec.Raw(encode_batch(messages)))
 
-    def follow(self, other: LineConnection) -> None:
-        """Write what is sent next when ``other`` has handed on what it is receiving, and not a turn of the loop later.
-
-        For a bridge, where what one connection receives is sent on another.
-        """
-        if other._is_flush_due and not self._is_flush_due and not other._is_watching:
-            self._is_flush_due = other._needs_care = True
-            if other._followers is None:
-                other._followers = [self]
-            else:
-                other._followers.append(self)
-
-    def _flush_followers(self) -> None:
-        followers, self._followers = self._followers, None
-        for each in followers or ():
-            each._flush()
-
     def _flush(self) -> None:
-        """Write what is queued, as far as the sink takes it."""
+        """Write as much of the queue as the sink accepts."""
         queue = self._queue
         if queue:
             pieces = len(queue)
             pipe = self._pipe
             try:
-                if pipe is not None and pieces <= _MOST_PIECES:
-                    written = writev(pipe, queue)
-                else:
+                if pipe is None or pieces > _MOST_PIECES:
                     written = self._sink.write(queue)
+                elif pieces == 1:
+                    written = write(pipe, queue[0])
+                else:
+                    written = writev(pipe, queue)
             except BlockingIOError:
                 written = 0
             except OSError as error:
@@ -367,7 +377,6 @@ class LineConnection(Backpressure):
                 if not self._is_watching:
                     self._is_watching = self._is_flush_due = self._needs_care = True
                     self._sink.watch(self._flush)
-                self._flush_followers()  # these do not wait for the peer of this one
                 return
             self._lines_out += pieces
             queue.clear()
@@ -377,17 +386,15 @@ class LineConnection(Backpressure):
             self._after_flush()
 
     def _after_flush(self) -> None:
-        """Undo what a full queue made necessary, and close if that is due."""
+        """Undo the measures for a full queue, and complete a close that is due."""
         self._needs_care = self._is_closing
-        if self._followers is not None:
-            self._flush_followers()
         if self._is_watching or self.is_clogged:
             self._empty()
         if self._is_closing and not self._is_closed:
             self._finish()
 
     def _cut(self, written: int) -> None:
-        """Take what was written, which is not everything, off the queue."""
+        """Remove the bytes written by a partial write from the queue."""
         self._queued -= written
         whole = 0
         while written >= len(self._queue[whole]):
@@ -408,7 +415,6 @@ class LineConnection(Backpressure):
             self._is_watching = False
             self._sink.unwatch()
         self._unclog()
-        self._flush_followers()
 
     def _break(self, error: OSError) -> None:
         self._is_usable = False
@@ -421,7 +427,7 @@ class LineConnection(Backpressure):
     # --- Closing ---
 
     async def close(self) -> None:
-        """Write what is queued, then close. Cancelled, it aborts."""
+        """Write the queue, then close. If cancelled, it aborts."""
         self._shut()
         self._flush()
         if not self._is_closed:
@@ -434,14 +440,14 @@ class LineConnection(Backpressure):
                 raise
 
     def abort(self) -> None:
-        """Close at once; what is queued is lost."""
+        """Close at once and drop the queue."""
         self._shut()
         if not self._is_closed:
             self._empty()
             self._finish()
 
     def _shut(self) -> None:
-        """From now on nothing is received, and nothing more is queued."""
+        """Stop receiving and queueing."""
         if not self._is_closing:
             self._is_closing = self._needs_care = True
             self._is_usable = self._is_flowing = False

@@ -256,7 +256,7 @@ async def open_connection(
     trace: Trace | None = None,
     within: float = _CONNECT_TIMEOUT,
 ) -> SocketConnection:
-    """Connect to a server within so many seconds.
+    """Connect to a server within this many seconds.
 
     Raises `ConnectError` with the reason if that fails; no socket is left open then.
     """

@@ -269,7 +269,8 @@ class Acceptor:
     """Accepts connections at sockets that listen, and passes each to ``accepted``.
 
     When the system has no descriptor or memory for another one, it calls ``make_room``. Unless that returns True,
-    because connections were closed, accepting pauses for a second. One warning a minute says so.
+    because connections were closed, accepting pauses for a second. One warning a minute says so. At most ``per_turn``
+    connections are accepted in one turn of the event loop.
     """
 
     def __init__(
@@ -279,11 +280,13 @@ class Acceptor:
         accepted: Callable[[socket.socket], None],
         *,
         make_room: Callable[[], bool] = lambda: False,
+        per_turn: int | None = None,
     ) -> None:
         self._address = address
         self._sockets = sockets
         self._accepted = accepted
         self._make_room = make_room
+        self._per_turn = per_turn or _ACCEPTS_PER_TURN
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._failures = 0
@@ -313,7 +316,7 @@ class Acceptor:
             self._loop.add_reader(each, self._accept, each)
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(_ACCEPTS_PER_TURN):
+        for _ in range(self._per_turn):
             try:
                 connected, _ = listening.accept()
             except BlockingIOError:
@@ -475,9 +478,11 @@ class Listener:
         configure_socket(connected)
         # A browser cannot reach a Unix socket.
         refused = None if self._file is not None else self._warn_other_protocol
+        of_connection = getattr(self._trace, "of_connection", None)
+        trace = self._trace if of_connection is None else of_connection()
         if self._tls is None:
             return SocketConnection.over(
-                connected, limits=self._limits, expect=Request, trace=self._trace, linger=_LINGER, refused=refused
+                connected, limits=self._limits, expect=Request, trace=trace, linger=_LINGER, refused=refused
             )
         from mcplumb.transports.tls import start_tls
 
@@ -490,7 +495,7 @@ class Listener:
                     host=None,
                     limits=self._limits,
                     expect=Request,
-                    trace=self._trace,
+                    trace=trace,
                     linger=_LINGER,
                     refused=refused,
                 )

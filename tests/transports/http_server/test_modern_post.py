@@ -54,11 +54,11 @@ async def test_what_comes_before_the_answer_makes_it_a_stream() -> None:
 async def test_an_error_has_a_status_unless_the_stream_has_begun() -> None:
     server = Server("s")
 
-    @server.request("x/fail")
+    @server.on_request("x/fail")
     async def fail(params: dict[str, Any]) -> None:
         raise RequestError(-32602, "no")
 
-    @server.request("x/late")
+    @server.on_request("x/late")
     async def late(params: dict[str, Any], ctx: Context) -> None:
         await ctx.progress(1)
         raise RequestError(-32602, "no")
@@ -78,7 +78,7 @@ async def test_a_notification_is_accepted_without_a_word_and_heard() -> None:
     server = Server("s")
     heard: list[Any] = []
 
-    @server.notification("x/said")
+    @server.on_notification("x/said")
     async def said(params: dict[str, Any]) -> None:
         await asyncio.sleep(0)
         heard.append(params["word"])
@@ -211,7 +211,8 @@ async def test_a_stream_that_is_not_read_holds_back_its_handler() -> None:
 
 def _exchange(asgi: Asgi, message: Request | Notification | None = None, trace: Trace | None = None) -> ModernPost:
     message = message or Request(1, "x", {"_meta": META})
-    return ModernPost(asgi.request, message, size=50, options=HttpOptions(), trace=trace)
+    loop = asyncio.get_running_loop()
+    return ModernPost(asgi.request, message, size=50, options=HttpOptions(), trace=trace, loop=loop)
 
 
 class _Failures(Recorder):

@@ -14,8 +14,9 @@ from mcplumb.transports.connection import Connection, Peer
 from mcplumb.transports.http_server.asgi_request import Refusal
 from mcplumb.transports.http_server.event_streams import HIGH_WATER
 from mcplumb.transports.http_server.http_options import HttpOptions
-from mcplumb.transports.http_server.sse_session import SseSessions
-from mcplumb.wire.messages import Notification
+from mcplumb.transports.http_server.sse_session import SseSessions, _SseConnection
+from mcplumb.wire.message_decoder import Batch
+from mcplumb.wire.messages import Notification, Request, Result
 from tests.kit.loop import PATIENCE, turns
 from tests.kit.results import text_of
 from tests.transports.ends import Recorder
@@ -335,3 +336,42 @@ async def test_posts_wait_while_nothing_is_wanted() -> None:
     assert (await waiting).status == 202
     assert len(stage.owner.items) == 1
     stage.ends.set()
+
+
+async def _with_senders(limit: int) -> tuple[Any, Staged]:
+    staged = Staged(method="GET")
+    staged.request.principal = Principal("alice")
+    options = HttpOptions(max_streams=limit)
+    return _SseConnection(staged.request, options=options, trace=None), staged
+
+
+async def test_a_second_request_with_the_id_of_an_open_one_is_refused() -> None:
+    """It would take the sender of the first one away."""
+    connection, _ = await _with_senders(10)
+    first, second = Principal("bob", claims={"n": 1}), Principal("bob", claims={"n": 2})
+    connection.note_sender(Request(1, "ping"), first)
+    with pytest.raises(Refusal) as refused:
+        connection.note_sender(Request(1, "ping"), second)
+    assert (refused.value.status, refused.value.request_id) == (400, 1)
+    assert connection.principal_of(1) is first
+    connection.send(Result(1, {}))
+    connection.note_sender(Request(1, "ping"), second)
+    assert connection.principal_of(1) is second
+    connection.abort()
+
+
+async def test_senders_beyond_the_limit_are_refused_and_none_is_forgotten() -> None:
+    connection, _ = await _with_senders(3)
+    sender = Principal("bob")
+    for number in range(3):
+        connection.note_sender(Request(number, "ping"), sender)
+    with pytest.raises(Refusal) as refused:
+        connection.note_sender(Request(3, "ping"), sender)
+    assert refused.value.status == 503
+    assert [connection.principal_of(number) for number in range(3)] == [sender] * 3
+    # A request that is cancelled gets no answer, and must not count for ever.
+    connection.note_sender(Notification("notifications/cancelled", msgspec.Raw(b'{"requestId": 1}')), sender)
+    connection.note_sender(Request(3, "ping"), sender)
+    connection.send_batch([Result(0, {}), Result(2, {})])
+    connection.note_sender(Batch((Request(4, "ping"), Request(5, "ping"))), sender)
+    connection.abort()

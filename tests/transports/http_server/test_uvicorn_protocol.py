@@ -408,8 +408,9 @@ async def test_as_long_as_something_is_read_it_goes_on() -> None:
         def get_extra_info(self, name: str) -> None: ...
 
     transport = Transport()
-    config = Config(Server("s").asgi(), interface="asgi3", lifespan="off", ws="none", log_config=None)
-    protocol = HardenedProtocol(config, ServerState(), HttpOptions(write_within=0.01), {}, lambda: False)
+    app = Server("s").asgi(HttpOptions(write_within=0.01))
+    config = Config(app, interface="asgi3", lifespan="off", ws="none", log_config=None)
+    protocol = HardenedProtocol(config, ServerState(), app, {}, {}, lambda: False)
     protocol.connection_made(cast("asyncio.Transport", transport))
     protocol.pause_writing()
     async with asyncio.timeout(PATIENCE):

@@ -15,6 +15,7 @@ import pytest
 from mcplumb import HttpOptions, Server
 from mcplumb.errors import ConnectError, UsageError
 from mcplumb.transports.address import HttpAddress
+from mcplumb.transports.http_server.asgi_app import HttpApp
 from mcplumb.transports.http_server.uvicorn_server import HttpListener
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import PATIENCE
@@ -30,6 +31,12 @@ pytestmark = leaves_nothing
 HERE = HttpAddress("http", "127.0.0.1", 0, "/mcp")
 
 
+def app_of(listener: HttpListener) -> HttpApp:
+    """The application that it serves."""
+    assert isinstance(listener._app, HttpApp)
+    return listener._app
+
+
 async def _tasks() -> int:
     """Those that are left, besides the caller's, once all that can happen has."""
     for _ in range(10):
@@ -41,7 +48,7 @@ async def test_the_system_chooses_a_port() -> None:
     listener = await HttpListener.open(Workshop().server.asgi(), HERE)
     assert listener.address.port > 0
     assert str(listener.address).startswith("http://127.0.0.1:")
-    site = Site(listener.address, listener._app)
+    site = Site(listener.address, app_of(listener))
     assert (await Caller(site).call("double", n=1)).status == 200
     await listener.close()
     await listener.close()
@@ -118,7 +125,7 @@ def test_to_listen_for_everybody_is_worth_a_warning(caplog: pytest.LogCaptureFix
 async def test_what_was_accepted_is_finished_before_the_end() -> None:
     shop = Workshop()
     listener = await HttpListener.open(shop.server.asgi(), HERE)
-    site = Site(listener.address, listener._app)
+    site = Site(listener.address, app_of(listener))
     idle, writer = await asyncio.open_connection("127.0.0.1", listener.address.port)
     writer.write(written_call("double", n=1))
     await (await Answer(idle, writer).head()).body()
@@ -146,7 +153,7 @@ async def test_what_was_accepted_is_finished_before_the_end() -> None:
 
 async def test_who_has_not_sent_all_is_not_waited_for() -> None:
     listener = await HttpListener.open(Workshop().server.asgi(HttpOptions(body_within=10 * PATIENCE)), HERE)
-    site = Site(listener.address, listener._app)
+    site = Site(listener.address, app_of(listener))
     stream = await site.ask("GET", "/sse", {"Accept": "text/event-stream"})
     endpoint = await stream.event()
     assert endpoint is not None
@@ -156,7 +163,7 @@ async def test_who_has_not_sent_all_is_not_waited_for() -> None:
         for place in ("/mcp", endpoint.data.decode())
         for body in (b"", b"{")
     ]
-    await turn_until(lambda: len(listener._app._requests) == 5)
+    await turn_until(lambda: len(app_of(listener)._requests) == 5)
     async with asyncio.timeout(PATIENCE):
         await listener.close(within=10 * PATIENCE)
     for answer in stalled:
@@ -171,7 +178,7 @@ async def test_without_any_time_it_ends_at_once(caplog: pytest.LogCaptureFixture
     await listener.close(within=0)
     assert caplog.records == []
     listener = await HttpListener.open(shop.server.asgi(), HERE)
-    site = Site(listener.address, listener._app)
+    site = Site(listener.address, app_of(listener))
     await Caller(site).begin_call("wait", gate="a")
     await shop.at("a")
     await listener.close(within=0)
@@ -199,7 +206,7 @@ def test_what_takes_too_long_is_cut_off(caplog: pytest.LogCaptureFixture) -> Non
     async def main() -> None:
         shop = Workshop()
         listener = await HttpListener.open(shop.server.asgi(), HERE)
-        site = Site(listener.address, listener._app)
+        site = Site(listener.address, app_of(listener))
         await Caller(site).begin_call("wait", gate="a")
         await shop.at("a")
         await listener.close(within=0.05)
@@ -215,7 +222,7 @@ def test_what_takes_too_long_is_cut_off(caplog: pytest.LogCaptureFixture) -> Non
 async def test_who_gives_up_to_close_it_cuts_off_the_rest() -> None:
     shop = Workshop()
     listener = await HttpListener.open(shop.server.asgi(), HERE)
-    site = Site(listener.address, listener._app)
+    site = Site(listener.address, app_of(listener))
     await Caller(site).begin_call("wait", gate="a")
     await shop.at("a")
     closing = asyncio.create_task(listener.close())
@@ -247,7 +254,7 @@ async def test_work_that_does_not_notice_is_cancelled() -> None:
 
     deaf = Deaf()
     listener = await HttpListener.open(Server("s").asgi(serve=deaf.serve), HERE)
-    site = Site(listener.address, listener._app)
+    site = Site(listener.address, app_of(listener))
     await Caller(site).begin_call("x")
     await deaf.has_begun.wait()
     await listener.close(within=0.05)

@@ -106,6 +106,9 @@ class Answer:
 class Site:
     """A server that is being served."""
 
+    #: What serves it, if `serving` does.
+    listener: HttpListener
+
     def __init__(self, address: HttpAddress, app: HttpApp) -> None:
         self.address = address
         self.app = app
@@ -137,6 +140,7 @@ async def serving(server: Server, *, serve: Serve | None = None, **options: Any)
     app = server.asgi(HttpOptions(**options), serve=serve)
     listener = await HttpListener.open(app, HttpAddress("http", "127.0.0.1", 0, "/mcp"))
     site = Site(listener.address, app)
+    site.listener = listener
     try:
         yield site
     finally:

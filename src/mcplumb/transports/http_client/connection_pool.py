@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from aiohappyeyeballs import AddrInfoType
 
-__all__ = ["Authorizer", "ConnectionPool"]
+__all__ = ["Authorizer", "ConnectionPool", "fault"]
 
 #: Seconds to establish a connection, name lookup and TLS included. An absent server is usually noticed sooner.
 _CONNECT_TIMEOUT = 30.0
@@ -53,7 +54,7 @@ class Authorizer(Protocol):
         """Get another token after a 401, without a user. Return whether to send the request again."""
 
     def accepted(self, nonce: str | None) -> None:
-        """Note that a request was accepted, and the nonce of the response for the next DPoP proof."""
+        """Record that a request was accepted, and the nonce of the response for the next DPoP proof."""
 
 
 class ConnectionPool:
@@ -174,7 +175,7 @@ class ConnectionPool:
             kind = ConnectTimeout if isinstance(error, TimeoutError) else ConnectError
             raise kind(self._why_not(error)) from error
         except aiohttp.ClientResponseError as error:
-            raise ProtocolError(f"The server's response is not HTTP: {error.message[:_LONGEST_QUOTE]!a}.") from error
+            raise ProtocolError(f"The server's response is not HTTP: {fault(error)}.") from None
         except (aiohttp.ClientError, OSError) as error:
             raise RequestLost(f"The HTTP connection ended before the response: {error}.") from error
 
@@ -212,7 +213,7 @@ class ConnectionPool:
         except ValueError:
             target = URL()
         if not location or not self.is_own(target):
-            quoted = ascii(location[:_LONGEST_QUOTE])
+            quoted = ascii(location.partition("?")[0][:_LONGEST_QUOTE])  # a query may echo a secret
             raise HttpError(
                 response.status,
                 f"The server redirects to {quoted}, which is not at {self.url.origin()} or contains a user name. "
@@ -221,7 +222,7 @@ class ConnectionPool:
         return target
 
     def _why_not(self, error: Exception) -> str:
-        where, why = str(self.url.origin()), _reason(error)
+        where, why = str(self.url.origin()), fault(error)
         if isinstance(error, aiohttp.ClientHttpProxyError):
             return f"The proxy refused to connect to {where}: it answered with HTTP {error.status} {error.message}."
         if isinstance(error, aiohttp.ClientProxyConnectionError) and self._proxy is not None:
@@ -253,5 +254,11 @@ def _read_proxy(text: str) -> URL:
     return proxy
 
 
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error).rstrip(".")
+def fault(error: Exception) -> str:
+    """Return what went wrong with a request, in words.
+
+    The parser quotes what it cannot read. A server that echoes the request would get its secrets into our errors.
+    """
+    if isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError):
+        return re.split(r"[:\n]", getattr(error, "message", "") or str(error), maxsplit=1)[0]
+    return str(getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")

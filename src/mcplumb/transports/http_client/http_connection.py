@@ -75,6 +75,11 @@ class HttpConnection:
         return self._inbox.stats
 
     @property
+    def server_place(self) -> tuple[str, int]:
+        """The host and the port of the server's URL."""
+        return self._pool.url.host or "", self._pool.url.port or 0
+
+    @property
     def is_sse(self) -> bool:
         """Whether the messages go over HTTP+SSE."""
         return isinstance(self._binding, SseBinding)

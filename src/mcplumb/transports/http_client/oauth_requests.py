@@ -13,6 +13,7 @@ from yarl import URL
 
 from mcplumb.errors import AuthorizationError
 from mcplumb.protocol.oauth.steps import Answer, Fetch, Flow
+from mcplumb.transports.http_client.connection_pool import fault
 from mcplumb.version import __version__
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ _T = TypeVar("_T")
 
 #: Seconds for one request, connecting included.
 _TIMEOUT = 30.0
+#: Seconds for all requests of one flow, without the time that a user takes: there may be a hundred, if every server of
+#: a long list redirects.
+_FLOW_TIMEOUT = 120.0
 #: The largest body that is read; the flow refuses documents of more than a megabyte.
 _MAX_BODY = (1 << 20) + 1
 
@@ -35,15 +39,19 @@ class Fetcher:
         self._session = session
         self._proxy = proxy
         self._tls = tls
+        #: Seconds that the requests so far took.
+        self._spent = 0.0
 
     async def fetch(self, fetch: Fetch) -> Answer:
         """Make one request; raise `AuthorizationError` if there is no answer."""
         # The address as it was checked: yarl would decode and encode it again.
         url = URL(fetch.url, encoded=True)
         where = f"{url.scheme}://{url.raw_authority}"
+        loop = asyncio.get_running_loop()
+        start, within = loop.time(), min(_TIMEOUT, _FLOW_TIMEOUT - self._spent)
         try:
             async with (
-                asyncio.timeout(_TIMEOUT),
+                asyncio.timeout(within),
                 self._session.request(
                     fetch.method,
                     url,
@@ -59,13 +67,14 @@ class Fetcher:
                 return Answer(response.status, body, time.time(), headers)
         except TimeoutError:
             raise AuthorizationError(
-                "unreachable", f"{where} did not answer within {_TIMEOUT:g} s, when asked for {fetch.purpose}."
+                "unreachable", f"{where} did not answer within {within:.3g} s, when asked for {fetch.purpose}."
             ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            # The text of such an error has the host, not the request.
             raise AuthorizationError(
-                "unreachable", f"{where} could not be asked for {fetch.purpose}: {_reason(error)}."
+                "unreachable", f"{where} could not be asked for {fetch.purpose}: {fault(error)}."
             ) from None
+        finally:
+            self._spent += loop.time() - start
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -75,10 +84,6 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         if len(body) >= _MAX_BODY:
             break
     return bytes(body)
-
-
-def _reason(error: Exception) -> str:
-    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ import aiohttp
 from mcplumb.errors import HttpError, McplumbError, ProtocolError, RequestLost
 from mcplumb.limits import Limits
 from mcplumb.transports.connection import Receiver, Stats
+from mcplumb.transports.http_client.connection_pool import fault
 from mcplumb.transports.http_client.post_queue import Post
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.message_decoder import BadMessage, Batch, as_torn, decode_line, too_long
@@ -91,7 +92,7 @@ _MASK = "***"
 
 _HINTS = {
     401: " Give a token that it accepts: connect(…, token=…). Or sign in: connect(…, auth=OAuth()).",
-    403: " Perhaps it requires another token: connect(…, token=…).",
+    403: " Perhaps it requires another token: connect(…, token=…), or another sign-in: connect(…, auth=OAuth()).",
     413: " The message is too large for it.",
     429: " Send fewer requests at a time.",
 }
@@ -168,7 +169,7 @@ def refusal(response: aiohttp.ClientResponse, data: bytes = b"", *, is_first: bo
 
     ``is_first``: it refuses the first request to this address, so the address may be wrong.
     """
-    status, reason = response.status, response.reason or ""
+    status, reason = response.status, _masked(response, response.reason or "")[:_LONGEST_QUOTE]
     sentence = f"The server answered with HTTP {f'{status} {ascii(reason)[1:-1]}'.strip()}"
     kind = response.headers.get("Content-Type", "")
     rpc_error = None
@@ -186,7 +187,7 @@ def refusal(response: aiohttp.ClientResponse, data: bytes = b"", *, is_first: bo
     if status in _GATEWAY:
         return RequestLost(sentence)
     if 300 <= status < 400:
-        target = ascii(response.headers.get("Location", "")[:_LONGEST_QUOTE])
+        target = ascii(_masked(response, response.headers.get("Location", ""))[:_LONGEST_QUOTE])
         sentence += f" It points to {target}, where a message cannot be sent: connect to the right address."
     elif is_first and status in _WRONG_PATH and rpc_error is None:
         sentence += " Is the path of the address right?"
@@ -200,6 +201,7 @@ def refusal(response: aiohttp.ClientResponse, data: bytes = b"", *, is_first: bo
         sentence + hint,
         www_authenticate=asked or None,
         token_id=None if sent is None else token_id(sent.partition(" ")[2]),
+        answered=sentence,
     )
 
 
@@ -388,7 +390,7 @@ async def next_chunk(response: aiohttp.ClientResponse) -> bytes:
             if response.connection is None or response.connection.closed:
                 raise RequestLost("The HTTP response broke off: it is not valid HTTP.") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise RequestLost(f"The HTTP response broke off: {error}.") from error
+            raise RequestLost(f"The HTTP response broke off: {fault(error)}.") from None
 
 
 # --- The inbox ---

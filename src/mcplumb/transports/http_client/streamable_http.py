@@ -142,7 +142,7 @@ class LegacyBinding:
 
     def _check_error(self, error: ErrorDetail) -> None:
         if error.code in _SESSION_LOST_CODES and _is_about_session(error.message):
-            self._end(RemoteError(error.code, error.message))
+            self._end(RemoteError(error.code, error.message, peer="server"))
 
     def _end(self, because: McplumbError) -> NoReturn:
         self._is_over = True

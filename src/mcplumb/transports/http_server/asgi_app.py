@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import copy_context
-from types import FrameType
-from typing import Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import msgspec
 
-from mcplumb.errors import DecodeError, UsageError
+from mcplumb._fast import is_switched_off
+from mcplumb.errors import DecodeError, StoreUnavailable, UsageError
 from mcplumb.limits import Limits
-from mcplumb.protocol.http_headers import ParamHeaders, check_headers, decode_field
+from mcplumb.protocol.http_headers import ParamHeaders, RepeatedHeaders, check_headers, decode_field
 from mcplumb.protocol.principal import Principal
 from mcplumb.revisions import Revision, find_revision, newest_first
 from mcplumb.transports.connection import Peer, Serve
+from mcplumb.transports.http_server.app_lifetime import Lifetime, SignalWatch
 from mcplumb.transports.http_server.asgi_request import (
     JSON,
     ClientDisconnected,
@@ -33,9 +32,18 @@ from mcplumb.transports.http_server.asgi_request import (
     stopping,
 )
 from mcplumb.transports.http_server.bearer import WELL_KNOWN, BearerAuth, NeededScopes
-from mcplumb.transports.http_server.http_options import HEALTH_PATH, MESSAGES_PATH, SSE_PATH, HttpOptions
-from mcplumb.transports.http_server.modern_post import ModernPost
-from mcplumb.transports.http_server.origin import OriginCheck
+from mcplumb.transports.http_server.http_options import (
+    HEALTH_PATH,
+    MESSAGES_PATH,
+    METRICS_PATH,
+    READY_PATH,
+    SSE_PATH,
+    HttpOptions,
+)
+from mcplumb.transports.http_server.legacy_post import busy
+from mcplumb.transports.http_server.modern_post import AsgiExchange, Exchange, ModernPost, PostSessions
+from mcplumb.transports.http_server.origin import OriginCheck, names_address
+from mcplumb.transports.http_server.repeated_heads import CheckedHead
 from mcplumb.transports.http_server.session_table import LegacySessions
 from mcplumb.transports.http_server.sse_session import SseSessions
 from mcplumb.transports.line_connection import Trace
@@ -52,7 +60,10 @@ from mcplumb.wire.messages import (
     Request,
 )
 
-__all__ = ["HttpApp", "Lifetime", "SignalWatch"]
+if TYPE_CHECKING:
+    from mcplumb.stores.replica import Replica
+
+__all__ = ["HttpApp", "HttpMetrics"]
 
 _logger = logging.getLogger("mcplumb.http")
 _access = logging.getLogger("mcplumb.http.access")
@@ -62,114 +73,6 @@ _DETAIL = 5
 _LOGGED_HEADERS = ("host", "origin", "user-agent", "accept", "content-length", "mcp-protocol-version", "last-event-id")
 #: Characters of a client's text that are logged.
 _LONGEST_LOGGED = 100
-
-
-# The lifetime of what all requests share
-
-
-class Lifetime:
-    """Keeps a context manager entered, in one event loop.
-
-    A task of its own enters and leaves it, with the context variables of the code that creates the lifetime. If that
-    task is cancelled, which happens when the event loop ends, it leaves the context manager in the usual way.
-    """
-
-    def __init__(self, held: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        #: The event loop it belongs to.
-        self.loop = asyncio.get_running_loop()
-        #: Whether the context manager was left, or could not be entered.
-        self.is_over = False
-        self._opened: asyncio.Future[None] = self.loop.create_future()
-        self._released: asyncio.Future[None] = self.loop.create_future()
-        self._task = self.loop.create_task(self._hold(held))
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the context manager is entered."""
-        return self._opened.done() and not self.is_over
-
-    async def opened(self) -> None:
-        """Wait until the context manager is entered, and raise what it raised. Safe to cancel."""
-        await asyncio.shield(self._opened)
-
-    async def close(self) -> None:
-        """Leave the context manager. May be called again. Safe to cancel."""
-        if not self._released.done():
-            self._released.set_result(None)
-        await asyncio.shield(self._task)
-
-    async def _hold(self, held: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        try:
-            async with held():
-                self._opened.set_result(None)
-                with suppress(asyncio.CancelledError):  # the event loop ends, and nothing has closed this before
-                    await self._released
-        except Exception as error:
-            if self._opened.done():
-                raise
-            self._opened.set_exception(error)
-            self._opened.exception()  # marks it as retrieved: no task may be waiting any more
-        finally:
-            self.is_over = True
-
-
-class SignalWatch:
-    """Closes an application when SIGINT or SIGTERM arrives, beside the handlers that the program has for them.
-
-    ASGI servers are silent about the end of the process until the last response has ended, and a stream of events ends
-    only when its application closes. Mounted applications may not be notified at all. With ``comes_first``, the
-    program's handler is called when the application is closed. A second signal always goes to that handler.
-
-    Only handlers written in Python are watched: by default, SIGTERM kills the process, and SIGINT raises
-    KeyboardInterrupt, on which asyncio cancels all tasks.
-    """
-
-    def __init__(self, close: Callable[[], Coroutine[Any, Any, None]], *, comes_first: bool) -> None:
-        self._close = close
-        self._comes_first = comes_first
-        self._loop = asyncio.get_running_loop()
-        self._process = os.getpid()
-        self._closing: asyncio.Task[None] | None = None
-        self._previous: dict[int, Callable[[int, FrameType | None], Any]] = {}
-        if threading.current_thread() is threading.main_thread():  # others may not set handlers
-            for number in (signal.SIGINT, signal.SIGTERM):
-                handler = signal.getsignal(number)
-                if callable(handler) and handler is not signal.default_int_handler:
-                    self._previous[number] = handler
-                    signal.signal(number, self._handle)
-
-    def release(self) -> None:
-        """Give the signals back to their handlers. May be called again."""
-        for number in self._previous:
-            self._give_back(number)
-
-    def _give_back(self, number: int) -> None:
-        if signal.getsignal(number) == self._handle and threading.current_thread() is threading.main_thread():
-            signal.signal(number, self._previous[number])
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        is_first = os.getpid() == self._process and self._closing is None  # a fork has the handler, but not the loop
-        self._give_back(number)
-        if is_first:
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._begin, number)
-                if self._comes_first:
-                    return
-        self._previous[number](number, frame)
-
-    def _begin(self, number: int) -> None:
-        if self._closing is None:
-            self._closing = self._loop.create_task(self._run(number))
-
-    async def _run(self, number: int) -> None:
-        try:
-            await self._close()
-        except Exception:
-            _logger.exception("The server could not be closed.")
-        finally:
-            self.release()
-            if self._comes_first:
-                signal.raise_signal(number)
 
 
 # The application
@@ -184,6 +87,12 @@ _Handler: TypeAlias = Callable[[HttpRequest, Principal | None], Awaitable[None]]
 #: A modern client that is not authenticated.
 _MODERN = Peer(era="modern", is_remote=True)
 _STREAM = "text/event-stream"
+#: The text format of Prometheus.
+_METRICS = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+async def _no_events(*_: object) -> Any:
+    """Stand in for the ASGI events of a request of which only the head is used."""
 
 
 class _Route(msgspec.Struct, frozen=True):
@@ -195,10 +104,24 @@ class _Route(msgspec.Struct, frozen=True):
     is_open: bool = False
     #: Whether it needs no token, and web pages of all origins may use it.
     is_public: bool = False
+    #: Whether it is answered while the application is closed or closing as well.
+    is_probe: bool = False
+    #: Whether the Host may be any IP address. Orchestrators and Prometheus ask by address.
+    takes_addresses: bool = False
 
     @property
     def allowed(self) -> str:
         return ", ".join((*self.methods, "OPTIONS"))
+
+
+class HttpMetrics(Protocol):
+    """Counts for ``/metrics``."""
+
+    async def text(self) -> bytes:
+        """Return all metrics as Prometheus reads them."""
+
+    def refused_http(self, status: int) -> None:
+        """Count an HTTP request that was refused."""
 
 
 class HttpApp:
@@ -207,11 +130,11 @@ class HttpApp:
     ``held`` is the context manager of what all requests share. It is entered by ``lifespan``, at the lifespan event of
     the ASGI server or, without these, at the first request; it is left at their end, when a signal ends the process, or
     with the event loop. ``param_headers`` returns, for the name of a tool, the arguments that
-    clients also send as headers, ``needed_scopes`` returns the scopes that a request needs, and ``health`` more to
-    tell at ``/health`` than that the process lives.
+    clients also send as headers, ``needed_scopes`` returns the scopes that a request needs, ``health`` more to
+    tell at ``/health`` than that the process lives, and ``readiness`` why the server cannot take requests, if so.
     """
 
-    _sessions: LegacySessions
+    _sessions: LegacySessions[Any]
     _sse_sessions: SseSessions
 
     def __init__(
@@ -225,11 +148,17 @@ class HttpApp:
         param_headers: Callable[[str], ParamHeaders | None],
         needed_scopes: NeededScopes = lambda _: (),
         health: Callable[[], Mapping[str, Any]] = dict,
+        readiness: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
+        metrics: HttpMetrics | None = None,
+        replica: Replica | None = None,
         trace: Trace | None = None,
     ) -> None:
         #: The options it was created with.
         self.options = options
+        #: This process among those that share a store, if there is one.
+        self.replica = replica
         self._serve = serve
+        self._post_sessions: PostSessions | None = None
         self._limits = limits
         self._revisions = newest_first(revisions)
         self._modern = [revision.name for revision in self._revisions if revision.is_modern]
@@ -237,9 +166,12 @@ class HttpApp:
         self._held = held
         self._param_headers = param_headers
         self._health = health
+        self._readiness = readiness
+        self._metrics = metrics
         self._trace = trace
         self._is_logged = _access.isEnabledFor(logging.DEBUG)
         self._origin_check = OriginCheck(options)
+        self._needed_scopes = needed_scopes
         self._bearer = BearerAuth(options, needed_scopes)
         self._routes = self._make_routes()
         self._context = copy_context()
@@ -253,6 +185,14 @@ class HttpApp:
         self._modern_posts: set[ModernPost] = set()
         #: Done when the last post has ended; None while no task waits for that.
         self._idle: asyncio.Future[None] | None = None
+
+    def answer_with(self, sessions: PostSessions) -> None:
+        """Let these sessions answer modern requests; ``serve`` gets only those that need a task.
+
+        ``MCPLUMB_PLAIN=taskless_posts`` turns this off, and with it all that depends on it: ``serve`` gets all of them.
+        """
+        if not is_switched_off("taskless_posts"):
+            self._post_sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request, or the lifespan of the ASGI server."""
@@ -269,7 +209,7 @@ class HttpApp:
 
     @asynccontextmanager
     async def lifespan(self, _parent: object = None) -> AsyncIterator[None]:
-        """Keep the application open. For the framework that mounts it: ``Starlette(lifespan=app.lifespan)``."""
+        """Keep the application open, as the lifespan of a framework: ``Starlette(lifespan=app.lifespan)``."""
         await self.open()
         self._watch_signals(comes_first=False)
         try:
@@ -291,11 +231,42 @@ class HttpApp:
         self._watch = None
         self._ending_until = 0.0
         self._modern_posts = set()
-        self._sessions = LegacySessions(self._serve, options=self.options, revisions=self._revisions, trace=self._trace)
+        if self.replica is None:
+            self._sessions = LegacySessions(
+                self._serve, options=self.options, revisions=self._revisions, trace=self._trace
+            )
+        else:
+            from mcplumb.transports.http_server.shared_sessions import SharedSessions
+
+            self._sessions = SharedSessions(
+                self._serve,
+                options=self.options,
+                revisions=self._revisions,
+                limits=self._limits,
+                replica=self.replica,
+                trace=self._trace,
+            )
         self._sse_sessions = SseSessions(
-            self._serve, options=self.options, limits=self._limits, check=self._bearer.check_scopes, trace=self._trace
+            self._serve,
+            options=self.options,
+            limits=self._limits,
+            check=self._bearer.check_scopes,
+            replica=self.replica,
+            trace=self._trace,
         )
-        return Lifetime(self._held)
+        return Lifetime(self._held if self.replica is None else partial(self._joined, self.replica))
+
+    @asynccontextmanager
+    async def _joined(self, replica: Replica) -> AsyncIterator[None]:
+        """Hold the state that all requests share, as one of the replicas."""
+        await replica.open()
+        self._bearer.share(replica.store)
+        try:
+            async with self._held():
+                yield
+        finally:
+            self._bearer.share(None)
+            await replica.close()
 
     async def close(self) -> None:
         """End all streams and sessions, and finish the accepted requests.
@@ -349,6 +320,18 @@ class HttpApp:
         self._ending_until = asyncio.get_running_loop().time() + _ENDING
         await self.close()
 
+    @property
+    def open_streams(self) -> int:
+        """How many responses are streams of events that have not ended."""
+        return sum(request.is_streaming for request in self._requests)
+
+    @property
+    def legacy_sessions(self) -> dict[str, int]:
+        """How many legacy sessions there are, by their transport."""
+        if self._lifetime is None:
+            return {}
+        return {"streamable_http": len(self._sessions), "http_sse": len(self._sse_sessions)}
+
     # One HTTP request
 
     def _make_routes(self) -> dict[str, _Route]:
@@ -359,7 +342,15 @@ class HttpApp:
         if options.sse and any(revision.has_http_sse for revision in self._revisions):
             routes[SSE_PATH] = _Route(("GET",), self._open_sse)
             routes[MESSAGES_PATH] = _Route(("POST",), self._post_to_sse)
-        routes.setdefault(HEALTH_PATH, _Route(("GET",), self._serve_health, is_open=True))
+        routes.setdefault(
+            HEALTH_PATH, _Route(("GET",), self._serve_health, is_open=True, is_probe=True, takes_addresses=True)
+        )
+        routes.setdefault(
+            READY_PATH, _Route(("GET",), self._serve_ready, is_open=True, is_probe=True, takes_addresses=True)
+        )
+        if self._metrics is not None:
+            is_open = options.metrics == "open"
+            routes.setdefault(METRICS_PATH, _Route(("GET",), self._serve_metrics, is_open, takes_addresses=True))
         if self._bearer.issuers:
             routes[WELL_KNOWN] = routes[f"{WELL_KNOWN}{path}"] = _Route(("GET",), self._serve_metadata, is_public=True)
         return routes
@@ -384,13 +375,16 @@ class HttpApp:
                 (time.perf_counter() - began) * 1000,
             )
 
-    async def _answer(self, request: HttpRequest) -> None:
+    async def _answer(self, request: HttpRequest, serving: Coroutine[Any, Any, None] | None = None) -> None:
+        """Serve a request, and respond with the refusal if one is raised."""
         try:
-            await self._route(request)
+            await (self._route(request) if serving is None else serving)
         except ClientDisconnected:
             return
         except Refusal as error:
             refusal = error
+        except StoreUnavailable as error:
+            refusal = busy(str(error), seconds=1)
         except Exception as error:
             if isinstance(error, OSError) and request.has_responded:
                 return  # the client has disconnected
@@ -399,13 +393,16 @@ class HttpApp:
         else:
             await request.finish()
             return
+        if self._metrics is not None:
+            self._metrics.refused_http(refusal.status)
         if not request.has_responded:
             with suppress(OSError):  # the client has disconnected
                 await request.refuse(refusal)
 
     async def _route(self, request: HttpRequest) -> None:
         route = self._routes.get(request.path.rstrip("/"))
-        self._origin_check.check_host(request)
+        if route is None or not (route.takes_addresses and names_address(request)):
+            self._origin_check.check_host(request)
         principal = None
         if route is not None and route.is_public:
             request.common_headers = ((b"access-control-allow-origin", b"*"),)
@@ -421,6 +418,9 @@ class HttpApp:
         if request.method not in route.methods:
             sentence = f"{request.method} is not allowed here. Use {route.allowed}."
             raise Refusal(405, ErrorDetail(INVALID_REQUEST, sentence), headers=[(b"allow", route.allowed.encode())])
+        if route.is_probe:
+            await route.handler(request, principal)
+            return
         lifetime = self._lifetime
         if lifetime is None or not lifetime.is_open or lifetime.loop is not asyncio.get_running_loop():
             await self._open_by_request()
@@ -449,6 +449,30 @@ class HttpApp:
         # Details are for those who may use the server.
         details = {} if self._bearer.are_needed else self._health()
         await request.respond(200, msgspec.json.encode({"status": "ok", **details}), content_type=JSON)
+
+    async def _serve_ready(self, request: HttpRequest, _: Principal | None) -> None:
+        """Answer whether the server is ready. Like any request, this opens an application that is not open yet."""
+        failures: Mapping[str, str]
+        try:
+            self._check_open()
+            if self._lifetime is None or self._lifetime.loop is not asyncio.get_running_loop():
+                await self._open_by_request()
+            else:
+                await self._lifetime.opened()
+            self._check_open()
+        except Refusal as refusal:
+            failures = {"server": str(refusal)}
+        except Exception as error:  # noqa: BLE001 - the lifespan of the server failed, whatever with
+            failures = {"lifespan": str(error) or type(error).__name__}
+        else:
+            failures = {} if self._readiness is None else await self._readiness()
+        details = {"checks": failures} if failures and not self._bearer.are_needed else {}
+        body = msgspec.json.encode({"status": "not ready" if failures else "ready", **details})
+        await request.respond(503 if failures else 200, body, content_type=JSON)
+
+    async def _serve_metrics(self, request: HttpRequest, _: Principal | None) -> None:
+        assert self._metrics is not None  # noqa: S101 - there is no route without them
+        await request.respond(200, await self._metrics.text(), content_type=_METRICS)
 
     # The MCP endpoint
 
@@ -490,17 +514,116 @@ class HttpApp:
         if isinstance(item, Request):
             self._check_request(request, item)
         trace = None if self._trace is None else request.trace_of(self._trace)
-        post = ModernPost(request, item, size=size, options=self.options, trace=trace)
+        loop = asyncio.get_running_loop()
+        post = ModernPost(request, item, size=size, options=self.options, trace=trace, loop=loop)
+        peer = _MODERN if principal is None else Peer("modern", principal, True)
+        sessions = self._post_sessions
+        session = None
+        if sessions is not None and isinstance(item, Request):
+            session = sessions.begin(post, peer, loop)
         self._modern_posts.add(post)
+        if sessions is not None and session is not None:
+            waiting = AsgiExchange(self, request, loop)
+            # Not here: a task that runs cannot start another one at once.
+            loop.call_soon(post.begin, session, waiting)
+            try:
+                answer = await waiting.settled
+            except asyncio.CancelledError:
+                if post in self._modern_posts:  # if not, it is answered, and its session may serve another one
+                    sessions.drop(session)
+                    self._end_post(post)
+                raise
+            if answer is not None:
+                await request.respond(answer[0], answer[1], content_type=JSON)
+                return
+        await self._serve_post(request, post, peer)
+
+    async def _serve_post(self, request: HttpRequest, post: ModernPost, peer: Peer) -> None:
+        """Serve a post until its end, with the session that it has or with a new one."""
         try:
-            await self._serve(post, _MODERN if principal is None else Peer("modern", principal, True))
+            await self._serve(post, peer)
         finally:
-            post.abort()
-            self._modern_posts.discard(post)
-            if self._idle is not None and not self._modern_posts and not self._idle.done():
-                self._idle.set_result(None)
+            self._end_post(post)
         if not (request.has_responded or post.is_gone):
             raise Refusal(503, "The server stopped before there was an answer.")
+
+    def _end_post(self, post: ModernPost) -> None:
+        post.abort()
+        self._modern_posts.discard(post)
+        if self._idle is not None and not self._modern_posts and not self._idle.done():
+            self._idle.set_result(None)
+
+    # Posts whose bytes come straight from the HTTP server, with a head that was checked before
+
+    def check_head(self, scope: Scope) -> CheckedHead | None:
+        """Return the result of checking this head, if all POSTs with it can be served without checking it again."""
+        request = HttpRequest(scope, _no_events, _no_events)
+        route = self._routes.get(request.path.rstrip("/"))
+        if self._post_sessions is None or not self._modern or self._bearer.are_needed or self._trace is not None:
+            return None
+        if route is None or route.handler != self._serve_endpoint or request.method != "POST":
+            return None
+        revision = find_revision(request.header("mcp-protocol-version"))
+        method = request.header("mcp-method")
+        if revision is None or not revision.is_modern or method is None or method == "subscriptions/listen":
+            return None
+        try:
+            self._origin_check.check_host(request)
+            self._origin_check.check_origin(request)
+            _check_media_types(request)
+            name = request.header("mcp-name")
+            repeated = RepeatedHeaders(revision.name, method, None if name is None else decode_field(name))
+        except (Refusal, DecodeError):
+            return None
+        if method == "tools/call" and self._param_headers(repeated.name or "") is not None:
+            return None
+        return CheckedHead(request, repeated)
+
+    def begin_post(self, head: CheckedHead, body: bytes, exchange: Exchange, loop: asyncio.AbstractEventLoop) -> bool:
+        """Serve a POST with a checked head; return False if it must be served like any other request."""
+        lifetime, sessions = self._lifetime, self._post_sessions
+        if (
+            lifetime is None
+            or lifetime.loop is not loop
+            or not lifetime.is_open
+            or self._is_closing
+            or self._is_logged
+            or sessions is None
+            or len(body) > self._limits.max_line
+        ):
+            return False
+        item = decode_line(body, False)
+        if not isinstance(item, Request) or not head.repeated.match(item):
+            return False
+        name = head.repeated.name
+        if self._needed_scopes(item) or (name is not None and self._param_headers(name) is not None):
+            return False
+        post = ModernPost(head.request, item, size=len(body), options=self.options, trace=None, loop=loop)
+        session = sessions.begin(post, _MODERN, loop)
+        if session is None:
+            return False
+        post.begin(session, exchange)
+        return True
+
+    async def serve_begun(self, request: HttpRequest, post: ModernPost) -> None:
+        """Serve a post that was begun, in the task of its request, because there is more to do than to answer."""
+        self._requests.add(request)
+        try:
+            await self._answer(request, self._serve_post(request, post, _MODERN))
+        finally:
+            self._requests.discard(request)
+
+    def keep_waiting(self, post: ModernPost) -> None:
+        """Keep a post that was begun, and is not answered yet. May be called again."""
+        self._modern_posts.add(post)
+        cast("PostSessions", self._post_sessions).wait(post.receiver, post.serve)
+
+    def release(self, post: ModernPost) -> bool:
+        """Release the session of a post that is answered; return False if a task has to serve it until its end."""
+        if not cast("PostSessions", self._post_sessions).end(post.receiver):
+            return False
+        self._end_post(post)
+        return True
 
     def _check_request(self, request: HttpRequest, message: Request) -> None:
         """Raise `Refusal` if the headers do not match the body, or the client could not read the response."""
@@ -546,7 +669,7 @@ _decode_named = msgspec.json.Decoder(_Named).decode
 
 
 def _described(item: Message | BadMessage | Batch) -> str:
-    """Return what a posted message is, in a few words: its method, and the tool, prompt or resource that it names."""
+    """Describe a posted message for the log: its method, and the tool, prompt or resource that it names."""
     if isinstance(item, Batch):
         return f"batch of {len(item.items)}"
     if isinstance(item, BadMessage):
@@ -561,7 +684,7 @@ def _described(item: Message | BadMessage | Batch) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text of a client so that it cannot be taken for something else in the log, and not at any length."""
+    """Return a client's text for the log: quoted, escaped and cut."""
     text = text[:_LONGEST_LOGGED]
     return text if text.isascii() and text.isprintable() and text and " " not in text else ascii(text)
 

@@ -91,6 +91,7 @@ class HttpRequest:
         "_is_cut",
         "_receive",
         "_send",
+        "_trace",
         "_watcher",
         "about",
         "common_headers",
@@ -114,6 +115,7 @@ class HttpRequest:
         #: The timeout of the body, while it is being read.
         self._body_timeout: asyncio.Timeout | None = None
         self._is_cut = False
+        self._trace: Trace | None = None
         self._gone: Callable[[], None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         #: Headers of every response to this request.
@@ -137,9 +139,10 @@ class HttpRequest:
 
     def trace_of(self, trace: Trace | None) -> Trace | None:
         """Return the trace for messages of this client; it names the client, if the trace can do that."""
-        of_client = getattr(trace, "of_client", None)
-        named: Trace | None = trace if of_client is None else of_client(self.client)
-        return named
+        if self._trace is None:
+            of_client = getattr(trace, "of_client", None)
+            self._trace = trace if of_client is None else of_client(self.client)
+        return self._trace
 
     def header(self, name: str) -> str | None:
         """Return the value of a header, or None. Names are case-insensitive; several values are joined by commas."""
@@ -289,6 +292,11 @@ class HttpRequest:
         self.status = status
         fields = [*headers, *self.common_headers]
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether the response has begun and not ended."""
+        return self.has_responded and not self._is_complete
 
     async def write(self, data: bytes, *, more: bool) -> None:
         """Send a part of the body; wait while the ASGI server applies backpressure."""

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,9 @@ from mcplumb.transports.http_server.http_options import Authenticate, HttpOption
 from mcplumb.transports.http_server.token_verifier import TokenVerifier
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_REQUEST, ErrorDetail, Message, Request
+
+if TYPE_CHECKING:
+    from mcplumb.stores.shared_store import Kept
 
 __all__ = ["MAX_TOKEN", "WELL_KNOWN", "BearerAuth", "NeededScopes"]
 
@@ -53,15 +56,20 @@ class BearerAuth:
         self._needed_scopes = needed_scopes
         # Digests have the same length, so comparing them reveals nothing through timing.
         self._digests = [sha256(token.encode()).digest() for token in options.tokens]
-        verifier = options.auth if isinstance(options.auth, TokenVerifier) else None
+        verifier = self._verifier = options.auth if isinstance(options.auth, TokenVerifier) else None
         self._included = _closure(options.included_scopes)
         #: Whether requests need a token.
         self.are_needed = options.needs_tokens
-        #: The authorization servers that clients are told of.
+        #: The authorization servers that the metadata names.
         self.issuers: tuple[str, ...] = options.authorization_servers or (() if verifier is None else verifier.issuers)
-        #: What every request needs, and what clients are told to ask for.
+        #: The scopes that every request needs, and those that clients should request.
         self._required: tuple[str, ...] = () if verifier is None else verifier.scopes
         self._advised = tuple(dict.fromkeys((*self._required, *options.scopes)))
+
+    def share(self, store: Kept | None) -> None:
+        """Let the verifier share what it may with other replicas; None ends that."""
+        if self._verifier is not None:
+            self._verifier.share(store)
 
     async def principal(self, request: HttpRequest) -> Principal | None:
         """Return who sent the request; None if no token is needed. Raises `Refusal` without a valid token."""

@@ -16,9 +16,10 @@ import msgspec
 from mcplumb.transports.connection import Backpressure
 from mcplumb.transports.http_server.asgi_request import HttpRequest
 from mcplumb.transports.http_server.http_options import HttpOptions
+from mcplumb.wire.messages import RequestId
 from mcplumb.wire.server_sent_events import encode_comment, encode_event
 
-__all__ = ["HIGH_WATER", "Channel", "Channels", "EventStore", "EventStream", "Replay"]
+__all__ = ["HIGH_WATER", "Channel", "Channels", "EventStore", "EventStream", "Replay", "parse_id"]
 
 _logger = logging.getLogger("mcplumb.http")
 
@@ -46,7 +47,8 @@ class EventStream(Backpressure):
     the task of the request ends, or call ``abort``.
 
     ``gone`` is called at most once, from the loop, if the stream breaks before ``end`` or ``abort`` was called: the
-    client has disconnected, or has read nothing for about ``write_within`` seconds.
+    client has disconnected, or has read nothing for about ``write_within`` seconds. Nothing is written before ``hold``
+    is done.
     """
 
     __slots__ = (
@@ -54,6 +56,7 @@ class EventStream(Backpressure):
         "_gone",
         "_has_begun",
         "_headers",
+        "_hold",
         "_is_ending",
         "_is_over",
         "_is_quiet",
@@ -77,9 +80,11 @@ class EventStream(Backpressure):
         write_within: float,
         gone: Callable[[], None],
         headers: Iterable[tuple[bytes, bytes]] = (),
+        hold: asyncio.Future[None] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         super().__init__(self._loop, HIGH_WATER)
+        self._hold = hold
         self._made_at = self._loop.time()
         self._request = request
         self._gone = gone
@@ -147,6 +152,8 @@ class EventStream(Backpressure):
         try:
             if not self._has_begun:
                 self._has_begun = True
+                if self._hold is not None and not self._hold.done():
+                    await asyncio.shield(self._hold)
                 await request.begin(200, self._headers)
             while self._queue or self._is_ending:
                 events = b"".join(self._queue)
@@ -215,8 +222,8 @@ class Channels:
         #: Responses that were clogged after the last event; some may have drained since.
         self._clogged: set[EventStream] = set()
 
-    def open(self) -> Channel:
-        """Open a channel."""
+    def open(self, _: Sequence[RequestId] = (), *, is_batch: bool = False) -> Channel:
+        """Open a channel for messages about these requests, or about none."""
         channel = Channel(self, self.store.open())
         self._open[channel.number] = channel
         return channel
@@ -233,10 +240,14 @@ class Channels:
         if response is not None:
             response.end()
 
-    def respond(self, request: HttpRequest, events: Sequence[bytes]) -> EventStream:
-        """Start a response with these events. The task of the request must await ``finish``."""
+    def respond(
+        self, request: HttpRequest, events: Sequence[bytes], *, hold: asyncio.Future[None] | None = None
+    ) -> EventStream:
+        """Start a response with these events, after ``hold``. The task of the request must await ``finish``."""
         options = self._options
-        response = EventStream(request, keep_alive=options.keep_alive, write_within=options.write_within, gone=_ignore)
+        response = EventStream(
+            request, keep_alive=options.keep_alive, write_within=options.write_within, gone=_ignore, hold=hold
+        )
         self._responses.add(response)
         # The client resumes the channel with another token.
         request.when_token_ends(response.end)
@@ -303,8 +314,8 @@ class Channel:
             self._response = None
         return self._response
 
-    def put(self, message: bytes) -> None:
-        """Keep a message, and send it now if there is a response."""
+    def put(self, message: bytes, *, is_last: bool = False) -> None:
+        """Keep a message, and send it now if there is a response. The last one is followed by ``Channels.close``."""
         store = self._channels.store
         event = store.add(self.number, message)
         if self.response is not None:
@@ -343,7 +354,7 @@ class Channel:
         return self._attach(request, events)
 
     def release(self, retry: int) -> None:
-        """End the response, and tell the client to reconnect after so many milliseconds."""
+        """End the response, and tell the client to reconnect after this many milliseconds."""
         if self.response is not None:
             self._channels.put(self.response, encode_event(b"", retry=retry))
             self.response.end()
@@ -437,7 +448,7 @@ class EventStore:
 
     def after(self, event_id: str) -> Replay | None:
         """Return what followed this event on its stream; None if some of that was dropped, or the id is invalid."""
-        position = _parse_id(event_id)
+        position = parse_id(event_id)
         if position is None:
             return None
         stream, number = position
@@ -470,7 +481,8 @@ class _Stream:
         self.is_over = False
 
 
-def _parse_id(event_id: str) -> tuple[int, int] | None:
+def parse_id(event_id: str) -> tuple[int, int] | None:
+    """Return the numbers of the stream and of the event that an id stands for; None if the id is invalid."""
     stream, _, number = event_id.partition("-")
     if len(event_id) > _LONGEST_ID or not (event_id.isascii() and stream.isdigit() and number.isdigit()):
         return None

@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from mcplumb.errors import UsageError
 from mcplumb.protocol.principal import Principal, scope_set
+from mcplumb.stores.shared_store import SharedStore, open_store
 
-__all__ = ["HEALTH_PATH", "MESSAGES_PATH", "SSE_PATH", "Authenticate", "HttpOptions"]
+__all__ = ["HEALTH_PATH", "MESSAGES_PATH", "METRICS_PATH", "READY_PATH", "SSE_PATH", "Authenticate", "HttpOptions"]
 
-#: The path at which a server says that it lives.
+#: The paths at which a server says that it lives, whether it takes requests, and what it has counted.
 HEALTH_PATH = "/health"
+READY_PATH = "/ready"
+METRICS_PATH = "/metrics"
 #: The paths of HTTP+SSE, if it is served.
 SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages"
 
+#: Options that are not shown.
+_SECRET = ("tokens", "shared")
+
 #: Returns the principal of an access token, or None if the token is invalid. May be a coroutine function. It may raise
-#: `AuthorizationError`: ``invalid_token`` says in its sentence why, and any other reason that nobody knows at present.
+#: `AuthorizationError`: with ``invalid_token``, its sentence says why; any other reason means that the token could not
+#: be checked.
 Authenticate: TypeAlias = Callable[[str], Awaitable[Principal | None] | Principal | None]
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Paths, access control, timeouts and limits of a server over HTTP. All times are in seconds."""
+    """The paths, access control, timeouts and limits of a server over HTTP. All times are in seconds."""
 
     # Paths
     #: The path of the MCP endpoint within the application.
     path: str = "/mcp"
     #: Whether HTTP+SSE is served to clients of 2024-11-05, at ``/sse`` and ``/messages``.
     sse: bool = True
+
+    # Replicas
+    #: The store that several processes share, so that each may serve any request: ``redis://host:6379/0``,
+    #: ``rediss://…``, ``redis+cluster://host,host``, ``redis+sentinel://host,host/name/0``, or a `SharedStore`.
+    shared: str | SharedStore | None = None
 
     # Access control
     #: Origins of web pages that may use the server, as ``https://host:port``; ``*`` allows all, and needs tokens then.
@@ -50,10 +62,14 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: URLs of the authorization servers; by default the issuer of ``auth``. With any, the metadata of the protected
     #: resource is published.
     authorization_servers: tuple[str, ...] = ()
-    #: The scopes that clients are told to ask for, besides those that ``auth`` needs.
+    #: The scopes that clients should request, besides those that ``auth`` needs.
     scopes: tuple[str, ...] = ()
     #: For a scope, those that it includes: ``{"notes:write": ("notes:read",)}``.
     included_scopes: Mapping[str, tuple[str, ...]] = {}
+
+    # Operation
+    #: Whether ``/metrics`` is served, for Prometheus. It needs a token if the MCP endpoint does; ``"open"`` needs none.
+    metrics: bool | Literal["open"] = False
 
     # Timeouts: long enough for bad networks, short enough that slow clients do not use up the connections.
     #: To receive the head of a request, from its first byte or from the start of the connection.
@@ -90,11 +106,15 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.sse and self.path.rstrip("/") in (SSE_PATH, MESSAGES_PATH):
             raise UsageError(f"The path {self.path!r} belongs to HTTP+SSE. Choose another one, or set sse=False.")
+        if self.metrics not in (True, False, "open"):
+            raise UsageError(f"The option metrics is {self.metrics!r}: it must be True, False or 'open'.")
         for name in ("origins", "hosts", "tokens", "authorization_servers", "scopes"):
             texts = getattr(self, name)
             if isinstance(texts, str) or not all(isinstance(text, str) and text for text in texts or ()):
                 # The message does not quote the value, which may be a secret.
                 raise UsageError(f"The option {name} must be a tuple of non-empty strings.")
+        if self.shared is not None:
+            open_store(self.shared)  # raises UsageError
         if any(not token.isascii() or not token.isprintable() or " " in token for token in self.tokens):
             raise UsageError(
                 "One of the tokens cannot be sent in a header: use visible ASCII characters without spaces."
@@ -115,6 +135,11 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise UsageError(f"The option {name} is {value!r}: it must be an integer of at least 1.")
+
+    def __repr__(self) -> str:
+        # Neither tokens nor the password of a store belong into a log.
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _SECRET}
+        return f"HttpOptions({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
     @property
     def needs_tokens(self) -> bool:

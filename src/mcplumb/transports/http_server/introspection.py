@@ -50,7 +50,7 @@ class Introspection(TokenVerifier):
     - ``cache`` is how many seconds an answer is used again, for at most ``max_cached`` tokens; 0 asks every time.
     - ``tls`` is for an authorization server with certificates of its own: see ``client_tls``.
 
-    If there is no answer, nobody is let in. Tokens that are bound to a key (``cnf``) are refused.
+    Without an answer, requests are refused. Tokens that are bound to a key (``cnf``) are refused.
     """
 
     def __init__(

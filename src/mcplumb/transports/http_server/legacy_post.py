@@ -42,7 +42,7 @@ def session_elsewhere() -> Refusal:
 
 
 def busy(sentence: str, *, seconds: int, request_id: RequestId | UnsetType = UNSET) -> Refusal:
-    """Return the refusal of a request that exceeds a limit; the client may retry after so many seconds."""
+    """Return the refusal of a request that exceeds a limit; the client may retry after this many seconds."""
     headers = [(b"retry-after", b"%d" % seconds)]
     return Refusal(503, ErrorDetail(INTERNAL_ERROR, sentence), request_id=request_id, headers=headers)
 
@@ -155,10 +155,13 @@ class LegacyPost:
     ``request``, the answer is available by ``text`` only.
     """
 
-    __slots__ = ("_cancelled", "_channel", "_channels", "_outcome", "_request", "ids", "source")
+    __slots__ = ("_cancelled", "_channel", "_channels", "_is_batch", "_outcome", "_request", "ids", "source")
 
-    def __init__(self, channels: Channels, request: HttpRequest | None, ids: tuple[int | str, ...]) -> None:
+    def __init__(
+        self, channels: Channels, request: HttpRequest | None, ids: tuple[int | str, ...], *, is_batch: bool = False
+    ) -> None:
         self.ids = ids
+        self._is_batch = is_batch
         self._cancelled: set[int | str] = set()
         self._channels = channels
         #: The HTTP request that the requests came in.
@@ -200,14 +203,14 @@ class LegacyPost:
         """Return the channel for messages before the answer; None if the client does not accept a stream."""
         request = self._request
         if self._channel is None and request is not None and request.accepts("text/event-stream"):
-            self._channel = self._channels.open()
+            self._channel = self._channels.open(self.ids, is_batch=self._is_batch)
             self._decide(self._channel.begin(request))
         return self._channel
 
     def answer(self, text: bytes) -> None:
         """Answer all requests of the POST."""
         if self._channel is not None:
-            self._channel.put(text)
+            self._channel.put(text, is_last=True)
         self._end(text)
 
     def cancel(self, request_id: int | str) -> bool:
@@ -219,7 +222,7 @@ class LegacyPost:
         return True
 
     def release(self, retry: int) -> None:
-        """End the response, and tell the client to reconnect after so many milliseconds."""
+        """End the response, and tell the client to reconnect after this many milliseconds."""
         channel = self.channel()
         if channel is not None:
             channel.release(retry)

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from mcplumb.protocol.principal import Principal
 from mcplumb.revisions import Revision, find_revision
 from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
-from mcplumb.transports.http_server.event_streams import Channels, EventStream
+from mcplumb.transports.http_server.event_streams import Channel, Channels, EventStream
 from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.transports.http_server.legacy_post import LegacyPost, PostConnection, busy, session_over
 from mcplumb.transports.line_connection import Trace
@@ -31,10 +31,11 @@ from mcplumb.wire.messages import (
     Result,
 )
 
-__all__ = ["LegacySession"]
+__all__ = ["TWICE", "LegacySession", "cancelled_request", "each_of", "one_stream"]
 
 _NO_BATCHES = "The body is a batch, and the protocol revision in use has none: post each message separately."
-_TWICE = "The id of this request is that of another one that has not been answered yet."
+#: Why a request is refused whose id another one has.
+TWICE = "The id of this request is that of another one that has not been answered yet."
 _ONE_STREAM = (
     "This session has opened its stream only a few seconds ago. Send Last-Event-ID to resume it, or open a new one "
     "later."
@@ -42,7 +43,13 @@ _ONE_STREAM = (
 _TOO_MANY = "This session has too many open HTTP requests. Send this one again when some have been answered."
 _EVENT_GONE = "The events after Last-Event-ID are no longer stored."
 
-#: The longest reconnection time, in seconds, that a client is told: events are not kept for ever.
+
+def one_stream(seconds: int) -> Refusal:
+    """Return the refusal of a second stream, which may be opened after this many seconds."""
+    return Refusal(409, ErrorDetail(INVALID_REQUEST, _ONE_STREAM), headers=[(b"retry-after", b"%d" % seconds)])
+
+
+#: The longest reconnection time that a client gets, in seconds: events are not kept for ever.
 _LONGEST_RETRY = 3600.0
 
 
@@ -53,7 +60,7 @@ class LegacySession(PostConnection):
     opens with GET. Messages are kept, within limits, while there is no response to send them on.
     """
 
-    def __init__(self, *, options: HttpOptions, trace: Trace | None) -> None:
+    def __init__(self, *, options: HttpOptions, trace: Trace | None, channels: Channels | None = None) -> None:
         super().__init__(max_held=options.max_streams, trace=trace)
         self._options = options
         #: The negotiated revision; None before ``initialize`` is answered.
@@ -62,9 +69,9 @@ class LegacySession(PostConnection):
         self._initialize_id: RequestId | None = None
         #: Whether the client has sent ``notifications/initialized``.
         self.is_confirmed = False
-        self._channels = Channels(options)
+        self._channels = channels or Channels(options)
         #: The channel of messages that belong to no request.
-        self._standalone = self._channels.open()
+        self._standalone = self._open_standalone()
         #: The open posts by the ids of their requests.
         self._posts: dict[RequestId, LegacyPost] = {}
         #: The number of HTTP requests in progress, and the future that ``close`` waits for.
@@ -73,8 +80,11 @@ class LegacySession(PostConnection):
         self._used_at = self._loop.time()
         self._expiry: asyncio.TimerHandle | None = None
 
+    def _open_standalone(self) -> Channel:
+        return self._channels.open()
+
     def expire_after(self, seconds: float, expired: Callable[[], None], *, confirmed_within: float) -> None:
-        """Call ``expired`` from the loop when the session has been idle for so many seconds.
+        """Call ``expired`` from the loop when the session has been idle for this many seconds.
 
         Until the session is confirmed, ``confirmed_within`` seconds count if they are fewer.
         """
@@ -122,8 +132,7 @@ class LegacySession(PostConnection):
             elif self._standalone.may_begin:
                 response = self._standalone.begin(request)
             else:
-                retry = b"%d" % ceil(self._options.keep_alive)
-                raise Refusal(409, ErrorDetail(INVALID_REQUEST, _ONE_STREAM), headers=[(b"retry-after", retry)])
+                raise one_stream(ceil(self._options.keep_alive))
             if response is None:
                 # To a client of event streams, 204 means not to reconnect.
                 await request.respond(204)
@@ -137,20 +146,20 @@ class LegacySession(PostConnection):
             self._standalone.response.end()
 
     async def _take(self, request: HttpRequest, item: Message | Batch) -> None:
-        ids = tuple({each.id: None for each in _each(item) if isinstance(each, Request)})
+        ids = tuple({each.id: None for each in each_of(item) if isinstance(each, Request)})
         if not ids:
             await self.deliver(item)
-            self.is_confirmed = self.is_confirmed or any(map(_is_initialized, _each(item)))
+            self.is_confirmed = self.is_confirmed or any(map(_is_initialized, each_of(item)))
             self._drop_cancelled(item)
             await request.respond(202)
             return
         self._check_active(ids[0])
         for each in ids:
             if each in self._posts:
-                raise Refusal(400, ErrorDetail(INVALID_REQUEST, _TWICE), request_id=each)
+                raise Refusal(400, ErrorDetail(INVALID_REQUEST, TWICE), request_id=each)
         if isinstance(item, Request) and item.method == "initialize":
             self._initialize_id = item.id  # of a client that starts the session over
-        post = LegacyPost(self._channels, request, ids)
+        post = LegacyPost(self._channels, request, ids, is_batch=isinstance(item, Batch))
         self._posts.update(dict.fromkeys(ids, post))
         try:
             await self.deliver(item)
@@ -185,8 +194,8 @@ class LegacySession(PostConnection):
 
     def _drop_cancelled(self, item: Message | Batch) -> None:
         """Stop waiting for the answers of requests that this message cancels: none will be sent."""
-        for each in _each(item):
-            request_id = _cancelled_request(each)
+        for each in each_of(item):
+            request_id = cancelled_request(each)
             post = None if request_id is None else self._posts.get(request_id)
             if request_id is not None and post is not None and post.cancel(request_id):
                 self._forget(post)
@@ -249,7 +258,7 @@ class LegacySession(PostConnection):
         return None if post is None or post.source is None else post.source.headers
 
     def principal_of(self, request_id: RequestId) -> Principal | None:
-        """Return who sent the POST with this request; None if it is not open, or not authenticated."""
+        """Return the sender of the POST with this request; None if it is not open, or not authenticated."""
         post = self._posts.get(request_id)
         return None if post is None or post.source is None else post.source.principal
 
@@ -320,7 +329,8 @@ _decode_initialize_response = msgspec.json.Decoder(_InitializeResponse).decode
 _decode_cancelled_params = msgspec.json.Decoder(_CancelledParams).decode
 
 
-def _each(item: Message | Batch) -> tuple[Message | BadMessage, ...]:
+def each_of(item: Message | Batch) -> tuple[Message | BadMessage, ...]:
+    """Return the messages of a batch, or the message."""
     return item.items if isinstance(item, Batch) else (item,)
 
 
@@ -335,7 +345,7 @@ def _is_initialized(item: Message | BadMessage) -> bool:
     return isinstance(item, Notification) and item.method == "notifications/initialized"
 
 
-def _cancelled_request(item: Message | BadMessage) -> RequestId | None:
+def cancelled_request(item: Message | BadMessage) -> RequestId | None:
     """Return the id of the request that a message cancels, if it cancels one."""
     if not isinstance(item, Notification) or item.method != "notifications/cancelled":
         return None

@@ -6,13 +6,17 @@ header, but by DNS rebinding (a name of its own that points to the server's addr
 
 from __future__ import annotations
 
+import logging
 from ipaddress import ip_address
 
+from mcplumb.transports.address import HttpAddress
 from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
 from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.wire.messages import INVALID_REQUEST, ErrorDetail
 
-__all__ = ["OriginCheck", "is_loopback"]
+__all__ = ["OriginCheck", "is_loopback", "names_address", "warn_if_open"]
+
+_logger = logging.getLogger("mcplumb.http")
 
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 #: Response headers that a page of another origin may read.
@@ -114,6 +118,21 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
+
+
+def names_address(request: HttpRequest) -> bool:
+    """Return whether the Host is an IP address, which DNS rebinding cannot redirect."""
+    return _is_address(_name_of(request.header("host") or ""))
+
+
+def warn_if_open(address: HttpAddress, *, needs_tokens: bool) -> None:
+    """Log a warning if everyone who can reach this machine may use a server at this address."""
+    if not (is_loopback(address.host) or needs_tokens):
+        _logger.warning(
+            "%s can be used by everyone who can reach this machine. To change that, listen at 127.0.0.1, or "
+            "require tokens: HttpOptions(tokens=…).",
+            address,
+        )
 
 
 def _is_address(host: str) -> bool:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from mcplumb.protocol.principal import Principal, identity_of
 from mcplumb.revisions import LATEST, Revision
@@ -21,7 +21,7 @@ from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import INVALID_REQUEST, ErrorDetail, Message, Request
 
-__all__ = ["LegacySessions", "SessionEntry", "SessionTable"]
+__all__ = ["CONFIRM_WITHIN", "ID_BYTES", "LegacySessions", "SessionEntry", "SessionTable"]
 
 _logger = logging.getLogger("mcplumb.http")
 
@@ -30,10 +30,10 @@ _logger = logging.getLogger("mcplumb.http")
 
 
 #: Random bytes in a session's id, too many to guess it.
-_ID_BYTES = 24
+ID_BYTES = 24
 #: Random bytes before these that name the table: an id of another process can be told from one that has expired.
 _NAME_BYTES = 4
-_ID_LENGTH = 2 * (_NAME_BYTES + _ID_BYTES)
+_ID_LENGTH = 2 * (_NAME_BYTES + ID_BYTES)
 #: Seconds after which a refused client may try again.
 _RETRY_AFTER = 10
 #: Seconds to wait for the end of a session that makes room for another one.
@@ -71,34 +71,59 @@ class SessionTable(Generic[_M]):
         self._name = os.urandom(_NAME_BYTES).hex()
         self._has_warned = False
 
+    def __len__(self) -> int:
+        return len(self._serving)
+
     async def make_room(self) -> None:
         """If the table is full, end the oldest tentative session, if there is one."""
-        if len(self._serving) < self._max_sessions or not self._tentative:
+        if not self.is_full or not self._tentative:
             return
-        oldest = next(iter(self._tentative))
-        serving = self._serving[oldest]
-        self.dismiss(oldest)
+        await self.dismissed(next(iter(self._tentative)))
+
+    async def dismissed(self, connection: _M) -> None:
+        """End a session, and wait some seconds for its end."""
+        serving = self._serving[connection]
+        self.dismiss(connection)
         await asyncio.wait((serving,), timeout=_LEAVE_WITHIN)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more sessions are admitted."""
+        return len(self._serving) >= self._max_sessions
+
+    @property
+    def serving(self) -> list[_M]:
+        """All sessions that have not ended, the oldest first."""
+        return list(self._serving)
 
     def admit(self, connection: _M, principal: Principal | None) -> None:
         """Start to serve a connection, which has no id yet; raise `Refusal` if the table is full."""
         if self._is_closing:
             raise busy("The server is stopping.", seconds=_RETRY_AFTER)
-        if len(self._serving) >= self._max_sessions:
+        if self.is_full:
             raise busy("The server has reached its limit of sessions. Try again later.", seconds=_RETRY_AFTER)
         peer = Peer(era="legacy", principal=principal, is_remote=True)
         task = asyncio.get_running_loop().create_task(self._serve(connection, peer), context=self._context.copy())
         self._serving[connection] = task
         task.add_done_callback(partial(self._served, connection))
 
-    def enter(self, connection: _M, principal: Principal | None, *, is_tentative: bool = False) -> str:
+    def enter(
+        self,
+        connection: _M,
+        principal: Principal | None,
+        *,
+        is_tentative: bool = False,
+        session_id: str | None = None,
+    ) -> str:
         """Give the connection an id, by which requests of the same principal find it, and return it. Called once.
 
         A tentative session makes room for others until it is confirmed.
         """
         if is_tentative and connection in self._serving:
             self._tentative[connection] = None
-        session_id = self._ids[connection] = self._name + os.urandom(_ID_BYTES).hex()
+        if session_id is None:
+            session_id = self._name + os.urandom(ID_BYTES).hex()
+        self._ids[connection] = session_id
         self._by_id[session_id] = connection, identity_of(principal)
         return session_id
 
@@ -108,6 +133,15 @@ class SessionTable(Generic[_M]):
         if connection is None or owner != identity_of(principal):
             raise self._refusal(session_id)
         return connection
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all sessions that can be found."""
+        return list(self._by_id)
+
+    def lookup(self, session_id: str) -> _M | None:
+        """Return the connection with this id, of any principal; None if there is none."""
+        return self._by_id.get(session_id, (None, None))[0]
 
     def _refusal(self, session_id: str) -> Refusal:
         if session_id.startswith(self._name) or len(session_id) != _ID_LENGTH:
@@ -163,10 +197,12 @@ class SessionTable(Generic[_M]):
 _NO_SESSION = "This request needs the header Mcp-Session-Id, which came with the answer to initialize."
 
 #: Idle seconds after which a session expires whose client has not sent ``notifications/initialized``.
-_CONFIRM_WITHIN = 60.0
+CONFIRM_WITHIN = 60.0
+
+_S = TypeVar("_S", bound=LegacySession)
 
 
-class LegacySessions:
+class LegacySessions(Generic[_S]):
     """All legacy sessions of an application. A session starts with ``initialize`` and expires when it is idle.
 
     A session whose client never sent ``notifications/initialized`` expires sooner, and makes room if the table is full.
@@ -183,7 +219,10 @@ class LegacySessions:
         self._options = options
         self._versions = [revision.name for revision in revisions if not revision.is_modern]
         self._trace = trace
-        self._table: SessionTable[LegacySession] = SessionTable(serve, max_sessions=options.max_sessions)
+        self._table: SessionTable[_S] = SessionTable(serve, max_sessions=options.max_sessions)
+
+    def __len__(self) -> int:
+        return len(self._table)
 
     async def post(
         self, request: HttpRequest, item: Message | BadMessage | Batch, principal: Principal | None = None
@@ -195,7 +234,8 @@ class LegacySessions:
         if isinstance(item, Request) and item.method == "initialize" and not has_session:
             await self._open(request, item, principal)
             return
-        session = self._find(request, principal)
+        session = await self._find(request, principal)
+        await self._before(session, item)
         try:
             await session.post(request, item)
         finally:
@@ -205,11 +245,12 @@ class LegacySessions:
     async def get(self, request: HttpRequest, principal: Principal | None = None) -> None:
         """Serve a GET, which opens or resumes a stream of messages from the server."""
         check_reads_events(request)
-        await self._find(request, principal).listen(request, request.header("last-event-id"))
+        session = await self._find(request, principal)
+        await session.listen(request, request.header("last-event-id"))
 
     async def delete(self, request: HttpRequest, principal: Principal | None = None) -> None:
         """Serve a DELETE, which ends the session."""
-        self._table.dismiss(self._find(request, principal))
+        self._table.dismiss(await self._find(request, principal))
         await request.respond(204)
 
     async def close(self) -> None:
@@ -217,8 +258,8 @@ class LegacySessions:
         await self._table.close()
 
     async def _open(self, request: HttpRequest, initialize: Request, principal: Principal | None) -> None:
-        await self._table.make_room()
-        session = LegacySession(options=self._options, trace=request.trace_of(self._trace))
+        await self._make_room()
+        session = self._new_session(request, initialize, principal)
         self._table.admit(session, principal)
         try:
             # Without an id, no other request can end the session.
@@ -231,24 +272,39 @@ class LegacySessions:
             if session.revision is None:
                 self._table.dismiss(session)
             else:
-                headers.append((b"mcp-session-id", self._enter(session, principal)))
+                headers.append((b"mcp-session-id", await self._enter(session, principal)))
             await request.respond(200, answer, content_type=JSON, headers=headers)
         except BaseException:
             # The client did not get the id.
             self._table.dismiss(session)
             raise
 
-    def _enter(self, session: LegacySession, principal: Principal | None) -> bytes:
+    # What an application with replicas does in another way
+
+    async def _make_room(self) -> None:
+        await self._table.make_room()
+
+    def _new_session(self, request: HttpRequest, _: Request, __: Principal | None) -> _S:
+        session: Any = LegacySession(options=self._options, trace=request.trace_of(self._trace))
+        return session  # type: ignore[no-any-return] # the one of a table without replicas
+
+    async def _before(self, session: _S, item: Message | BadMessage | Batch) -> None:
+        """Prepare for a message of a session."""
+
+    async def _enter(self, session: _S, principal: Principal | None) -> bytes:
         session.expire_after(
-            self._options.session_ttl, lambda: self._table.dismiss(session), confirmed_within=_CONFIRM_WITHIN
+            self._options.session_ttl, lambda: self._table.dismiss(session), confirmed_within=CONFIRM_WITHIN
         )
         return self._table.enter(session, principal, is_tentative=True).encode()
 
-    def _find(self, request: HttpRequest, principal: Principal | None) -> LegacySession:
+    async def _look_up(self, session_id: str, principal: Principal | None, _: HttpRequest) -> _S:
+        return self._table.find(session_id, principal)
+
+    async def _find(self, request: HttpRequest, principal: Principal | None) -> _S:
         session_id = request.header("mcp-session-id")
         if session_id is None:
             raise Refusal(400, ErrorDetail(INVALID_REQUEST, _NO_SESSION))
-        session = self._table.find(session_id, principal)
+        session = await self._look_up(session_id, principal, request)
         version = request.header("mcp-protocol-version")
         if version is not None and version not in self._versions:
             known = ", ".join(self._versions)

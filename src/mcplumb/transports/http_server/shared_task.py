@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class SharedTask(Generic[T]):
-    """A task for all that await ``result``. It is cancelled when none of them waits any more."""
+    """A task that several callers of ``result`` share. It is cancelled when none of them waits any more."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._task = asyncio.get_running_loop().create_task(coroutine)

@@ -4,26 +4,70 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote
 
+import msgspec
 from msgspec import UNSET
 
+from mcplumb.errors import StoreUnavailable
 from mcplumb.limits import Limits
-from mcplumb.protocol.principal import Principal
+from mcplumb.protocol.principal import Principal, identity_of
 from mcplumb.transports.connection import Serve
 from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
 from mcplumb.transports.http_server.event_streams import EventStream
 from mcplumb.transports.http_server.http_options import MESSAGES_PATH, HttpOptions
-from mcplumb.transports.http_server.legacy_post import PostConnection, check_reads_events
+from mcplumb.transports.http_server.legacy_post import PostConnection, busy, check_reads_events, session_over
+from mcplumb.transports.http_server.legacy_session import TWICE, cancelled_request
 from mcplumb.transports.http_server.session_table import SessionTable
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.message_decoder import BadMessage, Batch, decode_line
-from mcplumb.wire.messages import Error, ErrorDetail, Message, Request, RequestId, Result
+from mcplumb.wire.messages import (
+    INVALID_REQUEST,
+    Error,
+    ErrorDetail,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Result,
+)
 from mcplumb.wire.server_sent_events import encode_event
 
+if TYPE_CHECKING:
+    from mcplumb.stores.replica import Replica
+
 __all__ = ["SseSessions"]
+
+_TOO_MANY = "This client has too many open requests. Send this one again when some have been answered."
+#: Characters of the longest session id that is looked up.
+_LONGEST_ID = 100
+
+
+class _Owner(msgspec.Struct, array_like=True, frozen=True):
+    """The replica that has the stream of a session, and who opened it."""
+
+    number: int
+    identity: str | None
+
+
+class _Told(msgspec.Struct, array_like=True, frozen=True):
+    """A message that was posted to another replica, and its sender."""
+
+    session_id: str
+    body: bytes
+    principal: Principal | None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_read_owner = msgspec.msgpack.Decoder(_Owner).decode
+_read_told = msgspec.msgpack.Decoder(_Told).decode
+
+
+def _key(session_id: str) -> str:
+    return f"{session_id}/sse"
 
 
 class SseSessions:
@@ -36,22 +80,34 @@ class SseSessions:
         options: HttpOptions,
         limits: Limits,
         check: Callable[[HttpRequest, Message | BadMessage | Batch], None] = lambda *_: None,
+        replica: Replica | None = None,
         trace: Trace | None = None,
     ) -> None:
+        self._replica = replica
+        self._keeping: asyncio.Task[None] | None = None
+        self._delivering: set[asyncio.Task[None]] = set()
+        if replica is not None:
+            replica.handle("sse", self._told)
         self._options = options
         self._limits = limits
         self._check = check
         self._trace = trace
         self._table: SessionTable[_SseConnection] = SessionTable(serve, max_sessions=options.max_sessions)
 
+    def __len__(self) -> int:
+        return len(self._table)
+
     async def get(self, request: HttpRequest, principal: Principal | None = None) -> None:
         """Serve a GET with a stream, whose first event names the endpoint; raise `Refusal` if there is no room."""
         check_reads_events(request)
         connection = _SseConnection(request, options=self._options, trace=request.trace_of(self._trace))
+        session_id = ""
         try:
             self._table.admit(connection, principal)
             request.when_token_ends(connection.hang_up)
             session_id = self._table.enter(connection, principal)
+            if self._replica is not None:
+                await self._record(self._replica, session_id, principal)
             # A path, not a URL: the client may reach the server under another name.
             endpoint = f"{quote(request.root_path)}{MESSAGES_PATH}?session_id={session_id}"
             connection.stream.put(encode_event(endpoint.encode(), event="endpoint"))
@@ -59,26 +115,86 @@ class SseSessions:
         finally:
             connection.stream.abort()
             self._table.dismiss(connection)
+            if self._replica is not None and session_id:
+                with suppress(StoreUnavailable):
+                    await self._replica.store.remove(_key(session_id))
 
     async def post(self, request: HttpRequest, principal: Principal | None = None) -> None:
         """Serve a POST for the session in its query. The answer is sent on the stream."""
         ids = parse_qs(request.query).get("session_id", [""])
-        connection = self._table.find(ids[0], principal)
+        connection = self._table.lookup(ids[0]) if self._replica is not None else None
+        owner = None
+        if self._replica is not None and connection is None:
+            owner = await self._owner(self._replica, ids[0], principal)
+        else:
+            connection = self._table.find(ids[0], principal)
         body = await request.body(max_bytes=self._limits.max_line, within=self._options.body_within)
         if (trace := request.trace_of(self._trace)) is not None:
             trace("in", body)
         item = decode_line(body, True, self._limits.max_batch)
         self._check(request, item)
         if not isinstance(item, BadMessage) or item.is_response:
-            connection.note_sender(item, principal)
-            await connection.deliver(item)
+            if connection is not None:
+                connection.note_sender(item, principal)
+                await connection.deliver(item)
+            elif self._replica is not None and owner is not None:
+                told = _encode(_Told(ids[0], body, principal))
+                if not await self._replica.tell(owner, "sse", told):
+                    raise session_over()
         if isinstance(item, BadMessage):
             raise Refusal(400, ErrorDetail(item.code, item.reason), request_id=item.id)
         await request.respond(202)
 
     async def close(self) -> None:
         """End all sessions; accepted requests are answered. If cancelled, it aborts."""
+        if self._keeping is not None:
+            self._keeping.cancel()
         await self._table.close()
+
+    # --- Replicas: the one that has the stream of a session gets the messages that are posted to others ---
+
+    async def _record(self, replica: Replica, session_id: str, principal: Principal | None) -> None:
+        """Let other replicas know where the stream of a session is."""
+        replica.check()
+        owner = _encode(_Owner(replica.number, identity_of(principal)))
+        await replica.store.put(_key(session_id), owner, version=0, ttl=self._options.session_ttl)
+        if self._keeping is None:
+            self._keeping = asyncio.get_running_loop().create_task(self._keep(replica))
+
+    async def _keep(self, replica: Replica) -> None:
+        while True:
+            await asyncio.sleep(self._options.session_ttl / 3)
+            for session_id in self._table.ids:
+                with suppress(StoreUnavailable):
+                    await replica.store.touch(_key(session_id), ttl=self._options.session_ttl)
+
+    async def _owner(self, replica: Replica, session_id: str, principal: Principal | None) -> int:
+        """Return the replica that has the stream of a session; raise `Refusal` if there is none for this principal."""
+        if not (session_id.isascii() and session_id.isalnum() and len(session_id) <= _LONGEST_ID):
+            raise session_over()
+        record = await replica.store.get(_key(session_id))
+        owner = None if record is None else _read_owner(record.value)
+        if owner is None or owner.identity != identity_of(principal) or owner.number == replica.number:
+            raise session_over()
+        return owner.number
+
+    def _told(self, _: int, body: bytes) -> None:
+        told = _read_told(body)
+        connection = self._table.lookup(told.session_id)
+        if connection is not None:
+            delivering = asyncio.get_running_loop().create_task(self._deliver(connection, told))
+            self._delivering.add(delivering)
+            delivering.add_done_callback(self._delivering.discard)
+
+    async def _deliver(self, connection: _SseConnection, told: _Told) -> None:
+        item = decode_line(told.body, True, self._limits.max_batch)
+        try:
+            connection.note_sender(item, told.principal)
+            await connection.deliver(item)
+        except Refusal as refusal:
+            # The POST has been answered, so the stream has to say it.
+            if isinstance(item, Request) and isinstance(refusal.error, ErrorDetail):
+                connection.send_refusal(Error(item.id, refusal.error))
 
 
 class _SseConnection(PostConnection):
@@ -88,8 +204,8 @@ class _SseConnection(PostConnection):
         super().__init__(max_held=options.max_streams, trace=trace)
         self._request = request
         self._max_senders = options.max_streams
-        #: Who sent the open requests, the oldest first.
-        self._senders: OrderedDict[RequestId, Principal] = OrderedDict()
+        #: Who sent the open requests, if it is not who opened the stream.
+        self._senders: dict[RequestId, Principal] = {}
         self.stream = EventStream(
             request, keep_alive=options.keep_alive, write_within=options.write_within, gone=self._disconnected
         )
@@ -99,14 +215,22 @@ class _SseConnection(PostConnection):
         return self._request.headers
 
     def note_sender(self, item: Message | BadMessage | Batch, principal: Principal | None) -> None:
-        """Note who sends these requests: the token of a POST may differ from that of the stream."""
+        """Note who sends these requests: the token of a POST may differ from that of the stream.
+
+        Raises `Refusal` if the client has too many open requests, or one with the same id.
+        """
+        for each in item.items if isinstance(item, Batch) else (item,):
+            if isinstance(each, Notification) and (cancelled := cancelled_request(each)) is not None:
+                self._senders.pop(cancelled, None)  # it gets no answer
         if principal is None or principal is self._request.principal:
             return
-        for each in item.items if isinstance(item, Batch) else (item,):
-            if isinstance(each, Request):
-                self._senders[each.id] = principal
-        while len(self._senders) > self._max_senders:  # some were cancelled
-            self._senders.popitem(last=False)
+        ids = [each.id for each in (item.items if isinstance(item, Batch) else (item,)) if isinstance(each, Request)]
+        for each_id in ids:
+            if each_id in self._senders:
+                raise Refusal(400, ErrorDetail(INVALID_REQUEST, TWICE), request_id=each_id)
+        if len(self._senders) + len(ids) > self._max_senders:
+            raise busy(_TOO_MANY, seconds=1, request_id=ids[0])
+        self._senders.update(dict.fromkeys(ids, principal))
 
     def principal_of(self, request_id: RequestId) -> Principal | None:
         """Return who sent a request."""
@@ -119,8 +243,16 @@ class _SseConnection(PostConnection):
         if not self._is_closing:
             self.stream.put(encode_event(self._encode(message), event="message"))
 
+    def send_refusal(self, error: Error) -> None:
+        """Send an error for a request that was not delivered, and keep the recorded sender of another with its id."""
+        if not self._is_closing:
+            self.stream.put(encode_event(self._encode(error), event="message"))
+
     def send_batch(self, messages: Sequence[Message]) -> None:
         """Send several messages as one batch."""
+        for message in messages:
+            if isinstance(message, Result | Error) and message.id is not UNSET:
+                self._senders.pop(message.id, None)
         if not self._is_closing:
             self.stream.put(encode_event(self._encode(*messages, is_batch=True), event="message"))
 

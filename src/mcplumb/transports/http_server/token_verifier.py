@@ -1,12 +1,16 @@
-"""`TokenVerifier`: what all verifiers of access tokens have in common."""
+"""`TokenVerifier`: the base of all verifiers of access tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mcplumb.errors import AuthorizationError, UsageError
 from mcplumb.protocol.oauth.discovery import check_address
 from mcplumb.protocol.principal import Principal, scope_set
+
+if TYPE_CHECKING:
+    from mcplumb.stores.shared_store import Kept
 
 __all__ = ["TokenVerifier", "audience_set"]
 
@@ -26,6 +30,12 @@ class TokenVerifier:
         self.issuers: tuple[str, ...] = () if issuer is None else (issuer,)
         #: What every request needs.
         self.scopes = tuple(dict.fromkeys(scopes))
+
+    def share(self, store: Kept | None) -> None:
+        """Use a store that the replicas of the server share, from now on and in this event loop; None ends that.
+
+        By default nothing is shared: what a verifier knows of tokens is better known to few.
+        """
 
     async def __call__(self, token: str) -> Principal | None:
         """Return who a token belongs to; None if it is invalid.

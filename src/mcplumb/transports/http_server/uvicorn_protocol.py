@@ -1,4 +1,9 @@
-"""uvicorn's HTTP protocol, hardened: timeouts for slow clients, and limits on connections, headers and pipelining."""
+"""uvicorn's HTTP protocol, hardened: timeouts for slow clients, and limits on connections, headers and pipelining.
+
+A POST that comes in one piece, with a head that was accepted before, is not parsed, and the application gets it without
+a task and without ASGI events. Most are answered at once, with one write. If there is more to do, a request is made for
+it as the parser makes one, and it goes on as any other.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,8 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import httptools
 from uvicorn.config import Config
@@ -15,10 +21,16 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from mcplumb.transports.http_server.http_options import HttpOptions
+from mcplumb.transports.http_server.asgi_request import HttpRequest
+from mcplumb.transports.http_server.modern_post import ModernPost
+from mcplumb.transports.http_server.origin import is_loopback
+from mcplumb.transports.http_server.repeated_heads import CheckedHead, RepeatedHeads
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
+
+    from mcplumb.transports.http_server.asgi_app import HttpApp
+    from mcplumb.transports.http_server.uvicorn_server import ListenedApp
 
 __all__ = ["HardenedProtocol"]
 
@@ -43,23 +55,32 @@ class HardenedProtocol(HttpToolsProtocol):
     """One HTTP connection, with timeouts and limits.
 
     ``made`` is called when it is open, and returns whether it is refused. ``idle`` has the connections that serve no
-    request, and since when, the longest idle first; the owner may `shed` them.
+    request, and since when, the longest idle first; the owner may `shed` them. ``heads`` has the heads of requests that
+    were accepted before, by whether their connections came over the loopback interface.
     """
 
     def __init__(
         self,
         config: Config,
         state: ServerState,
-        options: HttpOptions,
+        app: ListenedApp,
         idle: dict[HardenedProtocol, float],
+        heads: dict[bool, RepeatedHeads],
         made: Callable[[], bool],
     ) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self.logger = _logger
         self.access_log = False
-        self.timeout_keep_alive = options.next_within  # type: ignore[assignment] # a float works as well
-        self._options = options
+        self._options = app.options
+        self.timeout_keep_alive = app.options.next_within  # type: ignore[assignment] # a float works as well
+        #: The application. Others than `HttpApp` get ASGI events only.
+        self._app = cast("HttpApp", app)
         self._idle = idle
+        self._heads_by_locality = heads
+        self._heads: RepeatedHeads | None = None
+        #: The head of the latest request that was served without ASGI events, and the request while it waits.
+        self._head: CheckedHead | None = None
+        self._post: ModernPost | None = None
         self._made = made
         #: Done when the connection is closed.
         self.closed: asyncio.Future[None] = self.loop.create_future()
@@ -94,6 +115,11 @@ class HardenedProtocol(HttpToolsProtocol):
             self._refuse(503, "There are too many connections. Try again later.")
             return
         self._idle[self] = self.loop.time()
+        # An answer to a repeated head has no headers of the server's, which are none until it drains.
+        if self.server is not None and hasattr(self._app, "check_head") and not self.server_state.default_headers:
+            # Whether a head is accepted depends on nothing else of the connection.
+            is_local = is_loopback(self.server[0])
+            self._heads = self._heads_by_locality.setdefault(is_local, RepeatedHeads(self._app.check_head))
         connected = transport.get_extra_info("socket")
         if connected is not None:
             with suppress(OSError):  # it may be closed again
@@ -103,6 +129,9 @@ class HardenedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Notify the request that is being served, and release everything."""
+        post, self._post = self._post, None
+        if post is not None:
+            post.disconnected()
         if self._served is not None and not self._served.response_complete:
             # uvicorn notifies only the latest request, which may be another, pipelined one.
             self._served.disconnected = True
@@ -133,6 +162,18 @@ class HardenedProtocol(HttpToolsProtocol):
         """Parse a chunk of input, which may contain a part of a request or several requests."""
         if self._ignores_input:
             return
+        heads = self._heads
+        if self._post is not None:
+            self._post.serve()  # a request that follows waits for its response
+        elif heads is not None and self._reading == "nothing" and self._is_idle and not self._unparsed:
+            found = heads.find(data)
+            if found is not None:
+                self._head = found[0]
+                if not self.flow.write_paused and self._app.begin_post(found[0], found[1], self, self.loop):
+                    return
+                heads = None
+        else:
+            heads = None
         self._unset_keepalive_if_required()
         if self._unparsed:
             self._unparsed += data
@@ -146,6 +187,8 @@ class HardenedProtocol(HttpToolsProtocol):
             else:
                 self._refuse(400, "This is not valid HTTP.")
             return
+        if heads is not None and self._reading == "nothing" and self._served is not None and self.cycle is self._served:
+            heads.learn(data, cast("Any", self.scope))
         if self._reading == "head" or (self._reading == "nothing" and self._is_idle):
             # Empty lines, for instance, must not extend the time.
             self._expect_input(self._options.header_within)
@@ -219,7 +262,7 @@ class HardenedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note the end of a request."""
+        """Record the end of a request."""
         self._reading = "nothing"
         if self._plain_head:
             return
@@ -231,7 +274,7 @@ class HardenedProtocol(HttpToolsProtocol):
         values = [value for name, value in self.headers if name == b"transfer-encoding"]
         codings = [coding.strip(b" \t").lower() for coding in b",".join(values).split(b",")]
         if codings[-1] != b"chunked":
-            raise _Refused(400, "The end of the body cannot be known: its last transfer coding has to be chunked.")
+            raise _Refused(400, "The end of the body cannot be known: its last transfer coding must be chunked.")
         if len(codings) > 1:
             raise _Refused(501, "The only transfer coding that is supported is chunked.")
 
@@ -247,6 +290,81 @@ class HardenedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._served = cycle
         super()._start_asgi_task(cycle, app)
+
+    # Requests without ASGI events: the exchange of `ModernPost`
+
+    def waits(self, post: ModernPost) -> None:
+        """Record that the connection serves a request."""
+        self._post = post
+        self._idle.pop(self, None)
+        self._stop_expecting_input()
+        self._app.keep_waiting(post)
+
+    def answered(self, post: ModernPost) -> bool:
+        """Write the answer."""
+        status, body = cast("tuple[int, bytes]", post.answer)
+        if not self._app.release(post):
+            return False
+        self._post = None
+        head = b"%bcontent-length: %d%b" % (STATUS_LINE[status], len(body), cast("CheckedHead", self._head).fields)
+        if len(body) < _WORTH_JOINING:
+            self.transport.write(head + body)
+        else:
+            self.transport.write(head)
+            self.transport.write(body)
+        self._idle.pop(self, None)
+        self._idle[self] = self.loop.time()
+        if self._read_timer is not None:
+            self._stop_expecting_input()
+        if self.timeout_keep_alive_task is None:
+            self._keep_alive_for(self.timeout_keep_alive)
+        return True
+
+    def serve(self, post: ModernPost) -> HttpRequest:
+        """Go on with a request as if it had been parsed."""
+        self._post = None
+        self._app.keep_waiting(post)
+        head = cast("CheckedHead", self._head)
+        self._idle.pop(self, None)
+        self._stop_expecting_input()
+        self._unset_keepalive_if_required()
+        scope = head.request.scope
+        self.scope = cast("Any", {**scope, "server": self.server, "client": self.client, "state": {}})
+        self.cycle = RequestResponseCycle(
+            scope=self.scope,
+            transport=cast("asyncio.Transport", self._corked),
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=True,
+            on_response=self.on_response_complete,
+        )
+        self.cycle.more_body = False
+        self.cycle.disconnected = self.closed.done() or post.is_gone
+        cycle = cast("Any", self.cycle)
+        request = HttpRequest(cycle.scope, cycle.receive, cycle.send)
+        request.common_headers = head.request.common_headers
+        self._start_asgi_task(self.cycle, cast("Any", partial(self._go_on, request, post)))
+        return request
+
+    async def _go_on(self, request: HttpRequest, post: ModernPost, *_: object) -> None:
+        await self._app.serve_begun(request, post)
+
+    def drain(self) -> None:
+        """Let all responses have the headers that the server adds from now on."""
+        self._heads = None
+        if self._post is not None:
+            self._post.serve()
+
+    def shutdown(self) -> None:
+        """Close the connection after the response to the request that it serves."""
+        if self._post is not None:
+            self._post.serve()
+        super().shutdown()
 
     @property
     def _is_idle(self) -> bool:
@@ -335,8 +453,16 @@ class HardenedProtocol(HttpToolsProtocol):
                     self._expect_input(self._options.body_within)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection."""
-        self.close()
+        """Close a connection that has been idle for long enough."""
+        # Requests without ASGI events leave the timer as it is: to set it again for each would cost more than to look.
+        left = self._idle.get(self, self.loop.time()) + self.timeout_keep_alive - self.loop.time()
+        if self._post is not None or left > 0:
+            self._keep_alive_for(left)
+        else:
+            self.close()
+
+    def _keep_alive_for(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def pause_writing(self) -> None:
         """Apply backpressure, and start the write timeout."""

@@ -8,14 +8,16 @@ import socket
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
 from mcplumb.errors import UsageError
 from mcplumb.transports.address import HttpAddress, TcpAddress
-from mcplumb.transports.http_server.asgi_app import HttpApp
-from mcplumb.transports.http_server.origin import is_loopback
+from mcplumb.transports.http_server.asgi_request import Receive, Scope, Send
+from mcplumb.transports.http_server.http_options import HttpOptions
+from mcplumb.transports.http_server.origin import warn_if_open
+from mcplumb.transports.http_server.repeated_heads import RepeatedHeads
 from mcplumb.transports.socket_connection import check_tls
 from mcplumb.transports.socket_listener import Acceptor, connection_room, listening_sockets, spare_descriptors
 
@@ -30,7 +32,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["HttpListener"]
+__all__ = ["HttpListener", "ListenedApp"]
 
 _logger = logging.getLogger("mcplumb.http")
 
@@ -48,32 +50,51 @@ _FINISH_WITHIN = 30.0
 _LAST_WAIT = 1.0
 
 
+class ListenedApp(Protocol):
+    """An ASGI application that a listener opens, serves and closes."""
+
+    @property
+    def options(self) -> HttpOptions:
+        """Timeouts and limits of its connections."""
+
+    async def open(self) -> None:
+        """Open what all requests share."""
+
+    async def close(self) -> None:
+        """End all streams, and finish the accepted requests. May be called again."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request."""
+
+
 class HttpListener:
     """Serves an application at one address. Created by `open`, in a running event loop."""
 
     @classmethod
-    async def open(cls, app: HttpApp, address: HttpAddress, *, tls: ssl.SSLContext | None = None) -> HttpListener:
-        """Listen at the address and start to serve.
+    async def open(
+        cls,
+        app: ListenedApp,
+        address: HttpAddress,
+        *,
+        tls: ssl.SSLContext | None = None,
+        sockets: list[socket.socket] | None = None,
+    ) -> HttpListener:
+        """Listen at the address and start to serve; with ``sockets``, these listen, and are shared by processes.
 
         Raises `ConnectError` with the reason if that fails; nothing is left open then.
         """
-        options = app.options
         listener = cls(app, address)
         await app.open()
         try:
-            await listener._listen(tls)
+            await listener._listen(tls, sockets)
         except BaseException:
             await listener.close()
             raise
-        if not (is_loopback(address.host) or options.needs_tokens):
-            _logger.warning(
-                "%s can be used by everyone who can reach this machine. To change that, listen at 127.0.0.1, or "
-                "require tokens: HttpOptions(tokens=…).",
-                listener.address,
-            )
+        if sockets is None:
+            warn_if_open(listener.address, needs_tokens=app.options.needs_tokens)
         return listener
 
-    def __init__(self, app: HttpApp, address: HttpAddress) -> None:
+    def __init__(self, app: ListenedApp, address: HttpAddress) -> None:
         #: The address, with the actual port if port 0 was asked for.
         self.address = address
         self._app = app
@@ -95,6 +116,8 @@ class HttpListener:
         self._beginning: dict[asyncio.Task[None], float] = {}
         #: Connections that serve no request, and since when, the longest idle first.
         self._idle: dict[HardenedProtocol, float] = {}
+        #: The heads of requests that were accepted before, by whether they came over the loopback interface.
+        self._heads: dict[bool, RepeatedHeads] = {}
         wanted = app.options.max_connections
         self._max_connections = connection_room(wanted)
         if self._max_connections < wanted:
@@ -105,7 +128,7 @@ class HttpListener:
         self._max_refused = min(_MOST_REFUSED, spare_descriptors() // 2)
 
     async def close(self, *, within: float = _FINISH_WITHIN) -> None:
-        """Stop listening, finish accepted requests within so many seconds, and close all connections.
+        """Stop listening, finish accepted requests within this many seconds, and close all connections.
 
         A request whose body is incomplete does not count as accepted. May be called again. If cancelled, it aborts the
         requests that are left.
@@ -142,16 +165,35 @@ class HttpListener:
     def _tasks(self) -> set[asyncio.Task[None]]:
         return self._state.tasks
 
-    async def _listen(self, tls: ssl.SSLContext | None) -> None:
+    async def _listen(self, tls: ssl.SSLContext | None, shared: list[socket.socket] | None) -> None:
         place = TcpAddress(self.address.host, self.address.port)
         check_tls(place, tls, is_server=True)
-        sockets = await listening_sockets(place)
+        sockets = await listening_sockets(place) if shared is None else shared
         self.address = msgspec.structs.replace(self.address, port=sockets[0].getsockname()[1])
         self._tls = tls
-        for each in sockets:
-            each.listen(_BACKLOG)
+        if shared is None:
+            for each in sockets:
+                each.listen(_BACKLOG)
         # Not asyncio's server: at the descriptor limit, that logs thousands of tracebacks a second.
-        self._acceptor = Acceptor(self.address, sockets, self._accepted, make_room=self._make_room)
+        # One at a time if several processes share the sockets, so that each gets some.
+        self._acceptor = Acceptor(
+            self.address, sockets, self._accepted, make_room=self._make_room, per_turn=None if shared is None else 1
+        )
+
+    def drain(self) -> None:
+        """Accept no more connections, and let each of those that there are end with its next response."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+        for heads in self._heads.values():
+            heads.close()
+        self._state.default_headers.append((b"connection", b"close"))
+        for connection in self._state.connections:
+            cast("HardenedProtocol", connection).drain()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether there are no connections."""
+        return not (self._state.connections or self._beginning)
 
     def _stop_accepting(self) -> None:
         if self._acceptor is not None:
@@ -189,7 +231,7 @@ class HttpListener:
 
         with suppress(OSError):  # the client has disconnected, or the TLS handshake failed
             await self._loop.connect_accepted_socket(
-                lambda: HardenedProtocol(self._config, self._state, options, self._idle, made),
+                lambda: HardenedProtocol(self._config, self._state, self._app, self._idle, self._heads, made),
                 connected,
                 ssl=self._tls,
                 ssl_handshake_timeout=None if self._tls is None else options.header_within,

@@ -37,7 +37,7 @@ __all__ = ["Child"]
 #: Seconds between two checks whether the descendants of an exited server are gone: the first and the longest interval.
 _FIRST_POLL = 0.002
 _LONGEST_POLL = 0.05
-#: The interval is at least so many times the CPU time of a check, which blocks the loop.
+#: The interval is at least this many times the CPU time of a check, which blocks the loop.
 _POLL_FACTOR = 10
 #: Seconds that ``kill`` may block. Only processes that are stuck in the kernel take that long.
 _KILL_TIMEOUT = 1.0
@@ -238,7 +238,7 @@ class Child:
             self._loop.remove_reader(self._leftover)
 
     def _kill_tree(self, within: float) -> None:
-        """Kill all living members of the tree, and block until they are gone, for so many seconds at most."""
+        """Kill all living members of the tree, and block until they are gone, for this many seconds at most."""
         until = time.monotonic() + within
         while not (has_exited(self.pid) and self._tree.is_gone()):
             if time.monotonic() > until:

@@ -109,7 +109,7 @@ async def test_a_json_rpc_error_does_not_quote_them_either() -> None:
 async def test_the_host_is_named_where_it_is_this_machine() -> None:
     said = await refused(lambda _: Reply(403, "Access is only allowed at localhost:9001", {"Content-Type": ""}))
     assert said == (
-        "The server could not be asked. The server answered with HTTP 403 Forbidden: "
+        "The handshake failed. The server answered with HTTP 403 Forbidden: "
         "'Access is only allowed at localhost:9001'. The request named the Host HOST, which it may not allow: "
         "try localhost in the address. The server is at http://HOST/mcp."
     )

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mcplumb.transports.http_server.asgi_app import Lifetime
+from mcplumb.transports.http_server.app_lifetime import Lifetime
 
 
 async def test_it_begins_and_ends_in_one_task() -> None:

@@ -10,6 +10,7 @@ import pytest
 from mcplumb import Context, HttpOptions, Principal, Server
 from mcplumb.revisions import LEGACY
 from mcplumb.transports.connection import Connection, Peer
+from mcplumb.transports.http_server.legacy_session import LegacySession
 from mcplumb.transports.http_server.session_table import LegacySessions
 from mcplumb.wire.messages import Request
 from tests.kit.loop import PATIENCE, turns
@@ -225,7 +226,7 @@ async def test_a_session_is_not_kept_whose_client_was_not_told_its_id() -> None:
         await workshop.server.serve_connection(connection, peer)
         ended.set()
 
-    sessions = LegacySessions(serve, options=HttpOptions(), revisions=LEGACY)
+    sessions: LegacySessions[LegacySession] = LegacySessions(serve, options=HttpOptions(), revisions=LEGACY)
     params = msgspec.json.encode(
         {"protocolVersion": LATEST, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     )

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+from aiohttp import web
+
+from mcplumb import AuthorizationError
+from mcplumb.protocol.oauth.steps import get_json
+from mcplumb.transports.http_client import oauth_requests
+from mcplumb.transports.http_client.oauth_requests import open_fetcher
+from tests.client.auth.authorization_server import AuthorizationServer
+from tests.client.peers import skip
+
+
+async def test_the_requests_of_one_flow_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is always nearly too late must not hold up its client for an hour."""
+    # So much longer that the time which really passes does not count.
+    monkeypatch.setattr(oauth_requests, "_TIMEOUT", 200)
+    monkeypatch.setattr(oauth_requests, "_FLOW_TIMEOUT", 800)
+
+    async def page(request: web.Request) -> web.Response:
+        skip(150)
+        return web.json_response({})
+
+    async with AuthorizationServer().running(slow=page) as server:
+        async with open_fetcher() as fetcher:
+            for _ in range(5):
+                assert (await fetcher.fetch(get_json(f"{server.issuer}/slow", "a page"))).status == 200
+            for _ in range(2):
+                with pytest.raises(
+                    AuthorizationError, match=r"did not answer within .* when asked for a page"
+                ) as caught:
+                    await fetcher.fetch(get_json(f"{server.issuer}/slow", "a page"))
+                assert caught.value.reason == "unreachable"
+        async with open_fetcher() as fetcher:
+            await fetcher.fetch(get_json(f"{server.issuer}/slow", "a page"))
