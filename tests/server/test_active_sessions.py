@@ -405,8 +405,8 @@ def not_async(server: Server) -> Iterator[None]:
     ("lifespan", "reason"),
     [
         (generates, "put @contextlib.asynccontextmanager above it"),
-        (only_async, "has to be an async context manager"),
-        (not_async, "has to be an async context manager"),
+        (only_async, "must be an async context manager"),
+        (not_async, "must be an async context manager"),
         (takes_two, "is called without arguments, or with the server"),
         ({}, "without calling it"),
     ],

@@ -15,7 +15,7 @@ import pytest
 
 from mcplumb.errors import UsageError
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
-from mcplumb.server.context import Accepted, Answer, Context, Declined, Told
+from mcplumb.server.context import Accepted, Answer, Context, Declined, Delivery
 from mcplumb.server.dispatch.client_input import Roots, Sampled
 from mcplumb.server.server import Server
 from mcplumb.sync import Context as BlockingContext
@@ -256,15 +256,15 @@ def test_a_message_that_cannot_be_written_harms_nobody(caplog: pytest.LogCapture
     assert caplog.text.count("cannot be written as JSON") == 2
 
 
-def test_what_is_told_need_not_be_awaited() -> None:
+def test_progress_and_logs_need_not_be_awaited() -> None:
     server = make_server()
 
     @server.tool
     async def tell(ctx: Context) -> str:
         ctx.progress(1)
-        told = ctx.error("x")
-        assert await told is None  # type: ignore[func-returns-value]
-        assert await told is None  # type: ignore[func-returns-value]
+        delivery = ctx.error("x")
+        assert await delivery is None  # type: ignore[func-returns-value]
+        assert await delivery is None  # type: ignore[func-returns-value]
         return "done"
 
     async def body(peer: Peer) -> None:
@@ -280,10 +280,10 @@ async def test_waiting_twice_for_the_same_message_sends_it_once() -> None:
     async def send() -> None:
         sent.append("x")
 
-    told = Told(send)
-    await told
-    await told
-    await Told()
+    delivery = Delivery(send)
+    await delivery
+    await delivery
+    await Delivery()
     assert sent == ["x"]
 
 

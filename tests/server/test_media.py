@@ -217,9 +217,9 @@ def test_a_file_that_cannot_be_read(path: str, reason: str, tmp_path: Path, monk
 
 
 def test_mistakes() -> None:
-    with pytest.raises(UsageError, match=r"^Image needs either bytes or the path of a file, and not both.$"):
+    with pytest.raises(UsageError, match=r"^Image needs either bytes or the path of a file, not both.$"):
         Image()
-    with pytest.raises(UsageError, match=r"^Audio needs either bytes or the path of a file, and not both.$"):
+    with pytest.raises(UsageError, match=r"^Audio needs either bytes or the path of a file, not both.$"):
         Audio(WAV, path="a.wav")
     wrong: Any = "a.png"
     with pytest.raises(UsageError, match=r"^Image takes bytes, not str; the path of a file goes into path=.$"):

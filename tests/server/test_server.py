@@ -545,7 +545,11 @@ def _nothing() -> None: ...
 
 def test_structured_has_few_values() -> None:
     server = Server("s")
-    with pytest.raises(UsageError, match="'objects': it is True, False or 'object'"):
+    with pytest.raises(UsageError, match="'objects': it must be True, False or 'object'"):
         server.add_tool(_nothing, structured=cast("Any", "objects"))
     with pytest.raises(UsageError, match="it may be 'object' or None"):
         Server("s", structured=cast("Any", True))
+
+
+def test_the_short_names_of_handlers_are_accepted() -> None:
+    assert (Server.request, Server.notification) == (Server.on_request, Server.on_notification)

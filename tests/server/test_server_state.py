@@ -169,7 +169,7 @@ def test_a_handler_s_own_result_may_say_more() -> None:
 
 @pytest.mark.parametrize("value", [5, "text", [1], True])
 def test_a_result_is_an_object(value: Any) -> None:
-    with pytest.raises(UsageError, match="A result has to be an object, and this is"):
+    with pytest.raises(UsageError, match="A result must be an object, not a"):
         make_shared().written(value, LATEST)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from mcplumb.config.files import ConfigError, NotTrusted, read_file
-from mcplumb.config.locations import Dialect, Scope, home
+from mcplumb.config.locations import Dialect, Scope, home, with_tilde
 from mcplumb.config.trust import is_trusted
 from mcplumb.config.variables import Expander, UnknownVariable, parse_env_file
 from mcplumb.errors import UsageError
@@ -90,6 +90,12 @@ def mask_url(url: str) -> str:
     parts = [MASK if _looks_like_key(part) else part for part in path.split("/")]
     pairs = [_mask_pair(pair) for pair in query.split("&")]
     return f"{scheme}{slashes}{host}{slash}{'/'.join(parts)}{has_query}{'&'.join(pairs)}"
+
+
+def _mask_named(name: str, value: str) -> str:
+    """Return ``name: value``, with a secret value masked."""
+    is_hidden = looks_secret(name) and "$" not in value
+    return f"{name}: {MASK if is_hidden else mask_url(value) if '://' in value and '@' in value else value}"
 
 
 def _mask_pair(pair: str) -> str:
@@ -217,6 +223,28 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
         """Resolve the entry with its inputs left as ``${input:…}``: this is what a user agrees to."""
         return self._expanded(self._expander(lambda name: f"${{input:{name}}}"))
 
+    def actions(self, preview: ResolvedEntry) -> list[str]:
+        """Return what using the server would do, as written, line by line: what a user agrees to.
+
+        Values from the user's own environment are not shown.
+        """
+        import shlex
+
+        actions = []
+        if self.url is not None:
+            actions.append(self.url)
+        else:
+            actions.append(shlex.join([self.command or "", *self.args]))
+            actions.append(f"in {self.cwd or with_tilde(self.folder)}")
+            if self.env_file is not None:
+                actions.append(f"with the variables in {self.env_file}")
+                actions += [f"  {_mask_named(name, value)}" for name, value in preview.env_file.items()]
+            if isinstance(self.inherit_env, tuple):
+                actions.append(f"with {', '.join(self.inherit_env)} of your environment")
+            elif self.inherit_env:
+                actions.append("with all variables of your environment")
+        return actions + [f"with {_mask_named(name, value)}" for name, value in {**self.env, **self.headers}.items()]
+
     def digest(self, preview: ResolvedEntry | None = None) -> str:
         """Return a digest of the entry as written, and of the command or URL that it resolves to.
 
@@ -329,7 +357,7 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True):
         except UsageError as error:
             raise self._error(str(error).replace(repr(url), repr(mask_url(url))), "url") from None
         if address is None:
-            raise self._error("it is no address: it must begin with http:// or https://.", "url")
+            raise self._error("it is not an address: it must begin with http:// or https://.", "url")
         if isinstance(address, UnixAddress) and self.dialect.has_unix_http:
             raise self._error("mcplumb does not speak HTTP over Unix sockets.", "url")
         if not isinstance(address, HttpAddress) and (headers or self.transport == "sse"):

@@ -53,7 +53,7 @@ class _EntryParser:
 
     def entry(self, raw: Any, inputs: tuple[Input, ...]) -> ServerEntry:
         if not isinstance(raw, dict):
-            raise self._error(f"it must be an object with a command or a url, and not {_kind(raw)}.")
+            raise self._error(f"it must be an object with a command or a url, not {_kind(raw)}.")
         transport = self._transport(raw)
         entry = ServerEntry(
             name=self._name,
@@ -91,7 +91,7 @@ class _EntryParser:
                 raise self._error('it needs a "command" that starts it, or the "url" where it is.')
             return "stdio" if has_command else "http"
         if not isinstance(said, str):
-            raise self._error(f"it must be a string, and not {_kind(said)}.", key)
+            raise self._error(f"it must be a string, not {_kind(said)}.", key)
         transport = _TYPES.get(said)
         if transport is None:
             raise self._error(f"mcplumb does not know the type {said!r}: it knows stdio, http and sse.", key)
@@ -113,7 +113,7 @@ class _EntryParser:
         if isinstance(command, list) and command:
             command, args = command[0], [*command[1:], *args] if isinstance(args, list) else args
         if not isinstance(args, list):
-            raise self._error(f"it must be a list of strings, and not {_kind(args)}.", "args")
+            raise self._error(f"it must be a list of strings, not {_kind(args)}.", "args")
         texts = tuple(_scalar(item) for item in args)
         if None in texts:
             raise self._error(f"all items must be strings: number {texts.index(None) + 1} is not.", "args")
@@ -124,14 +124,14 @@ class _EntryParser:
         if values is None:
             return {}
         if not isinstance(values, dict):
-            raise self._error(f"it must be an object of names and values, and not {_kind(values)}.", key)
+            raise self._error(f"it must be an object of names and values, not {_kind(values)}.", key)
         found = {}
         for name, value in values.items():
             if value is None:
                 continue  # VS Code removes an inherited variable this way; here only safe ones are inherited
             text = _scalar(value)
             if text is None:
-                raise self._error(f"it must be a string, and not {_kind(value)}.", f"{key}.{name}")
+                raise self._error(f"it must be a string, not {_kind(value)}.", f"{key}.{name}")
             found[name] = text
         return found
 
@@ -149,7 +149,7 @@ class _EntryParser:
 
     def _required(self, value: Any, key: str) -> str:
         if not isinstance(value, str):
-            raise self._error(f"it must be a string, and not {_kind(value)}.", key)
+            raise self._error(f"it must be a string, not {_kind(value)}.", key)
         if not value:
             raise self._error("it is empty.", key)
         return value

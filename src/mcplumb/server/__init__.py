@@ -1,1 +1,1 @@
-"""What servers are written with."""
+"""The server: what authors use to write one."""

@@ -5,6 +5,7 @@ A `Server` is made of this before it runs, so nothing here loads asyncio until t
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -32,6 +33,9 @@ _CANCEL_WAIT = 1.0
 #: How many seconds a lifespan that is cancelled from outside waits for its users, which are cancelled as well.
 _LEAVE_WITHIN = 2.0
 
+#: How many sessions are kept for the next connections.
+_MAX_SPARE = 100
+
 #: Returns a context manager whose value is ``ctx.lifespan``. It may take the server as its argument.
 Lifespan: TypeAlias = (
     "Callable[[], AbstractAsyncContextManager[Any]] | Callable[[Server], AbstractAsyncContextManager[Any]]"
@@ -53,7 +57,7 @@ def bind_lifespan(lifespan: Lifespan | None, server: Server) -> _BoundLifespan |
     name = getattr(lifespan, "__name__", None) or repr(lifespan)
     if not callable(lifespan):
         raise UsageError(
-            "The lifespan has to be a function that returns an async context manager, and this is of type "
+            "The lifespan must be a function that returns an async context manager, not of the type "
             f"{type(lifespan).__name__!r}: pass the function itself, without calling it."
         )
     is_sync_manager = getattr(lifespan, "__globals__", None) is vars(contextlib) and inspect.isgeneratorfunction(
@@ -63,7 +67,7 @@ def bind_lifespan(lifespan: Lifespan | None, server: Server) -> _BoundLifespan |
         raise UsageError(f"The lifespan {name!r} is an async generator: put @contextlib.asynccontextmanager above it.")
     if inspect.iscoroutinefunction(lifespan) or inspect.isgeneratorfunction(lifespan) or is_sync_manager:
         raise UsageError(
-            f"The lifespan {name!r} has to be an async context manager: an async function with one yield, and "
+            f"The lifespan {name!r} must be an async context manager: an async function with one yield, and "
             "@contextlib.asynccontextmanager above it."
         )
     try:
@@ -194,24 +198,43 @@ class ActiveSessions:
         self.new_session = new_session
         self._lifespans = lifespans
         self._sessions: set[ServerSession] = set()
+        #: The sessions of connections that were begun, and are not answered yet.
+        self._begun: dict[Connection, ServerSession] = {}
+        #: Sessions that have served a connection, and can serve another.
+        self._spare: list[ServerSession] = []
         self._hosts: set[Host] = set()
         self._holds = 0
         self._lock = threading.Lock()
+        self._is_prepared = False
 
-    async def serve(self, connection: Connection, peer: Peer, *, finish_within: float, stop_within: float) -> None:
-        """Serve one connection until it ends."""
+    def _prepare(self) -> None:
+        """Choose the class and the observer of sessions, before the first one."""
+        self._is_prepared = True
         if self.new_session is None:
             from mcplumb.server.server_session import ServerSession
 
             self.new_session = ServerSession
-        session = self.new_session(self._shared, connection, peer)
+        if "opentelemetry.trace" in sys.modules:  # otherwise nothing can have configured it
+            from mcplumb.rpc.observed_endpoint import combined
+            from mcplumb.telemetry.opentelemetry_observer import configured_observer
+
+            self._shared.observer = combined(configured_observer(), self._shared.observer)
+
+    async def serve(self, connection: Connection, peer: Peer, *, finish_within: float, stop_within: float) -> None:
+        """Serve one connection until it ends."""
+        session = self._begun.pop(connection, None)
+        has_begun = session is not None
+        if session is None:
+            session = self._new(connection, peer)
+        session.on_stop = None
         with self._lock:
             self._sessions.add(session)
         try:
             if not self._lifespans.are_needed:
                 await session.run(finish_within=finish_within, stop_within=stop_within)
                 return
-            session.start(finish_within)
+            if not has_begun:
+                session.start(finish_within)
             async with self._lifespans.running(session.ending.why, within=finish_within) as value:
                 self._shared.lifespan = value
                 await session.run(finish_within=finish_within, stop_within=stop_within)
@@ -220,6 +243,74 @@ class ActiveSessions:
             with self._lock:
                 self._sessions.discard(session)
             self._release_if_unused()
+
+    def _new(self, connection: Connection, peer: Peer) -> ServerSession:
+        if not self._is_prepared:
+            self._prepare()
+        return self.new_session(self._shared, connection, peer)  # type: ignore[misc] # `_prepare` sets it
+
+    # Connections that carry one request. Mostly it is answered at once, and its session serves the next one.
+
+    def begin(self, connection: Connection, peer: Peer, loop: asyncio.AbstractEventLoop) -> ServerSession | None:
+        """Return a session for a connection that carries one request, without a task that runs it.
+
+        It ends with `end`, or with `serve` for the same connection, if more has to be done than to answer. Returns None
+        if the server is not ready: `serve` waits for that.
+        """
+        if not self._holds:
+            return None  # the lifespan may not be open
+        if peer.principal is None:
+            try:
+                while (session := self._spare.pop()).loop is not loop:
+                    pass  # that loop has ended, or is another thread's
+            except IndexError:  # not checked before: another thread may take the last one
+                pass
+            else:
+                session.reuse(connection)
+                return session
+        return self._new(connection, peer)
+
+    def wait(self, session: ServerSession, on_stop: Callable[[], None]) -> None:
+        """Keep a session whose request is not answered yet. ``on_stop`` is called if it has to be served now."""
+        session.on_stop = on_stop
+        self._begun[session.connection] = session
+        with self._lock:
+            self._sessions.add(session)
+
+    def end(self, session: ServerSession) -> bool:
+        """Release a session whose request is answered, or whose client is gone.
+
+        Returns False if that leaves something to do: then the connection has to be served.
+        """
+        if not session.is_unused:
+            self._begun[session.connection] = session
+            return False
+        if session.on_stop is not None:
+            self._forget(session)
+        if not session.is_kept and session.principal is None and len(self._spare) < _MAX_SPARE:
+            self._spare.append(session)
+        return True
+
+    def drop(self, session: ServerSession) -> None:
+        """Cancel all work of a session that was begun, and release it."""
+        session.drop()
+        self._forget(session)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there are sessions that no task runs, and whose requests are not answered yet."""
+        return bool(self._begun)
+
+    def stop_begun(self) -> None:
+        """Stop the sessions that no task runs, at once."""
+        for session in list(self._begun.values()):
+            session.stop(0.0)
+
+    def _forget(self, session: ServerSession) -> None:
+        session.on_stop = None
+        self._begun.pop(session.connection, None)
+        with self._lock:
+            self._sessions.discard(session)
 
     @asynccontextmanager
     async def held(self, given_up: asyncio.Future[Any], *, within: float) -> AsyncIterator[None]:
@@ -274,8 +365,17 @@ class ActiveSessions:
                     session.loop.call_soon_threadsafe(call, session)
         return bool(sessions)
 
+    def count_requests(self) -> tuple[int, int]:
+        """Return how many requests are being answered, and how many subscriptions are open."""
+        with self._lock:
+            sessions = list(self._sessions)
+        everything = [session.endpoint.incoming for session in sessions]
+        subscriptions = sum(len(incoming.exempt_ids) for incoming in everything)
+        return sum(map(len, everything)) - subscriptions, subscriptions
+
     def _release_if_unused(self) -> None:
         with self._lock:
             if not self._sessions and not self._holds:
+                self._spare.clear()
                 self._shared.lifespan = None
                 self._shared.thread_pool.close()

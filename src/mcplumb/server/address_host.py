@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -18,10 +18,12 @@ from mcplumb.transports.socket_listener import Listener
 from mcplumb.transports.stdio import Stdio
 
 if TYPE_CHECKING:
+    import socket
     import ssl
 
     from mcplumb.server.server import Server
     from mcplumb.transports.http_server.http_options import HttpOptions
+    from mcplumb.transports.http_server.uvicorn_server import HttpListener
 
 __all__ = ["AddressHost", "OnReady"]
 
@@ -30,6 +32,10 @@ OnReady: TypeAlias = Callable[[str], object]
 
 #: How many seconds connections may take to close beyond the time for their requests.
 _LAST_STEPS = 2.0
+
+#: How many seconds idle connections are kept for the requests that may be on their way, and how often to look.
+_DRAIN_WITHIN = 1.0
+_DRAIN_CHECK = 0.05
 
 _logger = logging.getLogger("mcplumb.server")
 
@@ -48,8 +54,12 @@ class AddressHost:
         tls: ssl.SSLContext | None = None,
         http: HttpOptions | None = None,
         on_ready: OnReady | None = None,
+        sockets: Sequence[list[socket.socket]] | None = None,
     ) -> None:
         self._server = server
+        #: The sockets that listen, for each of the addresses, if other processes share them.
+        self._sockets = None if sockets is None else iter(sockets)
+        self._http_listeners: list[HttpListener] = []
         #: Standard input and output, if the server runs on them as well.
         self.stdio: Stdio | None = None
         self._places = [_parse(text, tls) for text in addresses if text != "stdio"]
@@ -63,6 +73,8 @@ class AddressHost:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Future[None] | None = None
         self._is_stopped = False
+        #: The recordings of all addresses.
+        self._recordings = ExitStack()
         self._is_cancelling = False
         #: Functions that close the listeners; an HTTP listener waits up to this time for open connections.
         self._closers: list[Callable[[float], Coroutine[Any, Any, None]]] = []
@@ -76,6 +88,20 @@ class AddressHost:
             with suppress(RuntimeError):  # the loop has just been closed
                 self._loop.call_soon_threadsafe(self._stop)
 
+    async def drain(self) -> None:
+        """Stop, and let other processes that listen at the same sockets take over: no client is turned away.
+
+        A client may just have connected, or send its next request: such connections have a moment, and are told to
+        close after the next response.
+        """
+        for listener in self._http_listeners:
+            listener.drain()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_WITHIN):
+                while not all(listener.is_drained for listener in self._http_listeners):  # noqa: ASYNC110 - uvicorn's
+                    await asyncio.sleep(_DRAIN_CHECK)
+        self._server.stop()
+
     async def run(self, trace: Trace | None = None) -> None:
         """Serve until the server is stopped, or the client on stdio disconnects. Cancellation ends it at once."""
         self._loop = asyncio.get_running_loop()
@@ -88,10 +114,13 @@ class AddressHost:
             async with server.active_sessions.held(self._stopped, within=server.finish_within):
                 try:
                     if not self._stopped.done():
-                        ready = [await self._open(place, trace) for place in self._places]
-                        self._serve_stdio(trace)
+                        ready = [await self._open(place, self._recorded(place, trace)) for place in self._places]
+                        self._serve_stdio(self._recorded(None, trace))
                         for address in ready:
-                            _logger.info("Serving at %s", address)
+                            # Of several processes, their supervisor says it.
+                            _logger.log(
+                                logging.INFO if self._sockets is None else logging.DEBUG, "Serving at %s", address
+                            )
                             if self._on_ready is not None:
                                 self._on_ready(address)
                     await asyncio.shield(self._stopped)
@@ -99,6 +128,12 @@ class AddressHost:
                     await self._close()
         finally:
             server.active_sessions.leave(self)
+            self._recordings.close()
+
+    def _recorded(self, place: UnixAddress | TcpAddress | HttpAddress | None, trace: Trace | None) -> Trace | None:
+        """Return the trace for one address, or for stdio."""
+        transport = "stdio" if place is None else str(place).partition(":")[0].replace("https", "http")
+        return self._recordings.enter_context(self._server._recorded(transport, trace))
 
     async def _open(self, place: UnixAddress | TcpAddress | HttpAddress, trace: Trace | None) -> str:
         """Open a listener at one address, and return the address with its actual port."""
@@ -122,7 +157,10 @@ class AddressHost:
         if place.path:
             options = msgspec.structs.replace(options, path=place.path)
         app = self._server.asgi(options, serve=self._serve, trace=trace)
-        listener = await HttpListener.open(app, place, tls=self._tls)
+        app.answer_with(self._server.active_sessions)
+        sockets = None if self._sockets is None else next(self._sockets)
+        listener = await HttpListener.open(app, place, tls=self._tls, sockets=sockets)
+        self._http_listeners.append(listener)
         self._closers.append(lambda within: listener.close(within=within))
         return str(msgspec.structs.replace(listener.address, path=options.path))
 
@@ -158,8 +196,10 @@ class AddressHost:
             await asyncio.sleep(0)
             # Close the listeners first: a client that connects now is refused and retries, and gets no error response.
             self._server.active_sessions.for_each_session(lambda session: session.stop(within))
-            if self._serving and within:
-                await asyncio.wait(self._serving, timeout=within + _LAST_STEPS)
+            if within:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(within + _LAST_STEPS):
+                        await self._wait_for_sessions()
             self._cancel()
             await asyncio.gather(*closing)
         finally:
@@ -168,8 +208,16 @@ class AddressHost:
             if rest:
                 await asyncio.wait(rest, timeout=_LAST_STEPS)
 
+    async def _wait_for_sessions(self) -> None:
+        while self._serving or self._server.active_sessions.has_begun:
+            if self._serving:
+                await asyncio.wait(self._serving)
+            else:
+                await asyncio.sleep(0)  # those that were begun without a task get one now
+
     def _cancel(self) -> None:
         self._is_cancelling = True
+        self._server.active_sessions.stop_begun()
         for task in self._serving:
             task.cancel()
 

@@ -213,7 +213,7 @@ class ToolEntry(Entry):
         name = _name_of(function, described)
         if not 1 <= len(name) <= _MAX_TOOL_NAME or not _TOOL_NAME.issuperset(name):
             raise UsageError(
-                f"A tool cannot be called {name!r}: take 1 to {_MAX_TOOL_NAME} letters, digits and the characters _-./ "
+                f"A tool cannot be called {name!r}: use 1 to {_MAX_TOOL_NAME} letters, digits and the characters _-./ "
                 "for its name."
             )
         super().__init__("tool", name, function, inspect_function(function, context=Context))
@@ -224,7 +224,7 @@ class ToolEntry(Entry):
         #: The arguments that HTTP clients repeat in headers; None if there are none.
         self.param_headers = headers_in(schema, self.label)
         if structured not in (None, True, False, "object"):
-            raise UsageError(f"structured of the {self.label} is {structured!r}: it is True, False or 'object'.")
+            raise UsageError(f"structured of the {self.label} is {structured!r}: it must be True, False or 'object'.")
         output = self._output_of(output_schema, structured=structured)
         #: Converts the function's return value to a result.
         self.result_of = output.result_of
@@ -564,7 +564,8 @@ class Catalog:
     @property
     def has_scopes(self) -> bool:
         """Whether an entry needs scopes."""
-        return any(each.has_scopes for each in (self.tools, self.resources, self.templates, self.prompts))
+        tools, resources, templates, prompts = self.tools, self.resources, self.templates, self.prompts
+        return tools.has_scopes or resources.has_scopes or templates.has_scopes or prompts.has_scopes
 
     def find_resource(self, uri: str) -> tuple[ResourceEntry, dict[str, str]] | None:
         """Return the resource with this URI, or the most specific matching template and its values; None if neither."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 else:
     _L = TypeVar("_L")
 
-__all__ = ["Accepted", "Answer", "Asked", "BlockingContext", "Context", "Declined", "Told"]
+__all__ = ["Accepted", "Answer", "Asked", "BlockingContext", "Context", "Declined", "Delivery"]
 
 T = TypeVar("T")
 
@@ -93,7 +93,7 @@ class Declined:
 Answer: TypeAlias = Accepted[T] | Declined
 
 
-class Told:
+class Delivery:
     """The return value of ``progress`` and ``log``: awaiting it waits until the client has caught up."""
 
     __slots__ = ("_rest",)
@@ -107,7 +107,7 @@ class Told:
             yield from rest().__await__()
 
 
-_TOLD = Told()
+_DELIVERED = Delivery()
 
 
 def _resolved(value: T) -> Generator[Any, Any, T]:
@@ -131,6 +131,7 @@ class Context(Generic[_L]):
     def __init__(self, call: Call) -> None:
         self._call = call
         call.outcomes = set()
+        call.session.is_kept = True
 
     @property
     def request_id(self) -> RequestId:
@@ -187,7 +188,7 @@ class Context(Generic[_L]):
         value: _L = self._call.session.shared.lifespan
         return value
 
-    def progress(self, progress: Number, total: Number | None = None, message: str | None = None) -> Told:
+    def progress(self, progress: Number, total: Number | None = None, message: str | None = None) -> Delivery:
         """Report the progress of the request. The numbers should increase; frequent reports are throttled.
 
         Nothing is sent if the client did not ask for progress.
@@ -195,14 +196,14 @@ class Context(Generic[_L]):
         if type(progress) not in _NUMBERS or (total is not None and type(total) not in _NUMBERS):
             raise UsageError(f"Progress must be numbers, not {progress!r} of {total!r}.")
         if self._call.admitted.progress_token is None:
-            return _TOLD
+            return _DELIVERED
         return self._send(lambda: self._call.progress(progress, total, message and str(message)), is_throttled=True)
 
-    def report_progress(self, progress: Number, total: Number | None = None, message: str | None = None) -> Told:
+    def report_progress(self, progress: Number, total: Number | None = None, message: str | None = None) -> Delivery:
         """Do what ``progress`` does, under the name that it has in other libraries."""
         return self.progress(progress, total, message)
 
-    def log(self, level: LoggingLevel, data: Any, *, logger: str | None = None) -> Told:
+    def log(self, level: LoggingLevel, data: Any, *, logger: str | None = None) -> Delivery:
         """Send the client a log message: a text, or any JSON value.
 
         Nothing is sent if the client did not ask for messages of this level. In an async function, await the return
@@ -211,26 +212,26 @@ class Context(Generic[_L]):
         if level not in LOGGING_LEVELS:
             raise UsageError(f"There is no log level {level!r}. The levels are {', '.join(LOGGING_LEVELS)}.")
         if not self._call.wants_log(level):
-            return _TOLD
+            return _DELIVERED
         return self._send(lambda: self._call.log(level, data, logger and str(logger)), is_throttled=False)
 
-    def debug(self, data: Any, *, logger: str | None = None) -> Told:
+    def debug(self, data: Any, *, logger: str | None = None) -> Delivery:
         """Send a log message of the level *debug*; see ``log``."""
         return self.log("debug", data, logger=logger)
 
-    def info(self, data: Any, *, logger: str | None = None) -> Told:
+    def info(self, data: Any, *, logger: str | None = None) -> Delivery:
         """Send a log message of the level *info*; see ``log``."""
         return self.log("info", data, logger=logger)
 
-    def notice(self, data: Any, *, logger: str | None = None) -> Told:
+    def notice(self, data: Any, *, logger: str | None = None) -> Delivery:
         """Send a log message of the level *notice*; see ``log``."""
         return self.log("notice", data, logger=logger)
 
-    def warning(self, data: Any, *, logger: str | None = None) -> Told:
+    def warning(self, data: Any, *, logger: str | None = None) -> Delivery:
         """Send a log message of the level *warning*; see ``log``."""
         return self.log("warning", data, logger=logger)
 
-    def error(self, data: Any, *, logger: str | None = None) -> Told:
+    def error(self, data: Any, *, logger: str | None = None) -> Delivery:
         """Send a log message of the level *error*; see ``log``."""
         return self.log("error", data, logger=logger)
 
@@ -307,7 +308,7 @@ class Context(Generic[_L]):
             return read_own_resource(self._call, uri)
         return cast("Asked[ReadResourceResult]", read_own_resource_in_thread(self._call, uri))
 
-    def release_stream(self, retry: float = 1.0) -> Told:
+    def release_stream(self, retry: float = 1.0) -> Delivery:
         """Close the HTTP response stream of this request while the handler keeps running.
 
         A client whose protocol revision supports this reconnects for the rest after ``retry`` seconds, so that a long
@@ -320,7 +321,7 @@ class Context(Generic[_L]):
         else:
             with suppress(RequestCancelled):
                 self._call.wait_in_thread(self._release_stream(retry))
-        return _TOLD
+        return _DELIVERED
 
     async def _release_stream(self, retry: float) -> None:
         self._call.release_stream(retry)
@@ -348,16 +349,18 @@ class Context(Generic[_L]):
 
     async def _roots(self, key: str | None) -> Roots:
         from mcplumb.server.dispatch.client_input import Roots
+        from mcplumb.types.base import Params
         from mcplumb.types.client_features import ListRootsRequest, ListRootsResult
 
-        return Roots((await self._ask(ListRootsRequest(), ListRootsResult, key)).roots)
+        # Params may be left out, but some clients cannot read an input request without them.
+        return Roots((await self._ask(ListRootsRequest(Params()), ListRootsResult, key)).roots)
 
     async def _ask(self, request: InputRequest, as_type: type[T], key: str | None) -> T:
         from mcplumb.server.dispatch.client_input import ask
 
         return await ask(self._call, request, as_type, key)
 
-    def _send(self, send: Callable[[], None], *, is_throttled: bool) -> Told:
+    def _send(self, send: Callable[[], None], *, is_throttled: bool) -> Delivery:
         """Send a notification now, or once the client has caught up. The call itself holds back a throttled one."""
         session = self._call.session
 
@@ -368,14 +371,14 @@ class Context(Generic[_L]):
         if not self._call.is_own_thread():
             with suppress(RequestCancelled):
                 self._call.wait_in_thread(send_when_drained())
-            return _TOLD
+            return _DELIVERED
         if not session.connection.is_clogged:
             send()
-            return _TOLD
+            return _DELIVERED
         if is_throttled:
             send()
-            return Told(session.connection.drained)
-        return Told(send_when_drained)
+            return Delivery(session.connection.drained)
+        return Delivery(send_when_drained)
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> Asked[T]:
         """Return the coroutine itself in the event loop's thread; in other threads, wait and return its result."""

@@ -118,7 +118,7 @@ class _Media:
         if mime_type is not None and "/" not in mime_type:
             raise UsageError(f"{mime_type!r} is not a MIME type: those have two parts, as in 'image/png'.")
         if (data is None) == (path is None):
-            raise UsageError(f"{kind} needs either bytes or the path of a file, and not both.")
+            raise UsageError(f"{kind} needs either bytes or the path of a file, not both.")
         if path is None and not isinstance(data, Data):
             raise UsageError(f"{kind} takes bytes, not {type(data).__name__}; the path of a file goes into path=.")
         self._source: bytes | str = os.fspath(path) if path is not None else bytes(data or b"")

@@ -48,7 +48,8 @@ def run_on_stdio(server: Server, stdio: Stdio, *, log_format: LogFormat | None, 
         write_stderr(f"{words}\n".encode(errors="backslashreplace"))
 
     async def serve(tracer: Trace | None) -> None:
-        await server.serve_connection(stdio.connection(limits=server.limits, trace=tracer))
+        with server._recorded("stdio", tracer) as trace:
+            await server.serve_connection(stdio.connection(limits=server.limits, trace=trace))
 
     run_process(server, serve, log_format=log_format, trace=trace)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
-from mcplumb.protocol.subscription_state import ListTopic
+from mcplumb.protocol.subscription_state import Change, ListTopic
 from mcplumb.revisions import allowed_revisions
 from mcplumb.rpc.thread_pool import ThreadPool
 from mcplumb.server.active_sessions import ActiveSessions, Lifespan, LifespanRunner, bind_lifespan
@@ -32,8 +32,15 @@ if TYPE_CHECKING:
     import ssl
 
     from mcplumb.protocol.http_headers import ParamHeaders
+    from mcplumb.recording.recorded_trace import Place
+    from mcplumb.recording.recording_format import By
     from mcplumb.server.address_host import OnReady
+    from mcplumb.server.readiness import Readiness, ReadyCheck
     from mcplumb.server.stderr_logs import LogFormat
+    from mcplumb.stores.replica import Replica
+    from mcplumb.stores.shared_store import SharedStore
+    from mcplumb.telemetry.metric_families import Family
+    from mcplumb.telemetry.request_metrics import ServerMetrics
     from mcplumb.transports.connection import Connection, Peer, Serve
     from mcplumb.transports.http_server.asgi_app import HttpApp
     from mcplumb.transports.http_server.http_options import HttpOptions
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Server"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound="ReadyCheck")
 
 
 class Server:
@@ -66,7 +74,12 @@ class Server:
     - ``state_keys`` seal the state that a client keeps for a call that asked for input: pass the same keys (32 random
       bytes each) to all processes that share their clients. The first key seals, all keys open. By default, each
       process creates its own. ``state_ttl`` is how many seconds the user may take to answer.
+    - ``record`` is a file to record all messages to, with secrets masked, or a folder for a file of its own; True is
+      the folder of ``mcplumb sessions``.
     """
+
+    #: What recordings call who has made them.
+    _recorded_by: ClassVar[By] = "server"
 
     def __init__(
         self,
@@ -94,6 +107,7 @@ class Server:
         state_ttl: float = 3600.0,
         extensions: dict[str, Any] | None = None,
         experimental: dict[str, Any] | None = None,
+        record: Place = None,
     ) -> None:
         if not name or {type(name), type(version)} != {str}:
             raise UsageError(f"A server needs a name and a version, both strings, not {name!r} and {version!r}.")
@@ -101,6 +115,8 @@ class Server:
             raise UsageError(f"The page size is {page_size}: it must be at least 1.")
         if not (0 <= finish_within < float("inf") and 0 <= stop_within < float("inf")):
             raise UsageError("finish_within and stop_within must be finite numbers of seconds, at least 0.")
+        #: This process among those that share a store, by store.
+        self._replicas: dict[str | SharedStore, Replica] = {}
         self._catalog = Catalog(self._list_changed)
         if structured not in (None, "object"):
             raise UsageError(f"The server's default for structured is {structured!r}: it may be 'object' or None.")
@@ -135,6 +151,10 @@ class Server:
         self.active_sessions = ActiveSessions(self._shared, LifespanRunner(bind_lifespan(lifespan, self)))
         if state_keys:
             self._shared.check_keys()
+        #: Where messages are recorded; None if they are not.
+        self.record = record
+        self._readiness: Readiness | None = None
+        self._metrics: ServerMetrics | None = None
 
     @property
     def name(self) -> str:
@@ -200,7 +220,7 @@ class Server:
         ``output_schema``, the return value is structured content. Values are validated against both schemas if
         jsonschema-rs is installed.
 
-        A client over HTTP needs an access token with all ``scopes``; without them, it is told which ones.
+        A client over HTTP needs an access token with all ``scopes``; without them, the error names the missing ones.
 
         After ``timeout`` seconds, the call ends with an error that says so, even if it waits for the user. An async
         function is cancelled. A plain function cannot be stopped: it should look at ``ctx.cancelled``.
@@ -306,7 +326,7 @@ class Server:
 
     def resource_changed(self, uri: str) -> None:
         """Notify the clients that subscribed to a resource that it has changed."""
-        self.active_sessions.for_each_session(lambda session: session.subscriptions.resource_changed(uri))
+        self._announce(Change("updates", uri))
 
     # Prompts, completions
 
@@ -366,17 +386,21 @@ class Server:
 
     # Extensions
 
-    def request(self, method: str) -> Callable[[F], F]:
-        """Register a function as the handler of an extension method: it takes the params and returns the result.
+    def on_request(self, method: str) -> Callable[[F], F]:
+        """Register the handler of an extension method: ``@server.on_request("example.com/reset")``.
 
-        The params are a dict, or an instance of the type of the function's parameter. To answer with an error, raise
-        ``RequestError``.
+        The function takes the params and returns the result. The params are a dict, or an instance of the type of the
+        function's parameter. To answer with an error, raise ``RequestError``.
         """
         return self._handler(method, is_notification=False)
 
-    def notification(self, method: str) -> Callable[[F], F]:
-        """Register a function as the handler of an extension notification; it takes the params, as for ``request``."""
+    def on_notification(self, method: str) -> Callable[[F], F]:
+        """Register the handler of an extension notification; it takes the params, as for ``on_request``."""
         return self._handler(method, is_notification=True)
+
+    # The shorter names read like methods that send; they are accepted, but not documented.
+    request = on_request
+    notification = on_notification
 
     def _handler(self, method: str, *, is_notification: bool) -> Callable[[F], F]:
         def decorate(function: F) -> F:
@@ -438,8 +462,8 @@ class Server:
         if _is_stdio_only(addresses, tls, http):
             from mcplumb.transports.stdio import take_stdio
 
-            with take_stdio() as stdio:
-                await self.serve_connection(stdio.connection(limits=self.limits))
+            with take_stdio() as stdio, self._recorded("stdio", None) as trace:
+                await self.serve_connection(stdio.connection(limits=self.limits, trace=trace))
             return
         from mcplumb.server.address_host import AddressHost
 
@@ -451,6 +475,20 @@ class Server:
 
         with take_stdio() as host.stdio:
             await host.run()
+
+    @contextmanager
+    def _recorded(self, transport: str, trace: Trace | None) -> Iterator[Trace | None]:
+        """Yield a trace that records each message and calls ``trace``; ``trace`` itself if ``record`` is not set."""
+        if self.record is None or self.record is False:
+            yield trace
+            return
+        from mcplumb.recording.recorded_trace import record_session
+
+        recorded = record_session(self.record, self._recorded_by, transport, trace, name=self.name)
+        try:
+            yield recorded
+        finally:
+            recorded.recorder.close()
 
     def asgi(
         self, http: HttpOptions | None = None, *, serve: Serve | None = None, trace: Trace | None = None
@@ -464,25 +502,89 @@ class Server:
         from mcplumb.transports.http_server.asgi_app import HttpApp
         from mcplumb.transports.http_server.http_options import HttpOptions
 
-        return HttpApp(
+        options = http or HttpOptions()
+        app = HttpApp(
             serve or self.serve_connection,
-            options=http or HttpOptions(),
+            options=options,
             limits=self.limits,
             revisions=self._shared.revisions,
             held=self.held,
             param_headers=self._param_headers,
             needed_scopes=partial(needed_scopes, self._catalog),
             health=self._health,
+            readiness=self._readiness_checks.failures,
+            metrics=self.metrics if options.metrics else None,
+            replica=None if options.shared is None else self._replica(options.shared),
             trace=trace,
         )
+        if serve is None:
+            app.answer_with(self.active_sessions)
+        if options.metrics:
+            from mcplumb.telemetry.request_metrics import http_gauges
+
+            self.metrics.registry.read_gauges(app, partial(http_gauges, app))
+        return app
 
     def _param_headers(self, tool: str) -> ParamHeaders | None:
         """Return the arguments of a tool that clients over HTTP repeat in headers."""
         return self._catalog.param_headers(tool)
 
     def _health(self) -> dict[str, Any]:
-        """Return what ``/health`` tells besides that the process lives."""
+        """Return the members that ``/health`` adds to its answer."""
         return {}
+
+    # Operation
+
+    def ready_check(self, function: C) -> C:
+        """Register a function as a readiness check: ``@server.ready_check``.
+
+        While it raises an exception, or takes too long, ``/ready`` answers 503, and load balancers send no requests.
+        """
+        self._readiness_checks.checks[getattr(function, "__name__", repr(function))] = function
+        return function
+
+    @property
+    def _readiness_checks(self) -> Readiness:
+        if self._readiness is None:
+            from mcplumb.server.readiness import Readiness
+
+            self._readiness = Readiness(self._shared.thread_pool)
+        return self._readiness
+
+    def _offer_state_keys(self, keys: Sequence[bytes]) -> None:
+        """Seal request state with these keys, which other workers use as well, unless the author gave some."""
+        if not self._shared.state_keys:
+            self._shared.state_keys = list(keys)
+
+    @property
+    def _has_metrics(self) -> bool:
+        return self._metrics is not None
+
+    @property
+    def metrics(self) -> ServerMetrics:
+        """The metrics of all sessions. They are collected from the first use of this property on."""
+        if self._metrics is None:
+            from mcplumb.rpc.observed_endpoint import combined
+
+            self._metrics = self._new_metrics()
+            self._metrics.registry.read_gauges(self, self._gauges)
+            self._shared.observer = combined(self._shared.observer, self._metrics)
+        return self._metrics
+
+    def _new_metrics(self) -> ServerMetrics:
+        from mcplumb.telemetry.request_metrics import ServerMetrics
+
+        catalog = self._catalog
+        return ServerMetrics(has_tool=lambda name: catalog.tools.get(name) is not None, custom=catalog.request_handlers)
+
+    def _gauges(self) -> list[Family]:
+        from mcplumb.telemetry.request_metrics import gauge
+
+        in_flight, subscriptions = self.active_sessions.count_requests()
+        return [
+            gauge("mcplumb_requests_in_flight", "Requests that are being answered.", {(): in_flight}),
+            gauge("mcplumb_subscriptions", "Open subscriptions of modern clients.", {(): subscriptions}),
+        ]
 
     async def serve_connection(self, connection: Connection, peer: Peer | None = None) -> None:
         """Serve one connection until it ends. Several may be served at once, all in the same event loop."""
@@ -509,7 +611,58 @@ class Server:
         return self.active_sessions.stop(self.stop_within)
 
     def _list_changed(self, topic: ListTopic) -> None:
-        self.active_sessions.for_each_session(lambda session: session.subscriptions.list_changed(topic))
+        if self._replicas:
+            self._announce(Change(topic))
+        else:
+            self.active_sessions.for_each_session(lambda session: session.subscriptions.list_changed(topic))
+
+    # Replicas
+
+    def _replica(self, address: str | SharedStore) -> Replica:
+        """Return this process among those that share the store at an address."""
+        from mcplumb.stores.replica import Replica
+
+        shared = self._shared
+        if address not in self._replicas:
+            shared.awaits_keys = not shared.state_keys
+            self._replicas[address] = Replica(
+                address,
+                heard=self._heard,
+                missed=self._missed,
+                new_keys=shared.use_keys if shared.awaits_keys else None,
+                state_ttl=shared.state_ttl,
+            )
+            self._readiness_checks.checks["shared store"] = self._replicas[address].check_reachable
+        return self._replicas[address]
+
+    def _announce(self, change: Change) -> None:
+        """Notify the subscribers of a change: those of all replicas, if there are any."""
+        replicas = [replica for replica in self._replicas.values() if replica.is_open]
+        for replica in replicas:
+            from mcplumb.protocol.session_record import write_change
+
+            replica.announce(write_change(change))
+        if not replicas:
+            self._notify(change)
+
+    def _heard(self, _: int, body: bytes) -> None:
+        from mcplumb.protocol.session_record import read_change
+
+        change = read_change(body)
+        if change is None:
+            self._missed()
+        else:
+            self._notify(change)
+
+    def _notify(self, change: Change) -> None:
+        topic, uri = change.topic, change.uri
+        if topic != "updates":
+            self.active_sessions.for_each_session(lambda session: session.subscriptions.list_changed(topic))
+        elif uri is not None:
+            self.active_sessions.for_each_session(lambda session: session.subscriptions.resource_changed(uri))
+
+    def _missed(self) -> None:
+        self.active_sessions.for_each_session(lambda session: session.subscriptions.everything_changed())
 
 
 def _decorated(function: F | None, options: dict[str, Any], add: Callable[..., None]) -> F | Callable[[F], F]:

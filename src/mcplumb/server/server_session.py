@@ -137,13 +137,34 @@ class ServerSession:
 
             self.admit = ScopeCheck(self, self.admit).admit
         limits = shared.limits
-        self.endpoint = Endpoint(connection, self, limits, peer="client", max_queued=limits.max_waiting)
+        # Of a session that several processes serve, each has ids of its own.
+        first_id: int = getattr(connection, "first_request_id", 1) if peer.era == "legacy" else 1
+        if shared.observer is None:
+            self.endpoint = Endpoint(
+                connection, self, limits, peer="client", max_queued=limits.max_waiting, first_id=first_id
+            )
+        else:
+            from mcplumb.rpc.observed_endpoint import ObservedEndpoint
+
+            self.endpoint = ObservedEndpoint(
+                connection,
+                self,
+                limits,
+                peer="client",
+                max_queued=limits.max_waiting,
+                first_id=first_id,
+                observer=shared.observer,
+            )
         self.received = self.endpoint.received
         self.loop = self.endpoint.loop
         self.ending = Ending(self.loop)
         self._bad_lines = BadLines()
         self._is_waiting_for_lifespan = False
         self._finish_within = 0.0
+        #: Whether a `Context` refers to it, which the author's function may keep when its call has ended.
+        self.is_kept = False
+        #: Is called when the session is stopped, while nothing runs it.
+        self.on_stop: Callable[[], None] | None = None
 
     def _dispatcher(self) -> Callable[[Request], Call | Reply]:
         """Return the function that admits requests."""
@@ -182,7 +203,7 @@ class ServerSession:
             why = await self.ending.why
             await self._wind_down(why, stop_within if why == "stopped" else finish_within)
         except BaseException:
-            self._drop_all()
+            self.drop()
             raise
         finally:
             self.connection.abort()
@@ -199,6 +220,21 @@ class ServerSession:
         """Stop accepting requests, and end within this many seconds."""
         self.ending.begin("stopped")
         self.ending.give_up_after(within)
+        if self.on_stop is not None:
+            self.on_stop()
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing is left of the requests that it has served."""
+        names = vars(self)
+        return self.endpoint.is_unused and not (
+            "subscriptions" in names or "_handlers" in names or self.ending.why.done()
+        )
+
+    def reuse(self, connection: Connection) -> None:
+        """Serve another connection of a client that is not authenticated, if this `is_unused` and not kept."""
+        self.connection = connection
+        self.endpoint.reuse(connection)
 
     async def _wind_down(self, why: Why, within: float) -> None:
         self.endpoint.stop_accepting()
@@ -211,7 +247,7 @@ class ServerSession:
                 await self.ending.finished
                 for call in self.endpoint.refuse_all():
                     _logger.warning("The server stops, and does not finish %s with the id %r.", call.method, call.id)
-        self._drop_all()
+        self.drop()
         await self.endpoint.wait_for_tasks(LAST_WAIT)
         await self.ending.close(self.connection)
 
@@ -222,7 +258,7 @@ class ServerSession:
             self.ending.finish()
         return is_finished
 
-    def _drop_all(self) -> None:
+    def drop(self) -> None:
         """Cancel all work. Nothing more is sent for it."""
         self.ending.cancel()
         self.endpoint.drop_all()
@@ -253,11 +289,11 @@ class ServerSession:
         """Drop all work, because the client is unreachable."""
         _logger.debug("The client is gone: %s.", error)
         self.ending.begin("broken")
-        self._drop_all()
+        self.drop()
         self.ending.finish()
 
     def failed(self, request_id: RequestId, error: McplumbError) -> None:
-        """Fail a request of ours that did not reach the client."""
+        """Fail a request of this side that did not reach the client."""
         self.endpoint.failed(request_id, error)
 
     # --- Calls from the endpoint ---

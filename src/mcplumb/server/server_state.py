@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mcplumb.errors import UsageError
+from mcplumb.errors import StoreUnavailable, UsageError
 from mcplumb.limits import Limits
 from mcplumb.protocol.version_negotiation import Admission
 from mcplumb.revisions import Era, Revision
@@ -22,6 +22,7 @@ from mcplumb.types.revision_adapter import for_revision
 
 if TYPE_CHECKING:
     from mcplumb.protocol.sealed_request_state import Sealer  # loads hashlib, which most servers never need
+    from mcplumb.rpc.observed_endpoint import Observer
 
 __all__ = ["SharedState"]
 
@@ -46,6 +47,10 @@ class SharedState(msgspec.Struct, kw_only=True):
     state_ttl: float = 3600.0
     #: The value that the lifespan yielded; None while the server does not run.
     lifespan: Any = None
+    #: Observes the requests of new sessions, if they are counted or traced.
+    observer: Observer | None = None
+    #: Whether the keys that seal request state come from other replicas, and are not known yet.
+    awaits_keys: bool = False
     _sealer: Any = None
     _modern_admission: Admission | None = None
     #: The encoded ``_meta`` of text results, by the names of the revisions that have it.
@@ -85,6 +90,10 @@ class SharedState(msgspec.Struct, kw_only=True):
     def sealer(self) -> Sealer:
         """The sealer of request state, with the given keys or, without any, a random key of this process."""
         if self._sealer is None:
+            if self.awaits_keys:
+                raise StoreUnavailable(
+                    "The keys for request state are in the shared store, which has not been reached yet. Try again."
+                )
             from secrets import token_bytes  # most servers never need it
 
             from mcplumb.protocol.sealed_request_state import Sealer
@@ -92,6 +101,12 @@ class SharedState(msgspec.Struct, kw_only=True):
             self._sealer = Sealer(self.state_keys or [token_bytes(32)], ttl=self.state_ttl)
         sealer: Sealer = self._sealer
         return sealer
+
+    def use_keys(self, keys: list[bytes]) -> None:
+        """Seal with the first of these keys from now on, and open what any of them has sealed."""
+        from mcplumb.protocol.sealed_request_state import Sealer
+
+        self._sealer = Sealer(keys, ttl=self.state_ttl)
 
     def check_keys(self) -> None:
         """Raise UsageError if the given keys cannot seal state, now rather than at the first request for input."""
@@ -126,7 +141,7 @@ class SharedState(msgspec.Struct, kw_only=True):
         """Return the result of a custom request handler as an object in the form of a revision."""
         written = {} if value is None else msgspec.json.decode(write(value))
         if not isinstance(written, dict):
-            raise UsageError(f"A result has to be an object, and this is {type(value).__name__!r}.")
+            raise UsageError(f"A result must be an object, not a {type(value).__name__!r}.")
         if revision.has_result_types:
             written.setdefault("resultType", COMPLETE)
             written["_meta"] = self.result_meta(revision) | written.get("_meta", {})

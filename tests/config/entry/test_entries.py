@@ -91,7 +91,7 @@ def test_gemini_has_names_without_braces(project: Path, monkeypatch: pytest.Monk
             ": it needs the input 'my-key'. Use it in a terminal, where you are asked, or set MCPLUMB_INPUT_MY_KEY.",
         ),
         ({"command": "x", "envFile": "gone.env"}, ", key 'envFile': there is no file {project}/gone.env."),
-        ({"url": "x"}, ", key 'url': it is no address: it must begin with http:// or https://."),
+        ({"url": "x"}, ", key 'url': it is not an address: it must begin with http:// or https://."),
         (
             {"url": "http:/x?key=secret"},
             ", key 'url': The address 'http:/x?key=***' cannot be used: it must begin with http://.",

@@ -294,7 +294,7 @@ async def test_what_the_client_sent_is_explained_to_it(revision: Revision, caplo
     server = make_server()
     add_tool(server, "async", lambda: "x")
 
-    @server.request("example.com/echo")
+    @server.on_request("example.com/echo")
     async def echo(params: dict[str, Any]) -> dict[str, Any]:
         return {"got": params.get("a")}
 
@@ -659,7 +659,7 @@ def test_a_notification_that_does_not_fit_is_passed_over(params: str, caplog: py
     server = make_server()
     heard: list[Any] = []
 
-    @server.notification("example.com/hello")
+    @server.on_notification("example.com/hello")
     async def hear(params: Numbered) -> None:
         heard.append(params)
 
@@ -709,7 +709,7 @@ async def test_a_notification_handler_that_waits_ends_with_the_connection() -> N
     ended: list[str] = []
     server = make_server()
 
-    @server.notification("example.com/hello")
+    @server.on_notification("example.com/hello")
     async def hear(params: dict[str, Any]) -> None:
         try:
             await asyncio.Event().wait()

@@ -815,14 +815,14 @@ def test_the_params_may_have_a_type(revision: Revision, kind: type) -> None:
 def test_an_extension_s_method_may_answer_with_an_error_or_nothing() -> None:
     server = make_server()
 
-    @server.request("example.com/fail")
+    @server.on_request("example.com/fail")
     async def fail(params: dict[str, Any]) -> None:
         raise RequestError(-32000, "Say that you are sure.", params.get("data"))
 
-    @server.request("example.com/nothing")
+    @server.on_request("example.com/nothing")
     async def nothing(params: dict[str, Any]) -> None: ...
 
-    @server.request("example.com/wrong")
+    @server.on_request("example.com/wrong")
     async def wrong(params: dict[str, Any]) -> list[int]:
         return [1]
 
@@ -839,11 +839,11 @@ def test_an_extension_s_method_may_answer_with_an_error_or_nothing() -> None:
 def test_a_method_of_the_protocol_may_be_taken_over(revision: Revision) -> None:
     server = tool_server()
 
-    @server.request("tools/list")
+    @server.on_request("tools/list")
     async def list_tools(params: dict[str, Any]) -> dict[str, Any]:
         return {"tools": []}
 
-    @server.request("tools/call")
+    @server.on_request("tools/call")
     async def call(params: dict[str, Any]) -> CallToolResult:
         return CallToolResult([TextContent(f"You called {params['name']}.")])
 
@@ -858,7 +858,7 @@ def test_a_method_of_the_protocol_may_be_taken_over(revision: Revision) -> None:
 def test_who_takes_over_a_method_may_ask_for_input_there() -> None:
     server = make_server()
 
-    @server.request("tools/call")
+    @server.on_request("tools/call")
     async def call(params: dict[str, Any], ctx: Context) -> CallToolResult:
         answer = await ctx.elicit_url("Sure?", "https://example.com")
         return CallToolResult([TextContent(answer.action)])
@@ -880,7 +880,7 @@ def test_who_takes_over_a_method_may_ask_for_input_there() -> None:
 def test_a_notification_s_name_is_no_method(revision: Revision) -> None:
     server = make_server()
 
-    @server.notification("example.com/hello")
+    @server.on_notification("example.com/hello")
     async def hear(params: dict[str, Any]) -> None: ...
 
     async def body(peer: Peer) -> None:

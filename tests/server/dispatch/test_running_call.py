@@ -785,7 +785,7 @@ async def test_a_call_that_has_been_answered_is_not_cancelled() -> None:
     server = make_server()
     contexts: list[Context] = []
 
-    @server.request("example.com/keep")
+    @server.on_request("example.com/keep")
     async def keep(params: dict[str, Any], ctx: Context) -> dict[str, Any]:
         contexts.append(ctx)
         return params

@@ -274,11 +274,11 @@ async def test_what_is_checked_is_what_is_served_if_a_key_occurs_twice() -> None
 async def test_a_handler_in_place_of_a_method_gets_nothing_that_was_not_checked() -> None:
     server = make_server()
 
-    @server.request("prompts/get")
+    @server.on_request("prompts/get")
     async def get(params: dict[str, Any]) -> dict[str, Any]:
         return {"messages": [], "description": params["name"]}
 
-    @server.request("completion/complete")
+    @server.on_request("completion/complete")
     async def complete(params: dict[str, Any]) -> dict[str, Any]:
         return {"completion": {"values": [params["ref"]["name"]]}}
 

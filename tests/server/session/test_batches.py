@@ -91,7 +91,7 @@ async def test_a_batch_may_hold_anything() -> None:
     shop = Workshop()
     heard: list[dict[str, Any]] = []
 
-    @shop.server.notification("example.com/hello")
+    @shop.server.on_notification("example.com/hello")
     async def hear(params: dict[str, Any]) -> None:
         heard.append(params)
 

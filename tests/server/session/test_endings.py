@@ -42,7 +42,7 @@ async def test_what_was_heard_is_dealt_with_after_the_end_of_the_input() -> None
     server = make_server(finish_within=PATIENCE)
     heard, may_end = [], asyncio.Event()
 
-    @server.notification("notifications/example.com/hello")
+    @server.on_notification("notifications/example.com/hello")
     async def hello(params: dict[str, object]) -> None:
         await may_end.wait()
         heard.append(params)

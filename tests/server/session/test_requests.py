@@ -78,7 +78,7 @@ async def test_params_that_cannot_be_read_are_the_client_s_fault(revision: Revis
 def test_a_result_that_cannot_be_one_is_an_error(revision: Revision, caplog: pytest.LogCaptureFixture) -> None:
     server = make_server()
 
-    @server.request("example.com/list")
+    @server.on_request("example.com/list")
     async def give_list(params: dict[str, Any]) -> list[int]:
         return [1]
 
@@ -88,7 +88,7 @@ def test_a_result_that_cannot_be_one_is_an_error(revision: Revision, caplog: pyt
             assert error["code"] == -32603
 
     run(main())
-    assert "A result has to be an object, and this is 'list'." in caplog.text
+    assert "A result must be an object, not a 'list'." in caplog.text
 
 
 async def test_the_lifespan_s_value_is_known() -> None:
@@ -227,11 +227,11 @@ async def test_notifications_of_the_protocol_may_be_heard_too() -> None:
     shop = Workshop()
     heard: list[str] = []
 
-    @shop.server.notification("notifications/cancelled")
+    @shop.server.on_notification("notifications/cancelled")
     async def hear_cancelled(params: dict[str, Any]) -> None:
         heard.append("cancelled")
 
-    @shop.server.notification("notifications/initialized")
+    @shop.server.on_notification("notifications/initialized")
     async def hear_initialized(params: dict[str, Any]) -> None:
         heard.append("initialized")
 

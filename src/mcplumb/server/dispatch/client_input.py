@@ -50,7 +50,7 @@ __all__ = ["Answers", "InputNeeded", "Roots", "Sampled", "as_result", "ask", "ma
 
 # --- Answers and open questions ---
 
-_STATE_REFUSED = "The request state is none of this server's as it is now. Send the request again without it."
+_STATE_REFUSED = "The request state does not fit this version of the server. Send the request again without it."
 
 
 class InputNeeded(BaseException):
@@ -144,7 +144,7 @@ class Answers:
             key = str(self._unnamed)
             self._offered.pop(key, None)
         elif type(key) is not str or not key:
-            raise UsageError(f"The key of a question cannot be {key!r}: it is a text that is not empty.")
+            raise UsageError(f"The key of a question cannot be {key!r}: it must be a string that is not empty.")
         if key in self._keys:
             raise UsageError(f"Two questions of this call have the key {key!r}: give each a key of its own.")
         self._keys.add(key)
@@ -250,9 +250,7 @@ async def ask(call: Call, request: InputRequest, kind: type[T], key: str | None 
         if admitted.revision.has_input_required:
             missing = missing_capability(need)
             raise RequestError(missing.code, missing.message, missing.data)
-        raise ToolError(
-            f"This needs a client that can {_CAPABILITY_TEXT[need]}, and this client does not say that it can."
-        )
+        raise ToolError(f"This needs a client that can {_CAPABILITY_TEXT[need]}, and this client did not declare that.")
     if admitted.revision.has_input_required:
         if not may_need_input(call.method):
             raise UsageError(f"{call.method} may not ask the client for anything.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mcplumb.errors import DecodeError, RequestError, StateRefused, ToolError, UsageError
+from mcplumb.errors import DecodeError, RequestError, StateRefused, StoreUnavailable, ToolError, UsageError
 from mcplumb.rpc.handler import Outcome
 from mcplumb.rpc.thread_pool import PoolExhausted
 from mcplumb.server.catalog import Entry, ToolEntry
@@ -36,7 +36,7 @@ def outcome_of(call: Call, entry: Entry | None, error: BaseException) -> Outcome
     except Exception as another:  # noqa: BLE001 - whatever it is, the client gets a response
         error = another
     try:
-        if isinstance(entry, ToolEntry) and not isinstance(error, RequestError | PoolExhausted):
+        if isinstance(entry, ToolEntry) and not isinstance(error, RequestError | PoolExhausted | StoreUnavailable):
             return call.encoded(_tool_failure(entry, error))
     except Exception as another:  # noqa: BLE001 - whatever it is, the client gets a response
         error = another
@@ -50,7 +50,7 @@ def error_of(error: BaseException, what: str, *, is_clients: bool = False) -> Er
     """
     if isinstance(error, RequestError) and type(error.code) is int and type(error.message) is str:
         return ErrorDetail(error.code, error.message, msgspec.UNSET if error.data is None else error.data)
-    if isinstance(error, ToolError):
+    if isinstance(error, ToolError | StoreUnavailable):
         return ErrorDetail(INTERNAL_ERROR, str(error))
     if isinstance(error, PoolExhausted):
         _logger.error("The %s was not called. %s", what, error)

@@ -95,6 +95,8 @@ class ServerSubscriptions:
         self._lists: dict[ListTopic, None] = {}
         self._updates: dict[str, None] = {}
         self._flushing: asyncio.Task[None] | None = None
+        #: Whether the connection announces changes to a legacy client by itself.
+        self._is_bypassed: bool = getattr(session.connection, "hears_changes", False)
 
     def listen(self, request_id: RequestId, wanted: SubscriptionFilter) -> None:
         """Open a modern subscription; raise RequestError if there are too many."""
@@ -147,9 +149,15 @@ class ServerSubscriptions:
 
     def resource_changed(self, uri: str) -> None:
         """Queue the notifications that a resource has changed."""
-        if uri in self._subscribed or self._publisher.is_watched(uri):
+        if (uri in self._subscribed and not self._is_bypassed) or self._publisher.is_watched(uri):
             self._updates[uri] = None
             self._flush_soon()
+
+    def everything_changed(self) -> None:
+        """Queue the notifications of all changes that may have been missed."""
+        self._lists = dict.fromkeys(LIST_CHANGED)
+        self._updates = dict.fromkeys((*self._subscribed, *self._publisher.watched()))
+        self._flush_soon()
 
     def close(self) -> None:
         """Stop sending, because the connection is closed."""
@@ -168,7 +176,7 @@ class ServerSubscriptions:
         connection = self._session.connection
         lists, self._lists = self._lists, {}
         updates, self._updates = self._updates, {}
-        has_legacy = self._session.is_ready_legacy
+        has_legacy = self._session.is_ready_legacy and not self._is_bypassed
         for topic in lists:
             for notification in self._publisher.list_changed(topic):
                 connection.send(notification)
@@ -177,5 +185,5 @@ class ServerSubscriptions:
         for uri in updates:
             for notification in self._publisher.resource_updated(uri):
                 connection.send(notification)
-            if uri in self._subscribed:
+            if uri in self._subscribed and not self._is_bypassed:
                 connection.send(Notification("notifications/resources/updated", {"uri": uri}))

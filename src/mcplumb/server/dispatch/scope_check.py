@@ -36,7 +36,7 @@ class _Located(msgspec.Struct):
 
 @cache
 def _referring() -> Any:
-    """Return the type of params of which only the reference counts."""
+    """Return a type of params that reads only the reference."""
     from mcplumb.types.prompts import Reference
 
     return msgspec.defstruct("_Referring", [("ref", Reference)])
@@ -59,7 +59,7 @@ def needed_scopes(catalog: Catalog, request: Request) -> list[str]:
 
 
 def _entries(catalog: Catalog, method: str, params: Any) -> list[Entry | None]:
-    """Return the entries that a request refers to. Nothing else in its params may have an influence."""
+    """Return the entries that a request refers to, whatever else is in its params."""
     if method == "tools/call":
         return [catalog.tools.get(read(_Named, params).name)]
     if method == "prompts/get":
@@ -96,14 +96,13 @@ class ScopeCheck:
     def __init__(self, session: ServerSession, admit: Callable[[Request], Call | Reply]) -> None:
         self._session = session
         self._admit = admit
-        self._principal_of: Callable[[Any], Principal | None] = getattr(
-            session.connection, "principal_of", lambda _: None
-        )
 
     def admit(self, request: Request) -> Call | Reply:
         """Return the call for a request with its principal; the reply if it is refused."""
-        principal = self._principal_of(request.id) or self._session.principal
-        needed = needed_scopes(self._session.shared.catalog, request)
+        session = self._session
+        principal_of = getattr(session.connection, "principal_of", None)
+        principal = (None if principal_of is None else principal_of(request.id)) or session.principal
+        needed = needed_scopes(session.shared.catalog, request)
         if needed and (principal is None or not principal.scopes.issuperset(needed)):
             return Reply(_refusal(needed))
         call = self._admit(request)

@@ -14,7 +14,7 @@ async def test_a_handler_is_called_before_a_later_request_is_answered() -> None:
     server = make_server()
     heard: list[int] = []
 
-    @server.notification("example.com/note")
+    @server.on_notification("example.com/note")
     async def hear(params: dict[str, Any]) -> None:
         heard.append(params["n"])
 
@@ -33,7 +33,7 @@ async def test_handlers_that_do_not_keep_up_are_not_flooded() -> None:
     heard: list[int] = []
     go = asyncio.Event()
 
-    @server.notification("example.com/note")
+    @server.on_notification("example.com/note")
     async def hear(params: dict[str, Any]) -> None:
         heard.append(params["n"])
         await go.wait()
