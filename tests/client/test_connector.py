@@ -24,7 +24,7 @@ async def stay(client: Client) -> None:
 @pytest.mark.parametrize("target", [None, 7, object()])
 def test_what_is_no_server_is_refused(target: Any) -> None:
     with pytest.raises(
-        UsageError, match=f"connect takes a command, an address or a Server, and not a {type(target).__name__}"
+        UsageError, match=f"connect takes a command, an address or a Server, not a {type(target).__name__}"
     ):
         connect(target)
 
@@ -176,7 +176,7 @@ def test_a_trace_is_not_for_transports_of_the_users_own() -> None:
     async def opens() -> Any:
         raise AssertionError
 
-    with pytest.raises(UsageError, match="sees its messages itself"):
+    with pytest.raises(UsageError, match="record the messages in your own transport"):
         connect(opens, trace=print)
 
 

@@ -154,9 +154,9 @@ def test_a_question_that_is_refused_without_a_word_means_legacy(status: int) -> 
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (HttpError(401, "Who are you?"), "The server could not be asked. "),
-        (HttpError(403, "Not you."), "The server could not be asked. "),
-        (BROKE_OFF, "The server could not be asked. "),
+        (HttpError(401, "Who are you?"), "The handshake failed. "),
+        (HttpError(403, "Not you."), "The handshake failed. "),
+        (BROKE_OFF, "The handshake failed. "),
         (Closed("Gone."), ""),
     ],
 )

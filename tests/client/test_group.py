@@ -145,7 +145,7 @@ async def test_resources_are_read_from_who_has_them(era: str) -> None:
             UsageError, match=r"No server lists 'nowhere://1', or has a template for it. Name one .*: a, b"
         ):
             await group.read_resource("nowhere://1")
-        with pytest.raises(RemoteError, match="Server 'a': The peer answered resources/read"):
+        with pytest.raises(RemoteError, match="Server 'a': The server answered resources/read"):
             await group.read_resource("nowhere://1", server="a")
         with pytest.raises(UnknownName, match="The group has no server 'c'"):
             await group.read_resource("nowhere://1", server="c")
@@ -153,7 +153,7 @@ async def test_resources_are_read_from_who_has_them(era: str) -> None:
 
 async def test_a_uri_that_nobody_lists_goes_to_the_only_server_with_resources() -> None:
     async with connect_all({"a": notes("a")}) as group:
-        with pytest.raises(RemoteError, match="Server 'a': The peer answered resources/read"):
+        with pytest.raises(RemoteError, match="Server 'a': The server answered resources/read"):
             await group.read_resource("nowhere://1")
         await group.remove("a")
         with pytest.raises(UsageError, match="None of them has resources"):
@@ -175,7 +175,7 @@ async def test_completions_are_routed() -> None:
 
 async def test_errors_keep_what_they_are_and_name_the_server() -> None:
     async with two() as group:
-        with pytest.raises(RemoteError, match="Server 'a': The peer answered tools/call 'serch'") as caught:
+        with pytest.raises(RemoteError, match="Server 'a': The server answered tools/call 'serch'") as caught:
             await group.call_tool("a_serch")
         assert caught.value.code == -32602
         assert isinstance(caught.value.__cause__, RemoteError)
@@ -345,8 +345,8 @@ async def test_options_of_one_server_take_precedence() -> None:
 @pytest.mark.parametrize(
     ("servers", "said"),
     [
-        (["python x.py"], "connect_all takes servers by their names, or a loaded config, and not a list"),
-        ({7: "x"}, "The name of a server is a text, and not a int"),
+        (["python x.py"], "connect_all takes a mapping of names to servers, or a loaded config, not a list"),
+        ({7: "x"}, "The name of a server must be a string, not a int"),
         ({"a": {"command": "x"}}, """The server 'a' has no "target", .* are read with load_config"""),
     ],
 )

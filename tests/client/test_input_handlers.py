@@ -95,7 +95,7 @@ def test_what_has_a_handler_is_declared_and_nothing_else(handlers: Any, declared
 def test_what_has_no_handler_is_refused(request_: InputRequest) -> None:
     input_handlers = InputHandlers()
     assert not input_handlers.can_answer(request_)
-    with pytest.raises(ProtocolError, match="which this client does not say that it can do"):
+    with pytest.raises(ProtocolError, match="which this client did not declare"):
         run(input_handlers.answer(request_, LATEST))
 
 

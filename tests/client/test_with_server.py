@@ -111,7 +111,7 @@ class World:
         def places(typed: str, others: dict[str, str]) -> list[str]:
             return [f"{typed}!", *others.values()]
 
-        @server.request("x/echo")
+        @server.on_request("x/echo")
         async def echo(params: dict[str, Any]) -> dict[str, Any]:
             return {"said": params.get("say")}
 

@@ -171,7 +171,7 @@ def test_async_callbacks_are_refused() -> None:
 
 
 def test_what_is_no_group_is_refused() -> None:
-    with pytest.raises(UsageError, match="connect_all takes servers by their names"):
+    with pytest.raises(UsageError, match="connect_all takes a mapping of names to servers"):
         connect_all(["python x.py"]).open()  # type: ignore[arg-type]
 
 

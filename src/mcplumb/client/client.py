@@ -265,7 +265,7 @@ class Client:
         timeout applies to that acknowledgement.
         """
         if isinstance(resources, str):
-            raise UsageError("listen takes a list of addresses in resources=, and not a single one.")
+            raise UsageError("listen takes a list of addresses in resources=, not a single one.")
         wanted = SubscriptionFilter(
             tools_list_changed=tools or None,
             prompts_list_changed=prompts or None,

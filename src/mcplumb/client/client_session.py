@@ -73,7 +73,14 @@ class ClientSession:
 
     def __init__(self, connection: Connection, settings: ClientSettings, *, first_id: int = 1) -> None:
         self.connection = connection
-        self.endpoint = Endpoint(connection, self, settings.limits, peer="server", first_id=first_id)
+        if settings.observer is None:
+            self.endpoint = Endpoint(connection, self, settings.limits, peer="server", first_id=first_id)
+        else:
+            from mcplumb.rpc.observed_endpoint import ObservedEndpoint
+
+            self.endpoint = ObservedEndpoint(
+                connection, self, settings.limits, peer="server", first_id=first_id, observer=settings.observer
+            )
         self.received = self.endpoint.received
         self.violations = 0
         #: The number of server requests left unanswered because the server does not read.

@@ -39,6 +39,7 @@ ANONYMOUS = Implementation("client", "0")
 
 if TYPE_CHECKING:
     from mcplumb.client.client_session import ClientSession
+    from mcplumb.rpc.observed_endpoint import Observer
 
     NewSession: TypeAlias = Callable[..., ClientSession]
 else:
@@ -67,6 +68,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     stop: StopLadder = StopLadder()
     #: Makes the session of each connection; None for the usual one.
     new_session: NewSession | None = None
+    #: Observes the requests of new sessions, if they are counted or traced.
+    observer: Observer | None = None
 
     def __post_init__(self) -> None:
         for name in ("timeout", "max_timeout"):

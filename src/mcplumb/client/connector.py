@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, cast, runtime_checkable
@@ -22,7 +23,7 @@ from mcplumb.protocol.era import DEFAULT_WAITS, EraWaits
 from mcplumb.protocol.restart import ResendPolicy, RestartPolicy
 from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.revisions import allowed_revisions
-from mcplumb.transports.address import HttpAddress, TcpAddress, read_address
+from mcplumb.transports.address import Address, HttpAddress, TcpAddress, read_address
 from mcplumb.transports.line_connection import Trace
 from mcplumb.types.base import Implementation
 from mcplumb.types.lifecycle import ClientCapabilities
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     import ssl
 
     from mcplumb.client.auth.oauth import Auth
+    from mcplumb.recording.recorded_trace import Place, RecordedTrace
+    from mcplumb.rpc.observed_endpoint import Observer
     from mcplumb.transports.process.stderr import StderrMode
 
 __all__ = ["OWN_INFO", "ConfigEntry", "Connecting", "Target", "connect", "is_started_by_command"]
@@ -65,34 +68,41 @@ def is_started_by_command(target: object) -> bool:
 def connect(
     target: Target,
     *,
-    env: Mapping[str, str] | None = None,
-    inherit_env: bool | Iterable[str] = False,
-    cwd: str | os.PathLike[str] | None = None,
-    stderr: StderrMode = "inherit",
+    # Requests and restarts
     timeout: float | None = DEFAULT_TIMEOUT,
     max_timeout: float | None = DEFAULT_MAX_TIMEOUT,
     restart: RestartPolicy | bool = True,
     retry: ResendPolicy = "safe",
-    revisions: Iterable[str] | None = None,
+    cache: bool = True,
+    check_output: bool | None = None,
+    # Input for the server, and its logs
     on_elicit: OnElicit | None = None,
     on_sample: OnSample | None = None,
     roots: Roots | None = None,
     on_log: OnLog | None = None,
-    client_info: Implementation | None = OWN_INFO,
-    capabilities: ClientCapabilities | None = None,
-    cache: bool = True,
-    check_output: bool | None = None,
-    era_memory: str | os.PathLike[str] | None = None,
-    limits: Limits = DEFAULT_LIMITS,
-    waits: EraWaits = DEFAULT_WAITS,
+    # A server that is started
+    env: Mapping[str, str] | None = None,
+    inherit_env: bool | Iterable[str] = False,
+    cwd: str | os.PathLike[str] | None = None,
+    stderr: StderrMode = "inherit",
     stop: StopLadder = _DEFAULT_STOP,
+    # A server at an address
     tls: ssl.SSLContext | None = None,
     headers: Mapping[str, str] | None = None,
     token: str | None = None,
     auth: Auth | None = None,
     proxy: str | None = None,
     http_sse: bool | None = None,
+    # The protocol
+    revisions: Iterable[str] | None = None,
+    client_info: Implementation | None = OWN_INFO,
+    capabilities: ClientCapabilities | None = None,
+    waits: EraWaits = DEFAULT_WAITS,
+    era_memory: str | os.PathLike[str] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    # Diagnosis
     trace: Trace | None = None,
+    record: Place = None,
 ) -> Connecting:
     """Connect to a server: ``async with connect(["python", "weather.py"]) as client``.
 
@@ -105,34 +115,53 @@ def connect(
     * an async function that opens a new connection over a custom transport each time it is called;
     * an entry of a config file.
 
-    Options:
+    Options for requests and restarts:
+
+    * ``timeout``: seconds to wait for a response, unless the call sets its own; None for no limit.
+      ``max_timeout``: the limit up to which progress extends the timeout, in seconds.
+    * ``restart``: the policy for restarting a process that exited, or reconnecting to an address; False turns it off.
+    * ``retry``: which requests that were lost with the connection are sent again: "safe" ones, "always" or "never".
+    * ``cache``: whether to cache lists and contents for as long as a modern server allows.
+    * ``check_output``: whether to validate tool results against their output schemas with jsonschema-rs; None
+      validates if it is installed.
+
+    Options for what the server asks and logs:
+
+    * ``on_elicit``, ``on_sample``, ``roots``: handlers for the server's requests for input. The client declares only
+      the capabilities it has handlers for. In the modern era, an exception in a handler is raised from the call that
+      needed the input. A legacy server's request does not name that call: the exception is logged, and the server
+      gets an error.
+    * ``on_log``: called with each log message of the server.
+
+    Options for a server that is started:
 
     * ``env``: environment variables for the server, in addition to a short list of safe ones that it always inherits.
       ``inherit_env``: the names of more to inherit, or True for all. ``cwd``: the working directory.
     * ``stderr``: what to do with the server's stderr: "inherit" passes it through, "capture" keeps its end for errors
       and ``client.process.stderr``, "discard" drops it, and a function is called with each line. A path (with a slash
       or a dot in it) or an open file gets all lines; a folder gets a file with the name of the server.
-    * ``timeout``: seconds to wait for a response, unless the call sets its own; None for no limit.
-      ``max_timeout``: the limit up to which progress extends the timeout, in seconds.
-    * ``restart``: the policy for restarting a process that exited, or reconnecting to an address; False turns it off.
-      ``retry``: which requests that were lost with the connection are sent again: "safe" ones, "always" or "never".
+    * ``stop``: the timeouts of the shutdown.
+
+    Options for a server at an address:
+
+    * ``tls``: an `ssl.SSLContext` for ``tcp://`` and ``https://``.
+    * ``headers``: sent with each HTTP request. ``token``: a bearer token. ``auth``: signs in or authorizes the program,
+      such as ``OAuth()``. ``proxy``: the URL of an HTTP proxy.
+    * ``http_sse``: True uses the HTTP+SSE transport, False never does, None detects it.
+
+    Options for the protocol:
+
     * ``revisions``: the dates of the protocol revisions to allow; None allows all.
-    * ``on_elicit``, ``on_sample``, ``roots``: handlers for the server's requests for input. The client declares only
-      the capabilities it has handlers for. In the modern era, an exception in a handler is raised from the call that
-      needed the input. A legacy server's request does not name that call: the exception is logged, and the server
-      gets an error.
-    * ``on_log``: called with each log message of the server.
     * ``client_info``: the client's name and version; None sends neither. ``capabilities``: further capabilities to
       declare, for example extensions.
-    * ``cache``: whether to cache lists and contents for as long as a modern server allows.
-    * ``check_output``: whether to validate tool results against their output schemas with jsonschema-rs; None
-      validates if it is installed.
-    * ``era_memory``: a file that remembers the era of each server across programs.
-    * ``limits``, ``waits``, ``stop``: the caps, the timeouts of the handshake, and the timeouts of the shutdown.
-    * ``tls``: an `ssl.SSLContext` for ``tcp://`` and ``https://``. For HTTP: ``headers`` to send with each request,
-      the bearer ``token`` or the ``auth`` that gets one, such as ``OAuth()``, and the URL of a ``proxy``.
-      ``http_sse``: True uses the HTTP+SSE transport, False never does, None detects it.
+    * ``waits``: the timeouts of the handshake. ``era_memory``: a file that remembers the era of each server across
+      programs. ``limits``: the caps on what the server sends.
+
+    Options for diagnosis:
+
     * ``trace``: called with "in" or "out" and the bytes of each message, in the event loop's thread.
+    * ``record``: a file to record the session to, with secrets masked, or a folder for a file of its own; True is the
+      folder of ``mcplumb sessions``.
     """
     entry_name: str | None = None
     if isinstance(target, ConfigEntry):
@@ -164,8 +193,12 @@ def connect(
         limits=limits,
         waits=waits,
         stop=stop,
+        observer=_configured_observer() if "opentelemetry.trace" in sys.modules else None,
     )
     memory = process_memory if era_memory is None else EraMemory(era_memory)
+    recorded: RecordedTrace | None = None
+    if record is not None and record is not False:
+        trace = recorded = _recorded_trace(target, address, entry_name, record, trace)
     is_started = env is not None or inherit_env is not False or cwd is not None or stderr != "inherit"
     is_http = any(option is not None for option in (headers, token, auth, proxy, http_sse))
     if is_http and not isinstance(address, HttpAddress):
@@ -183,9 +216,8 @@ def connect(
 
         command = read_command(target, env=env, inherit_env=inherit_env, cwd=cwd)
         stderr = stderr_mode(stderr, entry_name or os.path.basename(command.argv[0]))  # noqa: PTH119 - pathlib is slow to import
-        return Connecting(
-            Supervisor(ProcessLink(command, stderr=stderr, limits=limits, stop=stop, trace=trace), settings, memory)
-        )
+        process = ProcessLink(command, stderr=stderr, limits=limits, stop=stop, trace=trace)
+        return Connecting(Supervisor(process, settings, memory, recorded))
     if is_started:
         raise UsageError("env, inherit_env, cwd and stderr are for a server that is started, not for one that runs.")
     if isinstance(address, HttpAddress):
@@ -202,20 +234,22 @@ def connect(
             http_sse=http_sse,
             trace=trace,
         )
-        supervisor = Supervisor(http, settings, memory)
+        supervisor = Supervisor(http, settings, memory, recorded)
         http.use(supervisor.registry)
         return Connecting(supervisor)
     if address is not None:
-        return Connecting(Supervisor(SocketLink(address, limits=limits, tls=tls, trace=trace), settings, memory))
+        link = SocketLink(address, limits=limits, tls=tls, trace=trace)
+        return Connecting(Supervisor(link, settings, memory, recorded))
     if callable(getattr(target, "serve_connection", None)):
-        return Connecting(
-            Supervisor(MemoryLink(cast("Serves", target), limits=limits, stop=stop, trace=trace), settings, memory)
-        )
+        local = MemoryLink(cast("Serves", target), limits=limits, stop=stop, trace=trace)
+        return Connecting(Supervisor(local, settings, memory, recorded))
     if callable(target):
         if trace is not None:
-            raise UsageError("trace is for the transports of mcplumb: one of your own sees its messages itself.")
+            raise UsageError(
+                "trace and record work only with the transports of mcplumb: record the messages in your own transport."
+            )
         return Connecting(Supervisor(CustomLink(target), settings, memory))
-    raise UsageError(f"connect takes a command, an address or a Server, and not a {type(target).__name__}.")
+    raise UsageError(f"connect takes a command, an address or a Server, not a {type(target).__name__}.")
 
 
 class Connecting:
@@ -235,7 +269,30 @@ class Connecting:
 
     def __getattr__(self, name: str) -> NoReturn:
         hint = ". Use the client that it gives: async with connect(...) as client" if hasattr(Client, name) else ""
-        raise AttributeError(f"What connect returns has no {name!r}{hint}.", name=name, obj=self)
+        raise AttributeError(f"The return value of connect has no {name!r}{hint}.", name=name, obj=self)
 
     def __await__(self) -> Generator[Any, Any, Client]:
         return self.__aenter__().__await__()
+
+
+def _recorded_trace(
+    target: object, address: Address | None, name: str | None, record: Place, trace: Trace | None
+) -> RecordedTrace:
+    from mcplumb.config.entry import mask_arguments, mask_url
+    from mcplumb.recording.recorded_trace import record_session
+
+    transport, command, url = "memory", None, None
+    if isinstance(target, str) and address is not None:
+        transport, url = str(address).partition(":")[0].removesuffix("s"), mask_url(target)
+    elif is_started_by_command(target):
+        from mcplumb.transports.process.command import read_command
+
+        transport = "stdio"
+        command = mask_arguments(read_command(cast("Any", target), env=None, inherit_env=False, cwd=None).argv)
+    return record_session(record, "client", transport, trace, name=name or "", command=command, url=url)
+
+
+def _configured_observer() -> Observer | None:
+    from mcplumb.telemetry.opentelemetry_observer import configured_observer
+
+    return configured_observer()

@@ -66,24 +66,25 @@ def connect_all(
     prefix: bool = True,
     only: Iterable[str] = (),
     hide: Iterable[str] = (),
-    stderr: StderrMode = "inherit",
+    # As for `connect`
     timeout: float | None = DEFAULT_TIMEOUT,
     max_timeout: float | None = DEFAULT_MAX_TIMEOUT,
     restart: RestartPolicy | bool = True,
     retry: ResendPolicy = "safe",
-    revisions: Iterable[str] | None = None,
+    cache: bool = True,
+    check_output: bool | None = None,
     on_elicit: OnElicit | None = None,
     on_sample: OnSample | None = None,
     roots: Roots | None = None,
     on_log: OnLog | None = None,
+    stderr: StderrMode = "inherit",
+    stop: StopLadder = _DEFAULT_STOP,
+    revisions: Iterable[str] | None = None,
     client_info: Implementation | None = OWN_INFO,
     capabilities: ClientCapabilities | None = None,
-    cache: bool = True,
-    check_output: bool | None = None,
+    waits: EraWaits = DEFAULT_WAITS,
     era_memory: str | os.PathLike[str] | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    waits: EraWaits = DEFAULT_WAITS,
-    stop: StopLadder = _DEFAULT_STOP,
 ) -> ConnectingAll:
     """Connect to several servers at once: ``async with connect_all({"weather": "python weather.py"}) as group``.
 
@@ -440,7 +441,7 @@ class Group(Mapping[str, Client]):
         at the servers that ``find_resource`` returns.
         """
         if isinstance(resources, str):
-            raise UsageError("listen takes a list of addresses in resources=, and not a single one.")
+            raise UsageError("listen takes a list of addresses in resources=, not a single one.")
         uris = tuple(dict.fromkeys(resources))
         if not (tools or prompts or resources_list or uris):
             raise UsageError("listen needs something to listen for: tools, prompts, resources_list or resources.")
@@ -602,7 +603,7 @@ class Group(Mapping[str, Client]):
 
 
 def _renamed(names: GroupNames, listed: dict[str, list[T]]) -> list[T]:
-    """Return what the servers have listed, with the names of the group; each of these once."""
+    """Return the listed items of all servers under their names in the group, each name once."""
     for server, found in listed.items():
         names.set_names(server, [getattr(it, "name") for it in found])  # noqa: B009 - a tool or a prompt
     renamed: dict[str, T] = {}

@@ -170,7 +170,7 @@ class GroupChanges:
         if not opened.done():
             opened.set_result(None)
         elif not opened.cancelled():
-            opened.exception()  # marks it as retrieved: it is logged, and nobody may wait for it
+            opened.exception()  # marks it as retrieved: it is logged, and perhaps not awaited
 
     def _push(self, change: ServerChange) -> None:
         if change in self._queue or self._has_ended:

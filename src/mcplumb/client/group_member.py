@@ -28,7 +28,7 @@ class _LoadedConfig(Protocol):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """What `connect` is given: the name is that of the log file, if stderr goes to a folder."""
+    """A config entry for `connect`. Its name is that of the log file, if stderr goes to a folder."""
 
     name: str
     target: Any
@@ -52,7 +52,7 @@ class GroupMember:
         self._is_broken = error is not None
 
     def is_like(self, other: GroupMember) -> bool:
-        """Whether the other one would connect to the same server with the same options."""
+        """Whether another member would connect to the same server with the same options."""
         if self._is_broken or other._is_broken:
             return self._is_broken and other._is_broken and str(self.error) == str(other.error)
         return bool(self.target == other.target and self.options == other.options)
@@ -69,7 +69,7 @@ class GroupMember:
         return self.client
 
     def again(self) -> GroupMember:
-        """Return a new one for the same server."""
+        """Return a new member for the same server."""
         return GroupMember(self.name, self.target, self.options, self.error if self._is_broken else None)
 
     async def start(self, shared: Mapping[str, Any]) -> None:
@@ -110,13 +110,13 @@ def read_members(servers: Servers) -> dict[str, GroupMember]:
     """Return the servers of a mapping or a loaded config, not connected yet; raise `UsageError` if it is neither."""
     if not isinstance(servers, Mapping):
         raise UsageError(
-            f"connect_all takes servers by their names, or a loaded config, and not a {type(servers).__name__}."
+            f"connect_all takes a mapping of names to servers, or a loaded config, not a {type(servers).__name__}."
         )
     found: dict[str, GroupMember] = {}
     is_config = isinstance(servers, _LoadedConfig)
     for name, target in servers.items():
         if not isinstance(name, str):
-            raise UsageError(f"The name of a server is a text, and not a {type(name).__name__}.")
+            raise UsageError(f"The name of a server must be a string, not a {type(name).__name__}.")
         if is_config and getattr(target, "disabled", False):
             continue
         if isinstance(target, Mapping):

@@ -334,7 +334,7 @@ class Handshake:
             raise AuthorizationError(
                 cause.reason, f"{cause} {self._link.describe()}", issuer=cause.issuer, resource=cause.resource
             ) from cause
-        raise ConnectError(f"The server could not be asked. {cause} {self._link.describe()}".strip()) from cause
+        raise ConnectError(f"The handshake failed. {cause} {self._link.describe()}".strip()) from cause
 
     def _agree(self, session: ClientSession, revision: Revision) -> HandshakeResult:
         for call in self._pending.values():

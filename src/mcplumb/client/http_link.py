@@ -100,7 +100,7 @@ class HttpLink:
         return self._connection
 
     def has_read(self) -> None:
-        """Return None: a response to the POST is what tells, and a proxy in between may have given it."""
+        """Return None: only a response to the POST shows it, and a proxy may have sent that."""
 
     async def explain(self, phase: Phase, how: str) -> McplumbError:
         """Return the error that says why the server cannot be reached, or else how the connection ended."""

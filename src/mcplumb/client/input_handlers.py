@@ -118,7 +118,7 @@ class InputHandlers:
         handler = self._handlers.get(type(request))
         if handler is None:
             method = request.__struct_config__.tag
-            raise ProtocolError(f"The server asked for {method}, which this client does not say that it can do.")
+            raise ProtocolError(f"The server asked for {method}, which this client did not declare.")
         return for_revision(await handler(request.params), revision)
 
 

@@ -23,7 +23,7 @@ from mcplumb.wire.message_decoder import is_too_deep
 if TYPE_CHECKING:
     from mcplumb.protocol.http_headers import ParamHeaders
 
-__all__ = ["OutputChecker", "ToolRegistry"]
+__all__ = ["OutputChecker", "SchemaValidator", "ToolRegistry"]
 
 _logger = logging.getLogger("mcplumb.client")
 
@@ -150,12 +150,13 @@ class _CheckedTool:
         self._schema = schema
         self._encoded = msgspec.json.encode(schema)
         self._is_warned = False
-        self._validator: _Validator | None = None
+        self._validator: SchemaValidator | None = None
         try:
-            self._validator = _Validator(schema, self._encoded)
+            self._validator = SchemaValidator(schema, self._encoded)
         except SchemaRefused as reason:
             self._warn(
-                f"The results of the tool {self._name} are not checked, as its output schema is of no use:", reason
+                f"The results of the tool {self._name} are not checked, because its output schema cannot be used:",
+                reason,
             )
 
     def has(self, schema: dict[str, Any]) -> bool:
@@ -169,7 +170,10 @@ class _CheckedTool:
         if validator is None:
             return
         if validator.is_too_slow_for(content):
-            self._warn(f"A result of the tool {self._name} is not checked:", "it has too much for its output schema")
+            self._warn(
+                f"A result of the tool {self._name} is not checked:",
+                "it is too large to be checked against its output schema",
+            )
         elif not validator.is_valid(content):
             if content is None:
                 raise ProtocolError(f"The tool {self._name} has an output schema, but gave no structured content.")
@@ -184,7 +188,7 @@ class _CheckedTool:
             _logger.warning("%s %s.", what, why)
 
 
-class _Validator:
+class SchemaValidator:
     """A compiled schema. Raises `SchemaRefused` if the schema cannot be used."""
 
     def __init__(self, schema: dict[str, Any], written: bytes) -> None:
@@ -206,6 +210,7 @@ class _Validator:
         self._validate = compiled.validate
 
     def is_too_slow_for(self, content: Any) -> bool:
+        """Return whether the check of this content could take too long."""
         return self._cost.of(content, _MAX_STEPS) > _MAX_STEPS
 
     def describe_error(self, content: Any) -> str:

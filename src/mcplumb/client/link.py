@@ -187,7 +187,7 @@ class CustomLink:
             raise kind(f"The connection could not be opened: {error}.") from error
 
     def has_read(self) -> None:
-        """Return None: the interface of transports does not tell."""
+        """Return None: the interface of transports does not show it."""
 
     async def explain(self, phase: Phase, how: str) -> McplumbError:
         """Return how the connection ended; nothing more is known."""
@@ -237,7 +237,7 @@ class SocketLink:
         return self._connection
 
     def has_read(self) -> None:
-        """Return None: a socket does not tell what the program at its other end has read."""
+        """Return None: a socket does not show how much the peer has read."""
 
     async def explain(self, phase: Phase, how: str) -> McplumbError:
         """Return how the connection ended and why reading failed. The next attempt shows whether the server is gone."""

@@ -86,7 +86,7 @@ def read_result(kind: type[R], raw: msgspec.Raw, method: str, revision: Revision
 def _read_input_required(raw: msgspec.Raw, method: str) -> InputRequiredResult:
     read_result_type(raw)  # raises if the type is unknown
     if not METHODS[method].may_need_input:
-        raise ProtocolError(f"The server wants input before it answers {method}, which needs none.")
+        raise ProtocolError(f"The server asked for input to answer {method}, which must not ask for any.")
     return read(InputRequiredResult, raw, what="result of " + method)
 
 
@@ -95,7 +95,7 @@ async def next_round(
 ) -> dict[str, Any]:
     """Return the params of the next round: the request's own, the input asked for, and the server's state unchanged."""
     if asked.input_requests is None and asked.request_state is None:
-        raise ProtocolError("The server wants input before it answers, and does not say which.")
+        raise ProtocolError("The server asked for input, but did not say which.")
     retry = {key: value for key, value in params.items() if key not in _ROUND_PARAMS}
     if asked.input_requests is not None:
         # One after the other: a person can answer only one question at a time.
@@ -226,9 +226,7 @@ class Requests:
                 keep(params, raw, result)  # type: ignore[arg-type]
             return result  # type: ignore[return-value]
         if rounds == MAX_ROUNDS:
-            raise ProtocolError(
-                f"The server asked for input {MAX_ROUNDS} times, and did not come to a result of {method}."
-            )
+            raise ProtocolError(f"The server asked for input {MAX_ROUNDS} times, and gave no result for {method}.")
         params = await next_round(result, params, self._supervisor.settings.input_handlers, session.revision)
         return await self.ask(method, params, kind, options, keep=keep, rounds=rounds + 1)
 
@@ -524,5 +522,5 @@ def _refusal(lost: BaseException | None) -> HttpError | RemoteError | None:
 def _refusal_error(refusal: HttpError | RemoteError, what: str) -> McplumbError:
     """Return the final error for a request that keeps ending sessions."""
     if isinstance(refusal, RemoteError):
-        return RemoteError(refusal.code, refusal.message, request=what)
+        return RemoteError(refusal.code, refusal.message, request=what, peer="server")
     return HttpError(refusal.status, f"{what} was refused, and ended {_MAX_SESSIONS} sessions with that. {refusal}")

@@ -108,7 +108,7 @@ class Changes:
         return self._queue.popleft()
 
     def lose(self) -> None:
-        """Note that the connection is lost, so that the next grant is preceded by a `Missed`."""
+        """Record that the connection is lost, so that the next grant is preceded by a `Missed`."""
         self._is_lost = True
 
     def cut(self, cause: McplumbError) -> None:

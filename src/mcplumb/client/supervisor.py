@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import random
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,6 +22,9 @@ from mcplumb.errors import Closed, ConnectError, HttpError, McplumbError, Reques
 from mcplumb.protocol.restart import BreakerOpen, GiveUp, Restarter, RestartPolicy
 from mcplumb.protocol.subscription_state import Change
 from mcplumb.types.notification_params import LoggingLevel
+
+if TYPE_CHECKING:
+    from mcplumb.recording.recorded_trace import RecordedTrace
 
 __all__ = ["MAX_AUTHORIZED", "Supervisor"]
 
@@ -43,8 +47,12 @@ class Supervisor:
     session: ClientSession
     handshake_result: HandshakeResult
 
-    def __init__(self, link: Link, settings: ClientSettings, memory: EraMemory) -> None:
+    def __init__(
+        self, link: Link, settings: ClientSettings, memory: EraMemory, recorded: RecordedTrace | None = None
+    ) -> None:
         self.settings = settings
+        #: Records the messages of the link, if they are recorded.
+        self._recorded = recorded
         self.link = link
         self.subscriptions = SubscriptionRenewal(self)
         #: None if caching is turned off.
@@ -104,6 +112,8 @@ class Supervisor:
                 self._announce_change()  # the task cannot do it if it is cancelled before its first step
         if task is not None and not task.done():
             await asyncio.wait((task,))
+        if self._recorded is not None:
+            await asyncio.to_thread(self._recorded.recorder.close)
 
     async def ready(self, what: str, within: float | None) -> ClientSession:
         """Wait for an open session and return it; raise if none is expected. ``what`` names the request in errors."""
@@ -203,6 +213,8 @@ class Supervisor:
         """Fail the session with this cause, and wait until the next restart is due; raise the cause if none is."""
         loop = asyncio.get_running_loop()
         self._cause = cause
+        if self._recorded is not None:
+            self._recorded.recorder.event("disconnected", reason=str(cause))
         decision = self._restarter.exited(loop.time(), random.random())  # noqa: S311 - chance, not secrets
         self.session.lose(cause)
         if isinstance(decision, GiveUp):
@@ -227,6 +239,8 @@ class Supervisor:
         self._clear_caches()
         self.subscriptions.renew(self.session)
         self._announce_change()
+        if self.settings.observer is not None:
+            self.settings.observer.restarted()
         return None
 
     async def _connect(self) -> None:

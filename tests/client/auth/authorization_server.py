@@ -23,15 +23,25 @@ class AuthorizationServer:
         self.issuer = ""
         self.lifetime = 3600
         self.gives_refresh_tokens = True
-        #: What is granted, whatever is asked for.
+        #: What is granted, whatever is asked for, and whether the answer says so.
         self.grants: str | None = None
+        self.names_scopes = False
         self.metadata: dict[str, Any] = {}
         #: The redirect's error, instead of a code.
         self.denial: str | None = None
-        #: The status of every answer to a refresh, instead of a token.
+        #: The status of every answer to a refresh or to a client that authorizes itself, instead of a token.
         self.refuses: int | None = None
+        #: Further fields of the answer to a registration.
+        self.registers: dict[str, Any] = {}
+        #: The assertions that it takes, and the tokens that it exchanges for one.
+        self.assertions: set[str] = set()
+        self.subject_tokens: set[str] = set()
+        #: Clients that are not known any more.
+        self.forgotten: set[str] = set()
         #: Whether refusals quote the whole request, secrets included.
         self.quotes = False
+        #: Called before the metadata is sent.
+        self.before_metadata: Callable[[], Awaitable[object]] | None = None
         #: Called before a refresh is answered.
         self.before_refresh: Callable[[], Awaitable[None]] | None = None
         self.clients: dict[str, dict[str, Any]] = {}
@@ -49,6 +59,8 @@ class AuthorizationServer:
         return sum(fields.get("grant_type") == "refresh_token" for path, fields in self.requests if path == "/token")
 
     async def _metadata(self, request: web.Request) -> web.Response:
+        if self.before_metadata is not None:
+            await self.before_metadata()
         return web.json_response(
             {
                 "issuer": self.issuer,
@@ -65,11 +77,13 @@ class AuthorizationServer:
     async def _register(self, request: web.Request) -> web.Response:
         client_id = f"client-{len(self.clients)}"
         self.clients[client_id] = await request.json()
-        return web.json_response({"client_id": client_id}, status=201)
+        return web.json_response({"client_id": client_id, **self.registers}, status=201)
 
     async def _authorize(self, request: web.Request) -> web.Response:
         query = dict(request.query)
         self.requests.append(("/authorize", query))
+        if query["client_id"] in self.forgotten:
+            return web.Response(status=400, text="There is no such client.")
         answer = {"state": query["state"], "iss": self.issuer}
         if self.denial is not None:
             answer["error"] = self.denial
@@ -81,6 +95,8 @@ class AuthorizationServer:
     async def _token(self, request: web.Request) -> web.Response:
         fields = {name: str(value) for name, value in (await request.post()).items()}
         self.requests.append(("/token", fields))
+        if _client_of(request, fields) in self.forgotten:
+            return web.json_response({"error": "invalid_client"}, status=401)
         match fields["grant_type"]:
             case "authorization_code":
                 asked = self.codes.pop(fields["code"], {})
@@ -88,7 +104,7 @@ class AuthorizationServer:
                 if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != asked.get("code_challenge"):
                     return self._refusal(request, fields)
                 return self._grant(secrets.token_hex(8), asked.get("scope", ""))
-            case "refresh_token" if self.refuses is not None:
+            case "refresh_token" | "client_credentials" if self.refuses is not None:
                 return web.Response(status=self.refuses)
             case "refresh_token":
                 if self.before_refresh is not None:
@@ -102,6 +118,13 @@ class AuthorizationServer:
                 return self._grant(session, "")
             case "client_credentials":
                 return self._grant(None, fields.get("scope", ""))
+            case "urn:ietf:params:oauth:grant-type:jwt-bearer" if fields["assertion"] in self.assertions:
+                return self._grant(None, fields.get("scope", ""))
+            case "urn:ietf:params:oauth:grant-type:token-exchange" if fields["subject_token"] in self.subject_tokens:
+                issued = f"assertion-{secrets.token_hex(8)}"
+                self.assertions.add(issued)
+                kind = fields["requested_token_type"]
+                return web.json_response({"access_token": issued, "token_type": "N_A", "issued_token_type": kind})
         return web.json_response({"error": "unsupported_grant_type"}, status=400)
 
     def _refusal(self, request: web.Request, fields: dict[str, str]) -> web.Response:
@@ -117,9 +140,16 @@ class AuthorizationServer:
         if session is not None and self.gives_refresh_tokens:
             answer["refresh_token"] = f"refresh-{secrets.token_hex(8)}"
             self.refresh_tokens[answer["refresh_token"]] = session
+        if self.names_scopes:
+            answer["scope"] = self.tokens[access]
         return web.json_response(
             {"access_token": access, "token_type": "Bearer", "expires_in": self.lifetime, **answer}
         )
+
+    async def _revoke(self, request: web.Request) -> web.Response:
+        fields = {name: str(value) for name, value in (await request.post()).items()}
+        self.requests.append(("/revoke", fields))
+        return web.Response()
 
     @asynccontextmanager
     async def running(
@@ -133,6 +163,7 @@ class AuthorizationServer:
         app.router.add_post("/register", self._register)
         app.router.add_get("/authorize", self._authorize)
         app.router.add_post("/token", self._token)
+        app.router.add_post("/revoke", self._revoke)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
@@ -141,3 +172,9 @@ class AuthorizationServer:
             yield self
         finally:
             await runner.cleanup()
+
+
+def _client_of(request: web.Request, fields: dict[str, str]) -> str:
+    """Return the client that a token request names, in a field or with Basic authentication."""
+    pair = request.headers.get("Authorization", "").removeprefix("Basic ")
+    return fields.get("client_id") or base64.b64decode(pair).decode().partition(":")[0]

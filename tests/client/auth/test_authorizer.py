@@ -5,21 +5,35 @@ import errno
 import json
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 import pytest
 
-from mcplumb import AuthorizationError, ClientCredentials, HttpError, OAuth, UsageError, connect
+from mcplumb import (
+    AuthorizationError,
+    ClientCredentials,
+    ConnectError,
+    EnterpriseManaged,
+    HttpError,
+    OAuth,
+    UsageError,
+    WorkloadIdentity,
+    connect,
+    connect_all,
+)
 from mcplumb.client.auth import authorizer
-from mcplumb.client.auth.authorizer import entry_name, read_entry
+from mcplumb.client.auth.authorizer import Authorizer, entry_name, read_entry
 from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
 from mcplumb.stores.token_store import FileTokens, KeyringTokens
 from mcplumb.sync import connect as blocking_connect
+from mcplumb.transports.http_client.response import token_id
 from tests.attacks.hostile import DISCOVERED, Seen, Undiscovered, response, result
 from tests.client.auth.authorization_server import AuthorizationServer
 from tests.client.auth.site import Site, make_server, site
@@ -214,8 +228,8 @@ async def test_a_caller_that_gives_up_does_not_release_the_lock_before_the_token
         assert place.entry().grant.access_token in place.auth.tokens
 
 
-async def _opened(place: Site) -> None:
-    async with connect(place.url, auth=place.oauth()):
+async def _opened(place: Site, **options: Any) -> None:
+    async with connect(place.url, auth=place.oauth(**options)):
         pass
 
 
@@ -336,6 +350,15 @@ async def test_a_plain_function_may_block(tmp_path: Path) -> None:
         await client.call_tool("whoami")
 
 
+@pytest.mark.parametrize("pasted", ["", "something else", "http://127.0.0.1:1/callback?code=x", "the address to open"])
+async def test_an_address_that_is_not_the_redirect(tmp_path: Path, pasted: str) -> None:
+    async with site(tmp_path) as place:
+        with pytest.raises(AuthorizationError, match=r"which begins with http://127\.0\.0\.1:\d+/callback\?") as caught:
+            await _opened(place, on_visit=lambda url: url if pasted == "the address to open" else pasted)
+        assert caught.value.reason == "redirect"
+        assert place.auth.requests == []
+
+
 async def test_nobody_signs_in(tmp_path: Path) -> None:
     async with site(tmp_path) as place:
         with pytest.raises(AuthorizationError, match=r"within 0\.1 s"):
@@ -364,13 +387,95 @@ async def test_a_program_authorizes_itself(tmp_path: Path) -> None:
         assert [fields["grant_type"] for _, fields in place.auth.requests] == ["client_credentials"] * 2
 
 
+def _counting(threads: list[threading.Thread], *, is_async: bool) -> Any:
+    """Return a function for tokens, which notes in which thread it is called."""
+
+    def plain() -> str:
+        threads.append(threading.current_thread())
+        return f"token-{len(threads)}"
+
+    async def later() -> str:
+        return plain()
+
+    return later if is_async else plain
+
+
+@pytest.mark.req("AUT-9")
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_workload_brings_a_token_of_its_platform(tmp_path: Path, is_async: bool) -> None:
+    threads: list[threading.Thread] = []
+    async with site(tmp_path) as place:
+        place.auth.assertions = {"token-1", "token-2"}
+        auth = WorkloadIdentity(client_id="me", assertion=_counting(threads, is_async=is_async))
+        async with connect(place.url, auth=auth) as client:
+            place.auth.tokens.clear()
+            await client.call_tool("whoami")
+        assert [fields["assertion"] for _, fields in place.auth.requests] == ["token-1", "token-2"]
+        assert {each is threading.main_thread() for each in threads} == {is_async}, "A plain function may block."
+        async with connect(place.url, auth=WorkloadIdentity(client_id="me", assertion="token-1")) as client:
+            await client.call_tool("whoami")
+
+
+@pytest.mark.req("AUT-9")
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_enterprise_exchanges_the_token_of_its_user(tmp_path: Path, is_async: bool) -> None:
+    provider = AuthorizationServer()
+    async with site(tmp_path) as place, provider.running():
+        provider.subject_tokens = {"token-1"}
+        provider.assertions = place.auth.assertions
+        auth = EnterpriseManaged(
+            client_id="me", client_secret="s3cret", idp_issuer=provider.issuer, idp_client_id="me-there",
+            idp_token_endpoint=f"{provider.issuer}/token", id_token=_counting([], is_async=is_async),
+        )  # fmt: skip
+        async with connect(place.url, auth=auth) as client:
+            await client.call_tool("whoami")
+        [(_, exchange)], [(_, grant)] = provider.requests, place.auth.requests
+        assert (exchange["subject_token"], exchange["audience"]) == ("token-1", place.auth.issuer)
+        assert exchange["resource"] == place.url.rstrip("/")
+        assert "token-1" not in grant.values()
+        assert grant["assertion"] in place.auth.assertions
+
+
+@pytest.mark.req("AUT-9")
+@pytest.mark.parametrize(
+    ("given", "sentence"), [(None, "must return a string, not NoneType"), (1, "failed with OSError")]
+)
+async def test_a_function_for_tokens_that_has_none(tmp_path: Path, given: object, sentence: str) -> None:
+    tokens: list[Any] = [given, "token-1", given]
+
+    def source() -> Any:
+        if tokens[0] == 1:
+            raise OSError("The platform is away.")
+        return tokens.pop(0)
+
+    async with site(tmp_path) as place:
+        place.auth.assertions = {"token-1"}
+        auth = WorkloadIdentity(client_id="me", assertion=source)
+        with pytest.raises(AuthorizationError, match=sentence) as caught:
+            async with connect(place.url, auth=auth):
+                pass
+        assert (caught.value.reason, place.auth.requests) == ("assertion", [])
+        tokens[:] = ["token-1", given]
+        async with connect(place.url, auth=auth) as client:
+            place.auth.tokens.clear()
+            with pytest.raises(AuthorizationError, match=sentence):
+                await client.call_tool("whoami")
+
+
 async def test_a_server_that_never_accepts(tmp_path: Path) -> None:
     async with site(tmp_path) as place:
         place.auth.tokens = _Nothing()
-        with pytest.raises((AuthorizationError, HttpError)):
+        with pytest.raises(
+            AuthorizationError, match=r"has just granted.* The bearer token is invalid, or .*\.$"
+        ) as one:
             async with connect(place.url, auth=place.oauth()):
                 pass
-        assert place.visits <= 3
+        assert one.value.reason == "denied"
+        assert place.auth.issuer in str(one.value)
+        assert (place.visits, place.auth.refreshes) == (1, 0), "The user cannot help."
+        place.auth.tokens = {}
+        async with connect(place.url, auth=place.oauth()) as client:
+            await client.call_tool("whoami")
 
 
 class _Nothing(dict[str, str]):
@@ -440,6 +545,288 @@ async def test_credentials_stay_with_the_issuer_that_they_were_used_at_first(tmp
         assert len(place.auth.requests) == before
 
 
+@pytest.mark.req("AUT-3")
+async def test_a_fresh_sign_in_shows_credentials_to_no_other_issuer_either(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        async with connect(place.url, auth=place.oauth(client_id="me", client_secret="my-secret")):
+            pass
+        [name] = place.store.names()
+        entry = place.entry()
+        moved = msgspec.structs.replace(entry.grant, issuer="https://first.example")
+        place.store.save(name, msgspec.json.encode(msgspec.structs.replace(entry, grant=moved)))
+        before = len(place.auth.requests)
+        again = place.oauth(client_id="me", client_secret="my-secret", fresh=True)
+        with pytest.raises(AuthorizationError, match=r"belong to https://first\.example.* name it with them") as caught:
+            async with connect(place.url, auth=again):
+                pass
+        assert (caught.value.reason, len(place.auth.requests)) == ("client", before)
+        named = place.oauth(client_id="me", client_secret="my-secret", fresh=True, issuer=place.auth.issuer)
+        async with connect(place.url, auth=named) as client:
+            await client.call_tool("whoami")
+        assert place.entry().grant.issuer == place.auth.issuer
+
+
+# --- Registrations that end ---
+
+
+@pytest.mark.req("AUT-7")
+async def test_a_registration_whose_secret_has_expired_is_made_anew(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        place.auth.registers = {"client_secret": "old", "client_secret_expires_at": int(time.time()) + 3600}
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        [name] = place.store.names()
+        entry = place.entry()
+        client = msgspec.structs.replace(entry.grant.client, secret_expires_at=1.0)
+        ended = msgspec.structs.replace(entry, grant=msgspec.structs.replace(entry.grant, client=client))
+        place.store.save(name, msgspec.json.encode(ended))
+        place.age(3600)
+        place.auth.registers = {"client_secret": "new", "client_secret_expires_at": 0}
+        async with connect(place.url, auth=place.oauth()) as client_again:
+            await client_again.call_tool("whoami")
+        assert (place.visits, len(place.auth.clients), place.auth.refreshes) == (2, 2, 0)
+        assert place.entry().grant.client.client_secret == "new"
+
+
+@pytest.mark.req("AUT-7")
+@pytest.mark.parametrize("when", ["expired", "refused"])
+async def test_a_client_that_is_not_known_any_more_registers_and_signs_in_anew(tmp_path: Path, when: str) -> None:
+    async with site(tmp_path) as place:
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        place.auth.forgotten = set(place.auth.clients)
+        place.auth.tokens.clear()
+        if when == "expired":
+            place.age(3600)
+        async with connect(place.url, auth=place.oauth()) as client:
+            await client.call_tool("whoami")
+        assert (place.visits, len(place.auth.clients), place.auth.refreshes) == (2, 2, 1)
+
+
+@pytest.mark.req("AUT-7")
+async def test_a_new_secret_of_a_client_is_used_for_the_next_refresh(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        async with connect(place.url, auth=place.oauth(client_id="me", client_secret="old")):
+            pass
+        place.age(3600)
+        async with connect(place.url, auth=place.oauth(client_id="me", client_secret="new")) as client:
+            await client.call_tool("whoami")
+        assert (place.visits, place.auth.refreshes) == (1, 1)
+        assert place.entry().grant.client.client_secret == "new"
+
+
+@pytest.mark.req("AUT-7")
+async def test_given_credentials_that_are_refused_lead_to_a_sentence_and_not_to_a_consent(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        auth = place.oauth(client_id="me", client_secret="my-secret")
+        async with connect(place.url, auth=auth):
+            pass
+        place.auth.forgotten = {"me"}
+        place.age(3600)
+        with pytest.raises(AuthorizationError, match="invalid_client"):
+            async with connect(place.url, auth=auth):
+                pass
+        assert place.visits == 1
+        place.auth.forgotten = set()
+        async with connect(place.url, auth=auth) as client:
+            await client.call_tool("whoami")
+        assert place.visits == 1, "The refresh token was kept."
+
+
+@pytest.mark.req("AUT-7")
+@pytest.mark.parametrize("how", ["timeout", "cancelled"])
+async def test_a_registration_that_led_nowhere_is_not_used_again(tmp_path: Path, how: str) -> None:
+    """An authorization server that does not know a client shows an error page, and never redirects."""
+    async with site(tmp_path) as place:
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        before = place.entry().grant
+        place.auth.forgotten = set(place.auth.clients)
+        shown = asyncio.Event()
+
+        async def look(url: str) -> None:
+            async with aiohttp.ClientSession() as session, session.get(url) as answer:
+                assert answer.status == 400
+            shown.set()
+
+        wait = 0.1 if how == "timeout" else PATIENCE
+        opening = asyncio.ensure_future(_opened(place, on_visit=look, timeout=wait, fresh=True))
+        await asyncio.wait_for(shown.wait(), PATIENCE)
+        if how == "cancelled":
+            opening.cancel()
+        with pytest.raises((AuthorizationError, asyncio.CancelledError)):
+            await opening
+        assert place.entry().grant.access_token == before.access_token
+        async with connect(place.url, auth=place.oauth(fresh=True)) as client:
+            await client.call_tool("whoami")
+        assert len(place.auth.clients) == 2
+
+
+# --- Clients that were registered by hand ---
+
+
+def free_port() -> int:
+    free = LoopbackRedirect()
+    free.close()
+    return free.port
+
+
+@pytest.mark.req("AUT-3")
+@pytest.mark.parametrize("why", ["the session has ended", "again", "named again"])
+@pytest.mark.parametrize("is_fixed", [True, False])
+async def test_a_given_client_is_used_for_later_sign_ins(tmp_path: Path, why: str, is_fixed: bool) -> None:
+    """Commands know nothing of the client that somebody has signed in with."""
+    named = {"client_id": "me", "client_secret": "mine"} if why == "named again" else {}
+    port = free_port() if is_fixed else 0
+    async with site(tmp_path) as place:
+        async with connect(place.url, auth=place.oauth(client_id="me", client_secret="mine", port=port)):
+            pass
+        for _ in range(2):
+            if "again" not in why:
+                place.auth.tokens.clear()
+                place.auth.refresh_tokens.clear()
+            async with connect(place.url, auth=place.oauth(fresh="again" in why, **named)) as client:
+                await client.call_tool("whoami")
+            named = {}
+        assert (place.visits, len(place.auth.clients)) == (3, 0)
+        visited = [fields for path, fields in place.auth.requests if path == "/authorize"]
+        assert [fields["client_id"] for fields in visited] == ["me"] * 3
+        if is_fixed:
+            assert {fields["redirect_uri"] for fields in visited} == {f"http://127.0.0.1:{port}/callback"}
+
+
+@pytest.mark.req("AUT-3")
+async def test_a_given_client_keeps_its_port(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        async with connect(place.url, auth=place.oauth(client_id="me", port=free_port())):
+            pass
+        redirect_uri = place.entry().grant.client.redirect_uri
+        assert redirect_uri is not None
+        other = LoopbackRedirect(urlsplit(redirect_uri).port or 0)
+        with pytest.raises(AuthorizationError, match="used by another program") as caught:
+            await _opened(place, fresh=True)
+        other.close()
+        assert (caught.value.reason, place.visits) == ("port", 1)
+
+
+async def test_a_given_client_is_not_given_up_when_nobody_signs_in(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        await _opened(place, client_id="me")
+        with pytest.raises(AuthorizationError, match="Nobody finished"):
+            await _opened(place, fresh=True, on_visit=lambda url: None, timeout=0.1)
+        await _opened(place, fresh=True)
+        assert (place.entry().grant.client.client_id, len(place.auth.clients)) == ("me", 0)
+
+
+async def test_a_given_client_that_is_not_known_any_more_makes_room_for_another(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        await _opened(place, client_id="me")
+        place.auth.forgotten = {"me"}
+        place.age(3600)
+        await _opened(place)
+        assert place.entry().grant.client.client_id == "client-0"
+
+
+# --- Authorization servers and servers that fail for a while ---
+
+
+@pytest.mark.req("AUT-9")
+async def test_an_authorization_server_that_was_down_is_asked_again(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        auth = ClientCredentials(client_id="me", client_secret="mine")
+        async with connect(place.url, auth=auth) as client:
+            place.auth.tokens.clear()
+            place.auth.refuses = 503
+            for _ in range(5):
+                with pytest.raises(AuthorizationError, match="status 503"):
+                    await client.call_tool("whoami")
+            place.auth.refuses = None
+            await client.call_tool("whoami")
+
+
+@pytest.mark.req("AUT-9")
+async def test_a_server_that_refused_everything_for_a_while_gets_new_tokens_later(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as place:
+        auth = ClientCredentials(client_id="me", client_secret="mine")
+        async with connect(place.url, auth=auth) as client:
+            place.auth.tokens = _Nothing()
+            for _ in range(3):
+                with pytest.raises((AuthorizationError, HttpError)):
+                    await client.call_tool("whoami")
+            assert len(place.auth.requests) == 4, "The number of attempts is bounded."
+            place.auth.tokens = {}
+            with pytest.raises(
+                AuthorizationError, match=r"still refuses, after 3 grants .* The bearer token is invalid"
+            ):
+                await client.call_tool("whoami")
+            skip(61)
+            await client.call_tool("whoami")
+
+
+@pytest.mark.req("AUT-7")
+async def test_a_server_that_refuses_a_refreshed_token_does_not_cause_one_refresh_after_the_other(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as place:
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        place.auth.tokens = _Nothing()
+        with pytest.raises(ConnectError, match="401"):
+            async with connect(place.url, auth=place.oauth(sign_in=False)):
+                pass
+        assert (place.visits, place.auth.refreshes) == (1, 1)
+
+
+@asynccontextmanager
+async def unusual_place(folder: Path, challenge: str) -> AsyncIterator[Site]:
+    """A server whose metadata is only where its first challenge says; calls of tools get another challenge."""
+    auth = AuthorizationServer()
+
+    def answer(seen: Seen) -> list[bytes]:
+        if seen.path.startswith("/unusual/"):
+            document = {"resource": server.url, "authorization_servers": [auth.issuer]}
+            return [response(body=json.dumps(document).encode(), Content_Type="application/json")]
+        if seen.path.startswith("/.well-known/"):
+            return [response("404 Not Found")]
+        scopes = auth.tokens.get(seen.fields.get("authorization", "").removeprefix("Bearer "))
+        if scopes is None:
+            named = f'Bearer resource_metadata="{server.origin}/unusual/metadata"'
+            return [response("401 Unauthorized", WWW_Authenticate=named)]
+        if seen.asks == "server/discover":
+            return [result(seen, DISCOVERED)]
+        if "write" not in scopes.split() and challenge:
+            return [response("403 Forbidden", WWW_Authenticate=challenge)]
+        return [result(seen, {"resultType": "complete", "content": [{"type": "text", "text": scopes}]})]
+
+    async with auth.running(), Undiscovered(answer) as server:
+        yield Site(auth, server.url, FileTokens(folder / "tokens"))
+
+
+@pytest.mark.req("AUT-1")
+async def test_a_renewal_at_expiry_looks_for_the_metadata_where_the_challenge_said(tmp_path: Path) -> None:
+    async with unusual_place(tmp_path, "") as place:
+        place.auth.lifetime = 0
+        auth = ClientCredentials(client_id="me", client_secret="mine")
+        async with connect(place.url, auth=auth) as client:
+            await client.call_tool("read")
+            await client.call_tool("read")
+        assert len(place.auth.tokens) >= 3
+
+
+@pytest.mark.req("AUT-6")
+async def test_a_challenge_for_more_scopes_need_not_repeat_where_the_metadata_is(tmp_path: Path) -> None:
+    async with unusual_place(tmp_path, 'Bearer error="insufficient_scope", scope="write"') as place:
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        place.age(3600)
+        async with connect(place.url, auth=place.oauth()) as client:  # refreshed, and in another connection
+            place.auth.grants = "write"
+            assert text_of(await client.call_tool("write")) == "write"
+        assert (place.visits, place.auth.refreshes) == (2, 1)
+
+
 # --- More scopes ---
 
 
@@ -478,11 +865,121 @@ async def test_calls_that_need_more_scopes_share_one_consent_and_go_on(tmp_path:
 
 @pytest.mark.req("AUT-6")
 async def test_a_server_that_always_wants_more_is_asked_a_bounded_number_of_times(tmp_path: Path) -> None:
-    async with step_up(tmp_path) as place, connect(place.url, auth=place.oauth()) as client:
-        place.auth.grants = "read"
-        with pytest.raises((AuthorizationError, HttpError)):
-            await client.call_tool("write")
-        assert place.visits <= 4
+    async with step_up(tmp_path) as place:
+        async with connect(place.url, auth=place.oauth()) as client:
+            place.auth.grants = "read"
+            for _ in range(2):
+                with pytest.raises(AuthorizationError, match=r"what .* has just granted.* HTTP 403 Forbidden\.$"):
+                    await client.call_tool("write")
+            assert place.visits == 2
+            place.auth.grants = None
+        async with connect(place.url, auth=place.oauth()) as client:
+            assert text_of(await client.call_tool("write")) == "read write"
+
+
+@pytest.mark.req("AUT-6")
+async def test_the_user_is_asked_for_the_scopes_that_are_missing(tmp_path: Path) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    class Noting(OAuth):
+        def may_sign_in(self, missing: tuple[str, ...]) -> bool:
+            asked.append(missing)
+            return True
+
+    async with site(tmp_path) as place:
+        shared = Authorizer(Noting(store=place.store, on_visit=place.visit), place.url)
+        challenges = [
+            'Bearer scope="a"',
+            *(f'Bearer error="insufficient_scope", scope="{each}"' for each in ("a b", "b")),
+        ]
+        for challenge in challenges:
+            token = None if shared.grant is None else token_id(shared.grant.access_token)
+            shared.accepted(None)
+            refusal = HttpError(403 if token else 401, "No.", www_authenticate=challenge, token_id=token)
+            assert await shared.authorize(refusal)
+        assert asked == [(), ("b",), ("b",)]
+
+
+REFUSAL = HttpError(401, "It asks for a token.", www_authenticate='Bearer scope="read"')
+
+
+@pytest.mark.req("AUT-6")
+async def test_requests_share_a_consent_that_is_denied(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        shared = Authorizer(place.oauth(), place.url)
+        place.auth.denial = "access_denied"
+        outcomes = await asyncio.gather(*(shared.authorize(REFUSAL) for _ in range(10)), return_exceptions=True)
+        assert {getattr(each, "reason", each) for each in outcomes} == {"denied"}
+        assert place.visits == 1
+        place.auth.denial = None
+        assert await shared.authorize(REFUSAL), "The next request asks again."
+        assert place.visits == 2
+
+
+@pytest.mark.req("AUT-6")
+async def test_requests_share_the_question_whether_to_sign_in(tmp_path: Path) -> None:
+    asked: list[bool] = []
+
+    async def ask() -> bool:
+        asked.append(len(asked) > 0)
+        await asyncio.sleep(0)  # the others come meanwhile
+        return asked[-1]
+
+    async with site(tmp_path) as place:
+        shared = Authorizer(place.oauth(sign_in=ask), place.url)
+        assert not any(await asyncio.gather(*(shared.authorize(REFUSAL) for _ in range(10))))
+        assert (place.visits, asked) == (0, [False])
+        assert all(await asyncio.gather(*(shared.authorize(REFUSAL) for _ in range(10))))
+        assert (place.visits, asked) == (1, [False, True])
+
+
+@pytest.mark.req("AUT-7")
+async def test_requests_share_a_refresh_that_fails(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        shared = Authorizer(place.oauth(), place.url)
+        assert await shared.authorize(REFUSAL)
+        place.auth.refuses = 503
+        sent = (await shared.headers("POST", place.url))["Authorization"]
+        outcomes = await asyncio.gather(*(shared.renew(sent, None, None) for _ in range(10)), return_exceptions=True)
+        assert {getattr(each, "reason", each) for each in outcomes} == {"refused"}
+        assert place.auth.refreshes == 1
+        place.auth.refuses = None
+        assert await shared.renew(sent, None, None)
+        assert (place.visits, place.auth.refreshes) == (1, 2)
+
+
+@pytest.mark.req("AUT-6")
+async def test_a_user_is_not_asked_again_and_again(tmp_path: Path) -> None:
+    """A connection that is opened again in the background must not open one page after the other."""
+    async with site(tmp_path) as place:
+        shared = Authorizer(place.oauth(), place.url)
+        place.auth.denial = "access_denied"
+        for _ in range(3):
+            with pytest.raises(AuthorizationError, match="access_denied"):
+                await shared.authorize(REFUSAL)
+        skip(61)
+        with pytest.raises(AuthorizationError, match=r"3 sign-ins did not give access to .* Connect again"):
+            await shared.authorize(REFUSAL)
+        assert place.visits == 3
+
+
+async def test_servers_of_a_group_have_sign_ins_of_their_own(tmp_path: Path) -> None:
+    async with (
+        site(tmp_path) as place,
+        site(tmp_path / "other") as other,
+        serving(make_server(), "http://127.0.0.1:0") as [open_to_all],
+    ):
+        servers: dict[str, Any] = {
+            "one": {"target": place.url, "auth": place.oauth()},
+            "same": {"target": place.url, "auth": place.oauth()},
+            "other": {"target": other.url, "auth": other.oauth()},
+            "open": open_to_all,
+        }
+        async with connect_all(servers) as group:
+            for name in servers:
+                assert text_of(await group[name].call_tool("whoami")) == "somebody"
+        assert (place.visits, other.visits) == (1, 1)
+        assert not {*place.auth.tokens} & {*other.auth.tokens}
 
 
 async def test_the_blocking_client_signs_in(tmp_path: Path) -> None:

@@ -172,7 +172,9 @@ def test_a_schema_that_is_of_no_use_is_not_used(
     for content in ({"n": 1}, None, [1]):
         check(schema, content, checker=checker)
     (warning,) = caplog.messages
-    assert warning.startswith("The results of the tool 'add' are not checked, as its output schema is of no use: ")
+    assert warning.startswith(
+        "The results of the tool 'add' are not checked, because its output schema cannot be used: "
+    )
     assert reason in warning
     assert warning.endswith(".")
     assert len(warning) < 500
@@ -265,7 +267,9 @@ def test_a_schema_that_is_too_slow_for_one_result_is_used_for_others(caplog: pyt
     checker = OutputChecker(True)
     schema = {"items": {"type": "integer"}}
     check(schema, ["x"] * 6_000_000, checker=checker)
-    assert caplog.messages[0] == ("A result of the tool 'add' is not checked: it has too much for its output schema.")
+    assert caplog.messages[0] == (
+        "A result of the tool 'add' is not checked: it is too large to be checked against its output schema."
+    )
     with pytest.raises(ProtocolError):
         check(schema, ["x"], checker=checker)
 

@@ -75,7 +75,7 @@ def test_a_result_may_ask_for_input(rest: dict[str, Any]) -> None:
 
 
 def test_a_list_may_not_ask_for_input() -> None:
-    with pytest.raises(ProtocolError, match="before it answers tools/list, which needs none"):
+    with pytest.raises(ProtocolError, match="asked for input to answer tools/list, which must not"):
         read_result(ListToolsResult, raw(asks(requestState="s")), "tools/list", LATEST)
 
 
@@ -162,7 +162,7 @@ def test_a_server_that_asks_for_nothing_broke_a_rule() -> None:
     async def play(peer: Peer) -> None:
         peer.answer(await peer.expect("tools/call"), asks())
 
-    with pytest.raises(ProtocolError, match="does not say which"):
+    with pytest.raises(ProtocolError, match="did not say which"):
         talk(modern(play), call)
 
 
@@ -170,7 +170,7 @@ def test_a_server_that_asks_for_what_was_not_declared_broke_a_rule() -> None:
     async def play(peer: Peer) -> None:
         peer.answer(await peer.expect("tools/call"), asks(inputRequests={"a": SAMPLE}))
 
-    with pytest.raises(ProtocolError, match="asked for sampling/createMessage, which this client does not say"):
+    with pytest.raises(ProtocolError, match="asked for sampling/createMessage, which this client did not declare"):
         talk(modern(play), call, capabilities=ClientCapabilities())
 
 

@@ -17,6 +17,7 @@ from mcplumb.client.auth.oauth import Auth
 from mcplumb.client.input_handlers import Elicitation
 from mcplumb.errors import Closed, ConnectError, NoCommonRevision, RequestCancelled, UsageError
 from mcplumb.protocol.stop_ladder import StopLadder
+from mcplumb.recording.recorded_trace import Place
 from mcplumb.revisions import REVISIONS
 from mcplumb.sync import blocking_client
 from mcplumb.sync.blocking_client import Client, Connecting, connect
@@ -100,7 +101,7 @@ def test_many_threads_connect_and_close_at_once() -> None:
 
 
 def annotated_as_functions() -> set[str]:
-    names = vars(async_connecting) | vars(stderr_module()) | {"ssl": ssl, "Auth": Auth}
+    names = vars(async_connecting) | vars(stderr_module()) | {"ssl": ssl, "Auth": Auth, "Place": Place}
     hints = typing.get_type_hints(async_connecting.connect, names)
     return {name for name, hint in hints.items() if name not in ("return", "target") and "Callable" in str(hint)}
 

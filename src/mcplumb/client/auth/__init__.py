@@ -1,1 +1,1 @@
-"""Signing in to protected servers: what a client brings, who drives the flows, and where the redirect arrives."""
+"""Signing in to protected servers: the ways to be authorized, the driver of their flows, and the redirect listener."""

@@ -27,7 +27,7 @@ import msgspec
 
 from mcplumb.client.auth.key_signing import DpopKey
 from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
-from mcplumb.client.auth.oauth import Auth, FlowContext, OAuth, OnVisit
+from mcplumb.client.auth.oauth import Auth, FlowContext, OAuth, OnVisit, TokenSource
 from mcplumb.errors import AuthorizationError, HttpError
 from mcplumb.protocol.oauth.challenge import Challenge, bearer_challenge
 from mcplumb.protocol.oauth.client_identity import ClientIdentity
@@ -45,14 +45,16 @@ __all__ = ["Authorizer", "Entry", "default_folder", "entry_name", "in_thread", "
 _T = TypeVar("_T")
 _logger = logging.getLogger("mcplumb.client")
 
-#: Consents that one connection asks for without any success in between.
-_MAX_CONSENTS = 3
+#: Grants after a refusal that one connection asks for without any success in between.
+_MAX_GRANTS = 3
+#: Seconds after which a server that refused every grant may accept another. Users are not asked again.
+_RECOVERY = 60.0
 #: Seconds for a change of the store that was begun before its caller gave up.
 _LAST_SECONDS = 30.0
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of one sign-in."""
+    """The stored state of one sign-in."""
 
     endpoint: str
     user: str
@@ -65,7 +67,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entry_name(endpoint: str, user: str) -> str:
-    """Return the name of the entry of a user at a server."""
+    """Return the name under which the sign-in of a user at a server is stored."""
     return f"{canonical_resource(endpoint)} {user}"
 
 
@@ -80,16 +82,16 @@ def read_entry(data: bytes | None) -> Entry | None:
 
 
 def default_folder() -> Path:
-    """Return the folder where tokens are kept."""
+    """Return the folder in which tokens are stored."""
     state = Path(os.environ.get("XDG_STATE_HOME", ""))
     base = state if state.is_absolute() else Path.home() / ".local" / "state"
     return base / "mcplumb" / "tokens"
 
 
-async def revoke_entry(entry: Entry) -> bool:
-    """Tell the authorization server that a sign-in has ended. Return whether it knows now."""
+async def revoke_entry(entry: Entry, *, proxy: str | None = None, tls: ssl.SSLContext | None = None) -> bool:
+    """Revoke a sign-in at the authorization server. Return False if that has no revocation endpoint."""
     flow = revoke(entry.grant, now=time.time(), random=os.urandom)
-    return await _drive(flow, None, proxy=None, tls=None)
+    return await _drive(flow, None, proxy=proxy, tls=tls)
 
 
 class Authorizer:
@@ -111,7 +113,15 @@ class Authorizer:
         #: The last nonce of the server for DPoP proofs.
         self._nonce: str | None = None
         self._changing = asyncio.Lock()
-        self._consents = 0
+        #: Grants that were asked for since a request was accepted, and when the last one was counted.
+        self._attempts = 0
+        self._counted_at = 0.0
+        #: The grant that a refresh after a 401 gave, and the one that a user gave, until a request was accepted.
+        self._untried: Grant | None = None
+        self._agreed: Grant | None = None
+        #: How often no grant was got, and why not the last time; None if the user did not want to sign in.
+        self._failures = 0
+        self._failure: AuthorizationError | None = None
 
     def __repr__(self) -> str:
         return f"Authorizer({self._endpoint!r})"
@@ -127,7 +137,7 @@ class Authorizer:
         return {"Authorization": f"DPoP {grant.access_token}", "DPoP": proof}
 
     async def renew(self, sent: str | None, www_authenticate: str | None, nonce: str | None) -> bool:
-        """After a 401: get another token without a user. Return whether to send the request again.
+        """Get another token after a 401, without a user. Return whether to send the request again.
 
         ``sent`` is the Authorization header of the refused request, ``nonce`` the DPoP nonce of the response.
         """
@@ -140,8 +150,14 @@ class Authorizer:
         if grant is not None and sent is not None and not sent.endswith(f" {grant.access_token}"):
             return True  # another request has renewed it meanwhile
         if not self._auth.needs_user:
-            return await self._acquire(grant, challenge)
-        return grant is not None and sent is not None and await self._refresh(grant) is not None
+            return self._may_grant() and await self._acquire(grant, challenge)
+        if grant is None or sent is None or grant is self._agreed:
+            return False
+        if grant is self._untried and not self._has_recovered():
+            return False  # a refresh has not helped
+        self._untried = await self._refresh(grant)
+        self._counted_at = asyncio.get_running_loop().time()
+        return self._untried is not None
 
     async def authorize(self, refusal: HttpError) -> bool:
         """Ask the user for what a refused request needs. Return whether to send the request again.
@@ -159,18 +175,18 @@ class Authorizer:
             known.add(None)  # the request was sent without a token
         if refusal.token_id not in known:
             return True  # another request has got a grant meanwhile
-        if isinstance(self._auth, OAuth) and not await _may_sign_in(self._auth):
-            return False
+        self._check_use(grant, challenge, refusal)
         return await self._acquire(grant, challenge)
 
     @property
     def grant(self) -> Grant | None:
-        """What is granted now."""
+        """The current grant."""
         return self._grant
 
     def accepted(self, nonce: str | None) -> None:
-        """Note that a request was accepted, and the nonce of the response: later consents are counted anew."""
-        self._consents = 0
+        """Record that a request was accepted, and the nonce of the response: later grants are counted anew."""
+        self._attempts = 0
+        self._untried = self._agreed = None
         if nonce is not None:
             self._nonce = nonce
 
@@ -195,7 +211,7 @@ class Authorizer:
         if grant is None or grant.is_fresh(time.time()):
             return grant
         if not self._auth.needs_user:
-            await self._acquire(grant, None)
+            await self._acquire(grant, None, is_refused=False)
             return self._grant
         return await self._refresh(grant)
 
@@ -207,7 +223,7 @@ class Authorizer:
             self._take(entry)
 
     async def _kept(self) -> Entry | None:
-        """Return what is kept of the sign-in now."""
+        """Return the stored state of the sign-in."""
         store = await self._opened_store()
         return None if store is None else read_entry(await in_thread(store.load, self._name))
 
@@ -216,42 +232,103 @@ class Authorizer:
         if entry.dpop_key is not None:
             self._key = DpopKey(entry.dpop_key)
 
-    async def _acquire(self, stale: Grant | None, challenge: Challenge | None) -> bool:
-        """Get a new grant, unless another request has got one since. Return whether there is a new one."""
+    async def _acquire(self, stale: Grant | None, challenge: Challenge | None, *, is_refused: bool = True) -> bool:
+        """Get a new grant, unless another request has got one since. Return whether there is a new one.
+
+        ``is_refused``: the server wants another one; otherwise the stale one has only expired.
+        """
+        failures = self._failures
         async with self._changing:
             if self._grant is not stale:
                 return self._grant is not None
-            if self._consents >= _MAX_CONSENTS:
-                raise AuthorizationError(
-                    "denied",
-                    f"{self._endpoint} still refuses, after {self._consents} grants by "
-                    f"{self._grant.issuer if self._grant is not None else 'its authorization server'}.",
-                    resource=self._endpoint,
-                )
-            self._consents += 1
-            auth, store = self._auth, await self._opened_store()
-            if not isinstance(auth, OAuth) or store is None:
-                self._grant = await self._run(auth.flow(self._context(challenge)), None)
-                return True
-            async with store.locked(self._name):
-                entry = await self._kept()
-                is_wanted = stale is not None or not auth.fresh
-                if entry is not None and is_wanted and not _is_same(entry.grant, stale):
-                    self._take(entry)  # another process has signed in
-                    return True
-                self._grant = await self._sign_in(auth, challenge, None if entry is None else entry.grant.client)
-                try:
-                    await self._save(self._grant)
-                except (AuthorizationError, OSError) as error:
-                    _logger.warning("The sign-in holds for this connection only: its tokens are not kept. %s", error)
+            if self._failures != failures:
+                return self._share_failure()
+            try:
+                has_asked = await self._ask_for_grant(stale, challenge, counts=is_refused)
+            except AuthorizationError as error:
+                self._failures, self._failure = self._failures + 1, error
+                raise
+            if not has_asked:
+                self._failures, self._failure = self._failures + 1, None
+            return has_asked
+
+    async def _ask_for_grant(self, stale: Grant | None, challenge: Challenge | None, *, counts: bool) -> bool:
+        """Run the flow, or use the grant that another process got. Return False if the user declines to sign in."""
+        auth = self._auth
+        if not isinstance(auth, OAuth):
+            context = msgspec.structs.replace(self._context(challenge), token=await _token(auth.source))
+            self._grant = await self._run(auth.flow(context), None)
+            if counts:
+                self._count()
             return True
+        if not await in_thread(auth.may_sign_in, _missing(stale, challenge)):
+            return False
+        if (store := await self._opened_store()) is None:
+            raise RuntimeError("A sign-in has a store.")
+        async with store.locked(self._name):
+            entry = await self._kept()
+            is_wanted = stale is not None or not auth.fresh
+            if entry is not None and is_wanted and not _is_same(entry.grant, stale):
+                self._take(entry)  # another process has signed in
+                return True
+            self._grant = self._agreed = await self._sign_in(auth, challenge, entry)
+            try:
+                await self._save(self._grant)
+            except (AuthorizationError, OSError) as error:
+                _logger.warning("The sign-in holds for this connection only: its tokens are not kept. %s", error)
+        return True
+
+    def _share_failure(self) -> bool:
+        """Raise the error of the request that asked for a grant in those that waited for it; do not ask the user again.
+
+        Return False if the user did not want to sign in.
+        """
+        error = self._failure
+        if error is None:
+            return False
+        raise AuthorizationError(error.reason, str(error), issuer=error.issuer, resource=error.resource)
+
+    def _count(self) -> None:
+        self._attempts += 1
+        self._counted_at = asyncio.get_running_loop().time()
+
+    def _has_recovered(self) -> bool:
+        """Return whether enough time has passed that a server which refused may accept now."""
+        return asyncio.get_running_loop().time() - self._counted_at > _RECOVERY
+
+    def _may_grant(self) -> bool:
+        """Return whether another grant may help: the server has not refused too many."""
+        if not self._auth.needs_user and self._has_recovered():
+            self._attempts = 0
+        return self._attempts < _MAX_GRANTS
+
+    def _check_use(self, grant: Grant | None, challenge: Challenge | None, refusal: HttpError) -> None:
+        """Raise `AuthorizationError` if another grant would be of no use."""
+        where = canonical_resource(self._endpoint)
+        issuer = "its authorization server" if grant is None else grant.issuer
+        if (
+            grant is not None
+            and grant is self._agreed
+            and (challenge is None or {*challenge.scopes} <= {*grant.scopes})
+        ):
+            sentence = f"{where} refuses what {issuer} has just granted, and signing in again would not change that."
+        elif self._may_grant():
+            return
+        elif self._auth.needs_user:
+            sentence = f"{self._attempts} sign-ins did not give access to {where}. Connect again to start over."
+        else:
+            sentence = f"{where} still refuses, after {self._attempts} grants by {issuer}."
+        raise AuthorizationError("denied", f"{sentence} {refusal.answered}", resource=where)
 
     async def _refresh(self, stale: Grant) -> Grant | None:
-        """Refresh a grant, unless somebody else has. Return the new one; None if a sign-in is needed."""
+        """Refresh a grant, unless another process has. Return the new one; None if a sign-in is needed."""
+        failures = self._failures
         async with self._changing:
             store = await self._opened_store()
             if self._grant is not stale or store is None:
                 return self._grant
+            if self._failures != failures and self._failure is not None:
+                self._share_failure()
             async with store.locked(self._name) as lock:
                 entry = await self._kept()
                 if entry is None:
@@ -263,18 +340,49 @@ class Authorizer:
                 if stale.refresh_token is None:
                     return None if _is_spent(stale, time.time()) else stale
                 try:
-                    self._grant = await self._refreshed(entry, lock)
+                    self._grant = await self._refreshed(await self._with_given_secret(entry), lock)
                 except GrantRefused as refused:
-                    if refused.error != "invalid_grant":
+                    if not self._ends_sign_in(refused, stale):
+                        self._failures, self._failure = self._failures + 1, refused
                         raise
-                    # The refresh token is dead. Without it nobody tries again before the next sign-in.
-                    self._grant = msgspec.structs.replace(stale, refresh_token=None)
+                    # The refresh token is dead. Removing it prevents further attempts before the next sign-in.
+                    ended = msgspec.structs.replace(stale, refresh_token=None)
+                    is_known = refused.error == "invalid_grant"
+                    self._grant = ended if is_known else _with_client(ended, _unusable(ended.client))
                     await self._save(self._grant)
                     return None
+                except AuthorizationError as error:
+                    self._failures, self._failure = self._failures + 1, error
+                    raise
                 return self._grant
 
+    def _ends_sign_in(self, refused: GrantRefused, grant: Grant) -> bool:
+        """Return whether only another sign-in helps: the refresh token is dead, or the client is not known any more."""
+        if refused.error == "invalid_grant":
+            return True
+        given = self._auth.client if isinstance(self._auth, OAuth) else None
+        # A user who is asked to consent cannot correct credentials that the program gives.
+        is_given = given is not None and given.client_id == grant.client.client_id
+        return refused.error in ("invalid_client", "unauthorized_client") and not is_given
+
+    async def _with_given_secret(self, entry: Entry) -> Entry:
+        """Return an entry with the client secret that the program gives now, and store it."""
+        given, kept = self._auth.client if isinstance(self._auth, OAuth) else None, entry.grant.client
+        if (
+            given is None
+            or given.client_secret in (None, kept.client_secret)
+            or given.client_id != kept.client_id
+            or given.issuer not in (None, entry.grant.issuer)
+        ):
+            return entry
+        method = None if kept.client_secret is None else kept.auth_method
+        client = msgspec.structs.replace(kept, client_secret=given.client_secret, auth_method=method)
+        renewed = msgspec.structs.replace(entry, grant=_with_client(entry.grant, client))
+        await self._keep(renewed)
+        return renewed
+
     async def _refreshed(self, entry: Entry, lock: EntryLock) -> Grant:
-        """Refresh an entry in a process of its own where that is possible, else here; it is saved when this returns."""
+        """Refresh an entry, in a process of its own if possible; the result is saved when this returns."""
         from mcplumb.client.auth import refresh_process
 
         auth, store = self._auth, self._store
@@ -295,33 +403,79 @@ class Authorizer:
         return await _to_its_end(here())  # and not stopped between the answer and the saving
 
     async def _save(self, grant: Grant) -> None:
-        store = await self._opened_store()
-        if store is None or not isinstance(self._auth, OAuth):
+        if not isinstance(self._auth, OAuth):
             return
         key = self._key.pem() if self._key is not None and grant.token_type == "DPoP" else None  # noqa: S105
-        entry = Entry(endpoint=canonical_resource(self._endpoint), user=self._auth.user, grant=grant, dpop_key=key)
-        # The lock of the entry is held for as long as the thread writes.
-        await _to_its_end(in_thread(store.save, self._name, msgspec.json.encode(entry)))
+        await self._keep(
+            Entry(endpoint=canonical_resource(self._endpoint), user=self._auth.user, grant=grant, dpop_key=key)
+        )
+
+    async def _keep(self, entry: Entry) -> None:
+        if (store := await self._opened_store()) is not None:
+            # The lock of the entry is held for as long as the thread writes.
+            await _to_its_end(in_thread(store.save, self._name, msgspec.json.encode(entry)))
 
     # Driving flows
 
     def _context(self, challenge: Challenge | None) -> FlowContext:
         return FlowContext(endpoint=self._endpoint, challenge=challenge, before=self._grant, prover=self._key)
 
-    async def _sign_in(self, auth: OAuth, challenge: Challenge | None, kept: ClientIdentity | None) -> Grant:
-        """Run a sign-in. ``kept`` is the client of the last one, which may have registered itself."""
-        port, registered = auth.port, {}
-        if kept is not None and kept.redirect_uri is not None and kept.issuer is not None:
-            port = port or urlsplit(kept.redirect_uri).port or 0
-            registered = {kept.issuer: kept}
-        async with _listen(port, is_fixed=bool(auth.port)) as redirect:
+    async def _sign_in(self, auth: OAuth, challenge: Challenge | None, entry: Entry | None) -> Grant:
+        """Run a sign-in. ``entry`` is what is kept of the last one, in which the client may have registered itself."""
+        kept = None if entry is None else entry.grant
+        client = None if kept is None or not _is_usable(kept.client) else kept.client
+        port, is_fixed = auth.port, bool(auth.port)
+        if client is not None and client.redirect_uri is not None and not port:
+            port = urlsplit(client.redirect_uri).port or 0
+            is_fixed = client.is_given and (auth.client is None or auth.client.client_id == client.client_id)
+        has_visited = False
+
+        async def visit(step: Visit) -> Redirect:
+            nonlocal has_visited
+            has_visited = True
+            self._count()
+            return await _visit(auth, redirect, step)
+
+        async with _listen(port, is_fixed=is_fixed) as redirect:
             context = msgspec.structs.replace(
-                self._context(challenge), redirect_uri=redirect.address, registered=registered
+                self._context(challenge),
+                kept=kept,
+                redirect_uri=redirect.address,
+                registered={} if client is None or client.issuer is None else {client.issuer: client},
             )
-            return await self._run(auth.flow(context), functools.partial(_visit, auth, redirect))
+            try:
+                grant = await self._run(auth.flow(context), visit)
+            except BaseException as error:
+                is_denied = isinstance(error, AuthorizationError) and error.reason == "denied"
+                if entry is not None and client is not None and not client.is_given and has_visited and not is_denied:
+                    # An authorization server that does not know the client any more shows an error page, and never
+                    # redirects: the next sign-in registers anew.
+                    ended = _with_client(entry.grant, _unusable(client))
+                    await self._keep(msgspec.structs.replace(entry, grant=ended))
+                raise
+        if grant.client.is_given and is_fixed:
+            return _with_client(grant, msgspec.structs.replace(grant.client, redirect_uri=redirect.address))
+        return grant
 
     async def _run(self, flow: Flow[_T], visit: Callable[[Visit], Awaitable[Redirect]] | None) -> _T:
         return await _drive(flow, visit, proxy=self._proxy, tls=self._tls)
+
+
+async def _token(source: TokenSource) -> str:
+    """Return the token that the program supplies."""
+    if isinstance(source, str):
+        return source
+    try:
+        token = await in_thread(source)
+    except Exception as error:
+        raise AuthorizationError(
+            "assertion", f"The program's own function for a token failed with {type(error).__name__}."
+        ) from error
+    if not isinstance(token, str):
+        raise AuthorizationError(
+            "assertion", f"The program's own function for a token must return a string, not {type(token).__name__}."
+        )
+    return token
 
 
 async def _visit(auth: OAuth, redirect: LoopbackRedirect, visit: Visit) -> Redirect:
@@ -332,6 +486,12 @@ async def _visit(auth: OAuth, redirect: LoopbackRedirect, visit: Visit) -> Redir
     try:
         await asyncio.wait([shown, waiting], return_when=asyncio.FIRST_COMPLETED)
         if shown.done() and (url := shown.result()) is not None:
+            if not url.startswith(f"{redirect.address}?"):
+                raise AuthorizationError(
+                    "redirect",
+                    f"That is not where the browser is sent after the sign-in, which begins with {redirect.address}? "
+                    "Nothing of it was used; start again.",
+                )
             return Redirect(url, time.time())
         return await waiting
     finally:
@@ -347,7 +507,7 @@ async def _drive(
     proxy: str | None,
     tls: ssl.SSLContext | None,
 ) -> _T:
-    """Do what a flow asks for, and return its result."""
+    """Perform the steps of a flow, and return its result."""
     from mcplumb.transports.http_client.oauth_requests import open_fetcher
 
     given: Any = None
@@ -367,7 +527,7 @@ async def _drive(
 
 
 async def _to_its_end(change: Coroutine[Any, Any, _T]) -> _T:
-    """Await a change of the store, which goes on to its end even if the caller gives up."""
+    """Await a change of the store. It is completed even if the caller is cancelled."""
     task = asyncio.ensure_future(change)
     try:
         return await asyncio.shield(task)
@@ -376,12 +536,8 @@ async def _to_its_end(change: Coroutine[Any, Any, _T]) -> _T:
         raise
 
 
-async def _may_sign_in(auth: OAuth) -> bool:
-    return auth.sign_in if isinstance(auth.sign_in, bool) else bool(await in_thread(auth.sign_in))
-
-
 async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function: a plain one in a thread of its own, because it may wait, for example for a user's input.
+    """Call a function; a plain one in a thread of its own, because it may wait, for example for input.
 
     The thread is a daemon: the program can end while it waits.
     """
@@ -404,7 +560,7 @@ async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
             value = function(*arguments)
         except BaseException as error:  # noqa: BLE001 - raised from the sign-in
             failure = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits any more
             loop.call_soon_threadsafe(settle, value, failure)
 
     threading.Thread(target=work, name="mcplumb sign-in", daemon=True).start()
@@ -413,7 +569,7 @@ async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _open_browser(url: str) -> None:
-    """Open an address in the user's browser, and write it to stderr for the case that none opens."""
+    """Open an address in the user's browser, and write it to stderr in case none opens."""
     import webbrowser
 
     print(f"Sign in at this address, if no browser opens: {url}", file=sys.stderr)
@@ -427,6 +583,28 @@ def _listen(port: int, *, is_fixed: bool) -> LoopbackRedirect:
         if is_fixed:
             raise
         return LoopbackRedirect()  # the client registers again, with another address
+
+
+def _with_client(grant: Grant, client: ClientIdentity) -> Grant:
+    return msgspec.structs.replace(grant, client=client)
+
+
+def _unusable(client: ClientIdentity) -> ClientIdentity:
+    """Return a registration that no sign-in uses any more."""
+    return msgspec.structs.replace(client, redirect_uri=None, is_given=False)
+
+
+def _is_usable(client: ClientIdentity) -> bool:
+    """Return whether a registration may be used for another sign-in."""
+    return client.issuer is not None and (client.is_given or client.redirect_uri is not None)
+
+
+def _missing(grant: Grant | None, challenge: Challenge | None) -> tuple[str, ...]:
+    """Return the scopes that a request needs besides those of its token; empty if it needs a token."""
+    if challenge is None or challenge.error != "insufficient_scope":
+        return ()
+    has = () if grant is None else grant.allows
+    return tuple(scope for scope in challenge.scopes if scope not in has) or challenge.scopes
 
 
 def _is_spent(grant: Grant, now: float) -> bool:

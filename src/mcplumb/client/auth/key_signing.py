@@ -1,4 +1,4 @@
-"""Signs with a client's private key: assertions that authenticate it, and DPoP proofs that it holds the key.
+"""Signatures with a client's private key: assertions that authenticate the client, and DPoP proofs of possession.
 
 All cryptography is joserfc's, which rests on the ``cryptography`` package.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
+import warnings
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -23,6 +24,7 @@ _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 
 def _joserfc() -> Any:
     try:
+        import joserfc.errors
         import joserfc.jwk
         import joserfc.jwt
     except ModuleNotFoundError as error:
@@ -33,7 +35,7 @@ def _joserfc() -> Any:
 
 
 def assertion_signer(private_key: str | bytes, algorithm: str | None = None) -> SignAssertion:
-    """Return a function that signs claims with a private key in PEM; raise `UsageError` if it is none."""
+    """Return a function that signs claims with a private key in PEM; raise `UsageError` if the key is invalid."""
     joserfc = _joserfc()
     try:
         key = joserfc.jwk.import_key(private_key, "EC" if _is_ec(private_key) else _kind(private_key))
@@ -44,7 +46,10 @@ def assertion_signer(private_key: str | bytes, algorithm: str | None = None) -> 
     chosen = algorithm or _CURVES.get(getattr(key, "curve_name", ""), _ALGORITHMS.get(key.key_type, ""))
 
     def sign(claims: Mapping[str, object]) -> str:
-        text: str = joserfc.jwt.encode({"alg": chosen, "typ": "JWT"}, dict(claims), key, algorithms=[chosen])
+        with warnings.catch_warnings():
+            # The name EdDSA is deprecated, but not the algorithm, and servers know no other name yet.
+            warnings.simplefilter("ignore", joserfc.errors.SecurityWarning)
+            text: str = joserfc.jwt.encode({"alg": chosen, "typ": "JWT"}, dict(claims), key, algorithms=[chosen])
         return text
 
     return sign
@@ -79,7 +84,7 @@ class DpopKey:
         return "DpopKey()"
 
     def pem(self) -> str:
-        """Return the private key, to keep it with the grant."""
+        """Return the private key, to be stored with the grant."""
         text: bytes = self._key.as_pem(private=True)
         return text.decode()
 
@@ -91,7 +96,7 @@ class DpopKey:
             "htu": url.partition("?")[0].partition("#")[0],
             "iat": int(now),
         }
-        if nonce is not None:
+        if nonce is not None and nonce.isascii() and nonce.isprintable():  # others cannot be sent
             claims["nonce"] = nonce
         if access_token is not None:
             digest = sha256(access_token.encode()).digest()

@@ -1,4 +1,4 @@
-"""Catches the redirect of a sign-in: a web server for one request, on this machine's loopback only.
+"""The listener for the redirect of a sign-in: a web server for one request, on loopback only.
 
 The browser is sent to ``http://127.0.0.1:PORT/callback``. Both 127.0.0.1 and ::1 listen on the port where they can, so
 that no other program answers at the same address. A request is answered only if it names this host, which a page that
@@ -56,7 +56,7 @@ _HEADERS = (
 
 
 class LoopbackRedirect:
-    """Listens for one redirect. ``port`` 0 takes any that is free."""
+    """Listens for one redirect. ``port`` 0 takes any free port."""
 
     def __init__(self, port: int = 0) -> None:
         self._sockets = _bind(port)
@@ -82,12 +82,12 @@ class LoopbackRedirect:
         self.close()
 
     def close(self) -> None:
-        """Stop to listen."""
+        """Stop listening."""
         for bound in self._sockets:
             bound.close()
 
     def expect(self, state: str) -> None:
-        """Set the state that the redirect must have. Others are answered with an error, and do not end the wait."""
+        """Set the state that the redirect must have. Other redirects get an error and do not end the wait."""
         self._state = state
 
     async def wait(self, seconds: float) -> Redirect:
@@ -103,7 +103,7 @@ class LoopbackRedirect:
             ) from None
 
     def give(self, url: str) -> None:
-        """Take a redirect that arrived another way, for example pasted by the user."""
+        """Accept a redirect that arrived in another way, for example pasted by the user."""
         if self._redirect is not None and not self._redirect.done():
             self._redirect.set_result(Redirect(url, time.time()))
 
@@ -122,7 +122,7 @@ class LoopbackRedirect:
             writer.close()
 
     def _answer(self, head: bytes) -> bytes:
-        """Return the response to one request, and keep the redirect if that is what it is."""
+        """Return the response to one request; keep it if it is the redirect."""
         lines = head.decode("latin-1").split("\r\n")
         method, _, rest = lines[0].partition(" ")
         target = rest.partition(" ")[0]

@@ -1,4 +1,4 @@
-"""What a client brings to a protected server: ``connect(url, auth=OAuth())``, and the ways without a user.
+"""The ways to be authorized by a protected server: ``connect(url, auth=OAuth())``, and those without a user.
 
 Each class says which flow gets a grant. `Authorizer` drives the flow.
 """
@@ -22,11 +22,23 @@ from mcplumb.protocol.oauth.steps import Flow
 from mcplumb.protocol.oauth.tokens import DpopProver, Grant
 from mcplumb.stores.token_store import TokenStore
 
-__all__ = ["Auth", "ClientCredentials", "EnterpriseManaged", "FlowContext", "OAuth", "OnVisit", "WorkloadIdentity"]
+__all__ = [
+    "Auth",
+    "ClientCredentials",
+    "EnterpriseManaged",
+    "FlowContext",
+    "OAuth",
+    "OnVisit",
+    "TokenSource",
+    "WorkloadIdentity",
+]
 
 #: Shows the user the address to sign in at. It may return the address that the browser was redirected to, if it knows
 #: it; otherwise the redirect is awaited on loopback.
 OnVisit: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
+
+#: A token that another party has issued to the program, or a function that returns a current one.
+TokenSource: TypeAlias = str | Callable[[], str | Awaitable[str]]
 
 #: Seconds for the user to sign in.
 _SIGN_IN_TIMEOUT = 300.0
@@ -39,11 +51,15 @@ class FlowContext(msgspec.Struct, frozen=True, kw_only=True):
     challenge: Challenge | None = None
     #: The grant that does not suffice.
     before: Grant | None = None
+    #: What is kept of the last sign-in.
+    kept: Grant | None = None
     #: Makes DPoP proofs, if tokens are to be bound to a key.
     prover: DpopProver | None = None
+    #: The token that the program supplies.
+    token: str = ""
     #: Where a sign-in's redirect is awaited.
     redirect_uri: str = ""
-    #: The registrations made earlier, by issuer.
+    #: The registrations that were used earlier, by issuer.
     registered: Mapping[str, ClientIdentity] = {}
 
 
@@ -52,6 +68,8 @@ class Auth:
 
     #: Whether a user has to consent.
     needs_user = False
+    #: The token that each flow needs.
+    source: TokenSource = ""
 
     def __init__(self, *, scopes: Iterable[str] | None = None, dpop: bool = False) -> None:
         if isinstance(scopes, str):
@@ -107,7 +125,7 @@ class OAuth(Auth):
             raise UsageError("client_secret and issuer belong to a client_id: give it as well.")
         self.client = None
         if client_id is not None:
-            self.client = ClientIdentity(client_id=client_id, client_secret=client_secret, issuer=issuer)
+            self.client = ClientIdentity(client_id=client_id, client_secret=client_secret, issuer=issuer, is_given=True)
         self.client_metadata_url = None if client_metadata_url is None else check_metadata_url(client_metadata_url)
         self.sign: SignAssertion | None = None if private_key is None else assertion_signer(private_key)
         self.client_name = client_name
@@ -122,12 +140,20 @@ class OAuth(Auth):
     def __repr__(self) -> str:
         return f"OAuth(client={self.client!r}, user={self.user!r})"
 
+    def may_sign_in(self, missing: tuple[str, ...]) -> bool | Awaitable[bool]:
+        """Return whether to sign in now. ``missing`` are scopes that the user has not granted yet.
+
+        It is called in a thread, unless it is async.
+        """
+        del missing
+        return self.sign_in if isinstance(self.sign_in, bool) else self.sign_in()
+
     def flow(self, context: FlowContext) -> Flow[Grant]:
         """Return the flow of a sign-in."""
         settings = SignIn(
             redirect_uri=context.redirect_uri,
             client_name=self.client_name,
-            client=None if self.client is None else _pinned(self.client, context.before),
+            client=None if self.client is None else _pinned(self.client, context.kept or context.before),
             registered=context.registered,
             client_metadata_url=self.client_metadata_url,
             scopes=self.scopes,
@@ -180,33 +206,33 @@ class ClientCredentials(Auth):
 class WorkloadIdentity(Auth):
     """Authorize a workload with a JWT that its platform issued.
 
-    ``assertion`` is the JWT, or a function that returns a current one.
+    ``assertion`` is the JWT, or a function that returns a current one. It may be async; otherwise it is called in a
+    thread.
     """
 
     def __init__(
         self,
         *,
         client_id: str,
-        assertion: str | Callable[[], str],
+        assertion: TokenSource,
         issuer: str | None = None,
         scopes: Iterable[str] | None = None,
         dpop: bool = False,
     ) -> None:
         super().__init__(scopes=scopes, dpop=dpop)
         self._client = ClientIdentity(client_id=client_id, issuer=issuer)
-        self._assertion = assertion
+        self.source = assertion
 
     def __repr__(self) -> str:
         return f"WorkloadIdentity(client={self._client!r})"
 
     def flow(self, context: FlowContext) -> Flow[Grant]:
         """Return the flow of the JWT bearer grant."""
-        assertion = self._assertion if isinstance(self._assertion, str) else self._assertion()
         return jwt_bearer(
             context.endpoint,
             context.challenge,
             _pinned(self._client, context.before),
-            assertion,
+            context.token,
             now=time.time(),
             random=os.urandom,
             scopes=self.scopes,
@@ -218,7 +244,8 @@ class WorkloadIdentity(Auth):
 class EnterpriseManaged(Auth):
     """Authorize a user whom the enterprise's identity provider has signed in: its id token is exchanged for a grant.
 
-    ``id_token`` is the token, or a function that returns a current one.
+    ``id_token`` is the token, or a function that returns a current one. It may be async; otherwise it is called in a
+    thread.
     """
 
     def __init__(
@@ -230,7 +257,7 @@ class EnterpriseManaged(Auth):
         idp_token_endpoint: str,
         idp_client_id: str,
         idp_client_secret: str | None = None,
-        id_token: str | Callable[[], str],
+        id_token: TokenSource,
         issuer: str | None = None,
         scopes: Iterable[str] | None = None,
     ) -> None:
@@ -238,7 +265,7 @@ class EnterpriseManaged(Auth):
         self._client = ClientIdentity(client_id=client_id, client_secret=client_secret, issuer=issuer)
         self._provider = ServerMetadata(issuer=idp_issuer, token_endpoint=idp_token_endpoint)
         self._identity = ClientIdentity(client_id=idp_client_id, client_secret=idp_client_secret, issuer=idp_issuer)
-        self._id_token = id_token
+        self.source = id_token
 
     def __repr__(self) -> str:
         return f"EnterpriseManaged(client={self._client!r}, idp_issuer={self._provider.issuer!r})"
@@ -251,7 +278,7 @@ class EnterpriseManaged(Auth):
             _pinned(self._client, context.before),
             identity_provider=self._provider,
             identity_client=self._identity,
-            id_token=self._id_token if isinstance(self._id_token, str) else self._id_token(),
+            id_token=context.token,
             now=time.time(),
             random=os.urandom,
             scopes=self.scopes,

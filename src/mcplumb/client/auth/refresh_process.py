@@ -34,7 +34,7 @@ _MAX_BODY = (1 << 20) + 1
 
 
 class _Job(msgspec.Struct, frozen=True):
-    """What the process has to do. It is sent over a pipe; the tokens stay in the store."""
+    """The job of the process. It is sent over a pipe; the tokens stay in the store."""
 
     folder: str
     name: str
@@ -43,7 +43,7 @@ class _Job(msgspec.Struct, frozen=True):
 
 
 class _Outcome(msgspec.Struct, frozen=True):
-    """How it ended. The grant is read from the store."""
+    """The outcome of a job. The grant is read from the store."""
 
     reason: str = ""
     sentence: str = ""
@@ -87,7 +87,7 @@ def main() -> None:
     """Do the job on stdin, and write the outcome to stdout."""
     given = sys.stdin.buffer.read()
     if not given:
-        return  # whoever started this was killed before it could say what to do
+        return  # the parent was killed before it could send the job
     job = msgspec.json.decode(given, type=_Job)
     try:
         _refresh(job)
@@ -96,7 +96,7 @@ def main() -> None:
         outcome = _Outcome("refused", str(refused), refused.error, refused.issuer)
     except AuthorizationError as error:
         outcome = _Outcome(error.reason, str(error), None, error.issuer)
-    with contextlib.suppress(BrokenPipeError):  # the tokens are saved, though nobody waits for them any more
+    with contextlib.suppress(BrokenPipeError):  # the tokens are saved, although the parent is gone
         os.write(1, msgspec.json.encode(outcome))
 
 
@@ -147,8 +147,10 @@ def _fetch(fetch: Fetch, proxy: str | None) -> Answer:
         headers = {name.lower(): value for name, value in response.getheaders()}
         return Answer(response.status, body, time.time(), headers)
     except (OSError, ValueError, http.client.HTTPException) as error:
+        # Errors of the parser quote the response, which may echo the request and its secrets.
+        why = str(error).rstrip(".") if isinstance(error, OSError) else "its answer is not HTTP"
         raise AuthorizationError(
-            "unreachable", f"{parts.scheme}://{parts.netloc} could not be asked for {fetch.purpose}: {error}."
+            "unreachable", f"{parts.scheme}://{parts.netloc} could not be asked for {fetch.purpose}: {why}."
         ) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
