@@ -410,7 +410,7 @@ async def test_a_file_that_changes_twice_is_followed(tmp_path: Path, caplog: pyt
 
 
 async def test_what_a_bridge_cannot_be() -> None:
-    with pytest.raises(UsageError, match="there is none"):
+    with pytest.raises(UsageError, match="at least one server"):
         Bridge({})
     with pytest.raises(UsageError, match="only and hide"):
         Bridge(notes(MODERN), hide=["*"])

@@ -186,6 +186,19 @@ async def test_several_questions_at_once_reach_the_client_together() -> None:
 
 
 @pytest.mark.req("BRG-2")
+async def test_a_question_without_params_reaches_the_client_with_empty_ones() -> None:
+    """They may be left out, but the Go SDK's client cannot read a question without them."""
+
+    async def look(back: Back, _: dict[str, Any]) -> Any:
+        return text(f"{len((await back.answer_to(back.post('roots/list')))['roots'])} roots")
+
+    async with Front(Bridge(Backs(handler=look)), ASKABLE) as front:
+        asked = await front.call("look")
+        assert list(asked["inputRequests"].values()) == [{"method": "roots/list", "params": {}}]
+        assert text_of(await front.call("look", more=answers(asked, {"roots": []}))) == "0 roots"
+
+
+@pytest.mark.req("BRG-2")
 async def test_a_question_of_a_parked_call_waits_for_the_next_answer() -> None:
     second = asyncio.Event()
 

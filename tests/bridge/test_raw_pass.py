@@ -9,7 +9,7 @@ import pytest
 
 from mcplumb.bridge.bridge import Bridge
 from mcplumb.revisions import LATEST, LATEST_LEGACY, Revision
-from mcplumb.types.meta import PROGRESS_TOKEN
+from mcplumb.types.meta import PROGRESS_TOKEN, PROTOCOL_VERSION
 from mcplumb.wire.messages import INTERNAL_ERROR, ErrorDetail
 from tests.bridge.ends import Back, Backs, Front, Refused, echo, text
 from tests.client.peers import skip
@@ -45,6 +45,54 @@ async def test_params_and_results_keep_their_bytes(revision: Revision) -> None:
         await front.answer_to(front.post("tools/call", msgspec.Raw(whole)))
         assert whole in sent[-1]
         assert front.results[-1] == result
+
+
+@pytest.mark.req("BRG-6")
+async def test_a_server_that_comes_back_in_another_revision_gets_translated_requests() -> None:
+    backs = Backs(LATEST, echo)
+    async with Front(Bridge(backs.connect)) as front:
+        for _ in range(3):
+            await front.call(text="x")
+        backs.revision = LATEST_LEGACY
+        await backs.all[0].crash()
+
+        def is_back() -> bool:
+            skip(1)
+            return len(backs.all) == 2
+
+        await backs.until(is_back)
+        await turns(200)
+        for text_sent in ("first", "second"):
+            result = await front.call(text=text_sent)
+            assert text_of(result) == text_sent
+            assert result["resultType"] == "complete"
+            assert PROTOCOL_VERSION not in backs.all[1].notes("tools/call")[-1].get("_meta", {})
+
+
+@pytest.mark.req("BRG-4", "META-7")
+async def test_only_metadata_that_is_the_last_member_is_known_without_reading_it() -> None:
+    async with Front(Bridge(Backs(LATEST, echo))) as front:
+        await begun(front, LATEST)
+        for _ in range(2):
+            assert text_of(await front.call(text="x")) == "x"
+        meta = msgspec.json.encode(front.params({})["_meta"])
+        ending = b',"_meta":%b}' % meta
+        # In a string, and in another member: neither is the metadata of the request.
+        in_string = msgspec.json.encode({"name": "echo", "arguments": {"text": ending.decode()}})
+        nested = b'{"name":"echo","arguments":{"text":"x"%b}' % ending
+        for params in (in_string, nested):
+            with pytest.raises(Refused, match="came before any protocol version was agreed"):
+                await front.answer_to(front.post("tools/call", msgspec.Raw(params)))
+        # The last member of that name counts, also for the server.
+        twice = b'{"_meta":{"io.modelcontextprotocol/protocolVersion":"1999-01-01"},"name":"echo","arguments":{}%b'
+        await front.answer_to(front.post("tools/call", msgspec.Raw(twice % ending)))
+        # Large params, and another revision in the same place.
+        large = "x" * 100_000
+        assert text_of(await front.call(text=large)) == large
+        unknown = ending.replace(str(LATEST).encode(), b"2999-01-01")
+        with pytest.raises(Refused, match="Unsupported protocol version"):
+            await front.answer_to(front.post("tools/call", msgspec.Raw(b'{"name":"echo","arguments":{}' + unknown)))
+        assert text_of(await front.call(text="x")) == "x"
 
 
 @pytest.mark.req("BRG-1")

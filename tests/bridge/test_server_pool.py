@@ -372,3 +372,68 @@ async def test_a_server_that_changed_its_era_is_shared_once() -> None:
     assert [lease.owner is None for lease in leases].count(True) == 1
     assert await pool.lease(client(ROOTS)) in leases
     await pool.close()
+
+
+# --- Calls that are passed on at once ---
+
+
+@pytest.mark.req("BRG-3")
+@both_eras
+@pytest.mark.parametrize("share", ["auto", "always", "never"])
+@pytest.mark.parametrize("capabilities", [QUIET, ROOTS], ids=["quiet", "askable"])
+async def test_only_what_clients_share_is_borrowed(
+    revision: Revision, share: str, capabilities: ClientCapabilities
+) -> None:
+    pool = pool_of(Backs(revision), share=share)
+    assert pool.borrow(client(capabilities, stays=False)) is None  # it does not run
+    lease = await pool.lease(client(capabilities, stays=False))
+    is_shared = share == "always" or (share == "auto" and (revision.is_modern or capabilities is QUIET))
+    assert pool.borrow(client(capabilities, stays=False)) is (lease if is_shared else None)
+    await pool.close()
+    assert pool.borrow(client(capabilities, stays=False)) is None
+
+
+@pytest.mark.req("BRG-6")
+async def test_a_server_with_borrowed_calls_is_not_idle() -> None:
+    backs = Backs(LATEST)
+    pool = pool_of(backs, idle=5.0)
+    instance = await pool.lease(client(stays=False))
+    pool.release(instance)
+    call: Any = object()
+    instance.calls[call] = None  # as if one were passed on
+    skip(6)
+    await turns()
+    assert len(backs.open) == 1
+    instance.has_ended(call)
+    instance.used_at = asyncio.get_running_loop().time()
+    skip(4)
+    await turns()
+    assert len(backs.open) == 1  # not yet for long enough
+    skip(2)
+    await until(lambda: not backs.open, "the server to stop")
+    await pool.close()
+
+
+@pytest.mark.req("BRG-6")
+async def test_a_server_with_borrowed_calls_makes_no_room_for_another() -> None:
+    backs = Backs(LATEST)
+    pool = pool_of(backs, max_instances=1)
+    instance = await pool.lease(client(stays=False))
+    pool.release(instance)
+    call: Any = object()
+    instance.calls[call] = None
+    pool._share = "never"
+    with pytest.raises(ServerDown, match="already runs 1 times"):
+        await pool.lease(client(ROOTS))
+    instance.has_ended(call)
+    assert await pool.lease(client(ROOTS)) is not instance
+    await pool.close()
+
+
+@pytest.mark.req("BRG-6")
+async def test_a_server_may_be_stopped_at_once() -> None:
+    backs = Backs(LATEST)
+    pool = pool_of(backs, idle=0)
+    pool.release(await pool.lease(client()))
+    await until(lambda: not backs.open, "the server to stop")
+    await pool.close()

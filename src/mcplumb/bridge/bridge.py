@@ -23,6 +23,7 @@ from mcplumb.client.connector import ConfigEntry, Connecting, connect
 from mcplumb.errors import UsageError
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.protocol.group_routing import GroupNames, group_prefix
+from mcplumb.rpc.observed_endpoint import combined
 from mcplumb.server.server import Server
 from mcplumb.server.server_session import ServerSession
 from mcplumb.transports.address import HttpAddress, read_address
@@ -31,10 +32,14 @@ from mcplumb.version import __version__
 if TYPE_CHECKING:
     import ssl
 
+    from mcplumb.bridge.remote_calls import RemoteCalls
     from mcplumb.client.auth.oauth import Auth
     from mcplumb.protocol.http_headers import ParamHeaders
+    from mcplumb.recording.recorded_trace import Place
     from mcplumb.server.address_host import OnReady
     from mcplumb.server.stderr_logs import LogFormat
+    from mcplumb.stores.replica import Replica
+    from mcplumb.telemetry.request_metrics import BackendMetrics, ServerMetrics
     from mcplumb.transports.connection import Connection, Peer
     from mcplumb.transports.http_server.asgi_app import HttpApp
     from mcplumb.transports.http_server.http_options import HttpOptions
@@ -72,7 +77,7 @@ class Bridge:
     - ``share`` says whether clients share one server. *auto*: they do if the server is modern, and if it is legacy
       those do that cannot be asked anything; every other client gets a server of its own. *always*: all share one, and
       a legacy server cannot ask them anything. *never*: each has its own.
-    - ``idle`` is how many seconds a server without clients is kept.
+    - ``idle`` is how many seconds a server without clients is kept; with 0, it is stopped at once.
     - ``only`` and ``hide`` are patterns such as ``notes_*``: of several servers, only the tools and prompts that match
       are passed on, or all others.
     - ``max_servers`` is how often one server runs at once, at most.
@@ -81,6 +86,8 @@ class Bridge:
     - ``sign_in`` returns the authorization for the URL of a server, or None: a client's token is never passed on.
     - ``watch`` are files, such as those of a config. When one of them changes, ``reload`` returns the new servers, and
       ``update`` is called with them.
+    - ``record`` is a file to record all messages from and to clients, with secrets masked, or a folder for a file of
+      its own; True is the folder of ``mcplumb sessions``.
     - ``connect_options`` are passed to `mcplumb.connect`, such as ``env``, ``stderr`` or ``auth``.
     """
 
@@ -102,10 +109,11 @@ class Bridge:
         limits: Limits = DEFAULT_LIMITS,
         finish_within: float = 30.0,
         stop_within: float = 5.0,
+        record: Place = None,
         **connect_options: Any,
     ) -> None:
         if share not in _SHARES:
-            raise UsageError(f"share is {share!r}: it is 'auto', 'always' or 'never'.")
+            raise UsageError(f"share is {share!r}: it must be 'auto', 'always' or 'never'.")
         for option, value in (("idle", idle), ("park_within", park_within)):
             if not 0 <= value < float("inf"):
                 raise UsageError(f"{option} is {value!r}: it is a number of seconds, at least 0.")
@@ -113,13 +121,17 @@ class Bridge:
             if number < 1:
                 raise UsageError(f"{option} is {number!r}: it is an integer of at least 1.")
         self._is_group = isinstance(target, Mapping)
+        #: What is counted of each server; None unless ``/metrics`` is served.
+        self.backend_metrics: BackendMetrics | None = None
+        #: What metrics call a server without a name: its command line may have secrets in it.
+        self._metrics_name = name or "server"
         if (only or hide) and not self._is_group:
             raise UsageError("only and hide are for several servers: give a mapping of their names.")
         self._only, self._hide = tuple(only), tuple(hide)
         #: The servers by name, as they were given.
         self.servers: dict[str, Any] = dict(target) if self._is_group else {name or _name_of(target): target}
         if not self.servers:
-            raise UsageError("A bridge needs a server, and there is none.")
+            raise UsageError("A bridge needs at least one server.")
         if bool(watch) != (reload is not None) or (reload is not None and not self._is_group):
             raise UsageError("watch and reload belong together, and are for a bridge over several servers.")
         if self._is_group:
@@ -139,6 +151,7 @@ class Bridge:
         #: Which server a request goes to, and the calls that wait for answers. They exist while the bridge runs.
         self.router: Router
         self.parked_calls: ParkedCalls
+        self._remote_calls: RemoteCalls | None = None
         #: The tools that were listed whose arguments clients over HTTP repeat in headers.
         self.param_headers: dict[str, ParamHeaders] = {}
         self._front = _Front(
@@ -150,6 +163,7 @@ class Bridge:
             finish_within=finish_within,
             stop_within=stop_within,
             state_ttl=park_within + 60.0,
+            record=record,
         )
 
     def run(
@@ -179,7 +193,7 @@ class Bridge:
         return self._front.asgi(http)
 
     async def serve_connection(self, connection: Connection, peer: Peer | None = None) -> None:
-        """Serve one connection until it ends. So ``connect`` takes a bridge, as it takes a server."""
+        """Serve one connection until it ends. This lets ``connect`` take a bridge like a server."""
         await self._front.serve_connection(connection, peer)
 
     def stop(self) -> bool:
@@ -191,8 +205,18 @@ class Bridge:
         """The state of each server: *running*, *starting*, *failed*, or *idle* if no client needs it at the moment."""
         return {name: pool.state for name, pool in self._pools.items()}
 
+    @property
+    def remote_calls(self) -> RemoteCalls | None:
+        """The calls that wait at other replicas; None without replicas."""
+        replica = self._front.replica
+        if self._remote_calls is None and replica is not None and replica.is_open:
+            from mcplumb.bridge.remote_calls import RemoteCalls
+
+            self._remote_calls = RemoteCalls(self._front, replica)
+        return self._remote_calls
+
     async def update(self, servers: Mapping[str, Any]) -> Updated:
-        """Replace the servers of a bridge over several: add, remove and restart those that differ, and no others.
+        """Replace the servers of a bridge over several: add, remove and restart only those that differ.
 
         To be awaited in the event loop in which the bridge runs. Calls in flight on servers that are removed or changed
         may finish.
@@ -230,8 +254,12 @@ class Bridge:
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
-        """Keep what the sessions share while there are any; then stop the servers."""
-        self.parked_calls = ParkedCalls(max_calls=self._max_parked, ttl=self._park_within)
+        """Keep the shared state of the sessions while there are any; then stop the servers."""
+        self.parked_calls = ParkedCalls(
+            max_calls=self._max_parked,
+            ttl=self._park_within,
+            own_number=lambda: None if self.remote_calls is None else self.remote_calls.own_number,
+        )
         self._pools = {name: self._pool_of(name) for name in self.servers}
         if self._is_group:
             self.router = GroupRouter(self._pools, only=self._only, hide=self._hide)
@@ -245,6 +273,9 @@ class Bridge:
             self._is_running = False
             watching.cancel()
             self.parked_calls.close()
+            if self._remote_calls is not None:
+                self._remote_calls.close()
+                self._remote_calls = None
             closing, self._pools = [*self._pools.values(), *self._retiring], {}
             await asyncio.gather(*(pool.close() for pool in closing), *self._retiring.values())
 
@@ -270,6 +301,15 @@ class Bridge:
     def _pool_of(self, name: str) -> ServerPool:
         return self._new_pool(name, partial(self._open, self.servers[name], name))
 
+    def _observed(self, connecting: Connecting, name: str) -> Connecting:
+        """Let the metrics of a server observe the connection, if there are any."""
+        if self.backend_metrics is not None:
+            supervisor = connecting.supervisor
+            backend = self.backend_metrics.observer(name if self._is_group else self._metrics_name)
+            observer = combined(supervisor.settings.observer, backend)
+            supervisor.settings = msgspec.structs.replace(supervisor.settings, observer=observer)
+        return connecting
+
     def _open(self, target: Any, name: str) -> Connecting:
         """Return a connection to a server, not yet opened."""
         options = dict(self._connect_options)
@@ -285,16 +325,23 @@ class Bridge:
                 options["stderr"] = Path(folder, f"{group_prefix(name)}.log")
         if isinstance(address, HttpAddress) and self._sign_in is not None and "token" not in options:
             options.setdefault("auth", self._sign_in(place))
-        return connect(target, **options)
+        return self._observed(connect(target, **options), name)
 
 
 class _Front(Server):
     """The server that a bridge is to its clients. Its sessions forward requests."""
 
+    _recorded_by = "bridge"
+
     def __init__(self, bridge: Bridge, name: str, **options: Any) -> None:
         super().__init__(name, **options)
         self._bridge = bridge
         self.active_sessions.new_session = partial(BridgeSession, bridge)
+
+    @property
+    def replica(self) -> Replica | None:
+        """This process among those that share a store, if there is one."""
+        return next(iter(self._replicas.values()), None)
 
     def _param_headers(self, tool: str) -> ParamHeaders | None:
         return self._bridge.param_headers.get(tool)
@@ -302,9 +349,17 @@ class _Front(Server):
     def _health(self) -> dict[str, Any]:
         return {"servers": self._bridge.health}
 
+    def _new_metrics(self) -> ServerMetrics:
+        from mcplumb.telemetry.request_metrics import BackendMetrics, ServerMetrics
+
+        backends = self._bridge.backend_metrics = BackendMetrics()
+        metrics = ServerMetrics()
+        metrics.registry.read_gauges(backends, backends.families)
+        return metrics
+
 
 def _stamps(files: Sequence[str]) -> list[tuple[int, int] | None]:
-    """Return what tells one version of each file from the next."""
+    """Return stamps by which versions of the files differ."""
     stamps: list[tuple[int, int] | None] = []
     for file in files:
         try:

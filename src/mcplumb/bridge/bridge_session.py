@@ -22,6 +22,7 @@ from msgspec import UNSET
 
 from mcplumb.bridge.front_subscriptions import FrontSubscriptions
 from mcplumb.bridge.parked_calls import PendingCall
+from mcplumb.bridge.raw_pass import ForwardedCall, Lane, decode_meta
 from mcplumb.bridge.server_instance import NEEDED, FrontClient, ServerInstance, can_be_asked
 from mcplumb.bridge.server_pool import ServerPool
 from mcplumb.client.requests import MAX_ROUNDS
@@ -57,12 +58,12 @@ from mcplumb.server.server_session import ServerSession
 from mcplumb.server.server_state import SharedState
 from mcplumb.transports.connection import Connection, Peer
 from mcplumb.transports.line_connection import LineConnection
-from mcplumb.types.base import INPUT_REQUIRED, Implementation, Params, Result
-from mcplumb.types.lifecycle import DiscoverResult, InitializeResult, ServerCapabilities
+from mcplumb.types.base import INPUT_REQUIRED, Implementation, Result
+from mcplumb.types.lifecycle import ClientCapabilities, DiscoverResult, InitializeResult, ServerCapabilities
 from mcplumb.types.meta import SERVER_INFO, RequestMeta
 from mcplumb.types.method_table import METHODS
 from mcplumb.types.notification_params import LOGGING_LEVELS, LoggingLevel, SetLevelParams, SubscriptionFilter
-from mcplumb.types.payload_decoder import UNREADABLE, read, undecoded
+from mcplumb.types.payload_decoder import UNREADABLE, read
 from mcplumb.types.resources import ResourceParams
 from mcplumb.types.revision_adapter import for_revision
 from mcplumb.wire.messages import (
@@ -88,12 +89,16 @@ _logger = logging.getLogger("mcplumb.bridge")
 _MAX_CLIENTS = 16
 #: Notifications that concern the connection between the client and the bridge only.
 _OWN_NOTIFICATIONS = frozenset(("notifications/cancelled", "notifications/initialized"))
+#: Bytes from which on params are not copied to look at their end.
+_LARGE = 64 * 1024
+#: Begins a request that passes as it is.
+_PASS_ON = ForwardedCall.pass_on
 #: How many notifications of a client may wait for a server that does not read; reading pauses then.
 _MAX_WAITING_NOTIFICATIONS = 100
 
 
 class Described(msgspec.Struct, frozen=True):
-    """What a client learns about the servers behind the bridge when it connects."""
+    """The description of the servers behind the bridge that a client gets when it connects."""
 
     capabilities: ServerCapabilities
     server_info: Implementation | None
@@ -106,19 +111,23 @@ class BridgeSession(ServerSession):
     def __init__(self, bridge: Bridge, shared: SharedState, connection: Connection, peer: Peer) -> None:
         self.bridge = bridge
         #: Whether the connection carries a single request, as over modern HTTP.
-        self._is_single = peer.era == "modern"
+        self.is_single = peer.era == "modern"
         #: The connection, if messages on it are lines.
         self.line = connection if isinstance(connection, LineConnection) else None
         self._legacy_client: FrontClient | None = None
         self._modern_clients: list[FrontClient] = []
         self._leases: dict[tuple[FrontClient, ServerPool], ServerInstance] = {}
         self._leasing: dict[tuple[FrontClient, ServerPool], asyncio.Task[ServerInstance]] = {}
+        #: How the latest request passed that could pass as it is, to the sole server; None if there was none.
+        self._lane: Lane | None = None
         self._has_released = False
         self._waiting_notifications = 0
         # Bound once: looking them up for each request would cost more than most of what is done for it.
         self._begin = {name: begin.__get__(self) for name, begin in _OWN_METHODS.items()}
         self._begin_forwarding = self._forward
         super().__init__(shared, connection, peer)
+        if hasattr(connection, "has_own_changes"):
+            connection.has_own_changes = True
         self.changes = FrontSubscriptions(self)
 
     async def run(self, *, finish_within: float, stop_within: float) -> None:
@@ -127,7 +136,7 @@ class BridgeSession(ServerSession):
             await super().run(finish_within=finish_within, stop_within=stop_within)
         finally:
             self.changes.close()
-            if not self._is_single:
+            if not self.is_single:
                 self.bridge.parked_calls.drop(self)
             self._release_all()
 
@@ -139,6 +148,16 @@ class BridgeSession(ServerSession):
             self._release(self._legacy_client)
             self._legacy_client = None
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing is left of the requests that it has served."""
+        return super().is_unused and not (self._leases or self._leasing or self.changes.is_open)
+
+    def reuse(self, connection: Connection) -> None:
+        """Serve another connection, which may be another client's."""
+        super().reuse(connection)
+        self._modern_clients.clear()
+
     # --- Admission ---
 
     def _dispatcher(self) -> Callable[[Request], Call | Reply]:
@@ -146,15 +165,35 @@ class BridgeSession(ServerSession):
 
     def _admit(self, request: Request) -> Call | Reply:
         name = request.method
+        params = request.params
+        lane = self._lane
+        if (
+            lane is not None
+            and name in lane.methods
+            and params is not UNSET
+            and len(params) < _LARGE
+            and bytes(params).endswith(lane.ending)
+        ):
+            return ForwardedCall(
+                request.id,
+                request,
+                _PASS_ON,
+                session=self,
+                admitted=lane.admitted,
+                params=None,
+                instance=lane.instance,
+                back=lane.back,
+            )
         if name in self._begin:
             return self._admit_own(request)
         try:
-            meta = _decode_params(request.params).meta
+            meta = decode_meta(params).meta
         except (*UNREADABLE, TypeError):
             meta = None  # whether the request is admitted at all is decided first
         admitted = self._admission.request(request, meta)
         if admitted.__class__ is Admitted and name not in _unknown_methods(admitted.revision.name):
-            return Call(request.id, request, self._begin_forwarding, session=self, admitted=admitted, params=None)
+            begin = self._begin_forwarding
+            return ForwardedCall(request.id, request, begin, session=self, admitted=admitted, params=None)
         return self._not_admitted(name, admitted)
 
     def _admit_own(self, request: Request) -> Call | Reply:
@@ -255,24 +294,36 @@ class BridgeSession(ServerSession):
 
     # --- Requests to servers ---
 
-    def _forward(self, call: Call) -> Coroutine[Any, Any, Outcome] | None:
-        router, admitted = self.bridge.router, call.admitted
-        if call.request.method == "tools/list" and admitted.revision.has_mirrored_headers:
+    def _forward(self, call: ForwardedCall) -> Coroutine[Any, Any, Outcome] | None:
+        revision = call.admitted.revision
+        if call.method == "tools/list" and revision.has_mirrored_headers:
             return self._list_tools(call)
-        pool = router.sole
-        if pool is not None and admitted.progress_token is None:
-            instance = self._leases.get((self._client_of(call), pool))
-            if (
-                instance is not None
-                and instance.passes_raw
-                and instance.revision is admitted.revision
-                and not _logger.isEnabledFor(logging.DEBUG)
-                and instance.pass_on(self, call)
-            ):
-                return None
-        return self._answer(call)
+        instance = call.instance = self._instance_for(call)
+        if instance is None:
+            return self.forward(call)
+        call.back = instance.supervisor.session
+        return call.pass_on()
 
-    async def _answer(self, call: Call) -> Outcome:
+    def leave_lane(self) -> None:
+        """Look anew at how the next request may pass, and where to."""
+        self._lane = None
+
+    def _instance_for(self, call: Call) -> ServerInstance | None:
+        """Return the running instance that a request may pass to as it is; None if it may not."""
+        lane, pool, admitted = self._lane, self.bridge.router.sole, call.admitted
+        if lane is not None and lane.admitted is admitted and lane.back is lane.instance.supervisor.session:
+            return lane.instance
+        if pool is None or admitted.progress_token is not None or _logger.isEnabledFor(logging.DEBUG):
+            return None
+        client = self._client_of(call)
+        instance = self._leases.get((client, pool)) if client.stays else pool.borrow(client)
+        if instance is None or not instance.passes_raw or instance.revision is not admitted.revision:
+            return None
+        if client.stays and call.request.params is not UNSET and len(call.request.params) < _LARGE:
+            self._lane = Lane.of(call, instance, _passing_methods(admitted.revision.name))
+        return instance
+
+    async def forward(self, call: Call) -> Outcome:
         """Forward a request, and answer it within the delivery of the server's response, not a turn of the loop later.
 
         The endpoint gets the outcome as well, and answers what has not been: if the client does not keep up.
@@ -297,7 +348,7 @@ class BridgeSession(ServerSession):
         await self.finish_later(call, outcome)
 
     async def finish_later(self, call: Call, outcome: Outcome) -> None:
-        """Answer a request when the client reads again."""
+        """Answer a request once the client reads again."""
         if self.connection.is_clogged:
             self.endpoint.pause_while_clogged()
             await self.connection.drained()
@@ -374,7 +425,7 @@ class BridgeSession(ServerSession):
             rounds = 1
             while is_input_required(result, back):
                 if rounds == MAX_ROUNDS:
-                    raise ProtocolError(f"It asked for input {MAX_ROUNDS} times, and did not come to a result.")
+                    raise ProtocolError(f"It asked for input {MAX_ROUNDS} times, and gave no result.")
                 rounds += 1
                 params = await self._ask_for_server(call, result, params, back)
                 result = await instance.request(call, method, params, meta, on_progress)
@@ -408,10 +459,10 @@ class BridgeSession(ServerSession):
     async def _ask_for_server(
         self, call: Call, result: msgspec.Raw, params: dict[str, Any], back: Revision
     ) -> dict[str, Any]:
-        """Ask a legacy client what a modern server wants to know, and return the params of the next round."""
+        """Ask a legacy client the questions of a modern server, and return the params of the next round."""
         asked = read_input_required(result)
         if not asked.input_requests and asked.request_state is UNSET:
-            raise ProtocolError("It wants input before it answers, and does not say which.")
+            raise ProtocolError("It asked for input, but did not say which.")
         for question in asked.input_requests.values():
             needed = NEEDED.get(question.method)
             if needed is None or getattr(call.admitted.capabilities, needed) is None:
@@ -448,7 +499,7 @@ class BridgeSession(ServerSession):
     async def _send_and_park(
         self, call: Call, client: FrontClient, pool: ServerPool, instance: ServerInstance, members: dict[str, Any]
     ) -> Any:
-        """Send a call that the server may interrupt with questions, on an instance that was leased for it."""
+        """Send a call that the server may interrupt with questions, on an instance leased for it."""
 
         def release(ended: PendingCall | None, last: Call | None) -> None:
             if ended is not None:
@@ -468,9 +519,17 @@ class BridgeSession(ServerSession):
         return await self._result_of(call, pending)
 
     async def _go_on(self, call: Call, members: dict[str, Any]) -> Any:
-        """Go on with a call that the server has interrupted with questions."""
+        """Continue a call that the server has interrupted with questions."""
         state = read(str, members["requestState"], what="requestState")
         responses = members_of(members.get("inputResponses", msgspec.Raw(b"{}")))
+        remote = self.bridge.remote_calls
+        if remote is not None:
+            owner = self.bridge.parked_calls.owner_of(self.shared.sealer, state, call)
+            if owner is not None:
+                outcome = await remote.send(owner, call)
+                if isinstance(outcome, ErrorDetail):
+                    raise RequestError(outcome.code, outcome.message, None if outcome.data is UNSET else outcome.data)
+                return outcome
         pending = self.bridge.parked_calls.take(self.shared.sealer, state, call, self._place)
         pending.answer(responses)
         return await self._result_of(call, pending)
@@ -486,11 +545,11 @@ class BridgeSession(ServerSession):
 
     @property
     def _place(self) -> object:
-        """Where the answer to a question has to come from: the same connection, if it is one for several requests."""
-        return None if self._is_single else self
+        """The connection that the answer to a question must come from, if it carries several requests."""
+        return None if self.is_single else self
 
     def _urls_as_questions(self, call: Call, error: RemoteError) -> dict[str, Any] | None:
-        """Return a result that sends the user of a modern client to web pages, if an error of a server asks for it."""
+        """Return a result that sends a modern client's user to web pages, if a server's error asks for that."""
         elicitation = call.admitted.capabilities.elicitation
         if not call.admitted.revision.has_input_required or elicitation is None or not elicitation.has_url:
             return None
@@ -515,6 +574,11 @@ class BridgeSession(ServerSession):
         if method in _OWN_NOTIFICATIONS:
             return
         known = METHODS.get(method)
+        if self.is_single:
+            if known is None:
+                client = FrontClient(ClientCapabilities(), None, self._identity, None, stays=False)
+                self.bridge.router.notify(notification, client)
+            return
         for (_, pool), instance in list(self._leases.items()):
             # A modern server does not attribute what is not part of a request to anybody.
             is_for_it = instance.owner is not None or (known is None and instance.revision.is_modern)
@@ -522,7 +586,7 @@ class BridgeSession(ServerSession):
                 self._notify_server(pool, instance, notification)
 
     def _notify_server(self, pool: ServerPool, instance: ServerInstance, notification: Notification) -> None:
-        """Pass on a notification, in order; read no more while too many wait for a server that does not read."""
+        """Pass on a notification, in order; pause reading while too many wait for a server that does not read."""
         passing = self.endpoint.start_task(_quietly(instance.notify(notification), f"reach the server {pool.name!r}"))
         if passing.done():
             return
@@ -536,8 +600,8 @@ class BridgeSession(ServerSession):
         self.endpoint.unpause("notifications")
 
     def may_get(self, method: str) -> bool:
-        """Return whether a client without a request in flight may be sent a notification of its server."""
-        if self._is_single:
+        """Return whether a notification may be sent to a client that has no request in flight."""
+        if self.is_single:
             return False
         opened, known = self._admission.session, METHODS.get(method)
         revision = self.shared.revisions[0] if opened is None else opened.revision
@@ -565,7 +629,7 @@ class BridgeSession(ServerSession):
         for client in self._modern_clients:
             if client.capabilities is capabilities or client.capabilities == capabilities:
                 return client
-        client = FrontClient(capabilities, admitted.client_info, self._identity, None, stays=not self._is_single)
+        client = FrontClient(capabilities, admitted.client_info, self._identity, None, stays=not self.is_single)
         if len(self._modern_clients) >= _MAX_CLIENTS:
             replaced = next((each for each in self._modern_clients if not self._is_busy(each)), None)
             if replaced is None:
@@ -599,6 +663,7 @@ class BridgeSession(ServerSession):
             return instance
         key = client, pool
         if key in self._leases and self._leases[key].is_over:
+            self._lane = None
             pool.release(self._leases.pop(key))
         if key not in self._leases:
             if key not in self._leasing:
@@ -612,7 +677,7 @@ class BridgeSession(ServerSession):
 
     @asynccontextmanager
     async def leased(self, client: FrontClient, pool: ServerPool) -> AsyncIterator[ServerInstance]:
-        """Use an instance within a block for what is no call, or for longer if the client stays."""
+        """Use an instance within a block for something other than a call; for longer if the client stays."""
         if client.stays:
             yield await self.lease(client, pool)
             return
@@ -638,16 +703,19 @@ class BridgeSession(ServerSession):
             self._leases[key] = starting.result()
 
     def _release(self, client: FrontClient) -> None:
+        self._lane = None
         for key in [key for key in self._leases if key[0] is client]:
             key[1].release(self._leases.pop(key))
 
     def forget(self, pools: Sequence[ServerPool]) -> None:
         """Release servers that are removed from the bridge."""
+        self._lane = None
         for key in [key for key in self._leases if key[1] in pools]:
             key[1].release(self._leases.pop(key))
 
     def _release_all(self) -> None:
         self._has_released = True
+        self._lane = None
         for starting in self._leasing.values():
             starting.cancel()
         for (_, pool), instance in self._leases.items():
@@ -660,8 +728,6 @@ class BridgeSession(ServerSession):
         await super()._wind_down(why, within)
 
 
-#: Reads the metadata of a request that is passed on, and leaves it as JSON.
-_decode_params = msgspec.json.Decoder(undecoded(Params, "meta")).decode
 _OWN_METHODS: dict[str, Any] = {
     "initialize": BridgeSession._initialize,
     "server/discover": BridgeSession._discover,
@@ -675,9 +741,17 @@ _OWN_METHODS: dict[str, Any] = {
 
 @cache
 def _unknown_methods(revision: str) -> frozenset[str]:
-    """Return the methods that a client cannot use in a revision, although others have them."""
+    """Return the methods that other revisions have, but not this one."""
     known = get_revision(revision)
     return frozenset(name for name, method in METHODS.items() if not method.sent_by("client", known))
+
+
+@cache
+def _passing_methods(revision: str) -> frozenset[str]:
+    """Return the methods whose requests may pass as they are, in a revision."""
+    known = get_revision(revision)
+    own = {*_OWN_METHODS, *(["tools/list"] if known.has_mirrored_headers else [])}
+    return frozenset(name for name, method in METHODS.items() if method.sent_by("client", known) and name not in own)
 
 
 def _may_need_input(method: str) -> bool:
@@ -686,7 +760,7 @@ def _may_need_input(method: str) -> bool:
 
 
 async def _quietly(coroutine: Coroutine[Any, Any, None], what: str) -> None:
-    """Await what no request waits for. Its failure is logged."""
+    """Await something that no request waits for; log its failure."""
     try:
         await coroutine
     except McplumbError as error:

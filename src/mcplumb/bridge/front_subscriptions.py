@@ -1,4 +1,4 @@
-"""The subscriptions of one client of a bridge: what changes at the servers is announced in the client's era."""
+"""The subscriptions of one client of a bridge: changes at the servers are announced in the client's era."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ class FrontSubscriptions:
         #: The tasks that announce changes to a legacy client: of the lists, and of each resource.
         self._legacy: dict[str, asyncio.Task[None]] = {}
         self._is_ending = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are subscriptions."""
+        return bool(self._sources or self._legacy)
 
     # --- Modern clients ---
 
@@ -97,7 +102,7 @@ class FrontSubscriptions:
             self._legacy.pop(uri).cancel()
 
     def close(self) -> None:
-        """Stop announcing, because the client is gone or begins a new session."""
+        """Stop announcing, because the client is gone or starts a new session."""
         for task in self._legacy.values():
             task.cancel()
         self._legacy.clear()
@@ -118,7 +123,7 @@ class FrontSubscriptions:
                         opened.set_result(None)
                     await asyncio.gather(*(self._pump(changes, self._announce) for changes in sources))
             except McplumbError as error:
-                # The client is told if it asked for the subscription; the lists just do not change any more.
+                # A client that asked for the subscription gets the error; for others, lists do not change any more.
                 if not opened.done():
                     opened.set_exception(error)
             finally:
@@ -139,6 +144,8 @@ class FrontSubscriptions:
             raise
 
     def _announce(self, change: Change) -> None:
+        if not getattr(self._session.connection, "may_announce", True):
+            return  # another replica does
         if change.topic == "updates":
             notification = Notification("notifications/resources/updated", {"uri": change.uri})
         else:
@@ -156,14 +163,14 @@ class FrontSubscriptions:
 
 
 def _all_of(changes: Changes) -> list[Change]:
-    """Return every change that may have been missed: the client then reads everything anew."""
+    """Return every change that may have been missed, so that the client reads everything again."""
     honoured = changes.honoured or SubscriptionFilter()
     missed = [Change(topic) for topic in LIST_CHANGED if topic in topics_of(honoured)]
     return missed + [Change("updates", uri) for uri in honoured.resource_subscriptions or ()]
 
 
 def _merged(sources: Sequence[Changes]) -> SubscriptionFilter:
-    """Return what all servers together honour."""
+    """Return the combined filter that the servers honour."""
     honoured = [changes.honoured for changes in sources if changes.honoured is not None]
     uris = dict.fromkeys(uri for each in honoured for uri in each.resource_subscriptions or ())
     return SubscriptionFilter(

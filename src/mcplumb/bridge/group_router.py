@@ -33,6 +33,7 @@ from mcplumb.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
     from mcplumb.server.dispatch.running_call import Call
+    from mcplumb.wire.messages import Notification
 
 __all__ = ["GroupRouter"]
 
@@ -40,7 +41,7 @@ _logger = logging.getLogger("mcplumb.bridge")
 
 T = TypeVar("T")
 
-#: Seconds that a server has to start and to answer what all are asked; one that hangs delays the others so long.
+#: Seconds that a server has to start and to answer a request to all servers; one that hangs delays the others by that.
 _PATIENCE = 20.0
 #: For how many seconds such a server then counts as late, and the seconds that a late one has.
 _LATE_FOR, _LATE_PATIENCE = 60.0, 1.0
@@ -100,7 +101,7 @@ class GroupRouter:
         return pool
 
     def put_in_order(self, servers: Iterable[str]) -> None:
-        """Put the servers in this order: what several of them list belongs to the first."""
+        """Put the servers in this order: an item that several of them list belongs to the first."""
         self.pools = {server: self.pools[server] for server in servers}
 
     def _name_server(self, server: str) -> None:
@@ -123,7 +124,7 @@ class GroupRouter:
     # --- What clients see ---
 
     async def describe(self, session: BridgeSession, client: FrontClient) -> Described:
-        """Start all servers, and return what they declare together."""
+        """Start all servers, and return their combined declarations."""
 
         async def known(pool: ServerPool) -> Any:
             async with session.leased(client, pool) as instance:
@@ -172,7 +173,7 @@ class GroupRouter:
     async def changes(
         self, session: BridgeSession, client: FrontClient, wanted: SubscriptionFilter
     ) -> AsyncIterator[list[Changes]]:
-        """Open a subscription at each server, within a block. Servers that fail are left out."""
+        """Open a subscription at each server for the block. Servers that fail are left out."""
         subscription = _GroupSubscription(self, session, client, wanted)
         self._subscriptions.add(subscription)
         try:
@@ -191,6 +192,12 @@ class GroupRouter:
 
         await self._for_all(pass_on)
 
+    def notify(self, notification: Notification, client: FrontClient) -> None:
+        """Pass on a notification of an extension to all running servers, because it names none."""
+        for pool in self.pools.values():
+            if pool.state == "running":
+                pool.notify(notification, client)
+
     def owner_of(self, uri: str) -> str | None:
         """Return the server that has listed a resource, or a template that it matches; None if none has."""
         for server in self.pools:
@@ -204,11 +211,11 @@ class GroupRouter:
     # --- Servers that hang ---
 
     def patience(self, server: str) -> float:
-        """Return for how many seconds a server is waited for when all are asked."""
+        """Return the seconds to wait for a server when a request goes to all of them."""
         return _PATIENCE if self._late.get(server, 0.0) <= asyncio.get_running_loop().time() else _LATE_PATIENCE
 
     def note_late(self, server: str) -> None:
-        """Note that a server did not answer in time."""
+        """Record that a server did not answer in time."""
         if server in self.pools:
             self._late[server] = asyncio.get_running_loop().time() + _LATE_FOR
 
@@ -241,7 +248,7 @@ class GroupRouter:
     async def _items_of(
         self, session: BridgeSession, call: Call, method: str, pool: ServerPool
     ) -> list[dict[str, Any]]:
-        """Return the items on all pages of one server. They are sent in one message, so there is a limit to them."""
+        """Return the items on all pages of one server, up to a limit: they are sent in one message."""
         field = _LISTS[method][0]
         items: list[dict[str, Any]] = []
         params: dict[str, Any] = {}
@@ -271,7 +278,7 @@ class GroupRouter:
         raise ProtocolError(f"The pages of its {method} have no end, or are more than {_MAX_PAGES}.")
 
     def _named(self, method: str, server: str, items: list[dict[str, Any]]) -> Iterable[tuple[str, dict[str, Any]]]:
-        """Remember whom the items belong to, and yield each with its name in the group."""
+        """Record which server the items belong to, and yield each with its name in the group."""
         key = _LISTS[method][1]
         keyed = [(own, item) for item in items if (own := _maybe_text(item, key)) is not None]
         names = self._names.get(method)
@@ -315,7 +322,7 @@ class GroupRouter:
         return server
 
     async def _complete(self, session: BridgeSession, call: Call, members: dict[str, Any]) -> str:
-        """Return the server of a completion request, whose reference gets its own name there."""
+        """Return the server of a completion request; change the name in its reference to the server's own."""
         reference = members_of(members.get("ref", msgspec.Raw(b"{}")))
         if "name" in reference:
             server, own = await self._find_name(session, call, "prompts/list", _text(reference, "name"))
@@ -368,7 +375,7 @@ class GroupRouter:
 
 
 class _GroupSubscription:
-    """A client's subscription at all servers. It goes on when servers come and go."""
+    """A client's subscription at all servers. It continues when servers are added and removed."""
 
     def __init__(
         self, router: GroupRouter, session: BridgeSession, client: FrontClient, wanted: SubscriptionFilter
@@ -392,7 +399,7 @@ class _GroupSubscription:
         self.merged.granted(msgspec.structs.replace(wanted, resource_subscriptions=uris or None))
 
     def start(self, server: str, pool: ServerPool) -> asyncio.Future[None]:
-        """Subscribe at a server; the future is done when it has acknowledged or failed."""
+        """Subscribe at a server; return a future that is done when it has acknowledged or failed."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks[server] = asyncio.create_task(self._follow(server, pool, opened))
         return opened
@@ -428,7 +435,7 @@ class _GroupSubscription:
             await asyncio.wait(tasks)
 
     async def _follow(self, server: str, pool: ServerPool, opened: asyncio.Future[None]) -> None:
-        """Push the changes of a server. If it refuses a resource, which may not be its own, push those of its lists."""
+        """Push the changes of a server; only those of its lists if it refuses a resource, which may not be its own."""
         wanted = self._wanted
         uris = [uri for uri in wanted.resource_subscriptions or () if self._router.owner_of(uri) in (server, None)]
         lists = msgspec.structs.replace(wanted, resource_subscriptions=None)
@@ -460,7 +467,7 @@ class _GroupSubscription:
 
 
 class _Pushed:
-    """The source of changes that are pushed by others."""
+    """A source of changes that are pushed from elsewhere."""
 
     async def open(self, changes: Changes) -> None:
         """Do nothing."""

@@ -70,14 +70,15 @@ class PendingCall:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the client waits, so that it can be asked."""
+        """Whether a request of the client is open, so that it can be asked."""
         return self.call is not None
 
     @property
     def questions(self) -> dict[str, dict[str, Any]]:
-        """The questions without an answer, as the client gets them."""
+        """The unanswered questions, in the client's form."""
+        # Params may be left out, but some clients cannot read a question without them.
         return {
-            key: {"method": question.method} | ({} if question.params is UNSET else {"params": question.params})
+            key: {"method": question.method, "params": {} if question.params is UNSET else question.params}
             for key, question in self._questions.items()
             if not question.answer.done()
         }
@@ -109,7 +110,7 @@ class PendingCall:
                     question.answer.set_exception(error)
 
     async def wait(self, call: Call) -> msgspec.Raw | None:
-        """Wait for the result of the call, and return it; None if the server asks something first.
+        """Wait for the result of the call and return it; None if the server asks a question first.
 
         If this is cancelled, the call is cancelled at the server.
         """
@@ -130,7 +131,7 @@ class PendingCall:
         return self._task.result()
 
     def cancel(self) -> None:
-        """End the call at the server, because nobody waits for it any more."""
+        """End the call at the server, because its result is no longer wanted."""
         self._task.cancel()
 
     def progress(self, progress: Number, total: Number | None, message: str | None) -> None:
@@ -139,7 +140,7 @@ class PendingCall:
             self.call.progress(progress, total, message)
 
     def _ask_again(self) -> None:
-        """Ask the questions that the client does not answer with another of its calls, too."""
+        """Let another call of the client ask the questions that it does not answer."""
         for question in self._questions.values():
             for other in self.instance.pending:
                 if other.is_waiting and not question.answer.done() and question not in other._questions.values():
@@ -154,7 +155,7 @@ class PendingCall:
 
     def _ended(self, task: asyncio.Task[msgspec.Raw]) -> None:
         if not task.cancelled():
-            task.exception()  # `wait` raises it; nobody does if the call is parked
+            task.exception()  # `wait` raises it, unless the call is parked
         self._stop_asking_again()
         self._on_done(self, self._last_call if task.cancelled() else None)
         others = sorted(self.instance.pending, key=lambda pending: not pending.is_waiting)
@@ -175,9 +176,13 @@ class PendingCall:
 
 
 class ParkedCalls:
-    """The calls that wait for the answers of their clients. They expire after ``ttl`` seconds."""
+    """The calls that wait for the answers of their clients. They expire after ``ttl`` seconds.
 
-    def __init__(self, *, max_calls: int, ttl: float) -> None:
+    ``own_number`` returns the number of this replica, if there are several: it is part of the name of a call.
+    """
+
+    def __init__(self, *, max_calls: int, ttl: float, own_number: Callable[[], int | None] = lambda: None) -> None:
+        self._own_number = own_number
         self._max_calls = max_calls
         self._ttl = ttl
         self._parked: dict[bytes, tuple[PendingCall, object, asyncio.TimerHandle]] = {}
@@ -197,7 +202,7 @@ class ParkedCalls:
                 f"The server asks for input, and {self._max_calls} calls wait for answers already. Try again later.",
             )
         shared = call.session.shared
-        name = token_hex(16).encode()
+        name = f"{self._own_number() or 0}.{token_hex(16)}".encode()
         state = shared.sealer.seal(
             name,
             method=call.method,
@@ -214,19 +219,21 @@ class ParkedCalls:
 
         Raises `StateRefused` if the state does not verify, `RequestError` if the call does not wait any more.
         """
-        name = sealer.open(
-            state,
-            method=call.method,
-            params=call.request.params,
-            principal=_identity(call),
-            now=call.session.shared.now(),
-        )
+        name = _opened(sealer, state, call)
         pending, known_place, timer = self._parked.get(name, (None, None, None))
         if pending is None or timer is None or known_place is not place:
             raise RequestError(INVALID_PARAMS, _GONE)
         del self._parked[name]
         timer.cancel()
         return pending
+
+    def owner_of(self, sealer: Sealer, state: str, call: Call) -> int | None:
+        """Return the number of the replica that has the call, if it is another one.
+
+        Raises `StateRefused` if the state does not verify.
+        """
+        number = int(_opened(sealer, state, call).partition(b".")[0])
+        return number if number and number != self._own_number() else None
 
     def drop(self, place: object) -> None:
         """Cancel the calls whose client is gone."""
@@ -243,6 +250,17 @@ class ParkedCalls:
         pending, _, timer = self._parked.pop(name)
         timer.cancel()
         pending.cancel()
+
+
+def _opened(sealer: Sealer, state: str, call: Call) -> bytes:
+    """Return the name of the call in a request state."""
+    return sealer.open(
+        state,
+        method=call.method,
+        params=call.request.params,
+        principal=_identity(call),
+        now=call.session.shared.now(),
+    )
 
 
 def _identity(call: Call) -> str | None:

@@ -15,6 +15,7 @@ from mcplumb.types.notification_params import LoggingLevel, SubscriptionFilter
 
 if TYPE_CHECKING:
     from mcplumb.server.dispatch.running_call import Call
+    from mcplumb.wire.messages import Notification
 
 __all__ = ["Router", "SingleRouter"]
 
@@ -26,7 +27,7 @@ class Router(Protocol):
     sole: ServerPool | None
 
     async def describe(self, session: BridgeSession, client: FrontClient) -> Described:
-        """Return what the client learns about the servers when it connects."""
+        """Return the description of the servers that a client gets when it connects."""
 
     async def forward(self, session: BridgeSession, call: Call) -> Any:
         """Return the outcome of a request."""
@@ -34,10 +35,13 @@ class Router(Protocol):
     def changes(
         self, session: BridgeSession, client: FrontClient, wanted: SubscriptionFilter
     ) -> AbstractAsyncContextManager[list[Changes]]:
-        """Open the subscriptions at the servers for what a client wants, within a block."""
+        """Open subscriptions at the servers for a client's filter, within a block."""
 
     async def raise_log_level(self, session: BridgeSession, client: FrontClient, level: LoggingLevel) -> None:
         """Make the servers send log messages of this level."""
+
+    def notify(self, notification: Notification, client: FrontClient) -> None:
+        """Pass on a notification of an extension that arrived alone, in its own POST."""
 
 
 class SingleRouter:
@@ -48,7 +52,7 @@ class SingleRouter:
         self.sole: ServerPool | None = pool
 
     async def describe(self, session: BridgeSession, client: FrontClient) -> Described:
-        """Return what the server declares."""
+        """Return the declarations of the server."""
         async with session.leased(client, self._pool) as instance:
             known = instance.known
             return Described(known.capabilities, known.server_info, known.instructions)
@@ -69,3 +73,7 @@ class SingleRouter:
         """Pass the level on."""
         async with session.leased(client, self._pool) as instance:
             await instance.raise_log_level(level)
+
+    def notify(self, notification: Notification, client: FrontClient) -> None:
+        """Pass it on to the server, which is started if necessary."""
+        self._pool.notify(notification, client)

@@ -19,7 +19,6 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from mcplumb.bridge.raw_pass import PassedCall
 from mcplumb.client.client import Client
 from mcplumb.client.client_session import ClientSession, metadata
 from mcplumb.client.client_settings import ClientSettings
@@ -59,7 +58,7 @@ _ABANDONED_FOR, _MAX_ABANDONED = 60.0, 1000
 
 
 class FrontClient(msgspec.Struct, eq=False):
-    """A client of the bridge, as far as a server has to know it."""
+    """The facts about a client of the bridge that its server depends on."""
 
     capabilities: ClientCapabilities
     client_info: Implementation | None
@@ -83,6 +82,8 @@ class ServerInstance:
         self.owner = owner
         #: How many clients and calls use it.
         self.users = 0
+        #: When a call last ended that is not among its users.
+        self.used_at = 0.0
         #: How many subscriptions and others use it that leave it free for calls.
         self.guests = 0
         #: The calls in flight, in order.
@@ -102,7 +103,7 @@ class ServerInstance:
         self._carriers: dict[asyncio.Future[Any], Call | None] = {}
         #: The log level of a legacy server, if one was set.
         self._level: LoggingLevel | None = None
-        #: Is set when no call is in flight, if somebody waits for that.
+        #: Set when no call is in flight; None if no task waits for that.
         self._idle: asyncio.Event | None = None
         supervisor = connecting.supervisor
         self._own_info = supervisor.settings.client_info
@@ -115,25 +116,26 @@ class ServerInstance:
         if owner is not None and owner.client_info is not None:
             supervisor.settings = replace(supervisor.settings, client_info=owner.client_info)
         self._connecting = connecting
-        self._supervisor = supervisor
+        self.supervisor = supervisor
         self.client: Client
         self.passes_raw = False
 
     async def start(self) -> None:
         """Connect to the server; raise `ConnectError` if that fails."""
         self.client = await self._connecting
-        self._requests = Requests(self._supervisor)
-        #: Whether requests may pass as they are: over HTTP, parts of them are repeated in headers.
-        self.passes_raw = not self._supervisor.link.mirrors
+        self._requests = Requests(self.supervisor)
+        #: Whether requests may pass as they are: over HTTP, parts of them are repeated in headers, and an observer may
+        #: add to them.
+        self.passes_raw = not self.supervisor.link.mirrors and self.supervisor.settings.observer is None
 
     async def close(self) -> None:
         """Close the connection, and stop the server if it was started for it."""
-        await self._supervisor.close()
+        await self.supervisor.close()
 
     def share(self) -> None:
-        """Let other clients use it, too: what it is told about the client that it was started for is forgotten."""
+        """Let other clients use it, too; its declarations no longer describe the client that it was started for."""
         self.owner = None
-        supervisor = self._supervisor
+        supervisor = self.supervisor
         handlers = InputHandlers()
         supervisor.settings = replace(supervisor.settings, input_handlers=handlers, client_info=self._own_info)
         session = supervisor.session
@@ -141,15 +143,21 @@ class ServerInstance:
             session.describe_client(supervisor.settings)
 
     def used_by(self, session: BridgeSession) -> None:
-        """Note that a session uses it."""
-        if self._only is not session:
+        """Record that a session uses it."""
+        if session.is_single:
+            self.lend()
+        elif self._only is not session:
             self._has_several = self._has_several or self._only is not None
             self._only = None if self._has_several else session
+
+    def lend(self) -> None:
+        """Record that stateless requests use it: each may come from another client."""
+        self._only, self._has_several = None, True
 
     @property
     def is_over(self) -> bool:
         """Whether the server is gone, and is not started again."""
-        return self._supervisor.has_ended
+        return self.supervisor.has_ended
 
     @property
     def is_busy(self) -> bool:
@@ -158,18 +166,18 @@ class ServerInstance:
 
     @property
     def has_abandoned(self) -> bool:
-        """Whether a call ended without an answer of the server, which may still work on it."""
+        """Whether a call ended without an answer, so that the server may still work on it."""
         return bool(self._abandoned)
 
     @property
     def known(self) -> HandshakeResult:
         """What the server declared."""
-        return self._supervisor.handshake_result
+        return self.supervisor.handshake_result
 
     @property
     def revision(self) -> Revision:
         """The revision that the server speaks."""
-        return self._supervisor.handshake_result.revision
+        return self.supervisor.handshake_result.revision
 
     # --- What clients send ---
 
@@ -177,15 +185,7 @@ class ServerInstance:
         self, call: Call, method: str, params: dict[str, Any], meta: dict[str, Any], on_progress: OnProgress | None
     ) -> msgspec.Raw:
         """Send a client's request, and return the result. It is sent again after a crash if that is safe."""
-        front: Any = _session_of(call)
-        back: Any = self._supervisor.session
-        if front.line is not None and back.line is not None:
-            back.line.follow(front.line)
-        result = await self._counted(call, self.ask(method, params, meta, on_progress))
-        current: Any = self._supervisor.session  # another one if the server was started again
-        if current is back and front.line is not None and back.line is not None:
-            front.line.follow(back.line)
-        return result
+        return await self._counted(call, self.ask(method, params, meta, on_progress))
 
     async def recover(
         self, call: Call, back: ClientSession, params: dict[str, Any], meta: dict[str, Any], lost: McplumbError
@@ -204,23 +204,8 @@ class ServerInstance:
         finally:
             self.has_ended(call)
 
-    def pass_on(self, front: BridgeSession, call: Call) -> bool:
-        """Send a client's request as it is, and its response back; False if it cannot be sent at once."""
-        back: Any = self._supervisor.session
-        if front.line is not None and back.line is not None:
-            back.line.follow(front.line)
-        passed = PassedCall(front, call, self, back)
-        request = call.request
-        passed.request = back.endpoint.pass_on(request.method, request.params, passed)
-        if passed.request is None:
-            return False
-        self.calls[call] = None
-        stoppable: Any = passed
-        call.task = stoppable
-        return True
-
     def has_ended(self, call: Call, *, is_abandoned: bool = False) -> None:
-        """Note that a call has ended, or that the server may still work on it although nobody waits for it."""
+        """Record that a call has ended, or was abandoned while the server may still work on it."""
         # Several requests of the bridge may serve the same call.
         self.calls.pop(call, None)
         if is_abandoned:
@@ -241,7 +226,7 @@ class ServerInstance:
             await self._idle.wait()
 
     def ended(self, pending: PendingCall, last: Call | None) -> None:
-        """Note that a call that could be asked questions has ended; ``last`` is its request if it was cancelled."""
+        """Record that a call that could be asked questions has ended; ``last`` is its request if it was cancelled."""
         self.pending.remove(pending)
         if last is not None:
             self._abandon(last)
@@ -254,18 +239,20 @@ class ServerInstance:
 
     def _abandon(self, call: Call) -> None:
         # The loop's clock, which the sessions of a bridge share.
-        self._abandoned.append((_session_of(call), call.session.loop.time() + _ABANDONED_FOR))
+        session = _session_of(call)
+        session.is_kept = True  # if it served another client, what this call still sends would go there
+        self._abandoned.append((session, session.loop.time() + _ABANDONED_FOR))
         for asking in [asking for asking, carrier in self._carriers.items() if carrier is call]:
             del self._carriers[asking]
             asking.cancel()
 
     async def notify(self, notification: Notification) -> None:
         """Pass on a notification of a client."""
-        session = await self._supervisor.ready(notification.method, self._supervisor.settings.timeout)
+        session = await self.supervisor.ready(notification.method, self.supervisor.settings.timeout)
         await session.notify(notification.method, notification.params)
 
     async def raise_log_level(self, level: LoggingLevel) -> None:
-        """Make a legacy server send messages of this level. Clients that share it get what they asked for."""
+        """Make a legacy server send messages of this level. Clients that share it get only what they requested."""
         if self.revision.is_modern or self.known.capabilities.logging is None:
             return
         is_legacy_owner = self.owner is not None and self.owner.session is not None
@@ -278,7 +265,7 @@ class ServerInstance:
 
     def changes(self, wanted: SubscriptionFilter) -> Changes:
         """Return a subscription to changes, to be entered."""
-        return Changes(self._supervisor.subscriptions, wanted, _LISTEN_TIMEOUT)
+        return Changes(self.supervisor.subscriptions, wanted, _LISTEN_TIMEOUT)
 
     # --- What the server sends ---
 
@@ -324,7 +311,7 @@ class ServerInstance:
                 self._carriers.pop(asking, None)
 
     def notified(self, notification: Notification) -> None:
-        """Pass on a log message, or a notification that is not part of the protocol, to the client it is for."""
+        """Pass on a log message, or a notification of an extension, to the client that it is for."""
         owner = None if self.owner is None else self.owner.session
         if owner is not None and not self.revision.is_modern:
             # A session of its own: the client gets what it would get without the bridge.
@@ -364,7 +351,7 @@ class ServerInstance:
         return next((call for call in self._open_calls() if call.session is session), None)
 
     def _pass_on(self, notification: Notification, session: BridgeSession, call: Call | None) -> None:
-        """Send a client a notification, unless it does not keep up: what waits would grow without limit."""
+        """Send a client a notification, or drop it if the client does not keep up."""
         if session.connection.is_clogged:
             self.dropped += 1
         else:
@@ -387,7 +374,7 @@ class ServerInstance:
 
 
 class BackSession(ClientSession):
-    """The bridge's session with a server: it passes on what the server sends without being asked."""
+    """The bridge's session with a server: it passes on the server's own requests and notifications."""
 
     def __init__(
         self, instance: ServerInstance, connection: Connection, settings: ClientSettings, *, first_id: int = 1
@@ -398,7 +385,7 @@ class BackSession(ClientSession):
         self._passed_on = self._notified.keys() - {"notifications/message"}
 
     def describe_client(self, settings: ClientSettings) -> None:
-        """Declare what these settings say, from now on."""
+        """Declare the capabilities of these settings from now on."""
         if self.revision.is_modern:
             self._meta = metadata(settings, self.revision)
             self._encode_meta()
@@ -407,7 +394,7 @@ class BackSession(ClientSession):
         return {} if request.method == "ping" else self._instance.answer(request)
 
     def notified(self, notification: Notification) -> None:
-        """Handle what belongs to requests and subscriptions of the bridge, and pass on the rest."""
+        """Handle notifications about the bridge's own requests and subscriptions, and pass on the rest."""
         if notification.method in self._passed_on:
             super().notified(notification)
         else:

@@ -1,4 +1,4 @@
-"""The running instances of one server behind a bridge: which client gets which, when they start, and when they stop.
+"""The running instances of one server behind a bridge: which client uses which, when they start and when they stop.
 
 Clients share an instance where that is safe: always if the server is modern, because each of its requests stands alone,
 and if it is legacy among the clients that cannot be asked anything. Every other client gets an instance of its own: for
@@ -22,6 +22,7 @@ from mcplumb.bridge.server_instance import FrontClient, ServerInstance, can_be_a
 from mcplumb.client.connector import Connecting
 from mcplumb.errors import Closed, McplumbError, ServerDown
 from mcplumb.types.lifecycle import ClientCapabilities
+from mcplumb.wire.messages import Notification
 
 __all__ = ["ServerPool", "Share"]
 
@@ -32,6 +33,8 @@ _logger = logging.getLogger("mcplumb.bridge")
 
 #: Seconds in which a server that could not be started is not tried again: after the first failure, and at most.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+#: How many notifications that came alone may wait for a server.
+_MAX_NOTIFYING = 100
 
 
 class _Start:
@@ -71,6 +74,8 @@ class ServerPool:
         #: The tasks that wait for the last calls of an instance, and those that close one.
         self._stopping: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
+        #: The tasks that send notifications which came alone.
+        self._notifying: set[asyncio.Task[None]] = set()
         #: None until it has run once.
         self.is_legacy: bool | None = None
         self._has_tasks = False
@@ -87,7 +92,7 @@ class ServerPool:
 
     @property
     def state(self) -> Literal["running", "starting", "failed", "idle"]:
-        """Whether the server runs, is being started, could not be started the last time, or is not needed."""
+        """The state of the server: *running*, *starting*, *failed* at the last start, or *idle*."""
         if len(self._instances) > len(self._starts):
             return "running"
         if self._starts:
@@ -112,15 +117,28 @@ class ServerPool:
         return instance
 
     def release(self, instance: ServerInstance) -> None:
-        """Give back an instance that ``lease`` returned. It is stopped if it stays unused."""
+        """Return a leased instance. It is stopped if it stays unused."""
         instance.users -= 1
         if not instance.users and instance in self._instances:
             self._offer(instance)
 
-    async def join(self, client: FrontClient) -> ServerInstance:
-        """Return an instance for what no question belongs to, such as a subscription. ``leave`` gives it back.
+    def borrow(self, client: FrontClient) -> ServerInstance | None:
+        """Return the instance that clients share, for one call to be passed on at once; None if there is none.
 
-        Calls may use the instance meanwhile: otherwise they would get another one, whose changes nobody hears of.
+        It is not given back: an instance with calls in flight is not stopped.
+        """
+        shared = self._shared
+        if shared is None or shared.is_over or self.has_closed:
+            return None
+        if not self._may_share(client, is_legacy=not shared.revision.is_modern):
+            return None
+        shared.lend()
+        return shared
+
+    async def join(self, client: FrontClient) -> ServerInstance:
+        """Return an instance for a use without questions, such as a subscription. ``leave`` gives it back.
+
+        Calls may use the instance meanwhile: otherwise they would get another one, whose changes are not watched.
         """
         instance = self._known_to(client)
         if instance is None:
@@ -137,8 +155,30 @@ class ServerPool:
         instance.guests -= 1
         self._stop_if_unused(instance)
 
+    def notify(self, notification: Notification, client: FrontClient) -> None:
+        """Send a notification that arrived alone to an instance for clients like its sender, if that is modern."""
+        if self.is_legacy or self.has_closed:
+            return
+        if len(self._notifying) >= _MAX_NOTIFYING:
+            _logger.warning("%s was dropped: too many wait for the server %r.", notification.method[:80], self.name)
+            return
+        task = asyncio.get_running_loop().create_task(self._notify(notification, client))
+        self._notifying.add(task)
+        task.add_done_callback(self._notifying.discard)
+
+    async def _notify(self, notification: Notification, client: FrontClient) -> None:
+        try:
+            instance = await self.join(client)
+            try:
+                if instance.revision.is_modern:
+                    await instance.notify(notification)
+            finally:
+                self.leave(instance)
+        except McplumbError as error:
+            _logger.info("%s did not reach the server %r. %s", notification.method[:80], self.name, error)
+
     async def retire(self, within: float) -> None:
-        """Start nothing more, let the calls in flight end within so many seconds, and stop all instances."""
+        """Start no more instances, let the calls in flight end within this many seconds, and stop all instances."""
         self.has_closed = True
         idle = [asyncio.create_task(instance.wait_idle()) for instance in self._instances]
         if idle:
@@ -150,8 +190,8 @@ class ServerPool:
     async def close(self) -> None:
         """Stop all instances, at the same time."""
         self.has_closed = True
-        for stopping in self._stopping:
-            stopping.cancel()
+        for task in (*self._stopping, *self._notifying):
+            task.cancel()
         starting = {start.task for start in self._starts.values()}
         for instance in list(self._instances):
             self._stop(instance)
@@ -174,7 +214,7 @@ class ServerPool:
         return None
 
     def _might_share(self, client: FrontClient) -> bool:
-        """Return whether an instance that is started for the client may be one that clients share."""
+        """Return whether an instance started for the client may turn out to be shareable."""
         if self.is_legacy is None:
             return self._share != "never"
         return self._may_share(client, is_legacy=self.is_legacy)
@@ -203,10 +243,12 @@ class ServerPool:
     # --- Starting ---
 
     def _start(self, client: FrontClient) -> _Start:
-        """Begin to start an instance for a client; raise an error if that is not possible now."""
+        """Start an instance for a client, in the background; raise an error if that is not possible now."""
         self._check_open()
-        if len(self._instances) >= self._max_instances and self._timers:
-            self._stop(next(iter(self._timers)))  # it has been unused for the longest time
+        if len(self._instances) >= self._max_instances:
+            unused = next((each for each in self._timers if not each.is_busy), None)
+            if unused is not None:
+                self._stop(unused)  # it has been unused for the longest time
         if len(self._instances) >= self._max_instances:
             raise ServerDown(
                 f"The server {self.name!r} already runs {self._max_instances} times, which is the limit. "
@@ -260,7 +302,7 @@ class ServerPool:
             self._stop(instance)
 
     async def _await(self, start: _Start) -> ServerInstance:
-        """Wait for the instance that is started for a client, and return it."""
+        """Wait for the instance that is being started for a client, and return it."""
         start.is_awaited = True
         try:
             return await asyncio.shield(start.task)
@@ -273,7 +315,7 @@ class ServerPool:
             raise
 
     async def _watch(self, start: _Start) -> None:
-        """Wait until an instance that was started for another client runs."""
+        """Wait until an instance that is being started for another client runs."""
         start.others += 1
         try:
             await asyncio.shield(start.task)
@@ -285,7 +327,7 @@ class ServerPool:
             self._cancel_if_unneeded(start)
 
     def _cancel_if_unneeded(self, start: _Start) -> None:
-        """Give up a start for a client that has gone. One whose requests stand alone will need it for the next."""
+        """Cancel a start for a client that is gone. A stateless client will need it for its next request."""
         if start.client.stays and not start.is_awaited and not start.others:
             start.task.cancel()
 
@@ -296,11 +338,11 @@ class ServerPool:
     # --- Use ---
 
     def _offer(self, instance: ServerInstance) -> None:
-        """Let others use an instance without users, or stop it."""
+        """Make an unused instance available to others, or stop it."""
         owner = instance.owner
         if owner is not None:
             if owner.stays or instance.has_abandoned:
-                # Nobody else gets it: what it still sends would reach another client.
+                # No other client gets it, because that would receive what it still sends.
                 self._stop_when_idle(instance)
                 return
             self._spare.setdefault(_spare_key(owner), []).append(instance)
@@ -311,19 +353,28 @@ class ServerPool:
         self._keep(instance)
 
     def _keep(self, instance: ServerInstance) -> None:
-        """Do not stop an instance for being idle."""
+        """Cancel the stop of an idle instance."""
         timer = self._timers.pop(instance, None)
         if timer is not None:
             timer.cancel()
 
     def _stop_if_unused(self, instance: ServerInstance) -> None:
-        """Stop an instance after a while unless somebody uses it again."""
+        """Stop an instance after a while unless it is used again."""
         if instance.users == instance.guests == 0 and instance in self._instances:
             loop = asyncio.get_running_loop()
-            self._timers[instance] = loop.call_later(self._idle, self._stop, instance)
+            self._timers[instance] = loop.call_later(self._idle, self._stop_idle, instance)
+
+    def _stop_idle(self, instance: ServerInstance) -> None:
+        """Stop an instance without users, unless calls have borrowed it meanwhile."""
+        loop = asyncio.get_running_loop()
+        left = self._idle if instance.is_busy else instance.used_at + self._idle - loop.time()
+        if left > 0:
+            self._timers[instance] = loop.call_later(left, self._stop_idle, instance)
+        else:
+            self._stop(instance)
 
     def _unspare(self, instance: ServerInstance) -> None:
-        """Take an instance from those that no call uses, if it is among them."""
+        """Remove an instance from the unused ones, if it is among them."""
         if instance.owner is None:
             return
         key = _spare_key(instance.owner)
@@ -334,7 +385,7 @@ class ServerPool:
                 del self._spare[key]
 
     def _stop_when_idle(self, instance: ServerInstance) -> None:
-        """Stop an instance that nobody gets any more, once its last calls have ended."""
+        """Stop an instance that is no longer given out, once its last calls have ended."""
         if not instance.is_busy:
             self._stop(instance)
             return
