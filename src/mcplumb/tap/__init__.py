@@ -1,0 +1,1 @@
+"""The tap, and the uses of its recordings: transcripts, findings, comparisons, replays and exports."""
