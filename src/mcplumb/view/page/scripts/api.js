@@ -1,0 +1,118 @@
+// Asks the server of this page, and hears what it says. All addresses are relative: the page's own begins with the
+// secret.
+
+/** An answer of the API that is an error; its message is a sentence. */
+export class ApiError extends Error {
+  /** @param {number} status @param {string} sentence */
+  constructor(status, sentence) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+/**
+ * Asks the API, and returns what the JSON of the answer says. Raises ApiError, with status 0 if nobody answers, and 410 if
+ * what it asks for is there no more.
+ * @param {string} method
+ * @param {string} path below `api/`
+ * @param {unknown} [body] sent as JSON
+ * @param {{signal?: AbortSignal}} [options]
+ * @returns {Promise<any>}
+ */
+export async function ask(method, path, body, options = {}) {
+  let response;
+  try {
+    response = await fetch(`api/${path}`, {
+      method,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      headers: body === undefined ? {} : { "content-type": "application/json" },
+      signal: options.signal,
+    });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new ApiError(0, "mcplumb view does not answer. Is it still running in its terminal?");
+  }
+  const isJson = response.headers.get("content-type")?.startsWith("application/json");
+  if (!isJson) throw new ApiError(response.status, await response.text());
+  const answer = await response.json();
+  if (!response.ok) throw new ApiError(response.status, answer.error ?? `HTTP status ${response.status}`);
+  if (typeof answer?.gone === "string") throw new ApiError(410, answer.gone);
+  return answer;
+}
+
+/** @param {string} path @param {{signal?: AbortSignal}} [options] */
+export const get = (path, options) => ask("GET", path, undefined, options);
+
+/** @param {string} path @param {unknown} [body] */
+export const post = (path, body = {}) => ask("POST", path, body);
+
+/**
+ * Quotes one part of a path.
+ * @param {string | number} part
+ */
+export const part = (part) => encodeURIComponent(String(part));
+
+/**
+ * The events of the server, in one stream. It is closed while nobody looks at the page, because browsers allow only
+ * six to one address; whoever listens to `hello` asks for everything again.
+ */
+export class Events {
+  constructor() {
+    /** @type {Map<string, Set<(data: any) => void>>} */
+    this.listeners = new Map();
+    /** @type {EventSource | null} */
+    this.source = null;
+    /** @type {(state: "live" | "lost" | "away") => void} */
+    this.onstate = () => {};
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.close() : this.open()));
+  }
+
+  /** Connects, unless it is connected or the page is hidden. */
+  open() {
+    if (this.source || document.hidden) return;
+    const source = new EventSource("api/events");
+    this.source = source;
+    source.onopen = () => this.onstate("live");
+    source.onerror = () => {
+      this.onstate("lost");
+      // After an answer that is no stream, browsers do not try again.
+      if (source.readyState === EventSource.CLOSED && this.source === source) {
+        this.source = null;
+        setTimeout(() => this.open(), 2000);
+      }
+    };
+    for (const topic of this.listeners.keys()) this.#attach(source, topic);
+  }
+
+  close() {
+    this.source?.close();
+    this.source = null;
+    this.onstate("away");
+  }
+
+  /**
+   * Calls a function with the data of each event of a topic. `hello` comes with each new connection, and `lost` if
+   * events were dropped.
+   * @param {string} topic
+   * @param {(data: any) => void} listener
+   * @returns {() => void} ends it
+   */
+  on(topic, listener) {
+    let known = this.listeners.get(topic);
+    if (!known) {
+      known = new Set();
+      this.listeners.set(topic, known);
+      if (this.source) this.#attach(this.source, topic);
+    }
+    known.add(listener);
+    return () => known.delete(listener);
+  }
+
+  /** @param {EventSource} source @param {string} topic */
+  #attach(source, topic) {
+    source.addEventListener(topic, (event) => {
+      const data = JSON.parse(/** @type {MessageEvent<string>} */ (event).data);
+      for (const listener of this.listeners.get(topic) ?? []) listener(data);
+    });
+  }
+}

@@ -1,0 +1,78 @@
+"""Write a request as a command or a program that sends it again: ``mcplumb``, ``curl`` and Python.
+
+Whatever is in the request, the text that is made of it is quoted and runs nothing else.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+__all__ = ["curl_command", "mcplumb_command", "python_program"]
+
+#: The command of mcplumb for a method, and the member of the params that is its argument.
+_COMMANDS = {
+    "tools/call": ("call", "name"),
+    "resources/read": ("read", "uri"),
+    "prompts/get": ("prompt", "name"),
+    "tools/list": ("tools", None),
+    "resources/list": ("resources", None),
+    "prompts/list": ("prompts", None),
+    "ping": ("ping", None),
+}
+
+
+def mcplumb_command(method: str, params: dict[str, Any], server: Sequence[str]) -> str | None:
+    """Return the ``mcplumb`` command that sends a request to the server named by these words; None if there is none."""
+    if method not in _COMMANDS:
+        return None
+    name, key = _COMMANDS[method]
+    words = ["mcplumb", name]
+    if key is not None:
+        words.append(str(params.get(key, "")))
+        if words[-1].startswith("-"):
+            return None  # it would be taken for an option, and what follows -- is the server's command
+    if arguments := params.get("arguments"):
+        words += ["--args", msgspec.json.encode(arguments).decode()]
+    return shlex.join([*words, *server])
+
+
+def curl_command(url: str, headers: Iterable[str], body: str, options: str = "-sS -N") -> str:
+    """Return the command that posts a message. The address and the headers are words of the shell already."""
+    return " \\\n  ".join([
+        f"curl {options} {url}", *(f"-H {each}" for each in headers), f"--data-raw {shlex.quote(body)}",
+    ])  # fmt: skip
+
+
+def python_program(method: str, params: dict[str, Any], place: object, **options: object) -> str:
+    """Return a program that connects to a place, with these options, and sends a request."""
+    arguments = params.get("arguments") or {}
+    match method:
+        case "tools/call":
+            call = f"client.call_tool({params.get('name')!r}, {arguments!r})"
+        case "resources/read":
+            call = f"client.read_resource({params.get('uri')!r})"
+        case "prompts/get":
+            call = f"client.get_prompt({params.get('name')!r}, {arguments!r})"
+        case "tools/list" | "resources/list" | "prompts/list":
+            call = f"client.list_{method.partition('/')[0]}()"
+        case _:
+            own = {key: value for key, value in params.items() if key != "_meta"}
+            call = f"client.request({method!r}, {own!r})"
+    given = "".join(f", {name}={value!r}" for name, value in options.items() if value)
+    return f"""\
+import asyncio
+
+from mcplumb import connect
+
+
+async def main() -> None:
+    async with connect({place!r}{given}) as client:
+        print(await {call})
+
+
+asyncio.run(main())
+"""

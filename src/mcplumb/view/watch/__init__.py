@@ -1,0 +1,1 @@
+"""The section *Watch*: sessions, live and recorded."""

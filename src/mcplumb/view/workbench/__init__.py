@@ -1,0 +1,1 @@
+"""The section *Workbench*: use a server by hand."""
