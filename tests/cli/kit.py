@@ -15,7 +15,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -79,7 +79,7 @@ def mcplumb(*words: str, stdin: str = "", cwd: Path | None = None, env: Mapping[
 
 def on_terminal(
     *words: str,
-    typed: Sequence[tuple[str, str]] = (),
+    typed: Sequence[tuple[str, str | Callable[[str], str]]] = (),
     columns: int = 80,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
@@ -87,7 +87,8 @@ def on_terminal(
     """``mcplumb`` as a process at a terminal of its own: all that it shows, with ``\\n`` at the ends of lines.
 
     The spinner is left out that appears, and is erased again, if the server takes long to start.
-    ``typed`` is what the user types: each text once the words before it have been shown, after those before.
+    ``typed`` is what the user types: each text once the words before it have been shown, after those before. A function
+    makes it from what is shown.
     """
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (50, columns))
@@ -107,7 +108,8 @@ def on_terminal(
         while True:
             while waiting and (at := shown.find(waiting[0][0], seen)) >= 0:
                 seen = at + len(waiting[0][0])
-                os.write(ours, waiting.pop(0)[1].encode())
+                text = waiting.pop(0)[1]
+                os.write(ours, (text if isinstance(text, str) else text(shown)).encode())
             assert time.monotonic() < deadline, f"nothing ended, after:\n{shown}"
             if select.select([ours], [], [], 0.1)[0]:
                 try:

@@ -106,7 +106,7 @@ def test_files_give_their_contents(tmp_path: Path) -> None:
     assert arguments("city=x", f"days@{file}") == {"city": "x", "days": 3}
     file.write_bytes(b"\xff")
     assert arguments("city=x", f"data@{file}") == {"city": "x", "data": "/w=="}
-    assert mistake(f"city@{file}") == "city has to be a text in UTF-8, and not other bytes."
+    assert mistake(f"city@{file}") == "city must be UTF-8 text."
     assert mistake(f"city@{file}x") == f"city@{file}x cannot be read: No such file or directory."
 
 
@@ -120,7 +120,7 @@ def test_all_arguments_can_come_as_json(tmp_path: Path, monkeypatch: pytest.Monk
     assert arguments(args="-") == {"city": "Bonn"}
 
 
-_LIST = "ids has to be a list (of: an integer) or null, and not '1,2': give it once for each item, or as JSON."
+_LIST = "ids must be a list (of: an integer) or null, not '1,2': give it once for each item, or as JSON."
 
 
 class Typed(io.TextIOWrapper):
@@ -141,15 +141,15 @@ def test_a_terminal_is_told_that_it_is_waited_for(
     [
         ([], None, "It needs city."),
         (["ciy=Oslo"], None, "There is no argument 'ciy', did you mean \"city\"?\nIt needs city."),
-        (["city=x", "days=x"], None, "days has to be an integer of at least 1, and not 'x'."),
-        (["city=x", "days=1", "days=2"], None, "days is given 2 times, and takes one value: an integer of at least 1."),
-        (["city=x", "city=y"], None, "city is given 2 times, and takes one value: a text."),
-        (["city=x", "ids=1", "ids=x"], None, "ids has to be an integer, and not 'x'."),
+        (["city=x", "days=x"], None, "days must be an integer of at least 1, not 'x'."),
+        (["city=x", "days=1", "days=2"], None, "days is given 2 times, but takes one value: an integer of at least 1."),
+        (["city=x", "city=y"], None, "city is given 2 times, but takes one value: a text."),
+        (["city=x", "ids=1", "ids=x"], None, "ids must be an integer, not 'x'."),
         (["city=x", "place.lat=1"], None, "It needs place.lon."),
         (["city=x", "place.z=1"], None, 'There is no argument \'place.z\', known are "lat", "lon".'),
-        (["city=x", "place.lat.a=1"], None, "There is no argument 'place.lat.a': place.lat has to be a number."),
+        (["city=x", "place.lat.a=1"], None, "There is no argument 'place.lat.a': place.lat must be a number."),
         (["city=x", "ids=1,2"], None, _LIST),
-        (["city=x", "free=3"], None, "free has to be an object, and not '3'."),
+        (["city=x", "free=3"], None, "free must be an object, not '3'."),
         (["city=x", "free:=3", "free.a=3"], None, "free.a cannot be set, because free is not an object."),
         ([], '{"city": "x", "zzz": 1}', None),
         ([], "[1]", 'The value of --args is [1]: write a JSON object, such as \'{"city": "Oslo"}\'.'),

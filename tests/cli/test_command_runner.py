@@ -36,7 +36,7 @@ CODES = {
     "ConnectTimeout": 5,
     "NoCommonRevision": 3, "ServerExited": 3, "ServerDown": 3, "RequestLost": 3, "Closed": 3, "RequestCancelled": 3,
     "RemoteError": 4, "HttpError": 4, "ProtocolError": 4, "DecodeError": 4, "RequestTimeout": 5, "RequestError": 4,
-    "StateRefused": 4, "McplumbError": 4, "AuthorizationError": 4,
+    "StateRefused": 4, "McplumbError": 4, "AuthorizationError": 4, "StoreUnavailable": 3,
 }  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def test_answers_are_typed_by_the_form() -> None:
     ("answers", "said"),
     [
         (["name=Ada"], "--answer has no size."),
-        (["name=Ada", "size=tiny"], "size has to be one of small, large, and not 'tiny'.\n--answer has no size."),
+        (["name=Ada", "size=tiny"], "size must be one of small, large, not 'tiny'.\n--answer has no size."),
         (["other=1"], "--answer has no name.\n--answer has no size."),
     ],
 )
@@ -240,7 +240,7 @@ def test_answers_can_be_edited_before_they_are_sent() -> None:
 
 def test_what_is_neither_yes_nor_no_is_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert one_field({"type": "boolean"}, "maybe", "n") is False
-    assert "It has to be y or n, and not 'maybe'." in capsys.readouterr().err
+    assert "It must be y or n, not 'maybe'." in capsys.readouterr().err
     # Neither is taken for an edit, nor for a no.
     person = Person("y", "maybe", "y")
     schema = {"type": "object", "properties": {"x": {"type": "boolean"}}}
@@ -258,7 +258,7 @@ def test_only_what_was_not_answered_beforehand_is_asked() -> None:
 
 def test_a_wrong_answer_is_said_and_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert typed(form(), "Ada", "1", *[""] * 6, "y", answers=["name=A"]).action == "accept"
-    assert "name has to be a text with at least 2 characters, and not 'A'." in capsys.readouterr().err
+    assert "name must be a text with at least 2 characters, not 'A'." in capsys.readouterr().err
 
 
 def test_one_question_at_a_time_and_nothing_is_drawn_meanwhile() -> None:
@@ -449,7 +449,7 @@ def test_a_command_that_asks_has_two_options() -> None:
 
 def test_a_form_at_a_terminal() -> None:
     said = [("Your name", "Ada\n"), ("size (", "2\n"), ("bread (", "\n"), ("extras (", "ham\n"), ("pieces (", "99\n")]
-    said += [("It has to be", "3\n"), ("hot (", "n\n"), ("mail (", "\n"), ("day (", "\n"), ("Send it?", "\n")]
+    said += [("It must be", "3\n"), ("hot (", "n\n"), ("mail (", "\n"), ("day (", "\n"), ("Send it?", "\n")]
     done = on_terminal("call", "order", "--json", *KITCHEN, typed=said, columns=200)
     assert done.code == 0, done.out
     assert '"extras": [\n        "ham"\n      ]' in done.out

@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_explained(schema: Any, text: str, words: str) ->
     with pytest.raises(InvalidText) as said:
         SchemaView(schema).read(text)
     shown = text if len(text) <= 80 else f"{text[:80]}…"
-    assert str(said.value) == f"has to be {words}, and not {shown!r}"
+    assert str(said.value) == f"must be {words}, not {shown!r}"
 
 
 def test_any_value_has_words_too() -> None:

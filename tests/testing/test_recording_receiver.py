@@ -40,11 +40,11 @@ async def test_what_must_not_be_told_is_noted() -> None:
         end.ended(clean=True)
     end.received(Notification("late"))
     assert end.faults == [
-        "The first end was told more than once that the peer hung up.",
-        "The first end was told that the peer hung up after its end had been told.",
-        "The first end was told more than once that nothing can be sent.",
-        "The first end was told of its end more than once.",
-        "The first end was given a message after its end had been told.",
+        "The first end got the report that the peer hung up more than once.",
+        "The first end got the report that the peer hung up after its end was reported.",
+        "The first end got the report that nothing can be sent more than once.",
+        "The first end got the report of its end more than once.",
+        "The first end received a message after its end was reported.",
     ]
 
 

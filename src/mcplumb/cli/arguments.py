@@ -146,7 +146,7 @@ def _locate(key: str, whole: SchemaView) -> tuple[tuple[str, ...], SchemaView]:
             return tuple(path), found
         inner = next((one for one in found.options if one.type in ("object", "any")), None)
         if inner is None:
-            raise UsageError(f"There is no argument {key!r}: {'.'.join(path)} has to be {found.words}.")
+            raise UsageError(f"There is no argument {key!r}: {'.'.join(path)} must be {found.words}.")
         view = inner
 
 
@@ -211,7 +211,7 @@ def _value(group: list[Pair], view: SchemaView) -> Any:
                 raise
             raise InvalidText(f"{mistake}: give it once for each item, or as JSON") from None
     if items is None and not any(option.type == "any" for option in view.options):
-        raise InvalidText(f"is given {len(group)} times, and takes one value: {view.words}")
+        raise InvalidText(f"is given {len(group)} times, but takes one value: {view.words}")
     return [_single(pair, items or SchemaView({})) for pair in group]
 
 
@@ -228,7 +228,7 @@ def _single(pair: Pair, view: SchemaView) -> Any:
     try:
         text = pair.value.decode()
     except UnicodeDecodeError:
-        raise InvalidText("has to be a text in UTF-8, and not other bytes") from None
+        raise InvalidText("must be UTF-8 text") from None
     return text if texts else view.read(text.strip())
 
 

@@ -150,7 +150,7 @@ def merge_global_options(
     is_eager=True,
     expose_value=False,
     callback=_show_versions,
-    help="Show versions: of mcplumb, the protocol and its packages.",
+    help="Show the versions of mcplumb, the protocol and its packages.",
 )
 @click.pass_context
 def cli(

@@ -23,6 +23,7 @@ from mcplumb.errors import (
     RemoteError,
     RequestCancelled,
     RequestLost,
+    StoreUnavailable,
     ToolError,
     ToolFailed,
     UsageError,
@@ -88,7 +89,6 @@ _PHRASES = {
     "connect(…, auth=OAuth())": "mcplumb login",
     "connect(…, token=…)": "--token-file FILE",
     "give it a longer timeout": "allow more with --timeout SECONDS",
-    "The peer answered": "The server answered",
 }
 #: The maximum length of an error's data in a message.
 _MAX_DATA = 500
@@ -185,7 +185,7 @@ def exit_code_of(error: McplumbError) -> int:
         return TOOL_FAILED
     if isinstance(error, TimeoutError):
         return TIMED_OUT
-    if isinstance(error, ConnectError | RequestLost | RequestCancelled | Closed):
+    if isinstance(error, ConnectError | StoreUnavailable | RequestLost | RequestCancelled | Closed):
         return UNREACHABLE
     return REFUSED
 

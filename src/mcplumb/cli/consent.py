@@ -6,12 +6,10 @@ file cannot pose as text of mcplumb: lines that do not fit are continued after a
 
 from __future__ import annotations
 
-import shlex
-
 import click
 
 from mcplumb.cli.render.output import clean, clean_line, is_terminal, say, stderr
-from mcplumb.config.entry import MASK, Input, ResolvedEntry, ServerEntry, looks_secret, mask_url
+from mcplumb.config.entry import Input, ResolvedEntry, ServerEntry
 from mcplumb.config.locations import with_tilde
 from mcplumb.config.trust import is_trusted, remember
 from mcplumb.errors import UsageError
@@ -61,32 +59,10 @@ def _show(entry: ServerEntry, preview: ResolvedEntry) -> None:
     source = with_tilde(entry.source)
     _say_exactly(f"{source}, a file of this project, names the server {entry.name!r} and wants to {what}:")
     say()
-    lines = sum(_say_exactly(f"  {line}") for line in _actions(entry, preview))
+    lines = sum(_say_exactly(f"  {line}") for line in entry.actions(preview))
     if lines > stderr().height - 6:
         say(f"  That was long, {lines} lines: scroll up and read all of it.", style="bold")
     say()
-
-
-def _actions(entry: ServerEntry, preview: ResolvedEntry) -> list[str]:
-    actions = []
-    if entry.url is not None:
-        actions.append(entry.url)
-    else:
-        actions.append(shlex.join([entry.command or "", *entry.args]))
-        actions.append(f"in {entry.cwd or with_tilde(entry.folder)}")
-        if entry.env_file is not None:
-            actions.append(f"with the variables in {entry.env_file}")
-            actions += [f"  {_shown(name, value)}" for name, value in preview.env_file.items()]
-        if isinstance(entry.inherit_env, tuple):
-            actions.append(f"with {', '.join(entry.inherit_env)} of your environment")
-        elif entry.inherit_env:
-            actions.append("with all variables of your environment")
-    return actions + [f"with {_shown(name, value)}" for name, value in {**entry.env, **entry.headers}.items()]
-
-
-def _shown(name: str, value: str) -> str:
-    is_hidden = looks_secret(name) and "$" not in value
-    return f"{name}: {MASK if is_hidden else mask_url(value) if '://' in value and '@' in value else value}"
 
 
 def _say_exactly(text: str) -> int:

@@ -306,10 +306,10 @@ def _field_value(part: SchemaView, choices: list[tuple[Any, str]], typed: str) -
         value = part.read(typed)
     except InvalidText:
         if part.type == "boolean":
-            raise InvalidText(f"has to be y or n, and not {typed[:_MAX_TYPED]!r}") from None
+            raise InvalidText(f"must be y or n, not {typed[:_MAX_TYPED]!r}") from None
         raise
     if isinstance(value, str) and (mistake := _format_mistake(value, part.schema.get("format"))):
-        raise InvalidText(f"has to be {mistake}")
+        raise InvalidText(f"must be {mistake}")
     return value
 
 
@@ -319,7 +319,7 @@ def _chosen(choices: list[tuple[Any, str]], typed: str) -> Any:
             return value
     if typed.isdecimal() and 1 <= int(typed) <= len(choices):
         return choices[int(typed) - 1][0]
-    raise InvalidText(f"has to be a number from 1 to {len(choices)}, and not {typed!r}")
+    raise InvalidText(f"must be a number from 1 to {len(choices)}, not {typed!r}")
 
 
 def _format_mistake(text: str, name: Any) -> str | None:

@@ -24,6 +24,15 @@ COMMANDS = {
     "complete": "mcplumb.cli.commands.call_read_prompt_complete:complete",
     "listen": "mcplumb.cli.commands.listen:listen",
     "shell": "mcplumb.cli.shell:shell",
+    "tap": "mcplumb.cli.commands.tap:tap",
+    "wrap": "mcplumb.cli.commands.wrap:wrap",
+    "unwrap": "mcplumb.cli.commands.wrap:unwrap",
+    "sessions": "mcplumb.cli.commands.recordings:sessions",
+    "show": "mcplumb.cli.commands.recordings:show",
+    "diff": "mcplumb.cli.commands.compare:diff",
+    "replay": "mcplumb.cli.commands.compare:replay",
+    "export": "mcplumb.cli.commands.recordings:export",
+    "view": "mcplumb.cli.commands.view:view",
     "demo": "mcplumb.cli.commands.demo:demo",
     "serve": "mcplumb.cli.commands.serve_file:serve",
     "bridge": "mcplumb.cli.commands.bridge:bridge",
@@ -49,13 +58,13 @@ Usage: mcplumb [OPTIONS] COMMAND [ARGS]...
       mcplumb tools -s weather
 
 Look at a server:
-  probe       Show what a server is: era, identity, abilities, timings.
+  probe       Report on a server: its era, identity, capabilities and timings.
   tools       List the tools of a server.
   resources   List the resources of a server, and its templates.
   prompts     List the prompts of a server.
   ping        Find out whether a server answers, and how fast.
 
-Use it:
+Use a server:
   call        Call a tool.
   read        Read a resource.
   prompt      Get the messages of a prompt.
@@ -63,15 +72,26 @@ Use it:
   listen      Show changes as they happen.
   shell       Use a server interactively.
 
-Run one, and remember some:
+Record and inspect sessions:
+  tap         Record what a host and its server say to each other.
+  wrap        Put the tap into the config file of a host.
+  unwrap      Remove the tap from the config file.
+  sessions    List the recorded sessions.
+  show        Show a recorded session, and where it breaks the rules.
+  diff        Show what differs between two sessions.
+  replay      Send the requests of a session again, and show what differs.
+  export      Convert a session to JSON, HTML, HAR or OTLP.
+  view        Watch sessions, and try a server, in the browser.
+
+Run and manage servers:
   demo        Take a tour, with the built-in demo server.
   serve       Run the server that is in a Python file.
   bridge      Serve any server to any client, in any era.
   login       Sign in to a protected server.
   logout      Sign out of a server.
   servers     List the servers of your config files.
-  add         Remember a server by a name.
-  remove      Forget a server.
+  add         Save a server under a name.
+  remove      Delete a saved server.
   completion  Print a script that completes commands in your shell.
 
 Options:
@@ -80,8 +100,8 @@ Options:
   --log-file FILE  Write the log, and the trace, to this file.
   --config FILE    Look up the names of servers in this file only.
   --no-color       Use no colours.
-  --version        Show versions: of mcplumb, the protocol and its packages.
-  -h, --help       Show this, or the help of a command.
+  --version        Show the versions of mcplumb, the protocol and its packages.
+  -h, --help       Show this help; after a command, the help of that command.
 
 Exit codes:
   0 done             3 no server: not started, not reached, or lost
@@ -105,6 +125,11 @@ def main() -> None:
 def _main() -> int:
     """Run the command line and return its exit code; ``mcplumb --help`` needs no other packages."""
     is_completing = "_MCPLUMB_COMPLETE" in os.environ
+    if sys.argv[1:2] == ["tap"] and not is_completing:
+        # A tap starts whenever its server does, so it does not wait for the packages of the other commands.
+        from mcplumb.tap.start_tap import start_at_once
+
+        start_at_once(sys.argv[2:])
     if sys.argv[1:] in ([], ["-h"], ["--help"]) and not is_completing:
         sys.stdout.write(OVERVIEW)
         return 0

@@ -72,7 +72,7 @@ _NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 class InvalidText(UsageError):
-    """A text does not fit the schema. The message lacks its subject: ``has to be an integer, and not 'x'``."""
+    """A text does not fit the schema. The message lacks its subject: ``must be an integer, not 'x'``."""
 
 
 class SchemaView:
@@ -156,7 +156,7 @@ class SchemaView:
                 continue
             return [value] if wrap else value
         shown = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
-        raise InvalidText(f"has to be {self.words}, and not {shown!r}")
+        raise InvalidText(f"must be {self.words}, not {shown!r}")
 
     @property
     def words(self) -> str:

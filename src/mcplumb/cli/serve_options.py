@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +31,9 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: The environment variable with the address of the shared store.
+_SHARED_VARIABLE = "MCPLUMB_SHARED"
+
 #: The options for addresses, and the scheme of each.
 SCHEMES = {"unix": "unix:", "tcp": "tcp://", "http": "http://"}
 
@@ -56,7 +60,7 @@ def set_up_serving_logs(log_format: LogFormat | None, options: GlobalOptions) ->
 
 
 class HttpAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may use a server over HTTP, and the address under which they know it."""
+    """Who may use a server over HTTP, the address under which they know it, and what they learn of its operation."""
 
     token_file: Path | None = None
     issuer: str | None = None
@@ -65,14 +69,22 @@ class HttpAccess(msgspec.Struct, frozen=True, kw_only=True):
     jwks_url: str | None = None
     resource: str | None = None
     host_name: tuple[str, ...] = ()
+    metrics: bool = False
+    open_metrics: bool = False
+    shared: str | None = None
 
     def words(self) -> list[str]:
         """Return the arguments of the command that say the same."""
         words = []
         for name in self.__struct_fields__:
-            value = getattr(self, name)
+            value, option = getattr(self, name), f"--{name.replace('_', '-')}"
+            if name == "shared" and value == os.environ.get(_SHARED_VARIABLE):
+                continue  # it may have a password in it, and the environment is passed on
+            if isinstance(value, bool):
+                words += [option] * value
+                continue
             for each in value if isinstance(value, tuple) else () if value is None else (value,):
-                words += [f"--{name.replace('_', '-')}", str(each)]
+                words += [option, str(each)]
         return words
 
     def options_for(self, addresses: Sequence[str], tokens_option: str = "--token-file") -> HttpOptions | None:
@@ -107,6 +119,8 @@ class HttpAccess(msgspec.Struct, frozen=True, kw_only=True):
             auth=auth,
             resource=self.resource,
             hosts=self.host_name or None,
+            metrics="open" if self.open_metrics else self.metrics,
+            shared=self.shared,
         )
 
 
@@ -144,11 +158,22 @@ def access_options(tokens_option: str = "--token-file") -> Callable[[F], F]:
         function,
         option(tokens_option, type=file, help=tokens),
         option("--issuer", metavar=url, help="Over HTTP, require access tokens of this authorization server."),
-        option("--audience", metavar="TEXT", multiple=True, help="What access tokens for this server have in 'aud'."),
+        option("--audience", metavar="TEXT", multiple=True, help="The 'aud' of access tokens for this server."),
         option("--scope", metavar="SCOPE", multiple=True, help="A scope that every access token must have."),
         option("--jwks-url", metavar=url, help="Where the issuer publishes its keys, if its metadata does not say so."),
         option("--resource", metavar=url, help="The address of the server as clients know it, behind a proxy."),
         option("--host-name", metavar="NAME", multiple=True, help="A public name of the server, behind a proxy."),
+        option(
+            "--metrics", is_flag=True, help="Over HTTP, serve /metrics for Prometheus, to those who may use the server."
+        ),
+        option("--open-metrics", is_flag=True, help="Serve /metrics to everybody, without a token."),
+        option(
+            "--shared",
+            metavar=url,
+            envvar=_SHARED_VARIABLE,
+            help="Over HTTP, share sessions and changes with other processes: redis://HOST:6379/0. A password is safer "
+            "in the environment variable MCPLUMB_SHARED.",
+        ),
     )
 
 

@@ -43,6 +43,7 @@ __all__ = [
     "named_values",
     "repeat_server_options",
     "seconds",
+    "seconds_or_none",
     "server_command",
     "server_params",
 ]
@@ -63,13 +64,25 @@ _COMMAND = "mcplumb.cli.command"
 
 def seconds(text: str) -> float:
     """Parse a positive number of seconds; the click type of timeouts."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
+    number = _number(text)
     if not 0 < number <= _MAX_SECONDS:
         raise click.BadParameter(f"{text!r} is not a number of seconds above 0.")
     return number
+
+
+def seconds_or_none(text: str) -> float:
+    """Parse a number of seconds, which may be 0; the click type of times to wait."""
+    number = _number(text)
+    if not 0 <= number <= _MAX_SECONDS:
+        raise click.BadParameter(f"{text!r} is not a number of seconds, at least 0.")
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return -1.0
 
 
 def server_params() -> list[click.Parameter]:
@@ -79,7 +92,7 @@ def server_params() -> list[click.Parameter]:
         option(
             ["-s", "--server"], metavar="ADDRESS|NAME", help="Its address (http://…, tcp://…, unix:/…), or its name."
         ),
-        option(["-y", "--yes"], is_flag=True, help="Use a project's server without asking."),
+        option(["-y", "--yes"], is_flag=True, help="Do not ask before using a project's server."),
         option(["-e", "--env"], metavar="NAME=VALUE", multiple=True, help="An environment variable for the command."),
         option(
             ["--inherit-env"], metavar="NAME", multiple=True, help="An environment variable to pass on to the command."
@@ -92,6 +105,13 @@ def server_params() -> list[click.Parameter]:
         option(["--timeout"], type=seconds, metavar="SECONDS", help="Time limit for its start, and for each response."),
         option(["--revision"], metavar="DATE", multiple=True, help="A protocol revision to allow; by default all."),
         option(["--no-restart"], is_flag=True, help="Do not restart it, or reconnect, when it is lost."),
+        option(
+            [
+                "--record",
+            ],
+            metavar="FILE",
+            help="Record the session to this file, or to a new file in this folder.",
+        ),
         option(["-q", "--quiet"], is_flag=True, help="Do not show its stderr."),
     ]
 
@@ -227,6 +247,8 @@ def _session_options(given: Mapping[str, Any]) -> dict[str, Any]:
         options["revisions"] = given["revision"]
     if given["no_restart"]:
         options["restart"] = False
+    if given["record"] is not None:
+        options["record"] = given["record"]
     if (file := _era_memory_file()) is not None:
         options["era_memory"] = file
     return options
@@ -275,13 +297,14 @@ class Target:
     """The server that a command is for.
 
     ``place`` (a command or an address) and ``options`` are arguments of `mcplumb.connect`; ``title`` names the server
-    in messages: its command, its address or its name.
+    in messages: its command, its address or its name. ``words`` select it again on a command line, without secrets.
     """
 
-    def __init__(self, place: Any, options: dict[str, Any], *, title: str) -> None:
+    def __init__(self, place: Any, options: dict[str, Any], *, title: str, words: Sequence[str] = ()) -> None:
         self.place = place
         self.options = options
         self.title = title
+        self.words = words
 
     @property
     def is_started(self) -> bool:
@@ -400,11 +423,11 @@ class ServerCommand(BaseCommand):
             known["stderr"] = options.stderr = ServerStderr(is_live=options.verbose > 0)
         if options.trace:
             known["trace"] = lambda direction, line: options.tracer and options.tracer(direction, line)
+        words = repeat_server_options(command, given, options.config)
         if self.name != "probe":
-            again = shlex.join(repeat_server_options(command, given, options.config))
-            options.hint = f"To find out more: mcplumb probe {again}"
+            options.hint = f"To find out more: mcplumb probe {shlex.join(words)}"
         title = shlex.join(command) if command else given["server"].partition("?")[0]
-        ctx.params["target"] = Target(place, known, title=title)
+        ctx.params["target"] = Target(place, known, title=title, words=words)
 
     def is_named(self, ctx: click.Context) -> bool:
         """Return whether the command line names a server."""

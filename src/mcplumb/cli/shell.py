@@ -237,7 +237,7 @@ class _ShellCommands:
             pairs.append(("identity", f"{who.name} {who.version}"))
         pairs.append(("revision", f"{client.revision} ({client.revision.era})"))
         can = [name for name in client.capabilities.__struct_fields__ if getattr(client.capabilities, name, None)]
-        pairs.append(("abilities", ", ".join(can) or "none"))
+        pairs.append(("capabilities", ", ".join(can) or "none"))
         if (process := client.process) is not None:
             state = "is not running" if process.pid is None else f"{process.pid}, for {process.uptime or 0:.1f} s"
             pairs += [("process", state), ("restarts", str(process.restarts))]

@@ -68,7 +68,7 @@ class End:
         """Record an item."""
         self._called("received")
         if self.ends:
-            self._fault("was given a message after its end had been told")
+            self._fault("received a message after its end was reported")
         self.items.append(item)
         if self.on_item is not None:
             self.on_item(item)
@@ -78,7 +78,7 @@ class End:
         self._called("ended")
         self.ends.append(clean)
         if len(self.ends) > 1:
-            self._fault("was told of its end more than once")
+            self._fault("got the report of its end more than once")
         if self.on_end is not None:
             self.on_end()
 
@@ -87,16 +87,16 @@ class End:
         self._called("hung_up")
         self.hang_ups += 1
         if self.hang_ups > 1:
-            self._fault("was told more than once that the peer hung up")
+            self._fault("got the report that the peer hung up more than once")
         if self.ends:
-            self._fault("was told that the peer hung up after its end had been told")
+            self._fault("got the report that the peer hung up after its end was reported")
 
     def broke(self, error: OSError) -> None:
         """Record why nothing can be sent any more."""
         self._called("broke")
         self.errors.append(error)
         if len(self.errors) > 1:
-            self._fault("was told more than once that nothing can be sent")
+            self._fault("got the report that nothing can be sent more than once")
 
     def failed(self, request_id: RequestId, error: McplumbError) -> None:
         """Record why a request failed."""

@@ -125,7 +125,9 @@ def test_some_servers_of_a_config_file(folder: Path) -> None:
             "binary cannot be read: it is not UTF-8 text",
         ),
         (["--share", "maybe", "--", "true"], "'maybe' is not one of"),
-        (["--idle", "0", "--", "true"], "is not a number of seconds"),
+        (["--idle", "-1", "--", "true"], "is not a number of seconds, at least 0"),
+        (["--idle", "inf", "--", "true"], "is not a number of seconds, at least 0"),
+        (["--idle", "soon", "--", "true"], "is not a number of seconds, at least 0"),
     ],
 )
 def test_what_cannot_be_bridged_is_said_in_one_line(folder: Path, words: list[str], said: str) -> None:

@@ -6,17 +6,22 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
+from joserfc.jwk import ECKey
 
+from mcplumb import HttpOptions, Principal, Server, connect
+from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
 from mcplumb.stores.token_store import FileTokens
 from tests.cli.kit import on_terminal
-from tests.client.auth.site import kept, site
-from tests.kit.loop import until
+from tests.client.auth.authorization_server import AuthorizationServer
+from tests.client.auth.site import Site, kept, site
+from tests.kit.loop import PATIENCE, until
+from tests.kit.servers import serving
 
 
 class Run:
@@ -89,6 +94,46 @@ async def test_login_lasts_until_logout(tmp_path: Path) -> None:
         assert "not signed in" in err
 
 
+async def test_logout_of_a_client_whose_key_is_elsewhere(tmp_path: Path) -> None:
+    """A program with a private key has signed in: only that program can tell the authorization server."""
+    key = ECKey.generate_key("P-256").as_pem(private=True)
+    store = FileTokens(tmp_path / "mcplumb" / "tokens")
+    async with site(tmp_path) as place:
+        place.auth.metadata = {"revocation_endpoint": f"{place.auth.issuer}/revoke"}
+        place.store = store
+        async with connect(place.url, auth=place.oauth(client_id="me", private_key=key, user="ann")):
+            pass
+        code, _, err = await said(tmp_path, "logout", "-s", place.url)
+        assert (code, "You are not signed in" in err, len(store.names())) == (0, True, 1)
+        code, _, err = await said(tmp_path, "logout", "-s", place.url, "--user", "ann")
+        assert (code, store.names()) == (0, []), err
+        assert "may be valid still" in err
+        assert "private key" in err
+        assert "/revoke" not in [path for path, _ in place.auth.requests]
+        code, _, err = await said(tmp_path, "logout", "-s", place.url, "--user", "ann")
+        assert "ann is not signed in" in err
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+async def test_logout_says_whether_the_authorization_server_was_told(tmp_path: Path, is_up: bool) -> None:
+    store = FileTokens(tmp_path / "mcplumb" / "tokens")
+    async with site(tmp_path) as place:
+        where = "/revoke" if is_up else "/nothing"
+        place.auth.metadata = {"revocation_endpoint": f"{place.auth.issuer}{where}"}
+        place.store = store
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        token = kept(store).grant.refresh_token
+        code, _, err = await said(tmp_path, "logout", "-s", place.url)
+        assert (code, store.names()) == (0, [])
+        assert (f"{place.auth.issuer} was told" in err, "It refused: it answered with status 404" in err) == (
+            is_up,
+            not is_up,
+        )
+        told = [fields["token"] for path, fields in place.auth.requests if path == "/revoke"]
+        assert told == ([token] if is_up else [])
+
+
 async def test_a_server_that_is_started_gets_its_credentials_otherwise(tmp_path: Path) -> None:
     code, _, err = await said(tmp_path, "login", "--", "python", "server.py")
     assert code == 2
@@ -156,6 +201,54 @@ async def test_a_user_who_does_not_want_to_sign_in(
     assert "Traceback" not in done.out
 
 
+async def test_an_address_is_pasted_on_a_machine_without_a_browser(tmp_path: Path) -> None:
+    """The user opens the address elsewhere, and pastes first the wrong one, and then the one where the browser ends."""
+    env = {"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "MCPLUMB_KEYRING": "0"}
+    loop = asyncio.get_running_loop()
+    shown: list[str] = []
+
+    def address(screen: str) -> str:
+        # A terminal may break the line.
+        [found] = re.findall(r"(http://\S+/authorize\?[^\s]+)", screen)
+        shown.append(found)
+        return f"{found}\n"
+
+    def redirect(_: str) -> str:
+        return asyncio.run_coroutine_threadsafe(place.visit(shown[0]), loop).result(PATIENCE) + "\n"
+
+    typed: list[tuple[str, str | Callable[[str], str]]] = [
+        ("Address: ", address),
+        ("begins with http://127.0.0.1:", ""),
+        ("Address: ", redirect),
+    ]
+    async with site(tmp_path) as place:
+        words = ("login", "--no-browser", "-s", place.url)
+        done = await asyncio.to_thread(on_terminal, *words, typed=typed, columns=1000, env=env)
+        assert (done.code, "Signed in to" in done.out) == (0, True), done
+        assert place.visits == 1
+
+
+async def test_nothing_is_drawn_over_a_prompt(tmp_path: Path) -> None:
+    """The authorization server takes so long that there is a spinner, which erases its line when it turns."""
+    env = {"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "MCPLUMB_KEYRING": "0"}
+    loop, has_spinner = asyncio.get_running_loop(), asyncio.Event()
+
+    def go_on(_: str) -> str:
+        loop.call_soon_threadsafe(has_spinner.set)
+        return ""
+
+    typed: list[tuple[str, str | Callable[[str], str]]] = [
+        ("Waiting for ", go_on),
+        ("Address: ", "another\n"),
+        ("Address: ", "\x03"),
+    ]
+    async with site(tmp_path) as place:
+        place.auth.before_metadata = has_spinner.wait
+        words = ("login", "--no-browser", "-s", place.url)
+        done = await asyncio.to_thread(on_terminal, *words, typed=typed, columns=200, env=env)
+    assert "Address: another\n" in done.out, done
+
+
 def browser(folder: Path) -> str:
     """Return the BROWSER of a user who agrees to everything."""
     program = folder / "browser.py"
@@ -178,6 +271,82 @@ async def test_a_command_in_a_terminal_offers_to_sign_in_and_goes_on(tmp_path: P
         assert (again.code, "Open a browser?" in again.out) == (0, False), again
 
 
+@asynccontextmanager
+async def notes(folder: Path) -> AsyncIterator[Site]:
+    """A protected server with a tool that needs a scope which is not asked for at first."""
+    auth = AuthorizationServer()
+    server = Server("notes")
+
+    @server.tool(scopes=["write"])
+    def write() -> str:
+        return "written"
+
+    def check(token: str) -> Principal | None:
+        found = auth.tokens.get(token)
+        return None if found is None else Principal("ann", scopes=frozenset(found.split()))
+
+    async with auth.running():
+        http = HttpOptions(auth=check, authorization_servers=(auth.issuer,), scopes=("read",))
+        async with serving(server, "http://127.0.0.1:0", http=http) as [url]:
+            yield Site(auth, url, FileTokens(folder / "mcplumb" / "tokens"))
+
+
+@pytest.mark.req("AUT-6")
+async def test_without_a_terminal_a_command_says_how_to_get_more_scopes(tmp_path: Path) -> None:
+    async with notes(tmp_path) as place:
+        async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser") as run:
+            await run.visit()
+            code, _, err = await run.done()
+        assert (code, "granted access to read." in err) == (0, True), err
+        code, _, err = await said(tmp_path, "call", "write", "-s", place.url)
+        assert code == 4
+        found = re.search(r"Sign in with: mcplumb (login .*)", err)
+        assert found is not None, err
+        assert "--scope write" in found[1]
+        async with mcplumb(tmp_path, *found[1].split(), "--no-browser") as run:
+            await run.visit()
+            code, _, err = await run.done()
+        assert (code, "granted access to read, write." in err) == (0, True), err
+        code, out, err = await said(tmp_path, "call", "write", "-s", place.url)
+        assert (code, "written" in out) == (0, True), err
+        code, _, err = await said(tmp_path, "login", "-s", place.url, "--scope", "write")
+        assert (code, "Signed in to" in err) == (0, True), "Nothing is missing, so there is nothing to open."
+
+
+@pytest.mark.req("AUT-6")
+async def test_scopes_that_were_not_granted_can_be_asked_for_again(tmp_path: Path) -> None:
+    async with notes(tmp_path) as place:
+        place.auth.names_scopes, place.auth.grants = True, "read"
+        words = ("login", "-s", place.url, "--no-browser", "--scope", "write")
+        async with mcplumb(tmp_path, *words) as run:
+            await run.visit()
+            code, _, err = await run.done()
+        assert (code, "granted access to read." in err) == (0, True), err
+        place.auth.grants = None
+        async with mcplumb(tmp_path, *words) as run:
+            await run.visit()
+            code, _, err = await run.done()
+        assert (code, "write" in err.partition("granted access to ")[2]) == (0, True), err
+
+
+@pytest.mark.req("AUT-6")
+async def test_in_a_terminal_a_call_asks_for_more_scopes_and_goes_on(tmp_path: Path) -> None:
+    env = {
+        "XDG_STATE_HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path),
+        "MCPLUMB_KEYRING": "0",
+        "BROWSER": browser(tmp_path),
+    }
+    typed = [
+        ("asks you to sign in. Open a browser? [Y/n]: ", "\n"),
+        ("for the scopes write. Open a browser? [Y/n]: ", "y\n"),
+    ]
+    async with notes(tmp_path) as place:
+        words = ("call", "write", "-s", place.url)
+        done = await asyncio.to_thread(on_terminal, *words, typed=typed, columns=200, env=env)
+        assert (done.code, "written" in done.out) == (0, True), done
+
+
 async def test_login_again_keeps_the_tokens_until_there_are_others(tmp_path: Path) -> None:
     store = FileTokens(tmp_path / "mcplumb" / "tokens")
     async with site(tmp_path) as place:
@@ -197,6 +366,24 @@ async def test_login_again_keeps_the_tokens_until_there_are_others(tmp_path: Pat
             code, _, err = await run.done()
         assert (code, "Signed in to" in err) == (0, True), err
         assert kept(store).grant.access_token != before
+
+
+@pytest.mark.req("AUT-3")
+async def test_a_client_that_was_registered_by_hand_is_named_once(tmp_path: Path) -> None:
+    free = LoopbackRedirect()
+    free.close()
+    async with notes(tmp_path) as place:
+        words = ("-s", place.url, "--no-browser")
+        async with mcplumb(tmp_path, "login", *words, "--client-id", "me", "--port", str(free.port)) as run:
+            await run.visit()
+            await run.done()
+        async with mcplumb(tmp_path, "login", *words, "--scope", "write") as run:
+            await run.visit()
+            code, _, err = await run.done()
+        assert (code, "granted access to read, write." in err) == (0, True), err
+        asked = [fields for path, fields in place.auth.requests if path == "/authorize"]
+        redirect = f"http://127.0.0.1:{free.port}/callback"
+        assert [(fields["client_id"], fields["redirect_uri"]) for fields in asked] == [("me", redirect)] * 2
 
 
 async def test_servers_shows_who_is_signed_in(tmp_path: Path) -> None:

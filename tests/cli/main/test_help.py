@@ -20,7 +20,7 @@ from tests.kit.products import sampled
 from tests.repo.source import ROOT
 
 # Their examples ask, or do not end by themselves: they are run where these commands are tested.
-INTERACTIVE = {"shell", "bridge", "demo", "serve", "listen", "login", "logout"}
+INTERACTIVE = {"shell", "bridge", "demo", "serve", "listen", "login", "logout", "view", "tap", "wrap", "unwrap"}
 ADDRESS = "http://127.0.0.1:8000/mcp"
 
 
@@ -51,6 +51,17 @@ def test_every_option_is_explained(name: str) -> None:
             assert param.help.rstrip("]").endswith((".", ")")) or "[" in param.help, param.help
 
 
+#: Commands whose examples need recordings.
+RECORDED = {"sessions", "show", "diff", "replay", "export"}
+
+
+def record(folder: Path, env: dict[str, str]) -> None:
+    """Record the sessions that the examples speak of."""
+    for place in ([], *(["--record", f"{name}.mcp.jsonl"] for name in ("weather", "before", "after"))):
+        tap = ["mcplumb", "tap", "--name", "weather", *place, "--", "python", "weather.py"]
+        assert mcplumb("tools", "--inherit-env", "XDG_STATE_HOME", "--", *tap, cwd=folder, env=env).code == 0
+
+
 @pytest.fixture(scope="module")
 def place() -> Iterator[tuple[Path, str]]:
     """A folder with the server that the examples speak of, and the address of one that runs."""
@@ -73,9 +84,11 @@ def test_the_examples_work_as_they_are_printed(name: str, place: tuple[Path, str
         words = shlex.split(line.replace(ADDRESS, address))[1:]
         if name in ("overview", "remove", "servers"):
             mcplumb("add", "weather", "--", "python", "weather.py", cwd=folder, env=env)
+        if name in RECORDED and not (folder / "weather.mcp.jsonl").exists():
+            record(folder, env)
         if name == "add":
             mcplumb("remove", words[1], cwd=folder, env=env)
         done = mcplumb(*words, cwd=folder, env=env)
         assert done.code == 0, (line, done)
         # That server has nothing to complete.
-        assert done.out or name in ("add", "remove", "complete"), line
+        assert done.out or name in ("add", "remove", "complete", "export"), line

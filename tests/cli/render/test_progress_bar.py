@@ -9,7 +9,7 @@ from contextlib import redirect_stderr
 import pytest
 
 from mcplumb.cli.render import output, progress_bar
-from mcplumb.cli.render.progress_bar import ProgressBar
+from mcplumb.cli.render.progress_bar import ProgressBar, bars_paused
 from tests.kit.loop import turns
 
 HUGE = 10**400
@@ -73,6 +73,17 @@ def test_a_terminal_gets_a_bar(progress: float, total: float | None, count: str,
     assert shown.endswith("\x1b[2K")  # it is gone
 
 
+def test_a_terminal_that_cannot_erase_gets_no_bar(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    with redirect_stderr(terminal):
+        with ProgressBar("cook") as bar:
+            bar.show(1, 3, "one")
+        assert terminal.getvalue() == ""
+        with ProgressBar("cook", lines=True) as bar:
+            bar.show(1, 3, "one")
+    assert terminal.getvalue() == "cook: 1/3, one\n"
+
+
 def test_nothing_is_drawn_while_somebody_is_asked(terminal: Terminal) -> None:
     with redirect_stderr(terminal), ProgressBar("cook") as bar:
         bar.show(1, 3, "one")
@@ -81,6 +92,22 @@ def test_nothing_is_drawn_while_somebody_is_asked(terminal: Terminal) -> None:
             assert before.endswith("\x1b[2K")
         bar.show(2, 3, "two")
     assert "two" in terminal.getvalue()[len(before) :]
+
+
+def test_all_bars_can_be_paused(terminal: Terminal) -> None:
+    with redirect_stderr(terminal):
+        with ProgressBar("cook") as bar:
+            bar.show(1, 3, "one")
+            with bar.paused():
+                with bars_paused():
+                    before = terminal.getvalue()
+                    bar.show(2, 3, "two")
+                assert terminal.getvalue() == before, "The first pause goes on."
+            assert "two" in terminal.getvalue()[len(before) :]
+        after = terminal.getvalue()
+        with bars_paused():
+            pass
+        assert terminal.getvalue() == after, "There is none any more."
 
 
 async def test_a_request_without_progress_gets_a_spinner(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

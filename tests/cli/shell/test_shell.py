@@ -116,7 +116,7 @@ def test_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "restarts      0\n" in done.out
     legacy = piped(monkeypatch, "info", server=LEGACY)
     assert "(legacy)" in legacy.out
-    assert "abilities  tools" in legacy.out
+    assert "capabilities  tools" in legacy.out
 
 
 def test_a_server_at_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_a_server_that_crashes_is_told_and_comes_back(monkeypatch: pytest.Monkey
     assert "Error: " in done.err
     assert "The server exited with code 7, after " in done.err
     assert "It was started again, as process " in done.err
-    assert "restarts   1\n" in done.out
+    assert "restarts      1\n" in done.out
 
 
 def test_a_lost_server_ends_a_subscription(monkeypatch: pytest.MonkeyPatch) -> None:

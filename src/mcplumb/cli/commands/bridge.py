@@ -21,7 +21,7 @@ from mcplumb.cli.serve_options import (
     log_format_option,
     set_up_serving_logs,
 )
-from mcplumb.cli.server_target import ServerCommand, Target, seconds
+from mcplumb.cli.server_target import ServerCommand, Target, seconds_or_none
 from mcplumb.errors import UsageError
 from mcplumb.server.stderr_logs import LogFormat
 
@@ -63,10 +63,18 @@ class _BridgeCommand(ServerCommand):
     help="Whether clients share a server: where it is safe, always, or never.",
 )
 @click.option(
-    "--idle", type=seconds, default=300.0, metavar="SECONDS", help="Stop a server that no client has used for so long."
+    "--idle",
+    type=seconds_or_none,
+    default=300.0,
+    metavar="SECONDS",
+    help="Stop a server after this time without clients; 0 stops it at once.",
 )
-@click.option("--only", metavar="GLOB", multiple=True, help="Of several servers: pass on only the tools that match.")
-@click.option("--hide", metavar="GLOB", multiple=True, help="Of several servers: do not pass on tools that match.")
+@click.option(
+    "--only", metavar="GLOB", multiple=True, help="With several servers: offer only the tools and prompts that match."
+)
+@click.option(
+    "--hide", metavar="GLOB", multiple=True, help="With several servers: hide the tools and prompts that match."
+)
 @click.option("--log-dir", metavar="FOLDER", help="Write the stderr of each server to a file in this folder.")
 @log_format_option
 def bridge(
@@ -92,9 +100,10 @@ def bridge(
     that file are served as one, or only those whose NAMEs are given; their tools get the name of their server as a
     prefix. Clients are served on standard input and output or, if any are given, at addresses.
 
-    A server is started when a client needs it, started again after a crash, and stopped when it is idle. Clients share
-    one where that is safe: always if it is modern; if it is legacy, those that cannot be asked anything. With --share
-    always they all share one, and a legacy server cannot ask them anything; with --share never each has its own.
+    A server is started when a client needs it, restarted after a crash, and stopped when it is idle. Clients share a
+    modern server. A legacy server is shared only by clients that cannot be asked anything, because it would not know
+    which one to ask. With --share always, all clients share one server, and a legacy server cannot ask them anything;
+    with --share never, each client has its own.
 
     Over HTTP, --client-token-file and --issuer decide who may use the bridge, as for mcplumb serve. The token of a
     client is never passed on. For a protected server, sign in with mcplumb login first.
@@ -145,7 +154,7 @@ def _group(names: tuple[str, ...], config: str | None, *, yes: bool, **options: 
     if not found:
         raise UsageError("There is no server in the config files. Add one with: mcplumb add NAME -- COMMAND")
     files = {entry.source for entry in found.values()}
-    # Nobody may be there to answer when a file changes.
+    # There may be no user to answer when a file changes.
     reload = partial(find_entries, names, config, yes=yes, ask=False)
     return Bridge(found, watch=sorted(files), reload=reload, **options)
 

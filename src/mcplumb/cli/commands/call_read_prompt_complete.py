@@ -53,14 +53,14 @@ def call(
 ) -> Coroutine[Any, Any, int | None]:
     """Call a tool.
 
-    Values are typed by the tool's schema: days=3 is a number where the tool wants one. days:=3 is JSON, and text@FILE
-    is what a file has. A key that is repeated makes a list, and place.city=Oslo goes into an object. A
-    required argument that is left out gets the default of its schema. Unknown, missing and invalid arguments are
+    Values are converted to the types of the tool's schema: days=3 is a number if the tool expects one. days:=3 is JSON,
+    and text@FILE reads the value from a file. Repeat a key to make a list; place.city=Oslo sets a member of an object.
+    A required argument that you leave out gets the default of its schema. Unknown, missing and invalid arguments are
     reported before anything is sent.
 
-    What the tool asks is asked at the terminal, or answered with --answer. Text and data go to stdout, pictures and
-    other bytes to new files. Ctrl-C cancels the call on the server, too. If the tool says that it failed, the exit code
-    is 1, and what it says goes to stderr.
+    If the tool asks a question, answer it at the terminal or with --answer. Text and data go to stdout, images and
+    other binary data to new files. Ctrl-C cancels the call on the server, too. If the tool reports a failure, the exit
+    code is 1, and its message goes to stderr.
 
     \b
     mcplumb call forecast city=Oslo days=3 -- python weather.py
@@ -191,8 +191,8 @@ def prompt(
 async def complete(target: Target, *, ref: str, arguments: tuple[str, ...], as_json: bool) -> None:
     """Complete the value of an argument.
 
-    The last KEY is completed; those before it are what is known already. It belongs to a prompt, or is a variable of a
-    resource template. Prints one value on each line, the best first.
+    The KEYs are arguments of a prompt, or variables of a resource template. The last one is completed; those before it
+    have values already. Prints one value per line, the best first.
 
     \b
     mcplumb complete plan city=O -- python weather.py

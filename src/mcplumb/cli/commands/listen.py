@@ -40,12 +40,12 @@ async def listen(
 ) -> None:
     """Show changes as they happen.
 
-    Prints a line when a resource with one of the URIs changes, or one of the lists; by default, any list whose changes
-    the server announces. When the server was lost and is back, or sent changes too fast, a line says that changes may
-    have been missed.
+    Prints a line for each change of a resource with one of the URIs, or of one of the lists; by default, of all lists
+    whose changes the server announces. If the connection was lost and restored, or changes came too fast, a line says
+    that changes may have been missed.
 
-    Ctrl-C ends it, with exit code 0; with --count, when it ends too early, with 130. If the server ends it, the exit
-    code is 3.
+    Ctrl-C ends it with exit code 0, or with 130 if it comes before the number of changes given with --count. If the
+    server ends the subscription, the exit code is 3.
 
     \b
     mcplumb listen -- python weather.py

@@ -6,6 +6,7 @@ import os
 import shlex
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
 
 import click
 
@@ -14,6 +15,8 @@ from mcplumb.cli.server_target import Target, server_command
 from mcplumb.errors import AuthorizationError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mcplumb.client.auth.authorizer import Entry
     from mcplumb.client.auth.oauth import OAuth
 
@@ -29,13 +32,15 @@ _LONGEST = 200
 @click.option("--client-metadata-url", metavar="URL", help="Where this client's metadata document is published.")
 @click.option("--issuer", metavar="URL", help="The authorization server that --client-id belongs to.")
 @click.option(
-    "--scope", metavar="SCOPE", multiple=True, help="A scope to request, instead of what the server asks for."
+    "--scope", metavar="SCOPE", multiple=True, help="A scope to request, besides those granted and asked for."
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="The port of the redirect address."
 )
 @click.option("--no-browser", is_flag=True, help="Print the address, to be opened on another machine.")
-@click.option("--again", is_flag=True, help="Sign in even if you are signed in. The old tokens stay until then.")
+@click.option(
+    "--again", is_flag=True, help="Sign in again, even if you are signed in. The old tokens are kept until then."
+)
 async def login(
     target: Target,
     *,
@@ -61,6 +66,8 @@ async def login(
     from mcplumb.client.auth.oauth import OAuth
 
     address = _address_of(target)
+    if scope and (known := await in_thread(signed_in, address)) is not None and not {*scope} <= {*known.grant.allows}:
+        again, scope = True, (*known.grant.scopes, *scope)
     auth = OAuth(
         client_id=client_id,
         client_secret=os.environ.get(_SECRET) if client_id is not None else None,
@@ -81,10 +88,13 @@ async def login(
 
 
 @server_command()
-async def logout(target: Target) -> None:
+@click.option(
+    "--user", metavar="NAME", default="default", help="The user to sign out, if a program has signed in several."
+)
+async def logout(target: Target, *, user: str) -> None:
     """Sign out of a server.
 
-    The tokens are deleted here, and the authorization server is told, where it can be.
+    Deletes the tokens on this machine, and revokes them at the authorization server if it supports that.
 
     \b
     mcplumb logout -s https://example.com/mcp
@@ -92,17 +102,22 @@ async def logout(target: Target) -> None:
     from mcplumb.client.auth.authorizer import revoke_entry
 
     address = _address_of(target)
-    entry = await _forget(address)
+    who = "You are" if user == "default" else f"{clean_line(user, _LONGEST)} is"
+    was_signed_in, entry = await _forget(address, user)
+    if not was_signed_in:
+        say(f"{who} not signed in to {target.title}.")
+        return
     if entry is None:
-        say(f"You are not signed in to {target.title}.")
+        say(f"Signed out of {target.title}. Another version of mcplumb has kept the tokens; they are deleted.")
         return
+    issuer = clean_line(entry.grant.issuer, _LONGEST)
     try:
-        is_known = await revoke_entry(entry)
+        is_told = await revoke_entry(entry, proxy=target.options.get("proxy"), tls=target.options.get("tls"))
     except AuthorizationError as error:
-        say(f"The tokens are deleted here, but the authorization server does not know. {error}")
+        say(f"Signed out of {target.title}: the tokens are deleted here, but may be valid still.")
+        say(f"The authorization server {issuer} was not told. {clean_line(str(error), 2 * _LONGEST)}")
         return
-    where = f" {entry.grant.issuer} knows." if is_known else ""
-    say(f"Signed out of {target.title}.{where}")
+    say(f"Signed out of {target.title}." + (f" {issuer} was told." if is_told else ""))
 
 
 def signed_in(address: str) -> Entry | None:
@@ -116,26 +131,33 @@ def signed_in(address: str) -> Entry | None:
 
 def default_sign_in(address: str) -> OAuth | None:
     """Return the sign-in that commands use at an address: tokens that are kept, or a question in a terminal."""
-    from urllib.parse import urlsplit
+    from mcplumb.protocol.oauth.discovery import may_get_tokens
 
-    from mcplumb.protocol.oauth.discovery import is_loopback
-
-    parts = urlsplit(address)
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
-        return None  # tokens are not sent there
+    if not may_get_tokens(address):
+        return None
 
     from mcplumb.client.auth.oauth import OAuth
 
-    async def ask() -> bool:
-        if not is_terminal():
-            say(f"It asks for a sign-in. Sign in with: mcplumb login -s {shlex.quote(_shown(address))}")
-            return False
-        answer = ""
-        while answer not in ("y", "yes", "n", "no"):
-            answer = (await _typed(f"{_shown(address)} asks you to sign in. Open a browser? [Y/n]: ")).lower() or "y"
-        return answer.startswith("y")
+    class AskingUser(OAuth):
+        async def may_sign_in(self, missing: tuple[str, ...]) -> bool:
+            return await _asked(_shown(address), [clean_line(scope, _LONGEST) for scope in missing])
 
-    return OAuth(sign_in=ask, on_visit=_open_browser)
+    return AskingUser(on_visit=_open_browser)
+
+
+async def _asked(address: str, missing: Sequence[str]) -> bool:
+    """Ask whether to sign in; without a terminal, say how. ``missing`` are scopes that were not granted yet."""
+    if not is_terminal():
+        words = shlex.join(
+            ["mcplumb", "login", "-s", address, *(word for each in missing for word in ("--scope", each))]
+        )
+        say(f"It asks for {'more scopes' if missing else 'a sign-in'}. Sign in with: {words}")
+        return False
+    what = f"for the scopes {', '.join(missing)}" if missing else "you to sign in"
+    answer = ""
+    while answer not in ("y", "yes", "n", "no"):
+        answer = (await _typed(f"{address} asks {what}. Open a browser? [Y/n]: ")).lower() or "y"
+    return answer.startswith("y")
 
 
 def _address_of(target: Target) -> str:
@@ -147,19 +169,19 @@ def _address_of(target: Target) -> str:
     return str(target.place)
 
 
-async def _forget(address: str) -> Entry | None:
-    """Delete what is kept of a sign-in, and return it."""
+async def _forget(address: str, user: str) -> tuple[bool, Entry | None]:
+    """Delete what is kept of a sign-in. Return whether there was anything, and what it was if it can be read."""
     from mcplumb.client.auth.authorizer import default_folder, entry_name, in_thread, read_entry
     from mcplumb.stores.token_store import FileTokens, default_token_store
 
-    folder, name = default_folder(), entry_name(address, "default")
+    folder, name = default_folder(), entry_name(address, user)
     if not FileTokens(folder).has(name):
-        return None
+        return False, None
     store: FileTokens = await in_thread(default_token_store, folder)
     async with store.locked(name):  # a refresh that is under way would save its tokens afterwards
         entry = read_entry(await in_thread(store.load, name))
         await in_thread(store.delete, name)
-    return entry
+    return True, entry
 
 
 def sign_ins() -> list[tuple[str, str]]:
@@ -175,8 +197,8 @@ def _described(entry: Entry) -> str:
     """Say who granted what, and for how long."""
     grant = entry.grant
     text = f"{grant.issuer} granted access"
-    if grant.scopes:
-        text += f" to {clean_line(', '.join(grant.scopes), _LONGEST)}"
+    if grant.allows:
+        text += f" to {clean_line(', '.join(grant.allows), _LONGEST)}"
     if grant.refresh_token is None and grant.expires_at is not None:
         text += f", for {max(0.0, grant.expires_at - time.time()) / 60:.0f} minutes"
     return f"{clean_line(text, 2 * _LONGEST)}."
@@ -198,16 +220,20 @@ async def _print_and_ask(url: str) -> str | None:
     if not is_terminal():
         return None
     say("If the browser runs on another machine, it ends at a page that cannot be shown. Paste its address here.")
-    while not (answer := await _typed("Address: ")):
-        pass
+    begin = f"{dict(parse_qsl(urlsplit(url).query)).get('redirect_uri')}?"
+    while not (answer := await _typed("Address: ")).startswith(begin):
+        if answer:
+            say(f"This is another address. After the sign-in, the browser ends at one that begins with {begin}")
     return answer
 
 
 async def _typed(prompt: str) -> str:
     """Return a line that the user types. The wait can be cancelled, and no thread is left in it."""
     from mcplumb.cli.input_prompts import read_line
+    from mcplumb.cli.render.progress_bar import bars_paused
 
-    try:
-        return (await read_line(prompt)).strip()
-    except EOFError:
-        raise click.Abort from None
+    with bars_paused():
+        try:
+            return (await read_line(prompt)).strip()
+        except EOFError:
+            raise click.Abort from None

@@ -52,7 +52,7 @@ _REFUSALS = ("400", "404", "405", "406", "415", "422", "501")
 @click.option("--quick", is_flag=True, help="Do not connect again to find out which other revisions it speaks.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON document.")
 async def probe(target: Target, *, quick: bool, as_json: bool) -> int | None:
-    """Show what a server is: era, identity, abilities, timings.
+    """Report on a server: its era, identity, capabilities and timings.
 
     If it cannot be reached, this says why, and what to try. Each revision that the server does not name by itself is
     asked for on a connection of its own, one after the other; a server that is a command is started again for each.
@@ -137,7 +137,7 @@ async def _inspect(target: Target, findings: Findings, *, quick: bool) -> tuple[
         capabilities=result["capabilities"] if "capabilities" in result else msgspec.to_builtins(client.capabilities),
         instructions=handshake.instructions,
         counts=lists.counts,
-        findings=[*lists.broken, *asked.findings],
+        findings=[*lists.broken, *asked.findings, *findings.broken_rules],
         error=None if lists.failure is None else error_text(lists.failure),
         ready_after=ready,
         first_answer_after=findings.first_answer,

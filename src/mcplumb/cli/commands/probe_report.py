@@ -15,7 +15,10 @@ import msgspec
 from mcplumb.cli.render.output import print_pairs, print_text, say, say_error, stderr
 from mcplumb.errors import McplumbError, ServerExited
 from mcplumb.limits import DEFAULT_LIMITS
+from mcplumb.recording.recording_format import line_record
 from mcplumb.revisions import Revision
+from mcplumb.tap.findings import Findings as RuleFindings
+from mcplumb.tap.transcript import Transcript
 from mcplumb.types.meta import SERVER_INFO
 from mcplumb.wire.message_decoder import BadMessage, decode_line
 from mcplumb.wire.messages import ErrorDetail
@@ -77,11 +80,18 @@ def _resident_from_ps(group: list[int]) -> list[int]:
 
 # --- Findings ---
 
+#: The rules that a server can break in the session of a probe.
+_REPORTED = frozenset((
+    "answered-twice", "answers-nothing", "changed-id", "idless-error", "missing-result-type", "server-request",
+    "tool-changed", "unknown-result-type",
+))  # fmt: skip
 _ERA_METHODS = ("server/discover", "initialize")
 #: Lines of garbage and of stderr that are kept, and characters of a line and of a quotation.
 _MAX_LINES = 200
 _MAX_LINE = 2000
 _MAX_QUOTE = 120
+#: Messages that are checked against the rules. A transcript remembers each of them.
+_MAX_MESSAGES = 10_000
 
 
 class EraRequest(msgspec.Struct):
@@ -108,6 +118,9 @@ class Findings:
         self.errors: deque[str] = deque(maxlen=_MAX_LINES)
         self._open: dict[Any, EraRequest] = {}
         self._is_watching = True
+        self._transcript = Transcript()
+        self._rules = RuleFindings(self._transcript)
+        self._count = 1
 
     def stderr(self, line: str) -> None:
         """Record a line of the server's stderr."""
@@ -115,6 +128,11 @@ class Findings:
 
     def trace(self, direction: Literal["in", "out"], line: bytes) -> None:
         """Record a message, or a line that is not one."""
+        if self._count < _MAX_MESSAGES:
+            self._count += 1
+            sender: Literal["client", "server"] = "client" if direction == "out" else "server"
+            record = line_record(time.monotonic() - self.began, sender, line)
+            self._rules.feed(self._transcript.feed(self._count, record))
         if direction == "out":
             if self._is_watching:
                 self._record_request(line)
@@ -131,6 +149,12 @@ class Findings:
     def settled(self) -> None:
         """Stop recording era requests: the era is known, or the connection failed."""
         self._is_watching = False
+
+    @property
+    def broken_rules(self) -> list[str]:
+        """The rules that the server broke and that no other part of the report is about, as sentences."""
+        found = [finding for finding in self._rules.found if finding.rule in _REPORTED]
+        return [f"{finding.title} ({finding.requirement}). {finding.message}" for finding in found]
 
     @property
     def offered(self) -> list[str]:
@@ -166,7 +190,7 @@ class Findings:
         if revision.is_modern:
             return "it answered server/discover" + ("" if opening is None else ", and was sent initialize as well")
         if probe is None:
-            return "it was sent nothing but initialize, and answered"
+            return "it was sent only initialize, and answered"
         if refusal is not None:
             return f"it answered server/discover with {_described(refusal)}, and then initialize"
         if probe.result is not None:
@@ -263,7 +287,7 @@ def _of_command(
         what = f"the version of {module.partition('.')[0]} that has {module}" if "." in module else module
         yield f"Install {what} where {command[0]} looks for it."
     if not isinstance(error, ServerExited) and (address := _own_address((*garbage, *stderr))) is not None:
-        yield f"It names an address, and may not speak over stdio. Try: mcplumb probe -s {address}"
+        yield f"The command names an address, so the server may not speak over stdio. Try: mcplumb probe -s {address}"
     if garbage:
         yield "Stdout is for messages only: let the server write everything else to stderr."
     about = [line for line in stderr if _ABOUT_VARIABLES.search(line)]
@@ -348,7 +372,7 @@ def _of_address(error: McplumbError, garbage: Sequence[str]) -> Iterator[str]:
     elif "named the Host" in said:
         yield "Use the name of this machine that the server allows: localhost, or 127.0.0.1."
     elif status[1] in ("401", "403"):
-        yield "Send a token with --token-file FILE, or another header with --header NAME:VALUE."
+        yield "Sign in with mcplumb login, send a token with --token-file FILE, or a header with --header NAME:VALUE."
     elif "path of the address" in said:
         yield "Correct the path: most servers answer at /mcp, and old ones at /sse."
 
@@ -443,7 +467,7 @@ def show_report(report: Report) -> None:
     if info is not None and (about := info.title or info.description):
         pairs.insert(0, ("title", about))
     pairs += [("unknown", f"{revision}: {reason}") for revision, reason in report.unknown.items()]
-    pairs += [("abilities", line) for line in _abilities(report.capabilities) or ["none"]]
+    pairs += [("capabilities", line) for line in _capabilities(report.capabilities) or ["none"]]
     pairs += [("has", _counted(report.counts))]
     if report.instructions:
         cut = "…" if len(report.instructions) > _CHARACTERS else ""
@@ -475,7 +499,7 @@ def show_failure(failure: Failure) -> None:
     pairs = [("server", failure.target)]
     if isinstance(failure.server, dict):
         pairs.append(("name", f"{failure.server.get('name')} {failure.server.get('version')}"))
-    pairs += [("abilities", line) for line in _abilities(failure.capabilities)]
+    pairs += [("capabilities", line) for line in _capabilities(failure.capabilities)]
     if failure.program is not None:
         pairs.append(("program", failure.program))
     elif mark:
@@ -499,7 +523,7 @@ def _once(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     ]
 
 
-def _abilities(capabilities: Any) -> list[str]:
+def _capabilities(capabilities: Any) -> list[str]:
     lines = []
     for name, value in capabilities.items() if isinstance(capabilities, dict) else ():
         more = [key for key, is_on in value.items() if is_on is not False] if isinstance(value, dict) else []

@@ -35,10 +35,12 @@ from mcplumb.cli.serve_options import (
     set_up_serving_logs,
 )
 from mcplumb.errors import ConnectError, McplumbError, UsageError
+from mcplumb.limits import MAX_WORKERS
 from mcplumb.server.server import Server
 from mcplumb.server.stderr_logs import LogFormat
 
 if TYPE_CHECKING:
+    from mcplumb.cli.workers.control_channel import Inherited
     from mcplumb.server.address_host import OnReady
     from mcplumb.transports.http_server.http_options import HttpOptions
     from mcplumb.transports.line_connection import Trace
@@ -251,7 +253,8 @@ class ProcessImage:
     """How this process was started: its command, folder and environment, before the server changes them."""
 
     def __init__(self) -> None:
-        self._command = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
+        #: The interpreter and the program, without the arguments of ``mcplumb``.
+        self.command = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
         self._folder = Path.cwd()
         self._environment = dict(os.environ)
 
@@ -260,7 +263,7 @@ class ProcessImage:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os.chdir(self._folder)
-        os.execve(sys.executable, [*self._command, *words], self._environment)  # noqa: S606 - they are the user's own
+        os.execve(sys.executable, [*self.command, *words], self._environment)  # noqa: S606 - they are the user's own
 
 
 class WatchedFiles:
@@ -338,7 +341,11 @@ class ServeSettings(msgspec.Struct, kw_only=True):
     #: What ``access`` says, read once: a token file may be a pipe.
     http_options: HttpOptions | None = None
     log_format: LogFormat | None = None
+    #: The file or folder to record to.
+    record: str | None = None
     options: GlobalOptions = msgspec.field(default_factory=GlobalOptions)
+    #: What this process got from its supervisor, if it is a worker.
+    inherited: Inherited | None = None
     #: The absolute path of the file, once it is loaded: the server may change the current folder.
     file: Path = Path()
 
@@ -355,6 +362,8 @@ class ServeSettings(msgspec.Struct, kw_only=True):
         """Serve until a signal arrives or the client on stdio is gone; raise `McplumbError` on failure."""
         from mcplumb.server.run import run_process
 
+        if self.record is not None:
+            server.record = self.record
         main = self._at_addresses(server, on_ready) if self.addresses else self._on_stdio(server)
         try:
             run_process(server, main, log_format=self.log_format, trace=self.options.trace or None)
@@ -368,16 +377,38 @@ class ServeSettings(msgspec.Struct, kw_only=True):
         stdio = self.stdio or _take_stdio()
 
         async def main(trace: Trace | None) -> None:
-            await server.serve_connection(stdio.connection(limits=server.limits, trace=_masking(trace)))
+            with server._recorded("stdio", _masking(trace)) as recorded:
+                await server.serve_connection(stdio.connection(limits=server.limits, trace=recorded))
 
         return main
 
     def _at_addresses(self, server: Server, on_ready: OnReady | None) -> _Main:
         from mcplumb.server.address_host import AddressHost
 
+        if self.inherited is not None:
+            return self._as_worker(server, self.inherited)
         host = AddressHost(server, self.addresses, http=self.http_options, on_ready=on_ready)
         host.stdio = self.stdio
         return lambda trace: host.run(_masking(trace))
+
+    def _as_worker(self, server: Server, inherited: Inherited) -> _Main:
+        import socket
+
+        from mcplumb.cli.workers.control_channel import worker_channel
+        from mcplumb.server.address_host import AddressHost
+
+        sockets = [[socket.socket(fileno=number) for number in each] for each in inherited.listening]
+
+        async def main(trace: Trace | None) -> None:
+            if self.http_options is not None and self.http_options.metrics:
+                server.metrics  # noqa: B018 - the property creates them, before the supervisor asks for them
+            async with worker_channel(inherited, server) as channel:
+                host = channel.host = AddressHost(
+                    server, self.addresses, http=self.http_options, on_ready=channel.ready, sockets=sockets
+                )
+                await host.run(_masking(trace))
+
+        return main
 
     def words(self, addresses: Sequence[str]) -> list[str]:
         """Return the arguments of ``mcplumb`` for the same settings with these addresses."""
@@ -386,7 +417,7 @@ class ServeSettings(msgspec.Struct, kw_only=True):
             option, scheme = next(pair for pair in SCHEMES.items() if address.startswith(pair[1]))
             words += [f"--{option}", address.removeprefix(scheme)]
         words += self.access.words()
-        more = {"--log-format": self.log_format, "--log-file": self.options.log_file}
+        more = {"--log-format": self.log_format, "--record": self.record, "--log-file": self.options.log_file}
         words += [str(word) for pair in more.items() if pair[1] is not None for word in pair]
         return words + ["-v"] * self.options.verbose + ["--trace"] * self.options.trace
 
@@ -404,6 +435,11 @@ class ServeSettings(msgspec.Struct, kw_only=True):
 @address_options
 @access_options()
 @click.option("--reload", is_flag=True, help="At addresses: start again when the server's files change.")
+@click.option(
+    "--workers", type=click.IntRange(1, MAX_WORKERS), metavar="N", help="Over HTTP: serve with this many processes."
+)
+@click.option("--as-worker", hidden=True)
+@click.option("--record", metavar="FILE", help="Record all messages to this file, or to new files in this folder.")
 @log_format_option
 def serve(
     target: str,
@@ -413,6 +449,9 @@ def serve(
     tcp: tuple[str, ...],
     http: tuple[str, ...],
     reload: bool,
+    workers: int | None,
+    as_worker: str | None,
+    record: str | None,
     log_format: LogFormat | None,
     **access: Any,
 ) -> None:
@@ -432,11 +471,16 @@ def serve(
     folder. Requests that were accepted have the usual time to finish, and ports stay the same. A client on standard
     input and output could not go on with a new process, so this is for addresses only.
 
+    With --workers, that many processes serve the same addresses over HTTP. One that dies is replaced. SIGHUP replaces
+    them one after the other, with the files and tokens as they are then, and turns no client away. SIGTERM and Ctrl-C
+    let them finish. With --metrics, GET /metrics counts for all of them.
+
     \b
     mcplumb serve weather.py
     mcplumb serve weather.py:server --trace
     mcplumb serve weather.py --unix /run/weather.sock --http 127.0.0.1:8000
     mcplumb serve weather.py --http :8000 --reload
+    mcplumb serve weather.py --http :8000 --workers 4 --metrics
     mcplumb serve weather.py --http :8000 --issuer https://login.example --audience https://weather.example/mcp
     """
     from mcplumb._fast.lazy_modules import load_asyncio
@@ -444,6 +488,10 @@ def serve(
     load_asyncio()  # before the file is imported, which may import asyncio
     addresses = addresses_of(unix=unix, tcp=tcp, http=http)
     allowed = HttpAccess(**access)
+    if workers is not None:
+        from mcplumb.cli.workers.serve_with_workers import check_workers
+
+        check_workers(addresses, stdio=stdio, reload=reload, token_file=allowed.token_file)
     http_options = allowed.options_for(addresses)  # before the file is imported
     if reload and (stdio or not addresses):
         raise UsageError(
@@ -463,9 +511,19 @@ def serve(
         access=allowed,
         http_options=http_options,
         log_format=log_format,
+        record=record,
         options=global_options(),
     )
     set_up_serving_logs(settings.log_format, settings.options)
+    if workers is not None or as_worker is not None:
+        from mcplumb.cli.workers.serve_with_workers import read_inherited, run_as_worker, run_workers
+
+        if as_worker is None:
+            run_workers(settings, workers or 1)
+        else:
+            settings.inherited = read_inherited(as_worker)
+            run_as_worker(settings, settings.inherited)
+        return
     if reload:
         run_reloading(settings)
         return

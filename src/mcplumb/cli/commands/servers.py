@@ -57,12 +57,12 @@ def find_entries(
 @click.command()
 @click.argument("name", required=False)
 @click.option("--config", metavar="FILE", help="Look into this file only.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="Print the output as one JSON document.")
 def servers(name: str | None, config: str | None, *, as_json: bool) -> None:
     """List the servers of your config files.
 
-    Those are our own file, those of the project you are in, and those of Claude Code, Claude Desktop, Cursor, VS Code,
-    Windsurf, Gemini CLI and Copilot CLI. With a NAME, show all that is known of that server. Values of variables and
+    Those are mcplumb's own file, those of the current project, and those of Claude Code, Claude Desktop, Cursor, VS
+    Code, Windsurf, Gemini CLI and Copilot CLI. With a NAME, shows everything about that server. Values of variables and
     headers are never shown. A note says where you are signed in. Use a server with -s NAME.
 
     \b
@@ -121,10 +121,10 @@ def add(
     sse: bool,
     replace: bool,
 ) -> None:
-    """Remember a server by a name.
+    """Save a server under a name.
 
-    It is written to our own file, which only you can read. Variables like ${TOKEN} are written as they are, and
-    replaced on use, so that no secret has to be in the file. Quote them: your shell knows them, too.
+    It is saved in mcplumb's own file, which only you can read. Variables such as ${TOKEN} are saved as they are and
+    replaced on use, so the file need not contain secrets. Quote them, or your shell replaces them first.
 
     \b
     mcplumb add weather -- python weather.py
@@ -144,9 +144,9 @@ def add(
 @click.command()
 @click.argument("name")
 def remove(name: str) -> None:
-    """Forget a server.
+    """Delete a saved server.
 
-    It is taken out of our own file, the one that 'mcplumb add' writes. Files of other programs are never changed.
+    It is removed from mcplumb's own file, which 'mcplumb add' writes. Files of other programs are never changed.
 
     \b
     mcplumb remove weather

@@ -1,10 +1,10 @@
-"""The progress of a request: a spinner and a bar on stderr if that is a terminal, otherwise lines if wanted."""
+"""The progress of a request: a spinner and a bar on stderr if that is a terminal that can erase them; or lines."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -14,7 +14,7 @@ from mcplumb.types.base import Number
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, TaskID
 
-__all__ = ["ProgressBar"]
+__all__ = ["ProgressBar", "bars_paused"]
 
 _MAX_MESSAGE = 60
 #: The maximum width of the bar, and the width of the elapsed time and the blanks, in columns.
@@ -23,13 +23,25 @@ _TIME_WIDTH = 13
 #: Seconds without progress after which a spinner appears: most requests are answered before.
 _SPINNER_WAIT = 0.5
 
+#: The bars whose blocks are running.
+_running: list[ProgressBar] = []
+
+
+@contextmanager
+def bars_paused() -> Iterator[None]:
+    """Hide all bars within the block, for a prompt from code that does not know about them."""
+    with ExitStack() as pauses:
+        for bar in _running:
+            pauses.enter_context(bar.paused())
+        yield
+
 
 class ProgressBar:
     """Shows the progress of one request: ``with ProgressBar(title) as bar``, and ``on_progress=bar.show``.
 
     On a terminal, a spinner with the elapsed time appears after a moment, and a bar with the first progress; both
-    disappear at the end of the block. With ``lines``, a stderr that is not a terminal gets a line for each progress.
-    The block must be in a running event loop for the spinner.
+    disappear at the end of the block. With ``lines``, any other stderr, and a terminal that cannot erase
+    (``TERM=dumb``), gets a line for each progress. The block must be in a running event loop for the spinner.
     """
 
     def __init__(self, title: str, *, lines: bool = False) -> None:
@@ -42,6 +54,7 @@ class ProgressBar:
         self._spinner: ProgressColumn | None = None
 
     def __enter__(self) -> Self:
+        _running.append(self)
         if stderr().is_terminal:
             with suppress(RuntimeError):  # no event loop runs
                 self._timer = asyncio.get_running_loop().call_later(_SPINNER_WAIT, self._spin)
@@ -50,6 +63,7 @@ class ProgressBar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        _running.remove(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._bar is not None:
@@ -59,7 +73,7 @@ class ProgressBar:
         """Show a progress report; an ``on_progress`` callback."""
         count = _figure(progress) if total is None else f"{_figure(progress)}/{_figure(total)}"
         words = clean_line(message or "", _MAX_MESSAGE)
-        if stderr().is_terminal:
+        if _can_erase():
             bar, task = self._bar = self._bar or self._made()
             part = _part(progress, total)
             whole = None if part is None else 1.0
@@ -74,19 +88,19 @@ class ProgressBar:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Hide the bar within the block."""
-        self._is_paused = True
+        was_paused, self._is_paused = self._is_paused, True
         if self._bar is not None:
             self._bar[0].stop()
         try:
             yield
         finally:
-            self._is_paused = False
-            if self._bar is not None:
+            self._is_paused = was_paused
+            if self._bar is not None and not was_paused and self in _running:
                 self._bar[0].start()
 
     def _spin(self) -> None:
         """Show that the request takes its time, unless there is progress."""
-        if self._bar is None:
+        if self._bar is None and _can_erase():
             self._bar = self._made()
             if not self._is_paused:
                 self._bar[0].start()
@@ -110,6 +124,11 @@ class ProgressBar:
         self._spinner = self._spinner or SpinnerColumn()
         bar = (BarColumn(_bar_width()), TextColumn("{task.fields[count]}", markup=False)) if has_bar else ()
         return self._spinner, TextColumn("{task.description}", markup=False), *bar, TimeElapsedColumn()
+
+
+def _can_erase() -> bool:
+    """Return whether what is drawn on stderr can be erased again."""
+    return stderr().is_terminal and not stderr().is_dumb_terminal
 
 
 def _bar_width() -> int:

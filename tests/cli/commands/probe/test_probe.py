@@ -47,7 +47,7 @@ def test_a_modern_server() -> None:
     assert shown["era"] == "modern: it answered server/discover"
     assert shown["revision"] == ALL[0]
     assert shown["offers"] == ", ".join(ALL)
-    assert shown["abilities"] == (
+    assert shown["capabilities"] == (
         "tools (listChanged), resources (listChanged, subscribe), prompts (listChanged), logging"
     )
     assert shown["has"] == "2 tools, 0 resources, 1 resource template, 1 prompt"
@@ -78,7 +78,7 @@ def test_a_legacy_server_is_asked_for_each_revision() -> None:
 def test_quick_connects_once() -> None:
     assert here("probe", "--quick", "--json", *LEGACY).json["offers"] == ["2025-06-18"]
     done = here("probe", "--quick", "--json", "--revision", "2025-03-26", "--trace", *WEATHER)
-    assert done.json["found"] == "it was sent nothing but initialize, and answered"
+    assert done.json["found"] == "it was sent only initialize, and answered"
     assert done.err.count('"method":"initialize"') == 1
 
 
@@ -103,7 +103,7 @@ def test_a_list_that_fails_is_no_reason_to_fail() -> None:
     shown = pairs(done.out)
     said = "tools: The server answered tools/list with error -32603: No tools today., resources:"
     assert shown["has"].startswith(said)
-    assert shown["abilities"] == "none"
+    assert shown["capabilities"] == "none"
 
 
 def test_a_server_without_a_name_and_one_with_much_to_say() -> None:
@@ -119,7 +119,7 @@ def test_a_server_without_a_name_and_one_with_much_to_say() -> None:
     )
     done = here("probe", "--quick", "--", PYTHON, "-c", server)
     assert done.out.startswith("A server without a name\n")
-    assert pairs(done.out)["abilities"] == "odd"
+    assert pairs(done.out)["capabilities"] == "odd"
     assert pairs(done.out)["instructions"] == "y" * 500 + "…"
     assert pairs(here("probe", "--quick", "--", PYTHON, "-c", server, "named").out)["title"] == "The X"
 
@@ -222,7 +222,7 @@ def test_a_server_that_hangs_after_the_handshake_is_described(how: str) -> None:
     assert done.code == 5
     assert done.out.startswith("picky 3\n")
     shown = pairs(done.out)
-    assert shown["abilities"] == "tools"
+    assert shown["capabilities"] == "tools"
     assert shown["era"].startswith("legacy: ")
     method = how.partition("=")[2]
     assert done.err.startswith(f"Error: {method} was not answered in time (0.5 s)")

@@ -80,7 +80,11 @@ def test_what_it_says_leads_on(line: str, hint: str) -> None:
 )
 def test_an_address_is_tried_if_the_server_listens_there(line: str, address: str | None) -> None:
     hints = tried(ConnectTimeout("It did not answer."), stderr=(line,))
-    said = [f"It names an address, and may not speak over stdio. Try: mcplumb probe -s {address}"] if address else []
+    said = (
+        [f"The command names an address, so the server may not speak over stdio. Try: mcplumb probe -s {address}"]
+        if address
+        else []
+    )
     assert hints == [*said, "Does it need longer? Allow more with --timeout SECONDS."]
     assert not any("address" in hint for hint in tried(exited(), stderr=(line,)))
 
@@ -170,7 +174,7 @@ def test_a_server_that_does_not_answer() -> None:
     [
         (
             "HTTP 401 Unauthorized",
-            ["Send a token with --token-file FILE, or another header with --header NAME:VALUE."],
+            ["Sign in with mcplumb login, send a token with --token-file FILE, or a header with --header NAME:VALUE."],
         ),
         (
             "HTTP 404 Not Found. Is the path of the address right?",

@@ -35,7 +35,7 @@ def watched(*messages: dict[str, Any]) -> Findings:
             LATEST,
             "it answered server/discover, and was sent initialize as well",
         ),
-        ([INITIALIZE, INITIALIZED], LATEST_LEGACY, "it was sent nothing but initialize, and answered"),
+        ([INITIALIZE, INITIALIZED], LATEST_LEGACY, "it was sent only initialize, and answered"),
         (
             [DISCOVER, INITIALIZE, INITIALIZED],
             LATEST_LEGACY,

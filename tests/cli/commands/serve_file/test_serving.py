@@ -268,7 +268,7 @@ def test_the_examples_work_as_they_are_printed(tmp_path: Path) -> None:
     """Of those at addresses, with addresses that are free."""
     (tmp_path / "weather.py").write_text(FILE.partition("other =")[0], encoding="utf-8")
     examples = [line.split()[1:] for line in here("serve", "--help").out.splitlines() if line.startswith("  mcplumb")]
-    assert len(examples) == 5
+    assert len(examples) == 6
     for words in examples:
         free = {"/run/weather.sock": "w.sock", "127.0.0.1:8000": "127.0.0.1:0", ":8000": ":0"}
         words = [free.get(word, word) for word in words]

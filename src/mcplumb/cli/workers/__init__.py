@@ -1,0 +1,1 @@
+"""``mcplumb serve --workers``: several processes at one address, and the one that supervises them."""
