@@ -8,7 +8,7 @@ wrong        an answer that is not the call's own; or a call that may have an ef
 late         an outcome later than the call's timeout plus a margin
 left behind  a process of a server, or a descriptor, thread or child of the client, after the client was closed
 
-All of them must be 0.
+All of them must be 0. ``python -m chaos replicas`` does the same with several replicas of a server.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from chaos import replicas
 from chaos.closes import run_closes
 from chaos.faults import run_bridged_http_faults, run_bridged_stdio_faults, run_http_faults, run_stdio_faults
 from chaos.report import Belongings, Report, living
@@ -57,8 +58,34 @@ async def run_all(options: argparse.Namespace, report: Report) -> None:
         await run_part(name, part, count, options.seed, report)
 
 
+def main_replicas(words: list[str]) -> int:
+    """Run the part with replicas of a server, print the counts, and return 1 if one is not 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos replicas",
+        description=replicas.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    replicas.add_options(parser)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="repeats a run's choices")
+    options = parser.parse_args(words)
+    print(f"==> chaos with replicas, seed {options.seed}", flush=True)
+    logging.getLogger("mcplumb").setLevel(logging.CRITICAL)
+    return show(asyncio.run(replicas.run_soak(options)))
+
+
+def show(failures: Mapping[str, Sequence[object]]) -> int:
+    """Print what failed; return 1 if anything did."""
+    print("==> " + ", ".join(f"{name}: {len(cases)}" for name, cases in failures.items()))
+    for name, cases in failures.items():
+        for case in cases[:30]:
+            print(f"  {name}: {case}")
+    return int(any(failures.values()))
+
+
 def main() -> int:
     """Run everything, print the counts, and return 1 if one is not 0."""
+    if sys.argv[1:2] == ["replicas"]:
+        return main_replicas(sys.argv[2:])
     parser = argparse.ArgumentParser(
         prog="python -m chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -82,11 +109,7 @@ def main() -> int:
     if options.verbose:
         for outcome, count in sorted(report.outcomes.items()):
             print(f"  {outcome:<60} {count:>6}")
-    print("==> " + ", ".join(f"{name}: {len(cases)}" for name, cases in report.failures.items()))
-    for name, cases in report.failures.items():
-        for case in cases[:30]:
-            print(f"  {name}: {case}")
-    return int(any(report.failures.values()))
+    return show(report.failures)
 
 
 if __name__ == "__main__":
