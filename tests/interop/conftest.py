@@ -1,6 +1,6 @@
 """How the tests are shared out among workers: those that look at the same visit go to the same one.
 
-On a machine without Node.js, what needs it is skipped.
+On a machine without Node.js, Go, Rust or Java, what needs it is skipped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.environments import NoNode
+from tests.interop.environments import NoToolchain
 
 
 def group_of(nodeid: str) -> str:
@@ -29,7 +29,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup() -> Generator[None, Any, Any]:
+def pytest_runtest_setup() -> Generator[None, Any, Any]:
+    # Not that of one fixture: pytest keeps what it has raised, and raises it again for the next test that shares it.
     return (yield from _skipping())
 
 
@@ -41,5 +42,5 @@ def pytest_pyfunc_call() -> Generator[None, Any, Any]:
 def _skipping() -> Generator[None, Any, Any]:
     try:
         return (yield)
-    except NoNode as error:
+    except NoToolchain as error:
         pytest.skip(str(error))

@@ -197,7 +197,7 @@ def add_more() -> None:
     def pack() -> str:
         return "Pack a bag."
 
-    @server.request("interop/echo")
+    @server.on_request("interop/echo")
     async def echo(params: dict[str, Any]) -> dict[str, Any]:
         return {"echo": params["text"]}
 

@@ -118,6 +118,10 @@ def make_server() -> Server:
     def whoami(ctx: Context) -> str:
         return str(ctx.principal and ctx.principal.subject)
 
+    @server.tool(scopes=["notes:write"])
+    def write() -> str:
+        return "written"
+
     return server
 
 
@@ -160,6 +164,28 @@ async def test_our_client_signs_in_and_refreshes(tmp_path: Path, revision: str) 
                 assert said(await client.call_tool("whoami")) == "anything"
             assert user.visits == 2, "A session that has ended leads to a new sign-in."
             assert kept(store).grant.client.client_id == first.client.client_id
+
+
+@eras
+@pytest.mark.req("AUT-6")
+async def test_a_call_that_needs_more_scopes_leads_to_one_consent_and_goes_on(tmp_path: Path, revision: str) -> None:
+    """The provider grants a client no other scopes than those that it has registered."""
+    store = FileTokens(tmp_path / "tokens")
+    with authorization_server(tmp_path) as issuer:
+        async with our_server(issuer) as url:
+            user = User(issuer)
+            auth = OAuth(store=store, on_visit=user.visit)
+            async with calling(url, auth=auth, revisions=[revision]) as client:
+                assert said(await client.call_tool("whoami")) == "anything"
+                assert "notes:write" not in kept(store).grant.scopes
+                results = await asyncio.gather(*(client.call_tool("write") for _ in range(5)))
+                assert {said(result) for result in results} == {"written"}
+            assert user.visits == 2
+            assert {SCOPE, "notes:write"} <= set(kept(store).grant.scopes)
+            age(store, 3600)
+            async with calling(url, auth=auth, revisions=[revision]) as client:
+                assert said(await client.call_tool("write")) == "written"
+            assert user.visits == 2, "A refresh keeps all scopes."
 
 
 async def test_processes_that_share_a_session_use_no_refresh_token_twice(tmp_path: Path) -> None:

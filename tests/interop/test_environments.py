@@ -25,9 +25,10 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 TYPESCRIPT = Environment("typescript_v1", ("@modelcontextprotocol/sdk@0.0.0",))
 
 
-def test_without_node_it_says_what_is_needed(path: Path, tmp_path: Path) -> None:
+def test_without_node_it_says_what_is_needed(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(NotInstalled, match=r"need Node\.js 20 or newer with npm on the PATH, and there is no 'node'\."):
         TYPESCRIPT.made(tmp_path)
+    assert "installing" not in capsys.readouterr().out
 
 
 def test_without_npm_it_says_what_is_needed(path: Path, tmp_path: Path) -> None:

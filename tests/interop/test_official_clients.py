@@ -13,6 +13,7 @@ import pytest
 
 from tests.interop.environments import PYTHON_V1, PYTHON_V2, TYPESCRIPT_V1, TYPESCRIPT_V2, Environment
 from tests.interop.serving import served
+from tests.interop.tapping import tapped
 
 HERE = Path(__file__).parent
 SERVER = [sys.executable, str(HERE / "server.py")]
@@ -81,6 +82,8 @@ def visited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     command = client.environment.command(client.program, scratch)
     command += [client.mode] if client.mode else []
     witnessed = [sys.executable, str(HERE / "witness.py"), str(endings), *SERVER]
+    if client.way == "stdio":
+        witnessed = tapped(witnessed)
     log = scratch / "stderr"
     with log.open("w") as stderr, served(witnessed, client.way, stderr) as place:
         command += place

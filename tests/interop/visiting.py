@@ -14,6 +14,7 @@ from mcplumb.protocol.stop_ladder import StopLadder
 from mcplumb.types.content import TextContent
 from mcplumb.types.tools import CallToolResult
 from tests.interop.environments import run
+from tests.interop.tapping import tapped
 
 LEGACY = "2025-11-25"
 MODERN = "2026-07-28"
@@ -42,7 +43,7 @@ async def visiting(
     mark = uuid.uuid4().hex
     try:
         async with asyncio.timeout(seconds):
-            async with connect(command, env={MARK: mark, **(env or {})}, stop=stop, **options) as client:
+            async with connect(tapped(command), env={MARK: mark, **(env or {})}, stop=stop, **options) as client:
                 assert processes_with(mark)
                 yield client
     finally:

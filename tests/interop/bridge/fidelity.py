@@ -15,16 +15,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tests.interop.bridge.products import MCPLUMB, NO_BRIDGE, Binding, Product
 from tests.interop.environments import PYTHON_V1, PYTHON_V2, TYPESCRIPT_V1, TYPESCRIPT_V2, Environment
-from tests.interop.sdk_servers import TS_1, TS_2, V1, V2, SdkServer
+from tests.interop.sdk_servers import FAST_3, FAST_4, TS_1, TS_2, V1, V2, SdkServer
 from tests.interop.serving import NoPort, serving
+from tests.interop.tapping import tapped
+from tests.interop.toolchains import PROJECTS, Project
 from tests.interop.visiting import LEGACY, MODERN
+from tests.interop.wild.software import INSPECTOR
 
 Era: TypeAlias = Literal["legacy", "modern"]
 
@@ -44,7 +47,19 @@ SDKS: dict[Era, tuple[Environment, Environment]] = {
 #: The bindings that no SDK has: our own client and server use them.
 OWN_BINDINGS = ("unix", "tcp")
 OWN = "own"
-SDK_SERVERS: dict[str, SdkServer] = {row.environment.name: row for row in (V1, TS_1, V2, TS_2)}
+SDK_SERVERS: dict[str, SdkServer] = {row.environment.name: row for row in (V1, TS_1, V2, TS_2, FAST_3, FAST_4)}
+#: The SDKs of compiled languages: they are in the matrix, and not in the table.
+COMPILED: dict[str, Project] = {project.name: project for project in PROJECTS}
+#: The reference servers, which have tools of their own: their command, with a folder for their files.
+REFERENCE: dict[str, Callable[[Path], list[str]]] = {
+    "server-everything": lambda _: [TYPESCRIPT_V1.executable("mcp-server-everything")],
+    "server-filesystem": lambda folder: [TYPESCRIPT_V1.executable("mcp-server-filesystem"), str(folder)],
+    "server-memory": lambda folder: [
+        *("env", f"MEMORY_FILE_PATH={folder / 'memory.jsonl'}"),
+        TYPESCRIPT_V1.executable("mcp-server-memory"),
+    ],
+    "mcp-server-time": lambda _: [PYTHON_V2.executable("mcp-server-time"), "--local-timezone", "Europe/Oslo"],
+}
 
 #: Each feature, as the clients name it, with its title.
 FEATURES = {
@@ -71,6 +86,7 @@ FEATURES = {
     "extension_methods": "methods of extensions",
 }
 PASS = "pass"
+DINNER = "Dinner is served."
 
 #: What differs between runs in what was observed.
 CHANGING = (
@@ -136,9 +152,11 @@ def _names(era: Era, binding: Binding) -> list[str]:
 
 def expected(feature: str, visit: Visit) -> Any:
     """Return what a client observes if the feature crosses."""
+    if visit.server in REFERENCE:
+        return True
     sdk = SDK_SERVERS.get(visit.server)
     values: dict[str, Any] = {
-        "introduction": ["inn" if sdk else "interop", "A small inn, for trying clients."],
+        "introduction": ["interop" if visit.server == OWN else "inn", "A small inn, for trying clients."],
         "calls": "Hello, Åse!",
         "tool_errors": f"error: {sdk.error_prefix if sdk else ''}The inn is full.",
         "protocol_errors": _code_of_missing(visit),
@@ -146,40 +164,45 @@ def expected(feature: str, visit: Visit) -> Any:
         "metadata": "Åse",
         "progress": [[[1, 3, "step 1"], [2, 3, "step 2"], [3, 3, "step 3"]], "hiked 3 steps"],
         "cancellation": "stopped",
-        "logs": ["info", "Dinner is served."],
+        "logs": ["info", {"msg": DINNER, "extra": None} if sdk and sdk.wraps_log else DINNER],
         "resources": [["interop://dot", "interop://notes"], "Bring a coat.", "iVBORw0K"],
         "templates": [["interop://cities/{city}"], "Oslo is a city."],
         "subscriptions": ["interop://notes", "Bring a hat."],
         "list_changes": [False, True],
         "prompts": [["user", "Plan a day in Oslo."]],
         "completion": [["Oslo", "Osaka"], ["Oslo", "Osaka"]],
-        "forms": _forms(sdk),
+        "forms": _forms(visit.server),
         "urls": ["payment: accept", ["Pay for the room.", "https://inn.example/pay"]],
         "sampling": ["interop-model: It is short.", ["Summarize: a long text"]],
         "roots": "file:///inn",
-        "pagination": [["plan"], ["pack"]],
+        # The Go SDK sorts.
+        "pagination": [["pack"], ["plan"]] if visit.server == "go" else [["plan"], ["pack"]],
         # Version 1 of the Python SDK cannot add methods, and answers that the request is invalid.
         "extension_methods": -32602 if visit.server == PYTHON_V1.name else "Åse",
     }
     return values[feature]
 
 
-def _code_of_missing(visit: Visit) -> int:
+def _code_of_missing(visit: Visit) -> int | str:
     """Return the code for a resource that is not there: the servers differ, and so do the eras."""
+    if visit.client == INSPECTOR.program:
+        return "There is no resource 'interop://nowhere'."  # It shows no code.
     if visit.server == PYTHON_V1.name:
         return 0
-    if visit.server == TYPESCRIPT_V1.name:
+    if visit.server == TYPESCRIPT_V1.name or (visit.server == "go" and visit.cell.server_era == "legacy"):
         return -32602
     # The newest TypeScript SDK knows both codes, and always shows the newer one.
-    return -32602 if visit.cell.client_era == "modern" else -32002
+    shows_newer = visit.cell.client_era == "modern" or visit.client == TYPESCRIPT_V2.name
+    return -32602 if shows_newer else -32002
 
 
-def _forms(sdk: SdkServer | None) -> Any:
-    if sdk is None:
+def _forms(server: str) -> Any:
+    if server == OWN:
         asked = ["How long do you stay in the attic?", "Book the attic?", "How long do you stay in the cellar?"]
         return [asked, ["the attic: Stay(nights=2, breakfast=True), Consent(sure=True)", "the cellar: decline"]]
     asked = ["How long do you stay in the attic?", "How long do you stay in the cellar?"]
-    return [asked, [f"the attic: 2 nights, breakfast {sdk.true}", "the cellar: decline"]]
+    true = SDK_SERVERS[server].true if server in SDK_SERVERS else "true"
+    return [asked, [f"the attic: 2 nights, breakfast {true}", "the cellar: decline"]]
 
 
 # --- Visits ---
@@ -216,7 +239,7 @@ def observe(visit: Visit) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="fidelity-") as name, ExitStack() as stack:
             scratch = Path(name)
             server = stack.enter_context(_server(visit, scratch))
-            place = stack.enter_context(_bridge(visit.cell, server, scratch))
+            place = stack.enter_context(_bridge(visit, server, scratch))
             observed = observed_by([*_client(visit, scratch), *place], scratch)
     except (AssertionError, NoPort, subprocess.TimeoutExpired):
         if visit.cell.product is MCPLUMB:
@@ -266,18 +289,32 @@ def _server(visit: Visit, scratch: Path) -> Iterator[list[str]]:
     era, back = visit.cell.server_era, visit.cell.back
     folder = scratch / "server"
     folder.mkdir()
-    if visit.server == OWN:
-        address = f"unix:{folder}/socket" if back == "unix" else "tcp://127.0.0.1:{port}"
-        with serving([sys.executable, str(OWN_SERVER), era, address], folder / "log") as server:
-            yield [address.format(port=server.port)]
-        return
-    sdk_server = SDK_SERVERS[visit.server]._replace(way=_way(back))
-    command = sdk_server.command(folder, is_full=True)
+    address = "http://127.0.0.1:{port}/mcp"
+    if visit.server in REFERENCE:
+        files = scratch / "inn"
+        files.mkdir()
+        command = REFERENCE[visit.server](files)
+        if back == "http":
+            command = ["env", "PORT={port}", *command, "streamableHttp"]
+    elif visit.server == OWN:
+        address = {"unix": f"unix:{folder}/socket", "tcp": "tcp://127.0.0.1:{port}"}.get(back, address)
+        command = [sys.executable, str(OWN_SERVER), era, *([] if back == "stdio" else [address])]
+    elif visit.server in COMPILED:
+        command = [*COMPILED[visit.server].command("server"), era, back, "{port}"]
+    else:
+        sdk_server = SDK_SERVERS[visit.server]._replace(way=_way(back))
+        address = address.replace("/mcp", sdk_server.path)
+        command = sdk_server.command(folder, is_full=True)
     if back == "stdio":
-        yield command
+        yield _tapped(visit, command)
         return
     with serving(command, folder / "log") as server:
-        yield [server.url(sdk_server.path)]
+        yield [address.format(port=server.port)]
+
+
+def _tapped(visit: Visit, command: list[str]) -> list[str]:
+    # The Inspector takes a -- for its own.
+    return command if visit.client == INSPECTOR.program else tapped(command)
 
 
 def _way(back: Binding) -> Literal["stdio", "http", "sse"]:
@@ -286,12 +323,16 @@ def _way(back: Binding) -> Literal["stdio", "http", "sse"]:
 
 
 @contextmanager
-def _bridge(cell: Cell, server: list[str], scratch: Path) -> Iterator[list[str]]:
+def _bridge(visit: Visit, server: list[str], scratch: Path) -> Iterator[list[str]]:
     """Where the client finds the bridge: a command or an address."""
+    cell = visit.cell
     socket = str(scratch / "socket")
     command = cell.product.command(cell.front, socket, cell.back, server)
-    if cell.front == "stdio" or cell.product is NO_BRIDGE:
+    if cell.product is NO_BRIDGE:
         yield command
+        return
+    if cell.front == "stdio":
+        yield _tapped(visit, command)
         return
     with serving(command, scratch / "bridge") as bridge:
         addresses = {
@@ -306,9 +347,16 @@ def _bridge(cell: Cell, server: list[str], scratch: Path) -> Iterator[list[str]]
 def _client(visit: Visit, scratch: Path) -> list[str]:
     seconds = str(visit.cell.product.seconds)
     revision = REVISIONS[visit.cell.client_era]
+    if visit.client == INSPECTOR.program:
+        program = INSPECTOR.environment.executable(INSPECTOR.program)
+        return [sys.executable, str(CLIENTS / "inspector.py"), program, visit.cell.client_era, seconds]
+    if visit.server in REFERENCE:
+        return [sys.executable, str(CLIENTS / "reference.py"), visit.server, revision, seconds]
     if visit.client == OWN:
         return [sys.executable, str(CLIENTS / "own.py"), revision, seconds]
-    environment = next(sdk for sdk in SDKS[visit.cell.client_era] if sdk.name == visit.client)
+    if visit.client in COMPILED:
+        return [*COMPILED[visit.client].command("client"), revision, seconds]
+    environment = SDK_SERVERS[visit.client].environment
     folder = scratch / "client"
     folder.mkdir()
     if environment.is_python:
@@ -316,4 +364,7 @@ def _client(visit: Visit, scratch: Path) -> list[str]:
     else:
         environment.command(CLIENTS / "steps.mjs", folder)
         command = environment.command(CLIENTS / f"{environment.name}.mjs", folder)
-    return [*command, *([revision] if visit.cell.client_era == "modern" else []), seconds]
+    # The first versions know only one era.
+    if environment in SDKS["legacy"]:
+        return [*command, seconds]
+    return [*command, revision if visit.cell.client_era == "modern" else "legacy", seconds]

@@ -114,6 +114,9 @@ A feature crosses if the client observes exactly what it has to: progress while 
 tool, the question with its answer, the notification of a change. A server of `mcp` 1.30.0 cannot add methods of
 extensions: there, its error has to cross. `make interop` makes all visits and compares them with this page.
 `make fidelity` measures the table again. The [file with all cells](bridge-fidelity.json) is for programs.
+
+The eras are *legacy* (revision 2025-11-25) and *modern* (revision 2026-07-28). [Other bridges](#other-bridges) are
+measured in the same way.
 """
 
 OTHER_INTRODUCTION = """\

@@ -1,6 +1,6 @@
-"""Tries each feature with our own client, over what no SDK has, and prints what it observed.
+"""Tries each feature with our own client, and prints what it observed.
 
-own.py REVISION SECONDS ADDRESS
+own.py REVISION SECONDS COMMAND [ARGUMENT ...]; instead of a command, the address of a server.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ class Own(Features):
 
 
 async def main() -> None:
-    revision, seconds, address = sys.argv[1:]
+    revision, seconds, *place = sys.argv[1:]
     features = Own()
     async with connect(
-        address,
+        place[0] if ":" in place[0] else place,
         revisions=[revision],
         on_elicit=features.on_elicit,
         on_sample=features.on_sample,
