@@ -11,7 +11,23 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench import behaviour, bridge, caches, client, growth, http, page, server, starting, tricks, wire
+from bench import (
+    behaviour,
+    bridge,
+    caches,
+    client,
+    growth,
+    http,
+    page,
+    profiles,
+    replicas,
+    server,
+    starting,
+    tap,
+    tricks,
+    wire,
+    workers,
+)
 from bench.environments import HOME, ROOT
 from bench.goals import AIMS, GOALS, judged
 from bench.lineup import Lineup, lineup
@@ -25,7 +41,9 @@ PARTS: dict[str, Callable[[Lineup], Part]] = {
     "both": client.run_both,
     "caches": caches.run,
     "http": http.run,
+    "workers": workers.run,
     "bridge": bridge.run,
+    "tap": tap.run,
     "growth": growth.run,
     "tricks": tricks.run,
 }
@@ -40,7 +58,9 @@ ANYWHERE = {"wire"}
 def main() -> int:
     arguments = argparse.ArgumentParser(prog="python -m bench")
     arguments.add_argument(
-        "part", nargs="*", help=f"of {', '.join(PARTS)}: all if none is named; or behaviour, or page"
+        "part",
+        nargs="*",
+        help=f"of {', '.join(PARTS)}: all if none is named; or behaviour, replicas, profiles, or page",
     )
     arguments.add_argument("--peers", action="store_true", help="measure other libraries, too, and install them first")
     given = arguments.parse_args()
@@ -49,6 +69,10 @@ def main() -> int:
             page.write(*map(Path, files))
         case ["behaviour"]:
             behaviour.run()
+        case ["replicas"]:
+            replicas.run()
+        case ["profiles"]:
+            profiles.main()
         case chosen if unknown := sorted(set(chosen) - set(PARTS)):
             arguments.error(f"there is no part {', '.join(unknown)}: the parts are {', '.join(PARTS)}")
         case chosen:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import tempfile
 import time
@@ -15,18 +14,20 @@ from bench.driver import PATIENCE, driven, launched
 from bench.environments import CONTENDERS, NotInstalled, python_with
 from bench.hosts import hosted
 from bench.lineup import Lineup
-from bench.loads import WINDOW, cost_of_calls, within_reason
+from bench.loads import WINDOW, Driver, cost_of_calls, within_reason
 from bench.machine import family, family_cpu_seconds, pinned, proportional_megabytes
+from bench.posts import Address, Visited, read_answer
 from bench.results import Part, Round
 from bench.rounds import in_rounds
-from bench.traffic import ERAS, MODERN, Failed
-from mcplumb import Client, McplumbError, connect
+from bench.traffic import ERAS, LEGACY, MODERN, Calls, Era, Failed
 from tests.interop.environments import Environment
 
 __all__ = ["BRIDGED", "DIRECT", "MCP_PROXY", "RELAYED", "SUPERGATEWAY", "run"]
 
 #: The second is the floor: what two more pipes and one more process cost that only hands on bytes, on asyncio.
 DIRECT, RELAYED, BRIDGED = "direct", "bare relay on asyncio", "bridge"
+#: The bridge with a legacy client over HTTP, which the others have, too: they speak nothing newer.
+BRIDGED_LEGACY = "bridge, legacy client"
 MCP_PROXY, SUPERGATEWAY = "mcp-proxy 0.13.0", "supergateway 4.0.0"
 #: The environments of other bridges.
 OTHERS = {
@@ -34,6 +35,8 @@ OTHERS = {
     SUPERGATEWAY: Environment("npm_supergateway", ("supergateway@4.0.0",)),
 }
 ROUNDS, FEWER_ROUNDS = 7, 3
+#: How long calls over HTTP are measured.
+HTTP_SECONDS = 0.5
 #: The clients that share a server.
 CROWD = 50
 
@@ -63,8 +66,13 @@ def run(lineup: Lineup) -> Part:
     over_http = {BRIDGED: [python_with("mcplumb-http"), str(CONTENDERS / "bridge.py"), "http://127.0.0.1:{port}/mcp"]}
     if lineup.with_peers:
         over_http |= other_bridges()
-    work = {name: partial(visit, [*words, *_after(name, server)]) for name, words in over_http.items()}
-    tables["http"] = in_rounds("bridges from HTTP to stdio: calls of echo by one client of ours", work, FEWER_ROUNDS)
+    over_http[BRIDGED_LEGACY] = over_http[BRIDGED]
+    work = {
+        name: partial(visit, MODERN if name == BRIDGED else LEGACY, [*words, *_after(name, server)])
+        for name, words in over_http.items()
+    }
+    title = f"bridges from HTTP to stdio: calls of echo over {WINDOW} connections of a raw driver"
+    tables["http"] = in_rounds(title, work, FEWER_ROUNDS)
     return Part(tables)
 
 
@@ -132,9 +140,36 @@ def _after(name: str, server: Sequence[str]) -> list[str]:
     return [" ".join(server)] if name == SUPERGATEWAY else list(server)
 
 
-def visit(words: Sequence[str]) -> Round:
-    with _served(words) as (port, pid):
-        return asyncio.run(_visit(f"http://127.0.0.1:{port}/mcp", pid))
+def visit(era: Era, words: Sequence[str]) -> Round:
+    """Each call is a POST. The driver is no part of the CPU time."""
+    with _served(words) as (port, pid), ExitStack() as stack:
+        address = _answering(Address("127.0.0.1", port), era)
+        driver = Driver(Visited(pid, address, stack), partial(Calls.echo, era))
+        driver.in_flight(WINDOW, WINDOW)
+        few = 4 * WINDOW
+        count = within_reason(HTTP_SECONDS * few / driver.in_flight(few, WINDOW))
+        used = family_cpu_seconds(pid)
+        seconds = driver.in_flight(count, WINDOW)
+        used = family_cpu_seconds(pid) - used
+        return {"in_flight": count / seconds, "cpu": used / count * 10_000}
+
+
+def _answering(address: Address, era: Era) -> Address:
+    """The address of a bridge that has answered; its port is open before it can."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            if era is LEGACY:
+                return address.opened()
+            with address.connected() as connection:
+                connection.sendall(address.post(era.opening.strip()))
+                read_answer(connection)
+        except (Failed, OSError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return address
 
 
 @contextmanager
@@ -148,47 +183,6 @@ def _served(words: Sequence[str]) -> Iterator[tuple[int, int]]:
             yield port, process.pid
         finally:
             process.terminate()
-
-
-async def _visit(address: str, pid: int) -> Round:
-    """Each bridge in the newest revision that it speaks. The client is no part of the CPU time: it limits fast ones."""
-    client = await _connected(address)
-    try:
-        await _in_flight(client, WINDOW)
-        few = 4 * WINDOW
-        count = within_reason(0.5 * few / await _in_flight(client, few))
-        used = family_cpu_seconds(pid)
-        seconds = await _in_flight(client, count)
-        used = family_cpu_seconds(pid) - used
-        return {"in_flight": count / seconds, "cpu": used / count * 10_000}
-    finally:
-        await client.close()
-
-
-async def _connected(address: str) -> Client:
-    """Connect to a bridge, whose port is open before it can answer."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return await connect(address, http_sse=False)
-        except McplumbError:
-            if time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(0.1)
-
-
-async def _in_flight(client: Client, count: int) -> float:
-    numbers = iter(range(count))
-
-    async def call_on() -> None:
-        for number in numbers:
-            text = f"hello from call {number}"
-            if (result := await client.call_tool("echo", {"text": text})).text != text:
-                raise Failed(f"{result.text!r} instead of {text!r}")
-
-    started = time.perf_counter()
-    await asyncio.gather(*(call_on() for _ in range(WINDOW)))
-    return time.perf_counter() - started
 
 
 def _is_reached(port: int) -> bool:

@@ -13,7 +13,19 @@ from pathlib import Path
 
 from tests.interop.environments import NotInstalled, check_node, run
 
-__all__ = ["CONTENDERS", "HOME", "ROOT", "NotInstalled", "compiled", "node_with", "pin", "python_with"]
+__all__ = [
+    "CONTENDERS",
+    "HOME",
+    "ROOT",
+    "NotInstalled",
+    "build_go",
+    "compiled",
+    "go_program",
+    "node_with",
+    "pin",
+    "python_with",
+    "rust_program",
+]
 
 ROOT = Path(__file__).parent.parent
 CONTENDERS = ROOT / "bench" / "contenders"
@@ -49,6 +61,16 @@ def compiled(name: str, home: Path = HOME) -> str:
     return str(program)
 
 
+def go_program(name: str) -> str:
+    """The program of the Go module ``contenders/<name>``, as its authors would build it for a release."""
+    return _built(name, "go", lambda source, place: build_go(source, place, "-ldflags=-s -w"))
+
+
+def rust_program(name: str) -> str:
+    """The program of the Rust package ``contenders/<name>``, as its authors would build it for a release."""
+    return _built(name, "cargo", _build_rust)
+
+
 def pin(name: str, package: str) -> str:
     """The version of a package that an environment for Python has."""
     lines = (CONTENDERS / f"{name}.txt").read_text(encoding="utf-8").splitlines()
@@ -70,6 +92,30 @@ def _made(place: Path, lists: Sequence[Path], install: Callable[[Path, Sequence[
             shutil.copy(each, draft)
         shutil.rmtree(place, ignore_errors=True)
         draft.rename(place)
+
+
+def _built(name: str, toolchain: str, build: Callable[[Path, Path], None]) -> str:
+    """The program that a toolchain makes of ``contenders/<name>``; `NotInstalled` if there is no such toolchain."""
+    source, place = CONTENDERS / name, HOME / name
+    if not shutil.which(toolchain):
+        raise NotInstalled(f"There is no {toolchain!r} on the PATH.")
+    sources = sorted(each for each in source.rglob("*") if each.is_file())
+    _made(place, sources, lambda draft, _: build(source, draft))
+    return str(place / "bench")
+
+
+def build_go(source: Path, place: Path, *options: str) -> None:
+    """Build a Go module into a folder."""
+    # The toolchain that is there: Go would download the one that a dependency asks for.
+    settings = ["GOTOOLCHAIN=local", "GOFLAGS=-mod=readonly -trimpath"]
+    run("env", *settings, "go", "-C", str(source), "build", *options, "-o", f"{place}/")
+
+
+def _build_rust(source: Path, place: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="target-", dir=HOME) as target:
+        manifest = ["--manifest-path", str(source / "Cargo.toml"), "--target-dir", target]
+        run("cargo", "build", "--release", "--locked", "--quiet", *manifest)
+        shutil.copy(Path(target) / "release" / "bench", place)
 
 
 def _same(one: Path, other: Path) -> bool:

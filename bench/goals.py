@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import NamedTuple
 
-from bench.lineup import BARE, OFFICIAL, OURS
+from bench.lineup import BARE, GO, OFFICIAL, OURS, RUST
 from bench.results import Results
 
 __all__ = ["AIMS", "GOALS", "ONE_CORE", "Goal", "Verdict", "judged"]
@@ -79,6 +79,7 @@ GOALS = [
     Goal("idle memory of a server", "server", "starts", "idle", at_most=1.9),
     Goal("10 MB echo, server", "server", ONE_CORE, "large", at_least=0.9),
     Goal("bridge, one at a time, p50", "bridge", ONE_CORE, "p50", at_most=2.2, us="bridge", them="direct"),
+    Goal("tap, 64 in flight", "tap", "modern, any core", "in_flight", at_least=0.6, us="tap", them="direct"),
     Goal("bridge, 64 in flight", "bridge", ONE_CORE, "in_flight", at_least=0.40, us="bridge", them="direct"),
 ]
 #: What else is aimed at, beside the goals.
@@ -87,8 +88,26 @@ AIMS = [
     Goal("server, 64 in flight", "server", ONE_CORE, "in_flight", at_least=20, them=OFFICIAL),
     Goal("client, one at a time", "client", ONE_CORE, "alone", at_least=15, them=OFFICIAL),
     Goal("client, 64 in flight", "client", ONE_CORE, "in_flight", at_least=15, them=OFFICIAL),
-    Goal("HTTP server, 64 connections", "http", ONE_CORE, "in_flight", at_least=5, them=OFFICIAL),
+    Goal("server, one at a time", "server", ONE_CORE, "alone", at_least=1, them=GO),
+    Goal("server, 64 in flight", "server", ONE_CORE, "in_flight", at_least=1, them=GO),
+    Goal("server, CPU time", "server", ONE_CORE, "cpu", at_most=1, them=GO),
+    Goal("server, CPU time", "server", ONE_CORE, "cpu", at_most=3, them=RUST),
+    Goal("client, one at a time", "client", ONE_CORE, "alone", at_least=1, them=GO),
+    Goal("client, 64 in flight", "client", ONE_CORE, "in_flight", at_least=1, them=GO),
+    Goal("client, CPU time", "client", ONE_CORE, "cpu", at_most=1, them=GO),
+    Goal("client, CPU time", "client", ONE_CORE, "cpu", at_most=3, them=RUST),
+    Goal("cold start of a server", "server", "starts", "cold", at_most=3, them=GO),
+    Goal("HTTP server, 64 connections", "http", ONE_CORE, "in_flight", at_least=7, them=OFFICIAL),
     Goal("bridge, HTTP to stdio", "bridge", "http", "in_flight", at_least=10, us="bridge", them="mcp-proxy 0.13.0"),
     Goal("bridge, HTTP to stdio", "bridge", "http", "in_flight", at_least=10, us="bridge", them="supergateway 4.0.0"),
+    Goal(
+        "bridge, HTTP to stdio, legacy client",
+        "bridge",
+        "http",
+        "in_flight",
+        at_least=10,
+        us="bridge, legacy client",
+        them="mcp-proxy 0.13.0",
+    ),
     Goal("mcplumb --help", "starting", "starts", "seconds", at_most=3, us="mcplumb --help", them="python -c pass"),
 ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from socket import socket
 
-from bench.environments import CONTENDERS, NotInstalled, python_with
-from bench.lineup import BARE, OFFICIAL, OURS, Contender, Lineup
+from bench.environments import NotInstalled, go_program, rust_program
+from bench.lineup import BARE, GO, OFFICIAL, OURS, RUST, Contender, Lineup, program
 from bench.loads import WINDOW, Driver, cost_of_calls
 from bench.machine import pinned, resident_megabytes
 from bench.posts import Visited, read_some, visited
@@ -32,6 +32,10 @@ READ = (
 
 #: With the parser that ours has, too, although `pip install mcp` does not bring it.
 PARSING = f"{OFFICIAL}, httptools"
+#: As an application that is mounted, under servers that know nothing of it.
+MOUNTED, GRANIAN = f"{OURS}, ASGI under uvicorn", f"{OURS}, ASGI under granian"
+#: Those whose program here has nothing to subscribe to.
+WITHOUT_SUBSCRIPTIONS = (BARE, MOUNTED, GRANIAN, GO, RUST)
 
 
 def run(lineup: Lineup) -> Part:
@@ -45,23 +49,36 @@ def run(lineup: Lineup) -> Part:
             f"HTTP servers: calls of echo, modern, on one core; in flight: {WINDOW} connections", work, ROUNDS
         )
     apart = in_rounds("HTTP servers: calls of echo, modern, on any core", work, FEWER_ROUNDS)
-    listened = {each.name: partial(crowd, each) for each in servers if each.name != BARE}
+    listened = {each.name: partial(crowd, each) for each in servers if each.name not in WITHOUT_SUBSCRIPTIONS}
     crowds = in_rounds(f"{STREAMS:,} open subscriptions in one process", listened, FEWER_ROUNDS)
     return Part({"modern, one core": one, "modern, any core": apart, "subscriptions": crowds})
 
 
 def contenders(*, with_peers: bool) -> list[Contender]:
-    """All under uvicorn, and ours and the floor with httptools."""
+    """Those in Python under uvicorn, ours and the floor with httptools; the others with the servers of their SDKs."""
     files = {BARE: ("mcplumb-http", "bare_http"), OURS: ("mcplumb-http", "ours_http")}
     if with_peers:
         files |= {OFFICIAL: ("mcp-2.3.0", "official_http"), PARSING: ("mcp-2.3.0-httptools", "official_http")}
+    commands: dict[str, Callable[[], list[str]]] = {
+        name: partial(program, environment, file) for name, (environment, file) in files.items()
+    }
+    mounted = {MOUNTED: ("mcplumb-http", "uvicorn"), GRANIAN: ("mcplumb-granian", "granian")}
+    for name, (environment, word) in mounted.items():
+        commands[name] = partial(mounted_under, environment, word)
+    if with_peers:
+        commands |= {GO: lambda: [go_program("go-sdk"), "http"], RUST: lambda: [rust_program("rmcp"), "http"]}
     servers = []
-    for name, (environment, file) in files.items():
+    for name, command in commands.items():
         try:
-            servers.append(Contender(name, [python_with(environment), str(CONTENDERS / f"{file}.py")]))
+            servers.append(Contender(name, command()))
         except NotInstalled as error:
             print(f"==> {name} does not take part: {error}", flush=True)
     return servers
+
+
+def mounted_under(environment: str, server: str) -> list[str]:
+    """The command of ours under an ASGI server."""
+    return [*program(environment, "ours_mounted"), server]
 
 
 def try_out(server: Contender) -> None:

@@ -6,26 +6,40 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
-from bench.environments import CONTENDERS, NotInstalled, compiled, node_with, pin, python_with
+from bench.environments import (
+    CONTENDERS,
+    NotInstalled,
+    compiled,
+    go_program,
+    node_with,
+    pin,
+    python_with,
+    rust_program,
+)
 
 __all__ = [
     "BARE",
     "BLOCKING",
     "FLOOR",
+    "GO",
     "LOOP",
+    "MINIMAL",
     "OFFICIAL",
     "OURS",
     "PEERS",
     "PLAIN",
+    "RUST",
     "Contender",
     "Lineup",
     "lineup",
+    "program",
     "without",
 ]
 
-FLOOR, BARE, LOOP = "C", "bare", "bare on asyncio"
+FLOOR, MINIMAL, BARE, LOOP = "C", "minimal Python", "bare", "bare on asyncio"
 OURS, PLAIN, BLOCKING = "mcplumb", "mcplumb, plain", "mcplumb, sync"
 OFFICIAL = "mcp 2.3.0"
+GO, RUST = "Go SDK 1.8.0", "rmcp 3.8.0"
 MODERN_ONLY, LEGACY_ONLY = ("modern",), ("legacy",)
 
 
@@ -77,6 +91,7 @@ def lineup(*, peers: bool) -> Lineup:
 
 
 def program(environment: str, file: str) -> list[str]:
+    """The command of a program in Python, with the packages of an environment."""
     return [python_with(environment), str(CONTENDERS / f"{file}.py")]
 
 
@@ -134,6 +149,16 @@ def typescript(major: str, eras: Sequence[str] = ("modern", "legacy")) -> Callab
     return made
 
 
+def native(program: Callable[[str], str], home: str, toolchain: str) -> Callable[[str], Contender]:
+    """A contender whose one program is both its server and its client."""
+
+    def made(name: str) -> Contender:
+        path = program(home)
+        return Contender(name, [path, "server"], [path, "client"], versions=f"{toolchain}, a release build")
+
+    return made
+
+
 HOME_TEAM: dict[str, Callable[[str], Contender]] = {
     FLOOR: floor,
     BARE: bare,
@@ -148,4 +173,6 @@ PEERS: dict[str, Callable[[str], Contender]] = {
     "fastmcp 4.1.4": python_peer("fastmcp_server", "fastmcp_client"),
     "TypeScript 2.4.0": typescript("v2"),
     "TypeScript 1.32.2": typescript("v1", LEGACY_ONLY),
+    GO: native(go_program, "go-sdk", "Go"),
+    RUST: native(rust_program, "rmcp", "Rust"),
 }

@@ -7,23 +7,22 @@ of the part with that name. The rest is written by hand.
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
 from bench.environments import ROOT
 from bench.figures import FIGURES, as_markdown, cells, rounds, times
 from bench.goals import AIMS, GOALS, ONE_CORE, Goal, judged
-from bench.lineup import BARE, LOOP, OURS, PEERS, PLAIN
+from bench.lineup import BARE, GO, LOOP, MINIMAL, OURS, PEERS, PLAIN, RUST
 from bench.measure import Row
-from bench.results import Part, Results, Table, load
+from bench.results import Part, Results, Table, load, save, updated
 
 __all__ = ["FIGURES_FILE", "PAGES", "rendered", "write"]
 
 PAGE = ROOT / "docs" / "topics" / "benchmarks.md"
 #: Where figures are shown.
-PAGES = (PAGE, ROOT / "README.md")
+PAGES = (PAGE, ROOT / "README.md", PAGE.with_name("choosing.md"))
 FIGURES_FILE = PAGE.with_suffix(".json")
 SECTION = re.compile(r"(<!-- bench (\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 NOTHING = "Not measured in this run."
@@ -44,14 +43,25 @@ HEADLINE = {
     "10 MB echo, client": ("client", ONE_CORE, "large"),
 }
 
+#: What is shown of each library where they are compared as a whole.
+BY_LIBRARY = {
+    "cold start": ("server", "starts", "cold"),
+    "idle memory": ("server", "starts", "idle"),
+    "server, calls/s": ("server", ONE_CORE, "in_flight"),
+    "client, calls/s": ("client", ONE_CORE, "in_flight"),
+    "server, CPU for 10,000 calls": ("server", ONE_CORE, "cpu"),
+    "HTTP, calls/s": ("http", ONE_CORE, "in_flight"),
+    "10 MB echo, server": ("server", ONE_CORE, "large"),
+}
+
 
 def write(results: Path | None = None) -> None:
-    """Write the tables and the pictures anew; with the figures of this file, which replace those that were kept."""
+    """Write the tables and the pictures anew; with the parts of this file, which replace those that were kept."""
     # It needs a large library, which whoever only compares the page with its figures need not have.
     from bench import plots  # noqa: PLC0415
 
     if results:
-        shutil.copy(results, FIGURES_FILE)
+        save(updated(load(FIGURES_FILE), load(results)), FIGURES_FILE)
     kept = load(FIGURES_FILE)
     for page in PAGES:
         old = page.read_text(encoding="utf-8")
@@ -94,6 +104,7 @@ def shown_run(results: Results) -> str:
         f"- when and how: {results.date}, `{results.command}`",
         f"- where: {results.machine}; CPython {results.python}, Node.js {results.node or 'none'}",
         f"- time that each part took, and the CPU time of the machine that other processes had: {', '.join(parts)}",
+        *(f"- {name} was measured again later: {part.own_run}" for name, part in results.parts.items() if part.own_run),
         *(f"- left out: {name}, which could not be installed" for name in results.absent),
     ]
     return "\n".join(lines) + "\n\n" + as_markdown(versions)
@@ -114,13 +125,37 @@ def shown_goals(results: Results) -> str:
 def shown_headline(results: Results) -> str:
     """Return the most important figures of those who speak the modern revision, in absolute numbers."""
     names = [name for name in (BARE, OURS, *plain(results), *others(results)) if headed(results, name) == name]
-    lines = [["", *names]]
-    for title, (part, place, figure) in HEADLINE.items():
+    return tabled([["", *names], *figures_of(results, names, HEADLINE)])
+
+
+def shown_libraries(results: Results) -> str:
+    """Return a row for each library that speaks the modern revision, in absolute numbers."""
+    names = [name for name in (OURS, *others(results)) if headed(results, name) == name]
+    columns = [["", *names], *figures_of(results, names, BY_LIBRARY)]
+    return tabled(list(zip(*columns, strict=True)))
+
+
+def shown_beginnings(results: Results) -> str:
+    """Return how long servers take to begin, from the least that a Python needs, as times of the Go SDK."""
+    starts = results.parts.get("server", Part()).tables.get("starts")
+    lines = [["", "cold start", f"times {GO}"]]
+    if starts is not None:
+        for name in (RUST, GO, MINIMAL, BARE, LOOP, OURS):
+            cold, ratios = starts.median(name, "cold"), starts.ratios("cold", name, GO)
+            if cold is not None and ratios:
+                lines.append([name, FIGURES["cold"].written(cold), times(median(ratios))])
+    return tabled(lines)
+
+
+def figures_of(
+    results: Results, names: Sequence[str], shown: Mapping[str, tuple[str, str, str]]
+) -> Iterator[list[str]]:
+    """For each figure, its title and what each of these contenders has."""
+    for title, (part, place, figure) in shown.items():
         if table := results.parts.get(part, Part()).tables.get(place):
             medians = (table.median(name, figure) for name in names)
             written = FIGURES[figure].written
-            lines.append([title, *("-" if value is None else written(value) for value in medians)])
-    return tabled(lines)
+            yield [title, *("-" if value is None else written(value) for value in medians)]
 
 
 def shown_aims(results: Results) -> str:
@@ -172,6 +207,8 @@ SECTIONS: dict[str, Callable[[Results], str]] = {
     "run": shown_run,
     "goals": shown_goals,
     "headline": shown_headline,
+    "libraries": shown_libraries,
+    "beginnings": shown_beginnings,
     "aims": shown_aims,
     "peers": shown_peers,
     "growth": shown_growth,

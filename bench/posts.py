@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from bench.driver import CHUNK, PATIENCE, Ended, launched
-from bench.traffic import MODERN, Calls, Failed
+from bench.traffic import LEGACY, MODERN, Calls, Failed
 
 __all__ = ["Address", "Visited", "visited"]
 
@@ -35,7 +35,18 @@ HEAD = (
     "{name}"
     "Content-Length: {length}\r\n\r\n"
 )
+LEGACY_HEAD = (
+    "POST /mcp HTTP/1.1\r\n"
+    "Host: {host}\r\n"
+    "Accept: application/json, text/event-stream\r\n"
+    "Content-Type: application/json\r\n"
+    "{fields}"
+    "Content-Length: {length}\r\n\r\n"
+)
+SESSION_FIELDS = "MCP-Protocol-Version: 2025-11-25\r\nMcp-Session-Id: {session}\r\n"
 LENGTH = b"content-length:"
+CHUNKED = b"transfer-encoding: chunked"
+SESSION = b"mcp-session-id:"
 
 
 class Named(msgspec.Struct):
@@ -53,13 +64,40 @@ class Sent(msgspec.Struct):
 
 
 class Address(NamedTuple):
-    """Where a server is."""
+    """Where a server is, and the legacy session with it, if one is open."""
 
     host: str
     port: int
+    session: str | None = None
+
+    def opened(self) -> Address:
+        """Where it is, with a legacy session."""
+        with self.connected() as connection:
+            connection.sendall(self._legacy_post(LEGACY.opening.strip()))
+            data = read_some(connection)
+            while (answer := whole_body(data)) is None:
+                data += read_some(connection)
+        head = data.partition(b"\r\n\r\n")[0]
+        place = head.lower().find(SESSION)
+        if b'"result"' not in answer or place < 0:
+            raise Failed(f"the server opened no session: {data[:500]!r}")
+        session = head[place + len(SESSION) :].partition(b"\r\n")[0].strip().decode()
+        opened = self._replace(session=session)
+        with self.connected() as connection:
+            connection.sendall(opened.post(LEGACY.opened.strip()))
+            if (data := read_some(connection))[9:12] != b"202":
+                raise Failed(f"the server did not take a notification: {data[:500]!r}")
+        return opened
+
+    def _legacy_post(self, body: bytes) -> bytes:
+        fields = "" if self.session is None else SESSION_FIELDS.format(session=self.session)
+        host = f"{self.host}:{self.port}"
+        return LEGACY_HEAD.format(host=host, fields=fields, length=len(body)).encode() + body
 
     def post(self, body: bytes) -> bytes:
         """A request to it, as HTTP has it."""
+        if self.session is not None:
+            return self._legacy_post(body)
         sent = msgspec.json.decode(body, type=Sent)
         name = sent.params.name or sent.params.uri
         head = HEAD.format(
@@ -72,7 +110,7 @@ class Address(NamedTuple):
 
     def connected(self) -> socket.socket:
         """A connection to it."""
-        connection = socket.create_connection(self, timeout=PATIENCE)
+        connection = socket.create_connection((self.host, self.port), timeout=PATIENCE)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
@@ -216,6 +254,8 @@ def whole_body(data: bytes) -> bytes | None:
     if len(head) == len(data):
         return None
     fields = head.lower()
+    if CHUNKED in fields and fields[9:12] == b"200":
+        return only_event(body) if body.endswith(b"\r\n0\r\n\r\n") else None
     place = fields.find(LENGTH)
     if fields[9:12] != b"200" or place < 0:
         raise Failed(f"this is no good answer, or one without a length: {data[:500]!r}")
@@ -223,3 +263,16 @@ def whole_body(data: bytes) -> bytes | None:
     if missing < 0:
         raise Failed(f"this is more than one answer: {data[:500]!r}")
     return None if missing else body
+
+
+def only_event(body: bytes) -> bytes:
+    """The message in a stream of events that came in chunks; `Failed` if there is not exactly one."""
+    events = b""
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        length = int(size, 16)
+        events, body = events + rest[:length], rest[length + 2 :] if length else b""
+    messages = [line[5:].strip() for line in events.splitlines() if line.startswith(b"data:") and line[5:].strip()]
+    if len(messages) != 1:
+        raise Failed(f"this is not one event: {events[:500]!r}")
+    return messages[0]

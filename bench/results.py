@@ -18,7 +18,7 @@ import msgspec
 from bench.machine import ForeignWork
 from bench.measure import Row
 
-__all__ = ["Part", "Results", "Round", "Table", "begun", "load", "save", "timed"]
+__all__ = ["Part", "Results", "Round", "Table", "begun", "load", "save", "timed", "updated"]
 
 INNERMOST = re.compile(rb"\{[^{}\[\]]*\}")
 
@@ -57,6 +57,8 @@ class Part(msgspec.Struct):
     #: How long it took, and the share of the machine's CPU time that went to other processes meanwhile.
     seconds: float = 0.0
     foreign: float = 0.0
+    #: The date and the command of the run, if that was not the run of the other parts.
+    own_run: str = ""
 
 
 class Results(msgspec.Struct):
@@ -88,6 +90,22 @@ def processor() -> str:
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def updated(kept: Results, later: Results) -> Results:
+    """Return the kept figures with those of a later run, which may have measured some parts only, in their place."""
+    if kept.parts.keys() <= later.parts.keys():
+        return later
+    if (kept.machine, kept.python) != (later.machine, later.python):
+        raise ValueError(
+            f"The parts {', '.join(later.parts)} were measured on {later.machine}, CPython {later.python}, and the "
+            f"others on {kept.machine}, CPython {kept.python}: measure all parts."
+        )
+    own = {
+        name: msgspec.structs.replace(part, own_run=f"{later.date}, `{later.command}`")
+        for name, part in later.parts.items()
+    }
+    return msgspec.structs.replace(kept, parts={**kept.parts, **own})
 
 
 def timed(work: Callable[[], Part]) -> Part:

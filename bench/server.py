@@ -8,7 +8,7 @@ import msgspec
 
 from bench.driver import driven
 from bench.environments import CONTENDERS, python_with
-from bench.lineup import Contender, Lineup
+from bench.lineup import MINIMAL, Contender, Lineup
 from bench.loads import WINDOW, Driver, cost_of_calls, cost_of_large_calls
 from bench.machine import cpu_seconds, resident_megabytes
 from bench.results import Part, Round
@@ -23,7 +23,7 @@ def run(lineup: Lineup) -> Part:
     servers = [each for each in lineup.contenders if each.server]
     for each in servers:
         try_out(each)
-    minimal = Contender("minimal Python", [python_with("mcplumb"), str(CONTENDERS / "minimal.py")])
+    minimal = Contender(MINIMAL, [python_with("mcplumb"), str(CONTENDERS / "minimal.py")])
     starts = start_table("servers", [minimal, *servers], start)
     return Part({"starts": starts, **load_tables("servers", lineup.servers, load)})
 

@@ -23,4 +23,5 @@ async def read(name: str, context: Context) -> str:
     return name
 
 
-server.run("streamable-http", port=int(sys.argv[1]), stateless_http=True, json_response=True)
+if __name__ == "__main__":
+    server.run("streamable-http", port=int(sys.argv[1]), stateless_http=True, json_response=True)

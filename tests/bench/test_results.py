@@ -10,10 +10,11 @@ from bench import goals
 from bench.figures import FIGURES, as_markdown, as_text, cells, times
 from bench.goals import AIMS, GOALS, Goal, judged
 from bench.measure import Row
-from bench.page import FIGURES_FILE, PAGES, SECTION, rendered
-from bench.results import Part, Results, Table, begun, load, save, timed
+from bench.page import FIGURES_FILE, PAGES, SECTION, rendered, section
+from bench.results import Part, Results, Table, begun, load, save, timed, updated
 from bench.rounds import in_rounds
 from bench.starting import by_package
+from bench.tap import a_message
 
 
 def table(figure: str = "p50", **figures: list[float]) -> Table:
@@ -123,6 +124,18 @@ def test_sections_of_a_page_are_replaced_and_the_rest_is_kept() -> None:
     assert "| server, 64 in flight | 4,000 | 2,000 | 1,600 | 400 |" in with_plain
 
 
+def test_beginnings_are_times_of_the_go_sdk() -> None:
+    found = results(modern_core=table("in_flight", mcplumb=[1.0]))
+    assert section("beginnings", found) == "Not measured in this run."
+    starts = table("cold", mcplumb=[0.06, 0.08], **{"minimal Python": [0.01, 0.01], "Go SDK 1.8.0": [0.005, 0.005]})
+    found.parts["server"].tables["starts"] = starts
+    assert section("beginnings", found).splitlines()[2:] == [
+        "| Go SDK 1.8.0 | 5.0 ms | 1 |",
+        "| minimal Python | 10.0 ms | 2 |",
+        "| mcplumb | 70.0 ms | 14 |",
+    ]
+
+
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)
 def test_a_page_agrees_with_the_figures_that_are_kept(file: Path) -> None:
     page = file.read_text(encoding="utf-8")
@@ -142,3 +155,24 @@ def test_imports_are_counted_by_package() -> None:
         "msgspec": {"modules": 2, "importing": pytest.approx(0.0003)},
         "mcplumb": {"modules": 1, "importing": pytest.approx(0.00005)},
     }
+
+
+def test_a_later_run_replaces_the_parts_that_it_measured() -> None:
+    kept, later = results(calls=table(us=[1.0])), begun("python -m bench tap", {}, {})
+    kept.parts["tap"], later.parts["tap"] = Part(seconds=1.0), Part(seconds=2.0)
+    both = updated(kept, later)
+    assert both.command == kept.command
+    assert both.parts["server"] == kept.parts["server"]
+    assert both.parts["tap"] == Part(seconds=2.0, own_run=f"{later.date}, `python -m bench tap`")
+    assert f"- tap was measured again later: {later.date}, `python -m bench tap`" in section("run", both)
+    assert updated(later, kept) is kept
+    later.machine = "another"
+    with pytest.raises(ValueError, match="The parts tap were measured on another"):
+        updated(kept, later)
+
+
+def test_what_a_tap_adds_to_a_message() -> None:
+    calls = table(tap=[50e-6, 72e-6, 90e-6], direct=[40e-6, 50e-6, 50e-6])
+    row = a_message("one core", calls)
+    assert (row.name, row.measure, row.verdict) == ("added to a message, one core", "11.0 µs, of 15 µs", "reached")
+    assert row.ratio == pytest.approx(11 / 15)

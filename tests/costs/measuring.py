@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -28,13 +30,15 @@ __all__ = [
     "count",
     "environment",
     "hold",
+    "in_step",
     "measured",
     "raw_server",
     "run",
     "tell",
+    "written",
 ]
 
-Side: TypeAlias = Literal["server", "client", "bridge"]
+Side: TypeAlias = Literal["server", "client", "bridge", "http", "http_bridge"]
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 #: A program that takes longer, in seconds, hangs.
@@ -90,6 +94,10 @@ CASES: Mapping[str, tuple[Side, Case]] = {
     "bridge": ("bridge", Case()),
     "bridge, 50 at once": ("bridge", Case(at_once=50, calls=50)),
     "bridge between the eras": ("bridge", Case(era="legacy")),
+    "HTTP server": ("http", Case()),
+    "HTTP server, 50 at once": ("http", Case(at_once=50, calls=50)),
+    "bridge from HTTP": ("http_bridge", Case()),
+    "bridge from HTTP, 50 at once": ("http_bridge", Case(at_once=50, calls=50)),
 }
 #: What may be open, by its name in the table.
 HELD = (
@@ -182,6 +190,30 @@ def environment() -> dict[str, str]:
 def raw_server(tools: int = 0) -> list[str]:
     """The command of a server that has nothing of the package, and lists so many tools."""
     return [sys.executable, "-S", str(PROGRAMS / "resting_server.py"), str(tools)]
+
+
+def written(body: str) -> Callable[..., Any]:
+    """A function that is counted, because it stands in no file of this folder."""
+    names: dict[str, Any] = {"__name__": "author"}
+    exec(f"async def echo(text: str) -> str:\n    {body}\n    return text\n", names)  # noqa: S102 - the tests wrote it
+    echo: Callable[..., Any] = names["echo"]
+    return echo
+
+
+@contextmanager
+def in_step(rest: RestingPoll, listener: socket.socket) -> Iterator[None]:
+    """The raw server behind a bridge works only while the bridge rests."""
+    with listener.accept()[0] as rests:
+        go_on = rest.at_rest
+
+        def at_rest() -> None:
+            rests.send(b".")
+            assert rests.recv(1)
+            go_on()
+
+        rest.at_rest = at_rest
+        yield
+        rest.at_rest = go_on
 
 
 def tell(value: object) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import select
+import signal
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TypeAlias
 
 from tests.costs.counting import RestingPoll, take_over
 
-__all__ = ["Visit", "Visitor", "visited"]
+__all__ = ["HttpVisitor", "Visit", "Visitor", "visited", "visited_at"]
 
 
 class Visitor:
@@ -71,3 +73,73 @@ def visited(visit: Visit) -> Iterator[None]:
         for standard, copy in enumerate(before):
             os.dup2(copy, standard)
             os.close(copy)
+
+
+# --- Over HTTP ---
+
+
+class HttpVisitor:
+    """Posts to a server over connections that are kept. At each ``yield`` the server works until it rests."""
+
+    def __init__(self, port: int, connections: int) -> None:
+        self._port = port
+        self._stack = ExitStack()
+        self._connections = [self._stack.enter_context(socket.socket()) for _ in range(connections)]
+        self._last_id = 0
+
+    def new_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def connect(self) -> Iterator[None]:
+        """Open the connections."""
+        for connection in self._connections:
+            while connection.connect_ex(("127.0.0.1", self._port)):  # until it listens
+                yield
+            connection.setblocking(False)
+        yield
+
+    def post(self, bodies: list[bytes]) -> Iterator[None]:
+        """Post each over a connection of its own, all at once, and take the answers, of which none may be an error."""
+        used = self._connections[: len(bodies)]
+        for connection, body in zip(used, map(bytes.strip, bodies), strict=True):
+            connection.send(_HEAD % (self._port, len(body)) + body)
+        yield
+        for connection in used:
+            while not select.select([connection], [], [], 0)[0]:
+                yield
+            came = connection.recv(65536)
+            head, _, body = came.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 "), came
+            assert b"content-length: %d" % len(body) in head, came
+            assert b'"result"' in body, came
+
+    def leave(self) -> None:
+        """Hang up, and end the server."""
+        self._stack.close()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+_HEAD = (
+    b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept: application/json, text/event-stream\r\n"
+    b"Content-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\n"
+    b"Mcp-Name: echo\r\nContent-Length: %d\r\n\r\n"
+)
+
+
+@contextmanager
+def visited_at(connections: int, visit: Callable[[RestingPoll, HttpVisitor], Iterator[None]]) -> Iterator[int]:
+    """Yield a port. The server that listens there is visited over so many connections."""
+    rest = take_over()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    visitor = HttpVisitor(port, connections)
+
+    def script() -> Iterator[None]:
+        yield from visitor.connect()
+        yield from visit(rest, visitor)
+        visitor.leave()
+
+    steps = script()
+    rest.at_rest = lambda: next(steps, None)
+    yield port

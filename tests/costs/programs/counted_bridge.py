@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tests.costs.counting import RestingPoll
-from tests.costs.measuring import Case, Counted, measured, raw_server, tell
+from tests.costs.measuring import Case, Counted, in_step, measured, raw_server, tell
 from tests.costs.messages import call, opening
 from tests.costs.visiting import Visitor, visited
 
@@ -31,19 +31,10 @@ def main() -> None:
 def visit(case: Case, counted: Counted, listener: socket.socket, rest: RestingPoll, visitor: Visitor) -> Iterator[None]:
     yield from visitor.ask(opening(case.era))
     yield from visitor.ask(call(case.era, visitor.new_id()))
-    with listener.accept()[0] as rests:
-        go_on = rest.at_rest
-
-        def at_rest() -> None:
-            rests.send(b".")
-            assert rests.recv(1)
-            go_on()
-
-        rest.at_rest = at_rest
+    with in_step(rest, listener):
         for _ in measured(case, rest, counted):
             calls = [call(case.era, visitor.new_id()) for _ in range(case.at_once)]
             yield from visitor.ask(b"".join(calls), answers=case.at_once)
-        rest.at_rest = go_on
 
 
 main()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import msgspec
 
 from tests.costs.counting import RestingPoll
-from tests.costs.measuring import Case, Counted, measured, tell
+from tests.costs.measuring import Case, Counted, measured, tell, written
 from tests.costs.messages import call, listen, opening
 from tests.costs.visiting import Visitor, visited
 
@@ -52,14 +51,6 @@ def serve(case: Case) -> None:
     for number in range(case.tools):
         server.tool(name=f"tool-{number}")(echo)
     server.run()
-
-
-def written(body: str) -> Callable[..., Any]:
-    """A function that is counted, because it stands in no file of this folder."""
-    names: dict[str, Any] = {"__name__": "author"}
-    exec(f"async def echo(text: str) -> str:\n    {body}\n    return text\n", names)  # noqa: S102 - the tests wrote it
-    echo: Callable[..., Any] = names["echo"]
-    return echo
 
 
 main()
