@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test plain load test-thorough test-all check format coverage mutation fuzz fuzz-short chaos chaos-short interop interop-short interop-wild fidelity conformance bench bench-page docs newcomer completion clean
+.PHONY: help demo test plain load test-thorough test-all test-browser screenshots check check-page format coverage mutation fuzz fuzz-short chaos chaos-short redis interop interop-short interop-wild fidelity interop-matrix conformance bench bench-page docs newcomer completion clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,17 @@ test-thorough: $(STAMP) ## run the tests that take long, the full products, and 
 test-all: ## run the tests on every Python of 3.11 and newer that is found
 	@$(PYTHON) tools/each_python.py $(MAKE) test
 
+$(VENV)/.browser: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group browser
+	@touch $@
+
+test-browser: $(VENV)/.browser ## use the page of mcplumb view in Chromium, which root on Debian gets from apt; skipped without; SHORT=1 leaves out the long session
+	@echo "==> the page, in a real browser"
+	@$(BIN)/python -m tests.browser.chromium $(BIN)/python -m pytest tests/browser $(if $(SHORT),--ignore=tests/browser/test_scale.py)
+
+screenshots: $(VENV)/.browser ## make the pictures of mcplumb view that the docs show (needs Chromium)
+	@$(BIN)/python -m tests.browser.chromium $(BIN)/python -m tests.browser.screenshots
+
 check: $(STAMP) ## format, lint, types and layering
 	@echo "==> format, lint, types, layering"
 	@$(BIN)/ruff format --check .
@@ -56,6 +67,16 @@ check: $(STAMP) ## format, lint, types and layering
 	@$(BIN)/mypy
 	@$(BIN)/python tools/doc_examples.py
 	@$(BIN)/python -m pytest -q tests/repo/test_layers.py
+
+# The type checker of the page: a development tool, which the package does not contain.
+.page/node_modules/.bin/tsc:
+	@npm install --prefix .page --no-audit --no-fund --no-save --loglevel=error typescript@7.0.2
+
+check-page: ## types of the scripts of mcplumb view (needs Node.js, and is skipped without it)
+	@if command -v npm >/dev/null; then \
+	  echo "==> types of the page" && $(MAKE) --no-print-directory .page/node_modules/.bin/tsc && \
+	  .page/node_modules/.bin/tsc --project tools/page.tsconfig.json; \
+	else echo "==> types of the page: skipped, there is no npm on the PATH"; fi
 
 format: $(STAMP) ## rewrite the files in the project's format
 	@$(BIN)/ruff format .
@@ -76,20 +97,31 @@ fuzz-short: $(STAMP) ## the same in short, with the same inputs each time
 
 chaos: $(STAMP) ## make servers fail in every way, 5,500 times, and count what is lost, wrong, late or left behind
 	@$(BIN)/python -m chaos
+	@$(BIN)/python -m chaos replicas
 
 chaos-short: $(STAMP) ## the same in short, with the same choices each time
 	@$(BIN)/python -m chaos --closes 60 --faults 100 --seed 1
+	@$(BIN)/python -m chaos replicas --clients 20 --calls 1500 --every 1 --seed 1
 
-interop: $(STAMP) ## the official SDKs use a server of ours, and our client uses servers made with others (without Node.js, some are skipped)
+redis: $(STAMP) ## make sure that there is a redis-server for the tests of replicas
+	@$(BIN)/python -m tests.kit.redis_server
+
+interop: $(STAMP) ## the official SDKs use a server of ours, and our client uses servers made with others (without Node.js, Go, Rust or Java, some are skipped)
 	@$(BIN)/python -m tests.interop.environments
+	@$(BIN)/python -m tests.interop.toolchains
 	@$(BIN)/python -m pytest -n $(WORKERS) tests/interop --ignore=tests/interop/wild
 
-interop-short: $(STAMP) ## of that, the official SDKs' clients with a server of ours over stdio, and some visits through the bridge
-	@$(BIN)/python -m pytest -n $(WORKERS) -k 'stdio and test_official_clients or short and test_fidelity or test_table' tests/interop/test_official_clients.py tests/interop/bridge
+interop-short: $(STAMP) ## of that, the official SDKs' clients with a server of ours over stdio, some visits through the bridge, and some rows of the matrix
+	@$(BIN)/python -m pytest -n $(WORKERS) -k 'stdio and test_official_clients or short or test_table or test_page or explained' tests/interop/test_official_clients.py tests/interop/bridge tests/interop/matrix
 
 fidelity: $(STAMP) ## measure what crosses our bridge and others, and write the table of the docs (needs Node.js)
 	@$(BIN)/python -m tests.interop.environments
 	@$(BIN)/python -m tests.interop.bridge.table
+
+interop-matrix: $(STAMP) ## measure who works with whom, and write the matrix of the docs (SDKs without their toolchain, Node.js too, keep their rows)
+	@$(BIN)/python -m tests.interop.environments
+	@$(BIN)/python -m tests.interop.toolchains
+	@$(BIN)/python -m tests.interop.matrix.page $(ROWS)
 
 interop-wild: $(STAMP) ## servers, clients and bridges of third parties from npm and PyPI (needs Node.js); what cannot be installed is skipped
 	@$(BIN)/python -m tests.interop.wild.software
@@ -124,5 +156,5 @@ completion: $(STAMP) ## press Tab in bash, zsh and fish, which have to be instal
 	@$(BIN)/python tools/check_completion.py
 
 clean: ## remove what the targets made
-	@rm -rf .venv .site .fuzz .bench .interop .conformance .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	@rm -rf .venv .site .fuzz .bench .interop .conformance .page .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

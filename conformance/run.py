@@ -62,6 +62,11 @@ Bridge(sys.argv[1:]).run("http://127.0.0.1:0/mcp", on_ready=lambda url: print(ur
 """
 #: The same server over stdio, with a bridge before it.
 BRIDGED = [sys.executable, "-c", _BRIDGE, sys.executable, str(HERE / "server.py"), "--stdio"]
+#: Three replicas of it, with a proxy before them that sends every request to another one.
+REPLICAS = [
+    *(sys.executable, "-m", "tests.kit.replicas", "--"),
+    *(sys.executable, str(HERE / "server.py"), "--port", "PORT", "--shared", "SHARED"),
+]
 
 
 class Verdict(NamedTuple):
@@ -129,13 +134,13 @@ def serving(log: Path, command: Sequence[str] = SERVED) -> Iterator[str]:
 
 
 def run_all(
-    suite: Suite, scenarios: Sequence[Scenario], excuses: dict[tuple[Leg, str], str], *, bridge: bool = False
+    suite: Suite, scenarios: Sequence[Scenario], excuses: dict[tuple[Leg, str], str], served: Sequence[str] = SERVED
 ) -> Iterator[Verdict]:
-    """Run the scenarios, those of the server against one process, or with a bridge before it."""
+    """Run the scenarios, those of the server against what this command serves."""
     for_server = [scenario for scenario in scenarios if scenario.leg == "server"]
     for_client = [scenario for scenario in scenarios if scenario.leg == "client"]
     if for_server:
-        with serving(suite.results / "server.log", BRIDGED if bridge else SERVED) as url:
+        with serving(suite.results / "server.log", served) as url:
             for scenario in for_server:
                 yield Verdict(suite.run(scenario, url), excuses.get((scenario.leg, scenario.name)))
     command = shlex.join([sys.executable, str(HERE / "client.py")])
@@ -196,14 +201,18 @@ def main() -> int:
     parser.add_argument("--leg", choices=LEGS, help="test only the server, or only the client")
     parser.add_argument("--revision", choices=(OLDER[0].revision, *REVISIONS), help="test only under this revision")
     parser.add_argument("--bridge", action="store_true", help="test the server through a bridge, over stdio")
+    parser.add_argument(
+        "--replicas", action="store_true", help="test three replicas of the server (needs redis-server)"
+    )
     options = parser.parse_args()
-    if options.bridge:
+    if options.bridge or options.replicas:
         options.leg = "server"
+    served = BRIDGED if options.bridge else REPLICAS if options.replicas else SERVED
     verdicts = []
     try:
         excuses = expected_failures(HERE / "expected-failures.yaml")
         suite = Suite.installed()
-        for verdict in run_all(suite, chosen(suite, options, excuses), excuses, bridge=options.bridge):
+        for verdict in run_all(suite, chosen(suite, options, excuses), excuses, served):
             verdicts.append(verdict)
             print("\n".join(verdict.lines()), flush=True)
     except SuiteError as error:

@@ -14,7 +14,7 @@ from base64 import b64decode
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from mcplumb import Audio, Context, File, Header, Image, Server, ToolError
+from mcplumb import Audio, Context, File, Header, HttpOptions, Image, Server, ToolError
 
 server = Server("conformance", version="1.0", instructions="What the conformance suite calls, and nothing useful.")
 
@@ -410,11 +410,18 @@ def main() -> None:
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("--port", type=int, help="serve http://127.0.0.1:PORT/mcp; 0 for a free port, which is printed")
     way.add_argument("--stdio", action="store_true", help="serve standard input and output")
+    parser.add_argument(
+        "--shared", metavar="URL", help="share sessions and changes with other processes, by this store"
+    )
     options = parser.parse_args()
     if options.stdio:
         server.run()
     else:
-        server.run(f"http://127.0.0.1:{options.port}/mcp", on_ready=lambda address: print(address, flush=True))
+        server.run(
+            f"http://127.0.0.1:{options.port}/mcp",
+            http=HttpOptions(shared=options.shared),
+            on_ready=lambda address: print(address, flush=True),
+        )
 
 
 if __name__ == "__main__":

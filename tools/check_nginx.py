@@ -1,6 +1,7 @@
 """Runs nginx with the configuration of docs/howto/run-behind-nginx.md: ``python tools/check_nginx.py [NGINX]``.
 
-Needs nginx and openssl. Two processes of a server stand behind it, and our client talks to them through it.
+Needs nginx and openssl. Two processes of a server stand behind it, and our client talks to them through it. Then two
+processes of a protected server do, and our client signs in.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from mcplumb import connect
+import aiohttp
+
+from mcplumb import OAuth, connect
 from mcplumb.client import Change
+from mcplumb.stores import FileTokens
 from mcplumb.types import TextContent
 
 ROOT = Path(__file__).parents[1]
@@ -61,6 +65,22 @@ async def now() -> str:
     return "sun"
 
 server.run(f"http://127.0.0.1:{sys.argv[1]}/mcp", http=HttpOptions(hosts=("weather.example",)))
+"""
+
+PROTECTED = """
+import sys
+
+from mcplumb import Context, HttpOptions, JwtVerifier, Server
+
+server = Server("weather")
+
+@server.tool
+async def who(ctx: Context) -> str:
+    return ctx.principal.subject
+
+port, issuer, resource = sys.argv[1:]
+http = HttpOptions(hosts=("weather.example",), resource=resource, auth=JwtVerifier(issuer=issuer, audience=resource))
+server.run(f"http://127.0.0.1:{port}/mcp", http=http)
 """
 
 
@@ -154,6 +174,45 @@ def asked(port: int, tls: ssl.SSLContext, **headers: str) -> tuple[int, str]:
     return response.status, response.read().decode()
 
 
+async def sign_in(nginx: str, folder: Path, tls: ssl.SSLContext) -> None:
+    """Sign in at a protected server behind nginx, and send it a token that is as long as it takes."""
+    sys.path.insert(0, str(ROOT))
+    from tests.kit.token_issuer import TokenIssuer  # noqa: PLC0415 - only found from here on
+
+    port, behind = free_port(), (free_port(), free_port())
+    resource = f"https://127.0.0.1:{port}/mcp"
+    (folder / "protected.py").write_text(PROTECTED, encoding="utf-8")
+    # As the page advises for long tokens.
+    block = configuration(folder, port, behind).replace(
+        "server_name", "large_client_header_buffers 4 32k; server_name", 1
+    )
+    (folder / "protected.conf").write_text(block.replace(f"{folder}/pid", f"{folder}/pid2"), encoding="utf-8")
+
+    async def visit(url: str) -> str:
+        async with aiohttp.ClientSession() as browser, browser.get(url, allow_redirects=False) as answer:
+            return answer.headers["Location"]
+
+    with ExitStack() as stack:
+        async with TokenIssuer().publishing() as issuer:
+            issuer.audience = resource
+            for each in behind:
+                stack.enter_context(
+                    running(sys.executable, folder / "protected.py", str(each), issuer.issuer, resource)
+                )
+                await asyncio.to_thread(wait_for, each)
+            stack.enter_context(running(nginx, "-p", folder, "-c", folder / "protected.conf", "-e", "stderr"))
+            await asyncio.to_thread(wait_for, port)
+            auth = OAuth(store=FileTokens(folder / "tokens"), on_visit=visit)
+            for revision in ("2026-07-28", "2025-11-25"):
+                async with connect(resource, tls=tls, revisions=[revision], auth=auth, timeout=PATIENCE) as client:
+                    assert (await client.call_tool("who")).text == "ann"
+            token = issuer.token(padding="x" * 11_000)
+            assert 15_000 < len(token) < 16 * 1024, len(token)
+            async with connect(resource, tls=tls, token=token, timeout=PATIENCE) as client:
+                assert (await client.call_tool("who")).text == "ann"
+    print("  an authorization server: signed in, in both eras, and with a token of 15 KB")
+
+
 def main() -> int:
     nginx = sys.argv[1] if len(sys.argv) > 1 else shutil.which("nginx")
     if nginx is None:
@@ -187,6 +246,7 @@ def main() -> int:
         no_server, _ = asked(port, tls)
         assert (too_big, no_server) == (413, 502), (too_big, no_server)
         print("  a body of 70 MB: 413; without a server: 502")
+        asyncio.run(sign_in(nginx, folder, tls))
     return 0
 
 

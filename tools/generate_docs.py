@@ -71,7 +71,7 @@ from mcplumb.config import Config, ConfigError, Input, NotTrusted, ServerEntry, 
 from mcplumb.limits import DEFAULT_LIMITS, Limits
 from mcplumb.protocol.transition_table import Table
 from mcplumb.revisions import REVISIONS, Revision
-from mcplumb.server.context import Accepted, Declined, Told
+from mcplumb.server.context import Accepted, Declined, Delivery
 from mcplumb.server.dispatch.client_input import Sampled
 from mcplumb.testing import check_transport, checks, memory_pair
 from mcplumb.transports.connection import Connection, Peer, Receiver, Stats
@@ -81,12 +81,13 @@ from mcplumb.transports.line_connection import LineConnection, Sink, Source
 from mcplumb.transports.tls import client_tls, server_tls
 from tests.costs.walk import WALKS, Step, walk
 from tests.interop.bridge import table as fidelity
+from tests.interop.matrix import page as interop_matrix
 from tests.interop.wild import software
 
 ROOT = Path(__file__).parents[1]
 #: Classes whose objects users get, and do not make.
 NOT_MADE = {
-    *(Changes, Client, Config, Context, Elicitation, ServerProcess, Told),
+    *(Changes, Client, Config, Context, Elicitation, ServerProcess, Delivery),
     *(Group, GroupChanges, sync.Changes, sync.Client, sync.Connecting),
     *(sync.Group, sync.GroupChanges, sync.ConnectingAll),
 }
@@ -245,6 +246,8 @@ def members(kind: type) -> str:
     for name, member in vars(kind).items():
         if name.startswith("_") or not (inspect.isfunction(member) or isinstance(member, property)):
             continue
+        if inspect.isfunction(member) and member.__name__ != name:
+            continue  # another name of a documented method
         text += f"\n### {kind.__name__}.{name}\n"
         if isinstance(member, property):
             text += code(f"{name}: {typed(inspect.signature(member.fget).return_annotation)}") if member.fget else ""
@@ -337,7 +340,7 @@ def servers() -> str:
         Context,
         Accepted,
         Declined,
-        Told,
+        Delivery,
         Image,
         Audio,
         File,
@@ -581,6 +584,11 @@ def fidelity_table() -> str:
     return fidelity.page(fidelity.load())
 
 
+def matrix() -> str:
+    """Return the page about who works with whom, from the results that were measured last."""
+    return interop_matrix.page(interop_matrix.load())
+
+
 def walks() -> str:
     """Return a table for each end: when a function is entered, its name, its file, and what it does."""
     text = ""
@@ -618,6 +626,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     ARCHITECTURE: architecture,
     PEERS: peers,
     fidelity.PAGE: fidelity_table,
+    interop_matrix.PAGE: matrix,
     ROOT / "docs" / "reference" / "revisions.md": revisions,
     ROOT / "docs" / "reference" / "limits.md": limits,
     ROOT / "docs" / "reference" / "errors.md": error_tree,

@@ -14,8 +14,6 @@ from collections import Counter
 from contextlib import suppress
 from typing import Annotated, Any
 
-import msgspec
-
 from mcplumb import Context, Header, HttpOptions, Principal, Server
 from mcplumb.limits import Limits
 from mcplumb.types.tools import ToolAnnotations
@@ -136,7 +134,10 @@ def main() -> None:
     if PRINCIPALS:
         options["auth"] = lambda token: Principal(PRINCIPALS[token]) if token in PRINCIPALS else None
     if any(address.startswith("http") for address in OPTIONS["addresses"]):
-        options["http"] = msgspec.structs.replace(msgspec.convert(http, HttpOptions), **options)
+        texts: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in http.items()
+        }
+        options["http"] = HttpOptions(**texts, **options)
     server.run(
         *OPTIONS["addresses"],
         http=options.get("http"),

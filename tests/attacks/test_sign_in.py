@@ -6,7 +6,9 @@ import asyncio
 import base64
 import json
 import os
+import re
 import sys
+import traceback
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -16,10 +18,10 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import aiohttp
 import pytest
 
-from mcplumb import AuthorizationError, ClientCredentials, HttpOptions, connect
+from mcplumb import AuthorizationError, ClientCredentials, HttpOptions, McplumbError, OAuth, connect
 from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
 from mcplumb.stores import FileTokens
-from tests.attacks.hostile import Undiscovered, response
+from tests.attacks.hostile import Seen, Undiscovered, response
 from tests.client.auth.authorization_server import AuthorizationServer
 from tests.client.auth.site import Site, make_server, site
 from tests.kit.loop import PATIENCE
@@ -448,3 +450,118 @@ async def test_a_server_that_quotes_secrets_does_not_get_them_into_errors(tmp_pa
         assert "You sent" in str(error), "The other words of the server are shown."
         assert found_in(str(error).encode(), secrets) == []
         assert "another-code-0123456789" in secrets
+
+
+@asynccontextmanager
+async def echoing(answer: bytes) -> AsyncIterator[str]:
+    """A server whose answer quotes the whole request in the place of ``%s``, with its line ends escaped."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        body = b"" if length is None else await reader.readexactly(int(length[1]))
+        writer.write(answer % (head + body).replace(b"\r\n", b" "))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/token"
+
+
+ECHOES = [
+    b"%s\r\n\r\n",
+    b"HTTP/1.1 %s\r\n\r\n",
+    b"HTTP/1.1 400 %s\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 400 Bad Request\r\n%s\r\n\r\n",
+    b"HTTP/1.1 400 Bad Request\r\nContent-Length: %s\r\n\r\n",
+    b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/?%s\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%s\r\n",
+    b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n%s",
+    b'HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n{"error": "%s"}',
+    b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"access_token": ["%s"]}',
+    b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"access_token": "x", "token_type": "%s"}',
+]
+
+
+def whole(error: BaseException) -> bytes:
+    """Return everything that a log with tracebacks shows of an error, and what a debugger shows of its fields."""
+    shown = [repr(vars(error)), *traceback.format_exception(error)]
+    return "".join(shown).encode()
+
+
+@pytest.mark.req("AUT-8")
+@pytest.mark.parametrize("answer", ECHOES)
+async def test_a_token_endpoint_that_echoes_the_request(tmp_path: Path, answer: bytes) -> None:
+    secret = f"s3cret+of/mine={os.urandom(12).hex()}"
+    async with site(tmp_path) as place, echoing(answer) as address:
+        async with connect(place.url, auth=place.oauth(client_id="me", client_secret=secret)):
+            pass
+        [name] = place.store.names()
+        kept = json.loads(place.store.load(name) or b"")
+        kept["grant"]["token_endpoint"] = address
+        place.store.save(name, json.dumps(kept).encode())
+        place.age(3600)
+        errors = []
+        for auth in (
+            place.oauth(client_id="me", client_secret=secret),  # a refresh, in a process of its own
+            place.oauth(client_id="me", client_secret=secret, fresh=True),
+            ClientCredentials(client_id="me", client_secret=secret),
+        ):
+            with pytest.raises(AuthorizationError) as caught:
+                async with connect(place.url, auth=auth):
+                    pass
+            errors.append(whole(caught.value))
+            place.auth.metadata = {"token_endpoint": address}
+        secrets = [secret, *secrets_of(place.auth), *place.auth.codes]
+        assert len(secrets) >= 5
+        assert found_in(b"".join(errors), secrets) == []
+
+
+@pytest.mark.req("AUT-8")
+@pytest.mark.parametrize("answer", ECHOES)
+async def test_a_server_that_echoes_the_request(answer: bytes) -> None:
+    key, token = os.urandom(12).hex(), os.urandom(12).hex()
+    async with echoing(answer) as address:
+        with pytest.raises(McplumbError) as caught:
+            async with connect(f"{address}?key={key}", token=token):
+                pass
+    assert found_in(whole(caught.value), [key, token]) == []
+
+
+@pytest.mark.req("AUT-8")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
+        b'HTTP/1.1 401 \r\nWWW-Authenticate: Bearer resource_metadata="http://other/?%s"\r\nContent-Length: 0\r\n\r\n',
+    ],
+)
+async def test_an_address_with_a_secret_in_it(tmp_path: Path, answer: bytes) -> None:
+    """Some servers take a key in the query of their address."""
+    key = os.urandom(12).hex()
+    documents: dict[str, dict[str, Any]] = {
+        "names another": {"resource": "https://other.example", "authorization_servers": ["https://other.example"]},
+        "names no server": {"authorization_servers": []},
+        "names no metadata": {"authorization_servers": [f"http://127.0.0.1:1/?key={key}"]},
+        "names a server that is gone": {"authorization_servers": ["http://127.0.0.1:1/x"]},
+        "is none": {"resource": 1},
+    }
+    for document in documents.values():
+
+        def answered(seen: Seen, document: dict[str, Any] = document) -> list[bytes]:
+            if seen.path.startswith("/.well-known/oauth-protected-resource"):
+                body = json.dumps({"resource": server.url, **document}).encode()
+                return [response(body=body, Content_Type="application/json")]
+            return [answer % seen.path.encode() if b"%s" in answer else answer]
+
+        async with Undiscovered(answered) as server:
+            for auth in (
+                OAuth(store=FileTokens(tmp_path), on_visit=lambda _: None, timeout=0.1),
+                OAuth(store=FileTokens(tmp_path), client_id="me", issuer="https://x.example"),
+                ClientCredentials(client_id="me", client_secret="mine"),
+            ):
+                with pytest.raises(AuthorizationError) as caught:
+                    async with connect(f"{server.url}?key={key}", auth=auth):
+                        pass
+                assert found_in(whole(caught.value), [key]) == []

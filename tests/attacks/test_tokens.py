@@ -221,6 +221,17 @@ async def test_deep_and_odd_json() -> None:
             assert not await target.is_let_in(f"{head}.{encoded(text)}.{signature}")
 
 
+async def test_a_signed_payload_without_claims() -> None:
+    """The issuer has signed it: a nested token, for example."""
+    async with guarded() as target:
+        [key], inner = target.issuer.keys, target.issuer.token()
+        for header in ({}, {"cty": "JWT"}):
+            head = {"alg": "ES256", "typ": "at+jwt", "kid": "one", **header}
+            assert await target.is_let_in(key.sign(head, target.issuer.claims()))
+            for payload in (inner.encode(), b"[" * 5000, b'[{"sub": "ann"}]', b"null", b'"ann"', b"", b"\xff\xfe{}"):
+                assert not await target.is_let_in(key.sign(head, payload))
+
+
 async def test_a_flood_of_keys_and_tokens_costs_the_issuer_one_fetch() -> None:
     async with guarded(new_keys_every=3600) as target:
         for number in range(100):

@@ -186,13 +186,13 @@ def _add_calls(server: Server, book: Book) -> None:
     def quote_in_a_thread(uri: str, ctx: BlockingContext) -> str | None:
         return ctx.read_resource(uri).contents[0].text
 
-    @server.request("example/double")
+    @server.on_request("example/double")
     async def double(params: dict[str, Any]) -> dict[str, Any]:
         if "number" not in params:
             raise RequestError(-32602, "No number.")
         return {"doubled": 2 * params["number"]}
 
-    @server.notification("notifications/example")
+    @server.on_notification("notifications/example")
     async def heard(params: dict[str, Any]) -> None:
         book.note(f"heard {params['word']}")
 

@@ -76,8 +76,9 @@ class Log:
     def entries(self) -> list[Message]:
         if not self.path.exists():
             return []
-        # The last line is whole: each is written at once.
-        return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+        # A reader can see a part of a line that is being written.
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     @property
     def pids(self) -> list[int]:

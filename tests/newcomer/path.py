@@ -98,7 +98,7 @@ class NewcomersPath:
             "days=many",
             *command,
             code=2,
-            expect="days has to be an integer",
+            expect="days must be an integer",
         )
         self.run("mcplumb", "tools", "--", "pyhton", "weather.py", code=3, expect="there is no 'pyhton' in the PATH")
         (self.folder / "weather.py").write_text(self.server.replace("import Server", "import Sever"), encoding="utf-8")

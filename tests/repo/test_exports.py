@@ -109,6 +109,7 @@ def test_the_top_of_the_package_is_pinned() -> None:
         "ServerDown",
         "ServerExited",
         "StateRefused",
+        "StoreUnavailable",
         "ToolError",
         "ToolFailed",
         "UsageError",

@@ -16,7 +16,7 @@ from tests.repo.source import ROOT, parsed
 # How many rows each group has: a row that disappears would otherwise be missed by nobody.
 GROUPS = {
     "FRM": 10, "DIR": 4, "META": 7, "ERA": 11, "CAN": 7, "PRG": 2, "SUB": 6, "MRT": 5, "LIF": 16, "LEG": 6,
-    "STR": 5, "HTP": 8, "SSE": 3, "AUT": 14, "GRP": 1, "BRG": 7,
+    "STR": 5, "HTP": 8, "SSE": 3, "AUT": 14, "GRP": 1, "BRG": 7, "TAP": 4, "VIW": 2, "SCL": 5,
 }  # fmt: skip
 
 # The rows that nothing proves yet. Take an id out when its row is done; none is ever added.
@@ -32,7 +32,8 @@ PROVEN = {
     "LEG-3", "LEG-4", "STR-1", "STR-2", "STR-3", "STR-4", "STR-5", "HTP-1", "HTP-2", "HTP-3", "HTP-4",
     "HTP-5", "HTP-6", "HTP-7", "HTP-8", "SSE-1", "SSE-2", "SSE-3", "AUT-1",
     "AUT-2", "AUT-3", "AUT-4", "AUT-6", "AUT-7", "AUT-8", "AUT-9", "AUT-10", "AUT-11", "AUT-12", "AUT-13", "AUT-14",
-    "GRP-1", "BRG-1", "BRG-2", "BRG-3", "BRG-5", "BRG-6", "BRG-7",
+    "GRP-1", "BRG-1", "BRG-2", "BRG-3", "BRG-5", "BRG-6", "BRG-7", "TAP-1", "TAP-2", "TAP-3", "VIW-1", "VIW-2",
+    "SCL-1", "SCL-2", "SCL-3", "SCL-4", "SCL-5",
 }  # fmt: skip
 
 Ledger = dict[str, dict[str, str]]

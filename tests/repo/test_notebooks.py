@@ -76,7 +76,7 @@ def test_so_do_resources_prompts_and_handlers() -> None:
         def plan(day: str) -> str:
             return day
 
-        @server.request("example/x")
+        @server.on_request("example/x")
         def x(params: dict) -> dict:
             return params
 

@@ -24,6 +24,7 @@ DOCS = ROOT / "docs"
 #: This one has a test of its own, with a terminal.
 ELSEWHERE = {DOCS / "howto" / "call-from-the-terminal.md"}
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+JSON_BLOCK = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`(\w+\.py)`:\n\n```(?:py|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PATIENCE = 120
 
@@ -54,6 +55,23 @@ def pattern(output: str) -> re.Pattern[str]:
     return re.compile("".join(lines))
 
 
+def run_in_shell(command: str, folder: Path) -> str:
+    """Run a command in the folder, and return its stdout and stderr."""
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    home = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder)}
+    return subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=folder,
+        env={**os.environ, **home, "PATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    ).stdout
+
+
 PAGES = [ROOT / "README.md", *sorted(set(DOCS.glob("**/*.md")) - ELSEWHERE)]
 SHOWN = [shown for page in PAGES for shown in sessions(page)]
 
@@ -73,20 +91,18 @@ def folder(tmp_path: Path) -> Path:
 def test_a_command_prints_what_the_page_shows(shown: Shown, folder: Path) -> None:
     for name, program in FILE.findall(shown.page.read_text(encoding="utf-8")):
         (folder / name).write_text(program, encoding="utf-8")
-    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    home = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder)}
-    done = subprocess.run(
-        ["/bin/sh", "-c", shown.command],
-        cwd=folder,
-        env={**os.environ, **home, "PATH": path},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert pattern(shown.output).fullmatch(done.stdout), done.stdout
+    printed = run_in_shell(shown.command, folder)
+    assert pattern(shown.output).fullmatch(printed), printed
+
+
+def test_a_server_prints_the_messages_that_the_tutorial_shows(folder: Path) -> None:
+    page = (DOCS / "tutorial" / "first-server.md").read_text(encoding="utf-8")
+    command = next(block for block in BLOCK.findall(page) if "<<'EOF'" in block)
+    shown = JSON_BLOCK.search(page, page.index(command))
+    assert shown is not None
+    answers = shown[1].splitlines()
+    assert len(answers) == 2
+    assert [line for line in run_in_shell(command, folder).splitlines() if line in answers] == answers
 
 
 def test_there_are_such_commands_on_the_pages_for_newcomers() -> None:

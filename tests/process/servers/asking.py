@@ -106,7 +106,7 @@ async def menu(ctx: Context) -> str:
     return f"The menu for {answer.data.name if answer.data else 'nobody'}"
 
 
-@server.request("asking/custom")
+@server.on_request("asking/custom")
 async def custom(params: dict[str, Any], ctx: Context) -> dict[str, Any]:
     """May not ask on modern clients: only three methods may."""
     answer = await ctx.elicit("Who are you?", Name)

@@ -273,7 +273,7 @@ async def leave_task() -> str:
     return "left"
 
 
-@server.request("workshop/custom")
+@server.on_request("workshop/custom")
 async def custom(params: dict[str, Any]) -> dict[str, Any]:
     return {"got": params.get("value")}
 
@@ -281,12 +281,12 @@ async def custom(params: dict[str, Any]) -> dict[str, Any]:
 heard: list[Any] = []
 
 
-@server.notification("notifications/workshop/note")
+@server.on_notification("notifications/workshop/note")
 async def note(params: dict[str, Any]) -> None:
     heard.append(params.get("value"))
 
 
-@server.notification("notifications/workshop/slow_note")
+@server.on_notification("notifications/workshop/slow_note")
 def slow_note(params: dict[str, Any]) -> None:
     unblocked.wait()
 
