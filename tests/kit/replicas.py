@@ -136,12 +136,12 @@ class Proxy:
                     response.headers.add(name, value)
             if "Content-Length" in answer.headers:
                 response.content_length = int(answer.headers["Content-Length"])
-            await response.prepare(request)
             try:
+                await response.prepare(request)
                 async for chunk in answer.content.iter_any():
                     await response.write(chunk)
             except aiohttp.ClientError:
-                # As a proxy does whose server is gone: the response breaks off.
+                # As a proxy does whose server or client is gone: the response breaks off.
                 if request.transport is not None:
                     request.transport.abort()
                 return response
