@@ -112,6 +112,15 @@ async def test_pages_are_told_what_is_new(tmp_path: Path) -> None:
         writer.close()
 
 
+async def test_pages_are_told_of_a_session_that_another_page_has_seen(tmp_path: Path) -> None:
+    """Whoever asks for the list does not take the news away from the others."""
+    async with watching(tmp_path) as visitor, listening(visitor) as stream:
+        writer = RecordingWriter(header("live", now=time.time()), tmp_path)
+        assert len((await visitor.ask("api/sessions")).json["sessions"]) == 1
+        assert await stream.next() == ("sessions", {})
+        writer.close()
+
+
 async def test_only_so_many_sessions_are_kept_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcplumb.view.watch.watch_section.MAX_WATCHED_SESSIONS", 2)
     for number in range(4):

@@ -40,6 +40,8 @@ class WatchSection:
         self._hub = hub
         self._list = SessionList(file, folder)
         self._listed: list[Listed] = []
+        #: The list as the pages were told of it: a page that asks for the list must not take the news from the others.
+        self._announced: list[Listed] = []
         #: The sessions that pages look at, the one that was asked for last at the end.
         self._open: dict[str, _Opened] = {}
         self._listing = asyncio.Lock()
@@ -58,6 +60,7 @@ class WatchSection:
     async def open(self) -> None:
         """Start to look for new recordings."""
         await self._look()
+        self._announced = self._listed
         if self._list.first is not None:
             await self._session(self._list.first)  # so that the command line says what is wrong with the file
         self._task = asyncio.get_running_loop().create_task(self._follow())
@@ -82,10 +85,10 @@ class WatchSection:
                 continue
             turn += 1
             if turn % _LIST_EVERY == 0:
-                before = self._listed
                 with suppress(McplumbError):  # the page says it when it asks for the list
                     await self._look()
-                if before != self._listed:
+                if self._announced != self._listed:
+                    self._announced = self._listed
                     self._hub.publish("sessions", {}, key="")
             for key, opened in list(self._open.items()):
                 await self._read_more(key, opened)

@@ -1,6 +1,6 @@
 // The section Watch: the list of sessions, and one of them, or two side by side. Addresses: #/watch/KEY[,KEY][/LINE].
 
-import { el, fill, keyed } from "../dom.js";
+import { el, keyed } from "../dom.js";
 import { addShortcuts, describeKeys } from "../keys.js";
 import { SessionPane } from "./session_pane.js";
 import { SessionsList } from "./sessions_list.js";
@@ -52,7 +52,7 @@ export function mount(root, frame) {
     panesBox.classList.toggle("is-pair", panes.length > 1);
     // A pane that is moved in the page loses its place in the list.
     if (panes.length) keyed(panesBox, panes, ({ listed }) => listed.key, ({ element }) => element);
-    else fill(panesBox, emptyState());
+    else showEmpty();
     sessions.open = panes.map(({ listed }) => listed.key);
     sessions.show();
     if (line !== null && panes.length) panes[0].goTo(line);
@@ -75,9 +75,16 @@ export function mount(root, frame) {
     });
   }
 
-  function emptyState() {
-    if (!sessions.isLoaded) return el("div", { class: "empty" }, el("p", null, "Loading…"));
-    if (sessions.sessions.length) {
+  /** Shows what to do where there is no session; what is there already stays, with the focus. */
+  function showEmpty() {
+    const state = !sessions.isLoaded ? "loading" : sessions.sessions.length ? "choose" : "none";
+    keyed(panesBox, [state], (each) => each, makeEmpty);
+  }
+
+  /** @param {string} state */
+  function makeEmpty(state) {
+    if (state === "loading") return el("div", { class: "empty" }, el("p", null, "Loading…"));
+    if (state === "choose") {
       return el("div", { class: "empty" }, el("h2", null, "Select a session"), el("p", null, "Live ones are at the top of the list."));
     }
     return el(
@@ -97,7 +104,7 @@ export function mount(root, frame) {
   async function show(path) {
     shownPath = path.join("/");
     if (!sessions.isLoaded) {
-      fill(panesBox, emptyState());
+      showEmpty();
       await sessions.load();
       if (shownPath !== path.join("/")) return;
     }
@@ -111,12 +118,14 @@ export function mount(root, frame) {
     showPanes(keys, line);
   }
 
-  frame.events.on("sessions", async () => {
+  async function refresh() {
     await sessions.load();
     for (const pane of panes) pane.update(sessions.find(pane.listed.key) ?? pane.listed);
-    if (!panes.length) show([]);
-  });
-  frame.events.on("hello", () => sessions.isLoaded && sessions.load());
+    if (!panes.length) show(shownPath.split("/").filter(Boolean));
+  }
+  frame.events.on("sessions", refresh);
+  frame.events.on("lost", refresh);
+  frame.events.on("hello", () => sessions.isLoaded && refresh());
 
   const when = () => frame.current() === "watch" && active !== null;
   const group = "Watch";
