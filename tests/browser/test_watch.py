@@ -74,6 +74,31 @@ def test_a_live_session_is_watched(page: Page, serve: Serve, folder: Path) -> No
     expect(page.locator(".pane-head .badge.is-live")).to_be_hidden()
 
 
+@pytest.mark.req("VIW-2")
+def test_numbers_are_shown_as_they_were_sent(page: Page, serve: Serve, folder: Path) -> None:
+    story = Story()
+    story.request(0.1, "tools/call", name="pay", arguments={"account": 12345678901234567890})
+    story.write(header("bank", now=time.time() - 100), folder)
+    page.goto(serve())
+    row(page, "pay").click()
+    expect(page.locator(".detail [role=tree]")).to_contain_text("account: 12345678901234567890")
+
+
+def test_a_session_that_was_closed_stays_closed(page: Page, serve: Serve, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    writer = RecordingWriter(header("weather", now=time.time()), folder)
+    page.goto(serve())
+    page.get_by_role("button", name="Close this session").click()
+    expect(page.get_by_role("heading", name="Select a session")).to_be_visible()
+    other = RecordingWriter(header("notes", now=time.time()), folder)
+    expect(page.locator(".session-open")).to_have_count(2)
+    expect(page.get_by_role("heading", name="Select a session")).to_be_visible()
+    page.locator(".session-open").filter(has_text="notes").click()
+    expect(page.locator(".pane-head h2")).to_have_text("notes")
+    writer.close()
+    other.close()
+
+
 SERVER = """
 import asyncio, sys
 from pathlib import Path

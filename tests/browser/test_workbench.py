@@ -157,6 +157,28 @@ def test_schemas_of_every_kind(bench: Page) -> None:
     expect(bench.locator(".call-state")).to_contain_text("Done")
 
 
+def test_numbers_keep_their_digits(bench: Page) -> None:
+    """JavaScript would round this one to 12345678901234567000, and send that."""
+    choose(bench, "tool/schemas")
+    bench.get_by_role("button", name="JSON", exact=True).click()
+    given = '{"filter": {"field": "a"}, "shape": {"kind": "circle", "radius": 1}, "amount": 12345678901234567890}'
+    raw = bench.get_by_label("Arguments as JSON")
+    raw.fill(given)
+    bench.get_by_role("button", name="Form", exact=True).click()
+    amount = bench.locator('.property[data-name="amount"] input.number')
+    expect(amount).to_have_value("12345678901234567890")
+    amount.fill("12345678901234567891")
+    run(bench)
+    expect(result(bench).get_by_role("treeitem", name="amount", exact=False)).to_contain_text("12345678901234567891")
+    bench.get_by_role("button", name="JSON", exact=True).click()
+    assert json.loads(raw.input_value())["amount"] == 12345678901234567891
+    # A call of the history is the same call.
+    raw.fill("{}")
+    bench.get_by_role("tab", name="History").click()
+    bench.locator(".call-entry").first.click()
+    expect(raw).to_have_value(re.compile(r"12345678901234567891\b"))
+
+
 @pytest.mark.req("VIW-2")
 def test_a_question_is_answered_or_put_off(bench: Page) -> None:
     choose(bench, "tool/reserve")

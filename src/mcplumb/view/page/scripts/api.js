@@ -1,6 +1,8 @@
 // Asks the server of this page, and hears what it says. All addresses are relative: the page's own begins with the
 // secret.
 
+import { parseJson } from "./exact_json.js";
+
 /** An answer of the API that is an error; its message is a sentence. */
 export class ApiError extends Error {
   /** @param {number} status @param {string} sentence */
@@ -34,7 +36,7 @@ export async function ask(method, path, body, options = {}) {
   }
   const isJson = response.headers.get("content-type")?.startsWith("application/json");
   if (!isJson) throw new ApiError(response.status, await response.text());
-  const answer = await response.json();
+  const answer = parseJson(await response.text());
   if (!response.ok) throw new ApiError(response.status, answer.error ?? `HTTP status ${response.status}`);
   if (typeof answer?.gone === "string") throw new ApiError(410, answer.gone);
   return answer;

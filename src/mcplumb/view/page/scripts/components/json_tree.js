@@ -1,6 +1,7 @@
 // A folding tree of a JSON value. Arrow keys move, open and close, as in the trees of the ARIA practices.
 
 import { append, el, fill } from "../dom.js";
+import { ExactNumber } from "../exact_json.js";
 
 /** Characters of a string, and children of a list or object, that are shown before a button offers the others. */
 const SHOWN_TEXT = 2000;
@@ -16,7 +17,7 @@ const OPEN_CHILDREN = 40;
  */
 export function jsonTree(value, { label = "JSON", open = OPEN_LEVELS } = {}) {
   const list = el("ul", { role: "tree", "aria-label": label });
-  const entries = typeof value === "object" && value !== null ? Object.entries(value) : [];
+  const entries = entriesOf(value);
   if (entries.length) more(list, entries, 0, Array.isArray(value), open - 1);
   else list.append(item(null, value, open));
   const first = list.querySelector("li");
@@ -24,6 +25,11 @@ export function jsonTree(value, { label = "JSON", open = OPEN_LEVELS } = {}) {
   list.addEventListener("keydown", key);
   list.addEventListener("click", click);
   return el("div", { class: "tree" }, list);
+}
+
+/** The members of an object, or the entries of a list; none of anything else. @param {unknown} value @returns {[string, unknown][]} */
+function entriesOf(value) {
+  return typeof value === "object" && value !== null && !(value instanceof ExactNumber) ? Object.entries(value) : [];
 }
 
 /** What fills an item when it is opened. @type {WeakMap<Element, () => void>} */
@@ -38,14 +44,14 @@ const openers = new WeakMap();
 function item(name, value, open) {
   const line = el("div", { class: "tree-line" });
   const made = el("li", { role: "treeitem", tabindex: "-1" }, line);
-  const isFolding = typeof value === "object" && value !== null && Object.keys(value).length > 0;
+  const entries = entriesOf(value);
+  const isFolding = entries.length > 0;
   line.append(el("span", { class: "tree-fold", "aria-hidden": "true" }, isFolding ? "▸" : ""));
   if (name !== null) line.append(el("span", { class: "tree-key" }, `${name}: `));
   if (!isFolding) {
     line.append(leaf(value));
     return made;
   }
-  const entries = Object.entries(/** @type {object} */ (value));
   const isList = Array.isArray(value);
   line.append(el("span", { class: "tree-preview" }, preview(/** @type {object} */ (value), entries)));
   made.setAttribute("aria-expanded", "false");
@@ -74,6 +80,7 @@ function more(group, entries, from, isList, open) {
   const show = () => {
     next.remove();
     more(group, entries, to, isList, open);
+    focusItem(/** @type {HTMLElement} */ (group.children[to])); // the button that had the focus is no more
   };
   next.append(el("button", { type: "button", onclick: show }, `Show more (${entries.length - to} left)`));
   group.append(next);
@@ -86,7 +93,11 @@ function leaf(value) {
     if (value.length <= SHOWN_TEXT) {
       append(shown, `"${value}"`);
     } else {
-      const all = () => fill(shown, `"${value}"`);
+      const all = () => {
+        fill(shown, `"${value}"`);
+        const at = shown.closest("li");
+        if (at) focusItem(at);
+      };
       append(
         shown,
         `"${value.slice(0, SHOWN_TEXT)}… `,
@@ -95,6 +106,7 @@ function leaf(value) {
     }
     return shown;
   }
+  if (value instanceof ExactNumber) return el("span", { class: "is-number" }, value.text);
   const kind = typeof value === "number" ? "is-number" : value === null || typeof value === "boolean" ? "is-literal" : "tree-preview";
   return el("span", { class: kind }, JSON.stringify(value));
 }

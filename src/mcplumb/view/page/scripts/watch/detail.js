@@ -5,6 +5,7 @@ import { jsonTree } from "../components/json_tree.js";
 import { Tabs } from "../components/tabs.js";
 import { toast, toastError } from "../components/toast.js";
 import { append, el, fill, keyed, setText } from "../dom.js";
+import { parseJson } from "../exact_json.js";
 import { findingCard } from "./findings_list.js";
 import { clock, duration, size } from "./formats.js";
 import { outcomeOf, titleOf, whatOf } from "./message_list.js";
@@ -191,7 +192,7 @@ function messagePart(row, described) {
   const text = record.text ?? record.stderr;
   if (record.text !== undefined) {
     try {
-      body = jsonTree(JSON.parse(record.text), { label: partName(row, described) });
+      body = jsonTree(parseJson(record.text), { label: partName(row, described) });
     } catch {
       body = rawText(record.text);
     }

@@ -6,6 +6,7 @@ import { dialog } from "../components/dialog.js";
 import { Tabs } from "../components/tabs.js";
 import { toast, toastError } from "../components/toast.js";
 import { append, el, fill, newId, setText } from "../dom.js";
+import { parseJson } from "../exact_json.js";
 import { resultView } from "./result_view.js";
 import { SchemaForm } from "./schema_form.js";
 
@@ -106,7 +107,7 @@ export class CallView {
   #parsed() {
     let problem = "The arguments must be a JSON object.";
     try {
-      const value = JSON.parse(this.raw.value.trim() || "{}");
+      const value = parseJson(this.raw.value.trim() || "{}");
       if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
     } catch (error) {
       problem = `This is not JSON: ${error instanceof Error ? error.message : error}`;

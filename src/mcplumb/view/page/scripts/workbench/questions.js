@@ -6,6 +6,7 @@ import { dialog } from "../components/dialog.js";
 import { jsonTree } from "../components/json_tree.js";
 import { toast, toastError } from "../components/toast.js";
 import { el, keyed, newId, setText, shortened } from "../dom.js";
+import { parseJson } from "../exact_json.js";
 import { blockView } from "./result_view.js";
 import { SchemaForm } from "./schema_form.js";
 import { addressBox, openAddress, webAddress } from "./web_address.js";
@@ -207,7 +208,7 @@ function askSample(question, name) {
       raw.value = JSON.stringify(whole, null, 2);
     }
   });
-  const content = () => (rawBox.open ? JSON.parse(raw.value) : null);
+  const content = () => (rawBox.open ? parseJson(raw.value) : null);
   const ready = () => {
     try {
       content();

@@ -4,6 +4,7 @@
 import { jsonTree } from "../components/json_tree.js";
 import { toast } from "../components/toast.js";
 import { append, el, fill, shortened } from "../dom.js";
+import { parseJson } from "../exact_json.js";
 import { addressBox, openAddress } from "./web_address.js";
 
 /** Characters of a text that are shown before a button offers the others. */
@@ -114,7 +115,7 @@ function textView(text) {
   }
   if (/^\s*[[{]/.test(text) && text.length < 5_000_000) {
     try {
-      const value = JSON.parse(text);
+      const value = parseJson(text);
       shown.append(el("details", { class: "raw" }, el("summary", null, "As JSON"), lazy(() => jsonTree(value, { label: "Text as JSON" }))));
     } catch {
       // not JSON, which is fine for a text

@@ -1,6 +1,8 @@
 // Reads JSON Schemas: follows references, and checks values. It says only what it is sure of: keywords that it does not
 // know are left to the server. Patterns are not tried, because a hostile one could make the page hang.
 
+import { ExactNumber, canSendExactly } from "../exact_json.js";
+
 /** @typedef {Record<string, any>} Schema */
 /** @typedef {{path: (string | number)[], message: string}} Problem */
 
@@ -23,7 +25,7 @@ const MAX_STEPS = 20_000;
 
 /** @param {unknown} value @returns {value is Record<string, any>} */
 export function isObject(value) {
-  return typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof BadJson);
+  return typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof BadJson) && !(value instanceof ExactNumber);
 }
 
 /**
@@ -87,6 +89,7 @@ function merge(one, two) {
 export function typeOf(value) {
   if (value === null) return "null";
   if (Array.isArray(value)) return "array";
+  if (value instanceof ExactNumber) return /^-?\d+$/.test(value.text) || Number.isInteger(Number(value)) ? "integer" : "number";
   if (typeof value === "number") return Number.isInteger(value) ? "integer" : "number";
   return typeof value;
 }
@@ -250,7 +253,8 @@ function checkPart(value, given, root, path, problems, budget, depth) {
     }
   }
   if (typeof value === "string") checkText(value, schema, add);
-  else if (typeof value === "number") checkNumber(value, schema, types, add);
+  else if (value instanceof ExactNumber && !canSendExactly) add("Has more digits than this browser can send.");
+  else if (typeof value === "number" || value instanceof ExactNumber) checkNumber(Number(value), schema, add);
   else if (Array.isArray(value)) {
     if (value.length < schema.minItems) add(`Needs at least ${schema.minItems} ${schema.minItems === 1 ? "entry" : "entries"}.`);
     if (value.length > schema.maxItems) add(`Has room for ${schema.maxItems} ${schema.maxItems === 1 ? "entry" : "entries"}.`);
@@ -289,8 +293,8 @@ function checkText(value, schema, add) {
   }
 }
 
-/** @param {number} value @param {Schema} schema @param {string[]} types @param {(message: string) => void} add */
-function checkNumber(value, schema, types, add) {
+/** @param {number} value @param {Schema} schema @param {(message: string) => void} add */
+function checkNumber(value, schema, add) {
   if (value < schema.minimum) add(`Has to be at least ${schema.minimum}.`);
   if (value > schema.maximum) add(`Has to be at most ${schema.maximum}.`);
   if (typeof schema.exclusiveMinimum === "number" && value <= schema.exclusiveMinimum) add(`Has to be above ${schema.exclusiveMinimum}.`);
@@ -298,7 +302,6 @@ function checkNumber(value, schema, types, add) {
   if (Number.isInteger(schema.multipleOf) && schema.multipleOf > 0 && Number.isSafeInteger(value) && value % schema.multipleOf) {
     add(`Has to be a multiple of ${schema.multipleOf}.`);
   }
-  if (types.includes("integer") && !Number.isSafeInteger(value)) add("Is larger than this page can hold exactly.");
 }
 
 /** @param {unknown} one @param {unknown} two */

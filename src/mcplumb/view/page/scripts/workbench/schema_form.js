@@ -2,6 +2,7 @@
 // is shown as JSON instead, so that switching between the form and JSON loses nothing.
 
 import { el, fill, newId, setText, shortened } from "../dom.js";
+import { ExactNumber, parseJson, toNumber } from "../exact_json.js";
 import { completing } from "./completion.js";
 import { BadJson, asText, check, choicesOf, describeType, exampleOf, isObject, kindOf, put, resolve, typeOf, variantsOf } from "./schema.js";
 
@@ -213,11 +214,12 @@ function numberField(schema, { id, changed }) {
     get() {
       const text = input.value.trim();
       if (text === "") return undefined;
-      return /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(text) ? Number(text) : text;
+      return /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(text) ? toNumber(text) : text;
     },
     set(value) {
-      input.value = typeof value === "number" || typeof value === "string" ? String(value) : "";
-      return value === undefined || typeof value === "number" || (typeof value === "string" && !/[\r\n]/.test(value));
+      const isNumber = typeof value === "number" || value instanceof ExactNumber;
+      input.value = isNumber || typeof value === "string" ? String(value) : "";
+      return value === undefined || isNumber || (typeof value === "string" && !/[\r\n]/.test(value));
     },
     isEmpty: () => input.value.trim() === "",
   };
@@ -231,7 +233,7 @@ function jsonField({ id, changed }) {
     get() {
       if (control.value.trim() === "") return undefined;
       try {
-        return JSON.parse(control.value);
+        return parseJson(control.value);
       } catch {
         return new BadJson(control.value);
       }
@@ -285,7 +287,7 @@ function variantField(variants, context) {
     set(value) {
       if (value === undefined) return true;
       const { root } = context;
-      const clean = JSON.parse(JSON.stringify(value));
+      const clean = parseJson(JSON.stringify(value));
       let at = variants.findIndex((each) => !check(clean, each, root).length);
       if (at < 0) at = variants.findIndex((each) => kindOf(resolve(each, root)) === typeOf(clean).replace("integer", kindOf(resolve(each, root)) === "number" ? "number" : "integer"));
       if (at < 0) return false;
