@@ -113,6 +113,30 @@ def test_damaged_lines_are_read_as_lost_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("TAP-3")
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_a_line_without_end_is_lost_and_takes_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int
+) -> None:
+    monkeypatch.setattr("mcplumb.recording.recording_format.MAX_READ_LINE", 1000)
+    path = write(tmp_path / "a.mcp.jsonl", HI)
+    with RecordingReader(path) as reader:
+        found = [number for number, _ in reader.records()]
+        for piece in [b"x" * 5000] * pieces + [b"x\n", HI]:
+            with path.open("ab") as file:
+                file.write(piece)
+            found += [number for number, record in reader.records() if record.event is None]
+        assert found == [2, 4]
+        assert reader.skipped == 1
+
+
+@pytest.mark.req("TAP-3")
+def test_lists_in_lists_without_end_are_lost(tmp_path: Path) -> None:
+    deep = HI.replace(b"{", b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b",", 1)
+    path = write(tmp_path / "a.mcp.jsonl", deep, HI)
+    assert [record.event for _, record in read_recording(path)[1]] == ["lost", None]
+
+
+@pytest.mark.req("TAP-3")
 def test_a_compressed_recording_that_is_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
     path = tmp_path / "a.mcp.jsonl.gz"
     path.write_bytes(gzip.compress(FIRST + HI * 1000)[:-20])
@@ -128,7 +152,9 @@ def test_a_compressed_recording_that_is_cut_off_is_read_up_to_there(tmp_path: Pa
     ("data", "said"),
     [
         (b"", "not a recording: it is empty"),
-        (b"hello\n", "not a recording"),
+        (b"hello\n", "its first line is not the header"),
+        (b"hello", "its first line is not the header"),
+        (b"x" * 3_000_000, "its first line is not the header"),
         (FIRST.replace(b"mcplumb-recording", b"other"), "its format is 'other'"),
         (FIRST.replace(b'"version":1', b'"version":2'), "Install a newer mcplumb"),
     ],

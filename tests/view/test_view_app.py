@@ -41,6 +41,19 @@ async def picture(_: ApiCall) -> Any:
 SECTION = (Route("POST", "sums/{what}", add), Route("GET", "fail/{how}", fail), Route("GET", "picture", picture))
 
 
+@pytest.mark.req("VIW-1")
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b'{"a": "\xff"}', b'{"a": 1, "b": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", b"[]", b"\xff\xfe{\0"],
+    ids=["empty", "torn", "no UTF-8", "deep", "list", "UTF-16"],
+)
+async def test_a_body_that_makes_no_sense_gets_a_sentence(body: bytes) -> None:
+    async with visiting(lambda _: [TestSection(*SECTION)]) as visitor:
+        got = await visitor.ask("api/sums/x", "POST", data=body)
+        assert got.status == 400
+        assert got.json["error"].startswith("The body of the request is not as expected")
+
+
 async def test_files_have_their_types_and_cannot_be_changed() -> None:
     async with visiting() as visitor:
         kinds = {"": "text/html", "scripts/main.js": "text/javascript", "styles/frame.css": "text/css"}

@@ -16,6 +16,8 @@ from typing import IO, Any, Literal, Self, TypeAlias, cast
 import msgspec
 
 from mcplumb.errors import McplumbError, UsageError
+from mcplumb.limits import MAX_READ_LINE
+from mcplumb.types.payload_decoder import UNREADABLE
 
 __all__ = [
     "FORMAT",
@@ -146,6 +148,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _encoder = msgspec.json.Encoder()
+#: Bytes of the first line of a recording.
+_MAX_HEADER = 1024 * 1024
 _decode_header = msgspec.json.Decoder(Header).decode
 _decode_record = msgspec.json.Decoder(Record).decode
 
@@ -175,6 +179,8 @@ class RecordingReader:
         self.skipped = 0
         self._number = 0
         self._rest = b""
+        #: Whether the line that is being read is longer than any that is kept.
+        self._is_too_long = False
         #: The time of the last record.
         self._t = 0.0
         #: Whether a compressed file ended too early, which was not reported yet.
@@ -207,7 +213,7 @@ class RecordingReader:
         for line in self._lines():
             try:
                 record = _decode_record(line)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 self.skipped += 1
                 damaged.append(self._number)
                 continue
@@ -229,7 +235,7 @@ class RecordingReader:
         """Return the record in a last line without a newline, if it is complete; call it at the end."""
         try:
             return (self._number + 1, _decode_record(self._rest)) if self._rest else None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return None
 
     def _open(self) -> IO[bytes]:
@@ -243,13 +249,13 @@ class RecordingReader:
             raise UsageError(f"The recording {self.path} cannot be read: {error.strerror}.") from None
 
     def _read_header(self) -> Header:
-        line = next(self._lines(), self._rest)
+        line = next(self._lines(_MAX_HEADER), b"")
         try:
             header = _decode_header(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             if self._is_cut:
                 raise UsageError(f"The recording {self.path} is damaged: its beginning cannot be read.") from None
-            what = "its first line is not the header of one" if line else "it is empty"
+            what = "its first line is not the header of one" if line or self._rest else "it is empty"
             raise UsageError(f"{self.path} is not a recording: {what}.") from None
         if header.format != FORMAT:
             raise UsageError(f"{self.path} is not a recording: its format is {header.format[:80]!a}.")
@@ -260,14 +266,22 @@ class RecordingReader:
             )
         return header
 
-    def _lines(self) -> Iterator[bytes]:
-        """Yield the lines that are complete."""
+    def _lines(self, longest: int | None = None) -> Iterator[bytes]:
+        """Yield the lines that are complete. In the place of one that is too long, there is an empty one."""
+        longest = longest or MAX_READ_LINE
         try:
-            while line := self._file.readline():
-                if not line.endswith(b"\n"):
-                    self._rest += line
+            while part := self._file.readline(longest):
+                line, self._rest = self._rest + part, b""
+                self._is_too_long = self._is_too_long or len(line) > longest
+                if not part.endswith(b"\n"):
+                    if not self._is_too_long:
+                        self._rest = line
+                    elif not self._number:
+                        self._rest = line
+                        return  # this is no header, and so no recording
                     continue
-                line, self._rest = self._rest + line, b""
+                if self._is_too_long:
+                    line, self._is_too_long = b"\n", False
                 self._number += 1
                 yield line
         except (EOFError, zlib.error):

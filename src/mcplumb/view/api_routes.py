@@ -13,6 +13,7 @@ import msgspec
 
 from mcplumb.errors import McplumbError
 from mcplumb.transports.http_server.asgi_request import HttpRequest
+from mcplumb.types.payload_decoder import UNREADABLE
 
 __all__ = ["ApiCall", "ApiError", "Download", "Gone", "Handler", "Route", "Routes", "Section"]
 
@@ -55,7 +56,7 @@ class ApiCall:
         data = await self.request.body(max_bytes=_MAX_BODY, within=_BODY_WITHIN)
         try:
             return msgspec.json.decode(data, type=kind)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ApiError(400, f"The body of the request is not as expected: {error}.") from None
 
     def number(self, name: str, default: int, *, most: int | None = None) -> int:

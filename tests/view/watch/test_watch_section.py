@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -44,6 +45,17 @@ async def test_sessions_are_listed_the_newest_first(tmp_path: Path) -> None:
         assert answer["first"] is None
         assert answer["folder"] == str(tmp_path)
     live.close()
+
+
+async def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    """Whoever opens a pipe waits for its writer."""
+    os.mkfifo(tmp_path / "pipe.mcp.jsonl")
+    (tmp_path / "folder.mcp.jsonl").mkdir()
+    (tmp_path / "link.mcp.jsonl").symlink_to("/dev/zero")
+    weather().write(header("weather", now=time.time()), tmp_path)
+    async with watching(tmp_path) as visitor:
+        answer = (await visitor.ask("api/sessions")).json
+        assert [each["header"]["name"] for each in answer["sessions"]] == ["weather"]
 
 
 async def test_without_a_folder_the_list_is_empty(tmp_path: Path) -> None:

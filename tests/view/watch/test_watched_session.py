@@ -178,6 +178,23 @@ def test_lines_are_found_by_their_number(tmp_path: Path) -> None:
     assert [number for number, _ in index.lines()] == list(range(1, 2002))
 
 
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_line_without_end_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, compress: bool) -> None:
+    for module in ("mcplumb.recording.recording_format", "mcplumb.view.watch.line_index"):
+        monkeypatch.setattr(f"{module}.MAX_READ_LINE", 1000)
+    first, second, *_ = weather().write(header("weather", now=0.0), tmp_path).read_bytes().splitlines(keepends=True)
+    data = first + b"x" * 10_000 + b"\n" + second + b"y" * 5000
+    path = tmp_path / f"hostile.mcp.jsonl{'.gz' if compress else ''}"
+    path.write_bytes(gzip.compress(data) if compress else data)
+    session = WatchedSession(path)
+    assert [row.n for row in session.rows(0, 100).rows] == [2, 3]
+    assert session.record(2) is None
+    assert session.record(3) is not None
+    assert session.record(4) is None
+    assert session.search("weather 1.3.0") == [3]
+    session.close()
+
+
 def test_records_of_http_keep_their_exchange(tmp_path: Path) -> None:
     story = Story()
     story.request(0.1, "ping")

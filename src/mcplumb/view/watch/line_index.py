@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from mcplumb.errors import McplumbError
+from mcplumb.limits import MAX_READ_LINE
 
 __all__ = ["LineIndex"]
 
@@ -43,9 +44,16 @@ class LineIndex:
         try:
             with self._open() as file:
                 file.seek(place)
-                for line in file:
-                    number += 1
+                is_too_long = False
+                while line := file.readline(MAX_READ_LINE):
                     place += len(line)
+                    is_part = is_too_long
+                    is_too_long = not line.endswith(b"\n") and (is_part or len(line) == MAX_READ_LINE)
+                    if is_too_long:
+                        continue
+                    if is_part:
+                        line = b"\n"
+                    number += 1
                     if number % _STRIDE == 0 and number // _STRIDE == len(self._places) and line.endswith(b"\n"):
                         self._places.append(place)
                     yield number, line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from pathlib import Path
 
 import msgspec
@@ -62,13 +63,15 @@ class SessionList:
         listed = []
         for path in found:
             try:
-                size = path.stat().st_size
+                status = path.stat()
             except OSError:
                 continue  # deleted meanwhile
+            if not stat.S_ISREG(status.st_mode):
+                continue  # opening a pipe would wait for its writer
             header = self._header(path)
             if header is not None:
                 live = path.suffix != ".gz" and is_live(path)
-                listed.append(Listed(key=_key(path), file=path.name, header=header, size=size, live=live))
+                listed.append(Listed(key=_key(path), file=path.name, header=header, size=status.st_size, live=live))
         self._headers = {path: self._headers.get(path) for path in found if self._headers.get(path) is not None}
         self._paths = {_key(path): path for path in found}
         return listed

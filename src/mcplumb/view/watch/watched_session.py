@@ -15,6 +15,7 @@ from mcplumb.recording.recordings_folder import is_live
 from mcplumb.tap.findings import Finding, Findings
 from mcplumb.tap.payload_members import members
 from mcplumb.tap.transcript import Call, Event, Transcript
+from mcplumb.types.payload_decoder import UNREADABLE
 from mcplumb.view.watch.line_index import LineIndex
 from mcplumb.view.watch.session_rows import Row, row_of
 from mcplumb.wire.messages import Request
@@ -166,7 +167,7 @@ class WatchedSession:
             return None
         try:
             return _decode_record(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return None
 
     def call_of(self, number: int) -> Call | None:
@@ -179,9 +180,11 @@ class WatchedSession:
         wanted = text.casefold()
         found: list[int] = []
         for number, line in self._index.lines():
+            if number > MAX_WATCHED_RECORDS + 1:
+                break  # no page shows them
             try:
                 record = _decode_record(line) if number > 1 else None
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 record = None
             if record is not None and wanted in _text_of(record).casefold():
                 found.append(number)
