@@ -3,6 +3,7 @@
 import { Events } from "./api.js";
 import { dialog } from "./components/dialog.js";
 import { byId, el, fill, newId, setText } from "./dom.js";
+import { keepFocus } from "./keep_focus.js";
 import { addShortcuts, shortcutsByGroup } from "./keys.js";
 import { keepSetting, setting } from "./settings.js";
 import { mount as mountWatch } from "./watch/section.js";
@@ -162,6 +163,7 @@ events.onstate = (state) => {
   shown.classList.toggle("is-lost", state === "lost");
 };
 window.addEventListener("hashchange", showSection);
+keepFocus();
 showTheme();
 showSection();
 events.open();

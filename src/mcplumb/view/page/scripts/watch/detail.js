@@ -29,15 +29,19 @@ const SHOWN_RAW = 20_000;
 export class Detail {
   /**
    * @param {SessionModel} model
-   * @param {(number: number) => void} goTo shows the row of a record
+   * @param {object} options
+   * @param {string} options.session its name, for screen readers
+   * @param {(number: number) => void} options.goTo shows the row of a record
+   * @param {() => void} options.onclose
    */
-  constructor(model, goTo) {
+  constructor(model, { session, goTo, onclose }) {
     this.model = model;
     this.goTo = goTo;
+    this.closeButton = el("button", { type: "button", class: "quiet detail-close", "aria-label": "Close the details", title: "Close (Esc)", onclick: onclose }, "✕");
     this.head = el("div", { class: "detail-head" });
     this.outcome = el("span");
     this.tabs = new Tabs("Parts of the message");
-    this.element = el("div", { class: "detail", "aria-label": "Message", role: "region" });
+    this.element = el("div", { class: "detail", "aria-label": `Message of ${session}`, role: "region" });
     /** @type {AbortController | null} */
     this.asking = null;
     /** What is shown, to be shown again when it changes. */
@@ -52,15 +56,7 @@ export class Detail {
     this.element.removeAttribute("aria-busy");
     this.row = null;
     this.shown = "";
-    fill(
-      this.element,
-      el(
-        "div",
-        { class: "empty" },
-        el("h2", null, "No message selected"),
-        el("p", null, "Select one in the list or on the timeline, or press ", el("kbd", null, "j"), " to begin."),
-      ),
-    );
+    fill(this.element);
   }
 
   /** Shows a row, or shows it again if it has changed. @param {Row} row */
@@ -115,6 +111,7 @@ export class Detail {
         row.kind === "call" ? this.outcome : "",
         row.exchange === undefined ? "" : ` · exchange ${row.exchange}`,
       ),
+      this.closeButton,
     );
     this.showOutcome();
     if (this.element.firstChild !== this.head) fill(this.element, this.head, this.tabs.element);
@@ -211,14 +208,17 @@ function messagePart(row, described) {
 function rawPart(row, described) {
   const { record } = described;
   const text = record.text ?? record.stderr ?? record.base64 ?? JSON.stringify(record);
-  return el("section", { class: "part" }, partTitle(row, described), copyButton(text), rawText(text));
+  return el("section", { class: "part" }, copyButton(text), partTitle(row, described), rawText(text));
 }
 
 /** @param {string} text */
 function rawText(text) {
-  const shown = el("pre", { class: "raw" }, text.slice(0, SHOWN_RAW));
+  const shown = el("pre", { class: "raw", tabindex: "-1" }, text.slice(0, SHOWN_RAW));
   if (text.length > SHOWN_RAW) {
-    const all = () => fill(shown, text);
+    const all = () => {
+      fill(shown, text);
+      shown.focus(); // the button that had the focus is no more
+    };
     append(shown, el("button", { type: "button", onclick: all }, `Show all ${text.length.toLocaleString("en")} characters`));
   }
   return shown;
@@ -237,7 +237,7 @@ function checksPart(row, parts) {
         partTitle(row, described),
         el(
           "ul",
-          { class: "checks" },
+          { class: "check-list" },
           ...described.checks.map(({ ok, what, reason }) =>
             el(
               "li",
@@ -271,8 +271,8 @@ function copyPart([name, text]) {
   return el(
     "section",
     { class: "part" },
-    el("h3", { class: "part-title" }, COPY_TITLES[name] ?? name),
     copyButton(text),
+    el("h3", { class: "part-title" }, COPY_TITLES[name] ?? name),
     el("pre", { class: "raw" }, text),
   );
 }

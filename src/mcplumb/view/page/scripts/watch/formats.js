@@ -2,8 +2,9 @@
 
 /** @param {number} seconds */
 export function duration(seconds) {
-  if (seconds < 0.001) return `${(seconds * 1e6).toFixed(0)} µs`;
-  if (seconds < 1) return `${(seconds * 1e3).toFixed(seconds < 0.01 ? 2 : seconds < 0.1 ? 1 : 0)} ms`;
+  if (seconds < 0.0009995) return `${(seconds * 1e6).toFixed(0)} µs`;
+  // The limits are those where rounding makes one more digit.
+  if (seconds < 0.9995) return `${(seconds * 1e3).toFixed(seconds < 0.009995 ? 2 : seconds < 0.09995 ? 1 : 0)} ms`;
   if (seconds < 60) return `${seconds.toFixed(2)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;

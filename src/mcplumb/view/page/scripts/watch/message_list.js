@@ -92,15 +92,14 @@ export class MessageList {
     ];
     texts.forEach((text, at) => setText(element.cells[at], text));
     element.cells[5].className = `cell-outcome ${outcome.kind}`;
-    const whom = row.sender ? `from the ${row.sender}` : "";
-    const problem = severity ? `, ${severity}` : "";
-    element.setAttribute("aria-label", `${titleOf(row)} ${whom}, ${whatOf(row)}, ${outcome.text}${problem}`);
+    // A screen reader does not know what an arrow or a coloured edge means.
+    setText(element.cells[COLUMNS.length], [row.sender && `from the ${row.sender}`, severity].filter(Boolean).join(", "));
   }
 }
 
 /** @returns {RowElement} */
 function makeRow() {
-  const cells = COLUMNS.map((name) => el("span", { class: `cell-${name}` }));
+  const cells = [...COLUMNS.map((name) => el("span", { class: `cell-${name}`, "aria-hidden": name === "way" ? "true" : null })), el("span", { class: "sr" })];
   return Object.assign(el("div", { class: "message-row" }, ...cells), { cells });
 }
 

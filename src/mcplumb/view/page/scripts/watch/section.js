@@ -128,12 +128,16 @@ export function mount(root, frame) {
   frame.events.on("hello", () => sessions.isLoaded && refresh());
 
   const when = () => frame.current() === "watch" && active !== null;
+  /** Whether the arrow keys do not scroll the part that has the focus. */
+  const isElsewhere = () => when() && !document.activeElement?.closest(".detail, .findings");
   const group = "Watch";
   /** @param {(pane: SessionPane) => void} action */
   const inPane = (action) => () => active && action(active);
   addShortcuts(
-    { keys: ["j", "ArrowDown"], what: "Next message", group, when, run: inPane((pane) => pane.list.move(1)) },
-    { keys: ["k", "ArrowUp"], what: "Message before", group, when, run: inPane((pane) => pane.list.move(-1)) },
+    { keys: ["j"], what: "Next message", group, when, run: inPane((pane) => pane.list.move(1)) },
+    { keys: ["k"], what: "Message before", group, when, run: inPane((pane) => pane.list.move(-1)) },
+    { keys: ["ArrowDown"], what: "Next message, unless in the details or findings", group, when: isElsewhere, run: inPane((pane) => pane.list.move(1)) },
+    { keys: ["ArrowUp"], what: "Message before", group, when: isElsewhere, run: inPane((pane) => pane.list.move(-1)) },
     { keys: ["/"], what: "Filter by text", group, when, run: inPane((pane) => (pane.showView("messages"), pane.filters.search.focus())) },
     { keys: ["m"], what: "Filter by method", group, when, run: inPane((pane) => pane.filters.method.focus()) },
     { keys: ["i"], what: "Filter by id", group, when, run: inPane((pane) => pane.filters.id.focus()) },
@@ -148,7 +152,7 @@ export function mount(root, frame) {
     { keys: ["+", "="], what: "Zoom in", group, when, run: inPane((pane) => pane.timeline.zoom(1 / 1.6)) },
     { keys: ["-"], what: "Zoom out", group, when, run: inPane((pane) => pane.timeline.zoom(1.6)) },
     { keys: ["0"], what: "Show the whole session", group, when, run: inPane((pane) => pane.timeline.fit()) },
-    { keys: ["Escape"], what: "Unselect the message", group, when, run: inPane((pane) => pane.unselect()) },
+    { keys: ["Escape"], what: "Close the details", group, when, run: inPane((pane) => pane.unselect()) },
     { keys: ["l"], what: "Go to the list of sessions", group, when: () => frame.current() === "watch", run: focusSessions },
   );
   describeKeys(

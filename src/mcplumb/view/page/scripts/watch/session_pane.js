@@ -36,7 +36,14 @@ export class SessionPane {
       () => this.timeline.zoomToSelected(),
     );
     this.timeline = new Timeline(this.model, (place) => this.#select(place, "timeline"));
-    this.detail = new Detail(this.model, (number) => this.goTo(number));
+    this.detail = new Detail(this.model, {
+      session: listed.header.name || listed.file,
+      goTo: (number) => this.goTo(number),
+      onclose: () => {
+        this.unselect();
+        this.list.list.element.focus();
+      },
+    });
     /** What the head says, as far as it changes. */
     this.facts = {
       live: el("span", { class: "badge is-live", hidden: true }, "live"),
@@ -146,6 +153,7 @@ export class SessionPane {
     this.list.list.select(-1);
     this.timeline.select(null);
     this.detail.clear();
+    this.body.classList.remove("has-detail");
     this.hooks.onselect(this, null);
   }
 
@@ -160,6 +168,10 @@ export class SessionPane {
     this.list.selectedPlace = place;
     this.timeline.select(place);
     this.detail.show(row);
+    if (!this.body.classList.contains("has-detail")) {
+      this.body.classList.add("has-detail");
+      this.list.select(place); // which may be out of sight now
+    }
     this.hooks.onselect(this, row.n);
   }
 

@@ -173,7 +173,7 @@ export class Timeline {
       this.start = 0;
       this.end = Math.max(this.model.currentTime, 0.001) * 1.01;
     }
-    const height = AXIS + this.lanes.reduce((sum, { levels }) => sum + heightOf(levels), 0) + 1;
+    const height = AXIS + this.lanes.reduce((sum, { levels }) => sum + heightOf(levels), 0);
     const ratio = window.devicePixelRatio || 1;
     this.canvas.style.height = `${height}px`;
     this.canvas.width = Math.round(width * ratio);
@@ -187,6 +187,7 @@ export class Timeline {
     this.#drawAxis(context, width, height);
     let top = AXIS;
     for (const lane of this.lanes) {
+      if (top > AXIS) this.#drawLine(context, top, width);
       this.#drawLane(context, lane, top, width);
       top += heightOf(lane.levels);
     }
@@ -218,9 +219,19 @@ export class Timeline {
       context.moveTo(x, AXIS - 4);
       context.lineTo(x, height);
       context.stroke();
-      const text = tickText(time, step);
+      const text = tickText(time, step, this.end);
       if (x + 3 + context.measureText(text).width < width - this.buttons.offsetWidth) context.fillText(text, x + 3, AXIS / 2);
     }
+  }
+
+  /** Draws the line between two lanes. @param {CanvasRenderingContext2D} context @param {number} top @param {number} width */
+  #drawLine(context, top, width) {
+    context.strokeStyle = this.colors.line;
+    context.lineWidth = 1;
+    context.beginPath();
+    context.moveTo(0, top - 0.5);
+    context.lineTo(width, top - 0.5);
+    context.stroke();
   }
 
   /** @param {CanvasRenderingContext2D} context @param {Lane} lane @param {number} top @param {number} width */
@@ -229,11 +240,6 @@ export class Timeline {
     context.fillStyle = this.colors[lane.name];
     context.textAlign = "left";
     context.fillText(lane.title, 8, (top + bottom) / 2);
-    context.strokeStyle = this.colors.line;
-    context.beginPath();
-    context.moveTo(0, bottom - 0.5);
-    context.lineTo(width, bottom - 0.5);
-    context.stroke();
     context.save();
     context.beginPath();
     context.rect(GUTTER, top, width - GUTTER, bottom - top);
@@ -403,8 +409,9 @@ function niceStep(least) {
   return 10 * power;
 }
 
-/** @param {number} time @param {number} step */
-function tickText(time, step) {
+/** @param {number} time @param {number} step @param {number} end of what is shown */
+function tickText(time, step, end) {
+  if (step < 1 && end >= 1 && end < 60) return `${time.toFixed(Math.max(1, Math.ceil(-Math.log10(step))))} s`;
   if (step >= 1) return time < 60 ? `${time.toFixed(0)} s` : clock(time).replace(/\.000$/, "");
   return step >= 0.001 ? `${(time * 1e3).toFixed(0)} ms` : `${(time * 1e3).toFixed(2)} ms`;
 }

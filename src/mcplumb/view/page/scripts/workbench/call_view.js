@@ -51,6 +51,7 @@ export class CallView {
     this.rawButton = el("button", { type: "button", "aria-pressed": "false", onclick: () => this.setMode("json") }, "JSON");
     this.run = el("button", { type: "button", class: "primary run", title: "Ctrl+Enter", onclick: () => this.start() }, spec.verb);
     this.cancel = el("button", { type: "button", class: "danger", title: "Ctrl+.", hidden: true, onclick: () => this.stop() }, "Cancel");
+    this.callBar = el("div", { class: "call-bar" });
     this.bar = el("progress", { "aria-label": "Progress", hidden: true });
     this.clock = el("span", { "aria-hidden": "true" }); // a screen reader would read it ten times a second
     this.words = el("span", { role: "status" });
@@ -68,19 +69,19 @@ export class CallView {
         el("div", { class: "segmented", role: "group", "aria-label": "Edit as" }, this.formButton, this.rawButton),
       ),
       this.editor,
-      el(
-        "div",
-        { class: "call-bar" },
-        this.note,
-        this.run,
-        this.cancel,
-        el("span", { class: "call-progress" }, this.bar, this.state),
-        el("span", { class: "spacer" }),
-        ...(spec.tools ?? []),
-        el("button", { type: "button", class: "quiet", onclick: () => this.save() }, "Save"),
-        el("button", { type: "button", class: "quiet", onclick: () => this.copy() }, "Copy as…"),
-      ),
+      this.callBar,
       this.result,
+    );
+    append(
+      this.callBar,
+      this.note,
+      this.run,
+      this.cancel,
+      el("span", { class: "call-progress" }, this.bar, this.state),
+      el("span", { class: "spacer" }),
+      ...(spec.tools ?? []),
+      el("button", { type: "button", class: "quiet", onclick: () => this.save() }, "Save"),
+      el("button", { type: "button", class: "quiet", onclick: () => this.copy() }, "Copy as…"),
     );
   }
 
@@ -210,7 +211,8 @@ export class CallView {
     const { call } = this;
     clearTimeout(this.timer);
     const isRunning = call?.state === "running";
-    this.run.disabled = isRunning;
+    this.run.setAttribute("aria-disabled", String(isRunning)); // a disabled button would lose the focus
+    this.callBar.classList.toggle("is-running", isRunning);
     this.cancel.hidden = !isRunning;
     this.bar.hidden = !isRunning;
     if (!call) return;

@@ -160,7 +160,7 @@ function requestSpec() {
   return {
     title: "request",
     verb: "Send",
-    head: head("Request", { title: "Any request", description: "Sends a method of the protocol, or of an extension, with the params that you write. Questions that its answer asks are shown, and not asked." }, "request", []),
+    head: head("Request", { title: "Any request", description: "Sends a method of the protocol, or of an extension, with the params that you write. Questions that its answer asks are shown, and not asked." }, "Any request", []),
     schema: {
       type: "object",
       properties: { method: { type: "string", minLength: 1, maxLength: 60, default: "ping" }, params: { type: "object", additionalProperties: true } },

@@ -24,7 +24,8 @@ export class Panels {
     this.openCall = open;
     this.tabs = new Tabs("Log, history, saved calls, server");
     this.element = el("aside", { class: "panels", "aria-label": "Log, history and server" }, this.tabs.element);
-    this.log = el("ol", { class: "log", role: "log", "aria-label": "Log", tabindex: "0" });
+    this.lines = el("ol");
+    this.log = el("div", { class: "log", role: "log", "aria-label": "Log", tabindex: "0" }, this.lines);
     this.level = el("select", { "aria-label": "Level of the log", onchange: () => this.#setLevel() }, el("option", { value: "" }, "server's own"), ...LEVELS.map((level) => el("option", { value: level }, level)));
     this.levelNote = el("span", { class: "hint" });
     this.calls = el("ul", { class: "call-list" });
@@ -53,7 +54,7 @@ export class Panels {
     if (connection !== this.connection) {
       this.connection = connection;
       this.lastShown = 0;
-      this.log.replaceChildren();
+      this.lines.replaceChildren();
     }
     this.#showLog();
     this.#showCalls();
@@ -68,7 +69,7 @@ export class Panels {
       if (line.number <= this.lastShown) continue;
       this.lastShown = line.number;
       const isBad = ["error", "critical", "alert", "emergency"].includes(line.level);
-      this.log.append(
+      this.lines.append(
         el(
           "li",
           { class: `log-line is-${line.kind} ${isBad ? "is-error" : line.level === "warning" ? "is-warn" : ""}` },
@@ -79,7 +80,7 @@ export class Panels {
         ),
       );
     }
-    while (this.log.childElementCount > SHOWN_LINES) this.log.firstElementChild?.remove();
+    while (this.lines.childElementCount > SHOWN_LINES) this.lines.firstElementChild?.remove();
     if (isAtEnd) this.log.scrollTop = this.log.scrollHeight;
   }
 

@@ -227,9 +227,9 @@ function askSample(question, name) {
     body: el(
       "div",
       { class: "question" },
-      params.systemPrompt ? el("div", { class: "message is-system" }, el("h4", null, "system"), el("pre", { class: "text" }, shortened(params.systemPrompt, MAX_SAID))) : null,
+      params.systemPrompt ? el("div", { class: "message is-system" }, el("h3", null, "system"), el("pre", { class: "text" }, shortened(params.systemPrompt, MAX_SAID))) : null,
       ...messages.map((/** @type {any} */ { role, content: said }) =>
-        el("div", { class: `message is-${role === "assistant" ? "assistant" : "user"}` }, el("h4", null, String(role)), ...[said].flat().map((block) => blockView(block, undefined))),
+        el("div", { class: `message is-${role === "assistant" ? "assistant" : "user"}` }, el("h3", null, String(role)), ...[said].flat().map((block) => blockView(block, undefined))),
       ),
       el("details", { class: "raw" }, el("summary", null, "Settings of the request"), jsonTree(settings, { label: "Settings" })),
       el("label", { for: text.id }, "Your answer in place of the model"),

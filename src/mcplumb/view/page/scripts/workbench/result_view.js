@@ -57,10 +57,13 @@ function lazy(make) {
 /** @param {any} error */
 function errorView(error) {
   const isCancelled = error.kind === "Cancelled";
+  // Below the sentence may be what the server wrote to its stderr.
+  const [sentence, ...more] = shortened(error.sentence, SHOWN_TEXT).split("\n");
   const shown = el(
     "div",
     { class: `result banner ${isCancelled ? "is-warn" : "is-error"}`, role: "alert" },
-    el("p", { class: "sentence" }, shortened(error.sentence, SHOWN_TEXT)),
+    el("p", { class: "sentence" }, sentence),
+    more.length > 0 && el("pre", { class: "text", tabindex: "0", "aria-label": "More of the error" }, more.join("\n")),
     error.code !== undefined && el("p", { class: "hint" }, `JSON-RPC error ${error.code}`),
     error.status !== undefined && el("p", { class: "hint" }, `HTTP status ${error.status}`),
   );
@@ -105,10 +108,15 @@ export function blockView(block, read) {
 /** @param {string} text */
 function textView(text) {
   const pre = el("pre", { class: "text", tabindex: text.length > 2000 ? "0" : null });
+  const all = () => {
+    fill(pre, text);
+    more.remove();
+    pre.focus(); // the button that had the focus is no more
+  };
+  const more = el("button", { type: "button", onclick: all }, `Show all ${text.length.toLocaleString("en")} characters`);
   const shown = el("section", { class: "block" }, pre);
   if (text.length > SHOWN_TEXT) {
     append(pre, text.slice(0, SHOWN_TEXT));
-    const more = el("button", { type: "button", onclick: () => (fill(pre, text), more.remove()) }, `Show all ${text.length.toLocaleString("en")} characters`);
     shown.append(more);
   } else {
     append(pre, text || " ");
@@ -138,7 +146,7 @@ function mediaView(data, given, kind) {
       : el("audio", { src, controls: true, class: "sound" });
   const size = Math.floor((text.length * 3) / 4);
   const about = el("span", { class: "hint" }, `${type}, ${size.toLocaleString("en")} bytes`);
-  media.addEventListener("error", () => about.append(" — the browser cannot show it"));
+  media.addEventListener("error", () => media.replaceWith(el("p", { class: "problem" }, `This is no ${kind === "image" ? "picture" : "sound"} that the browser can show.`)));
   if (media instanceof HTMLImageElement) {
     media.addEventListener("load", () => append(about, `, ${media.naturalWidth} × ${media.naturalHeight}`));
   }
@@ -161,7 +169,7 @@ function contentsView(contents) {
     return shown;
   }
   const blob = typeof contents.blob === "string" ? contents.blob : "";
-  return el("section", { class: "block" }, head, el("p", { class: "hint" }, `${Math.floor((blob.length * 3) / 4).toLocaleString("en")} bytes`), saveButton(blob, "resource.bin"));
+  return el("section", { class: "block" }, head, el("div", { class: "media-foot" }, el("span", { class: "hint" }, `${Math.floor((blob.length * 3) / 4).toLocaleString("en")} bytes`), saveButton(blob, "resource.bin")));
 }
 
 /** @param {string} base64 @param {string} name */

@@ -175,7 +175,7 @@ const FORMATS = {
     like: "2026-11-18T12:30:00Z",
   },
   email: { test: /^[^\s@]+@[^\s@]+$/, like: "name@example.com" },
-  uri: { test: /^[A-Za-z][A-Za-z0-9+.-]*:\S+$/, like: "scheme:path" },
+  uri: { test: /^[A-Za-z][A-Za-z0-9+.-]*:\S+$/, like: "https://example.com/page" },
   uuid: { test: /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i, like: "123e4567-e89b-12d3-a456-426614174000" },
   ipv4: { test: /^((25[0-5]|2[0-4]\d|1?\d?\d)(\.(?!$)|$)){4}$/, like: "192.0.2.1" },
 };

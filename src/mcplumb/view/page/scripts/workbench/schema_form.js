@@ -124,6 +124,7 @@ function flexible(field, context) {
     instead = null;
     fill(element, field.element);
     context.changed();
+    focusIn(field.element); // the button that had the focus is no more
   };
   return {
     element,
@@ -142,6 +143,12 @@ function flexible(field, context) {
     show: (problems) => field.show?.(problems),
     isEmpty: () => (instead ? false : (field.isEmpty?.() ?? false)),
   };
+}
+
+/** Moves the focus to the first control in an element. @param {Element} element */
+function focusIn(element) {
+  const control = element.matches("input, textarea, select") ? element : element.querySelector("input, textarea, select, button");
+  if (control instanceof HTMLElement) control.focus();
 }
 
 /** @param {Schema} schema @param {Context} context @returns {Field} */
@@ -447,6 +454,7 @@ function objectField(schema, context, complete) {
     const remove = () => {
       extras = extras.filter((each) => each !== extra);
       extra.element.remove();
+      add.focus(); // the button that had the focus is no more
       context.changed();
     };
     const extra = {
@@ -607,6 +615,12 @@ function limitsOf(schema) {
   else if (schema.maximum !== undefined) words.push(`at most ${schema.maximum}`);
   if (schema.minLength > 0) words.push(`at least ${schema.minLength} ${schema.minLength === 1 ? "character" : "characters"}`);
   if (schema.maxLength !== undefined) words.push(`at most ${schema.maxLength} ${schema.maxLength === 1 ? "character" : "characters"}`);
+  if (schema.exclusiveMinimum !== undefined) words.push(`above ${schema.exclusiveMinimum}`);
+  if (schema.exclusiveMaximum !== undefined) words.push(`below ${schema.exclusiveMaximum}`);
+  if (schema.multipleOf !== undefined) words.push(`a multiple of ${schema.multipleOf}`);
+  if (schema.minItems > 0) words.push(`at least ${schema.minItems} ${schema.minItems === 1 ? "entry" : "entries"}`);
+  if (schema.maxItems !== undefined) words.push(`at most ${schema.maxItems} ${schema.maxItems === 1 ? "entry" : "entries"}`);
   if (typeof schema.pattern === "string") words.push(`pattern ${schema.pattern.slice(0, 200)}`);
-  return words.length ? `(${words.join(", ")})` : "";
+  const limits = shortened(words.join(", "), MAX_NAME * 2);
+  return limits && schema.description ? `(${limits})` : limits;
 }
