@@ -1,17 +1,25 @@
 """Write a request as a command or a program that sends it again: ``mcplumb``, ``curl`` and Python.
 
-Whatever is in the request, the text that is made of it is quoted and runs nothing else.
+Whatever is in the request, the text that is made of it is quoted and runs nothing else, and all of it can be seen: it
+may be pasted into a terminal.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-__all__ = ["curl_command", "mcplumb_command", "python_program"]
+__all__ = ["curl_command", "mcplumb_command", "python_program", "visible_json"]
+
+#: Characters that cannot be seen, or that change how others are read. In JSON, they can only be within a string.
+_HIDDEN = re.compile(
+    "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
 
 #: The command of mcplumb for a method, and the member of the params that is its argument.
 _COMMANDS = {
@@ -25,6 +33,11 @@ _COMMANDS = {
 }
 
 
+def visible_json(text: str) -> str:
+    """Return JSON that says the same, with escapes for characters that cannot be seen."""
+    return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
 def mcplumb_command(method: str, params: dict[str, Any], server: Sequence[str]) -> str | None:
     """Return the ``mcplumb`` command that sends a request to the server named by these words; None if there is none."""
     if method not in _COMMANDS:
@@ -36,14 +49,14 @@ def mcplumb_command(method: str, params: dict[str, Any], server: Sequence[str]) 
         if words[-1].startswith("-"):
             return None  # it would be taken for an option, and what follows -- is the server's command
     if arguments := params.get("arguments"):
-        words += ["--args", msgspec.json.encode(arguments).decode()]
+        words += ["--args", visible_json(msgspec.json.encode(arguments).decode())]
     return shlex.join([*words, *server])
 
 
 def curl_command(url: str, headers: Iterable[str], body: str, options: str = "-sS -N") -> str:
     """Return the command that posts a message. The address and the headers are words of the shell already."""
     return " \\\n  ".join([
-        f"curl {options} {url}", *(f"-H {each}" for each in headers), f"--data-raw {shlex.quote(body)}",
+        f"curl {options} {url}", *(f"-H {each}" for each in headers), f"--data-raw {shlex.quote(visible_json(body))}",
     ])  # fmt: skip
 
 

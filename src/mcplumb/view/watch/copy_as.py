@@ -7,7 +7,7 @@ import shlex
 import msgspec
 
 from mcplumb.recording.recording_format import Header, Record
-from mcplumb.view.request_copies import curl_command, mcplumb_command, python_program
+from mcplumb.view.request_copies import curl_command, mcplumb_command, python_program, visible_json
 from mcplumb.wire.message_decoder import decode_line
 from mcplumb.wire.messages import Request
 
@@ -40,7 +40,7 @@ def copies_of(header: Header, record: Record) -> dict[str, str]:
     if url is not None:
         copies["curl"] = _curl(url, record, text)
     elif command is not None:
-        copies["shell"] = f"printf '%s\\n' {shlex.quote(text)} | {shlex.join(command)}"
+        copies["shell"] = f"printf '%s\\n' {shlex.quote(visible_json(text))} | {shlex.join(command)}"
     copies["python"] = python_program(message.method, params, command or url or _UNKNOWN)
     return copies
 

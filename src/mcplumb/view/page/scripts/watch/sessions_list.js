@@ -69,7 +69,7 @@ export class SessionsList {
       this.body,
       groups.filter(({ sessions }) => sessions.length),
       ({ title }) => title,
-      ({ title }) => el("section", { "aria-label": title }, el("h3", null, title), el("ul")),
+      ({ title }) => el("section", { "aria-label": title }, el("h2", null, title), el("ul")),
       (section, { sessions }) => {
         const list = /** @type {Element} */ (section.lastElementChild);
         keyed(list, sessions, ({ key }) => key, (each) => this.#make(each), (item, each) => this.#update(item, each));

@@ -101,7 +101,7 @@ export class ItemList {
     const count = el("span", { class: "count" });
     const button = el("button", { type: "button", class: "quiet", "data-item": `group/${what}`, onclick: toggle }, mark, title, count);
     const parts = { title: button, mark, count, problem: el("p", { class: "problem" }), list: el("ul"), more: el("p", { class: "hint" }) };
-    const head = title ? el("h3", { id }, button) : null;
+    const head = title ? el("h2", { id }, button) : null;
     return Object.assign(el("section", { class: "item-group", "aria-labelledby": title ? id : null }, head, parts.problem, parts.list, parts.more), { parts });
   }
 

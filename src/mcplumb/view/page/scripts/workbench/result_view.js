@@ -59,11 +59,13 @@ function errorView(error) {
   const isCancelled = error.kind === "Cancelled";
   // Below the sentence may be what the server wrote to its stderr.
   const [sentence, ...more] = shortened(error.sentence, SHOWN_TEXT).split("\n");
+  const words = more.length ? el("pre", { class: "text", tabindex: "0", "aria-label": "More of the error" }, more.join("\n")) : null;
+  if (words) requestAnimationFrame(() => (words.scrollTop = words.scrollHeight)); // the last words tell the most
   const shown = el(
     "div",
     { class: `result banner ${isCancelled ? "is-warn" : "is-error"}`, role: "alert" },
     el("p", { class: "sentence" }, sentence),
-    more.length > 0 && el("pre", { class: "text", tabindex: "0", "aria-label": "More of the error" }, more.join("\n")),
+    words,
     error.code !== undefined && el("p", { class: "hint" }, `JSON-RPC error ${error.code}`),
     error.status !== undefined && el("p", { class: "hint" }, `HTTP status ${error.status}`),
   );

@@ -166,7 +166,7 @@ export function mount(root, frame) {
       "div",
       { class: "empty" },
       el("h2", null, isLoading ? "Asking what the server offers…" : isMissing ? "The server does not offer this any more" : String(details?.server?.title ?? details?.server?.name ?? connection.summary.title)),
-      isLoading ? null : el("p", null, counts.length ? `It offers ${counts.join(", ")}. Choose one on the left.` : "It offers neither tools, resources nor prompts."),
+      isLoading ? null : el("p", null, counts.length ? `It offers ${counts.join(", ")}. Choose one from the list.` : "It offers neither tools, resources nor prompts."),
       details?.instructions && !isMissing ? el("pre", null, String(details.instructions).slice(0, 4000)) : null,
     );
   }
