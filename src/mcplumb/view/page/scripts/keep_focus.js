@@ -19,7 +19,7 @@ function restore() {
   for (const each of around) {
     if (each === document.body) return;
     if (!each.isConnected) continue;
-    const next = [...each.querySelectorAll(FOCUSABLE)].find(canHaveFocus);
+    const next = [...each.querySelectorAll(FOCUSABLE), ...(each.matches(FOCUSABLE) ? [each] : [])].find(canHaveFocus);
     if (next instanceof HTMLElement) {
       next.focus({ preventScroll: true });
       return;
@@ -34,9 +34,9 @@ export function keepFocus() {
     last = [];
     for (let at = /** @type {Element | null} */ (target); at; at = at.parentElement) last.push(at);
   });
-  document.addEventListener("focusout", ({ target, relatedTarget }) => {
-    // Somebody has clicked beside it.
-    if (relatedTarget === null && target === last[0] && canHaveFocus(last[0]) && document.hasFocus()) last = [];
+  // Whoever clicks beside everything wants no focus; if the click meets something that takes it, that is told next.
+  document.addEventListener("pointerdown", ({ target }) => {
+    if (target instanceof Element && !target.closest("dialog")) last = [];
   });
   let isWaiting = false;
   const soon = () => {
