@@ -17,6 +17,7 @@ __all__ = [
     "MAX_FOREIGN",
     "MAX_PAGES",
     "MAX_PAGE_EVENTS",
+    "MAX_PAGE_SETTINGS",
     "MAX_READ_LINE",
     "MAX_RECORDED_LINE",
     "MAX_RECORDING",
@@ -75,6 +76,8 @@ MAX_WORKBENCH_QUESTIONS = 32
 MAX_SAVED_CALLS = 500
 #: Bytes of one line that a recording keeps. Longer lines pass whole, and their size is recorded.
 MAX_RECORDED_LINE = 16 * 1024 * 1024
+#: Bytes of what a user has chosen on the page of `mcplumb view`.
+MAX_PAGE_SETTINGS = 64 * 1024
 #: Bytes of a line in a recording that are read: JSON needs six for some characters of a message.
 MAX_READ_LINE = 8 * MAX_RECORDED_LINE
 #: Bytes that wait to be recorded. While this many wait, further records are only counted.

@@ -394,6 +394,28 @@ def test_single_keys_can_be_switched_off(watched: Page) -> None:
     expect(page.locator(".filter-count")).to_contain_text(" of 27")
 
 
+@pytest.mark.req("VIW-2")
+def test_what_was_chosen_is_kept_across_starts(opened: Opened, serve: Serve, folder: Path) -> None:
+    """Each start has another port, for which the browser keeps nothing."""
+    for before, after in (("auto", "light"), ("light", "dark")):
+        page = opened.page()
+        page.goto(serve())
+        button = page.get_by_role("button", name=f"Theme: {before}")
+        expect(button).to_be_visible()
+        with page.expect_response("**/api/settings") as kept:
+            button.click()
+        assert kept.value.ok
+        expect(page.get_by_role("button", name=f"Theme: {after}")).to_be_visible()
+        assert page.evaluate("localStorage.length") == 0
+
+
+def test_a_session_that_is_not_there_is_said(page: Page, serve: Serve, recorded: Path) -> None:
+    page.goto(f"{serve()}#/watch/0123456789abcdef")
+    expect(page.get_by_role("heading", name="This session is not there any more")).to_be_visible()
+    page.locator(".session-open").first.click()
+    expect(page.locator(".pane-head h2")).to_have_text("weather")
+
+
 def test_the_list_of_sessions_of_a_narrow_window_closes_with_escape(watched: Page) -> None:
     page = watched
     page.set_viewport_size({"width": 400, "height": 800})

@@ -501,6 +501,19 @@ def test_the_user_signs_in_where_a_server_wants_it(opened: Opened, serve: Serve,
     opened.complaints.clear()
 
 
+def test_a_server_that_cannot_be_chosen_is_said_and_nothing_is_complained_about(page: Page, serve: Serve) -> None:
+    """The fixture fails if the browser writes on the console, as it does for each HTTP error."""
+    page.goto(f"{serve()}#/workbench/new")
+    for text, sentence in (("'", "cannot be split into words"), ("http://127.0.0.1:9/", "choose Address")):
+        page.get_by_role("textbox", name="Command").fill(text)
+        page.get_by_role("button", name="Connect", exact=True).click()
+        expect(page.get_by_role("alert").filter(has_text=sentence)).to_be_visible()
+    page.get_by_role("tab", name="Address").click()
+    page.get_by_role("textbox", name="Address").fill("ftp://example.com")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert").filter(has_text="cannot be used")).to_be_visible()
+
+
 @pytest.mark.req("VIW-2")
 def test_everything_by_keyboard(bench: Page) -> None:
     bench.locator("body").click(position={"x": 5, "y": 5})

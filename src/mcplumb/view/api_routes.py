@@ -19,6 +19,7 @@ __all__ = ["ApiCall", "ApiError", "Download", "Gone", "Handler", "Route", "Route
 
 T = TypeVar("T")
 
+_JSON = "application/json"
 #: Bytes in the body of a request: the arguments of a tool may carry a file.
 _MAX_BODY = 64 * 1024 * 1024
 #: Seconds for it to arrive.
@@ -58,6 +59,13 @@ class ApiCall:
             return msgspec.json.decode(data, type=kind)
         except UNREADABLE as error:
             raise ApiError(400, f"The body of the request is not as expected: {error}.") from None
+
+    async def json_body(self, kind: type[T]) -> T:
+        """Return the body of a request that changes something: browsers let no page of another origin send JSON."""
+        content_type = (self.request.header("content-type") or "").partition(";")[0].strip().lower()
+        if content_type != _JSON:
+            raise ApiError(415, f"The body must be {_JSON}.")
+        return await self.body(kind)
 
     def number(self, name: str, default: int, *, most: int | None = None) -> int:
         """Return a whole number of the query, at least 0; raise `ApiError` if it is not one."""

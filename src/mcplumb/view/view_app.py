@@ -118,8 +118,8 @@ class ViewApp:
         except Gone as gone:
             await _respond(request, 200, {"gone": str(gone)})
         except McplumbError as error:
-            # The server that is looked at, or what the user asked of it, not this program.
-            await _respond(request, 422, {"error": str(error), "kind": type(error).__name__})
+            # The server that is looked at, or what the user asked of it, not this program. No HTTP error, as `Gone`.
+            await _respond(request, 200, {"failed": str(error), "kind": type(error).__name__})
         except (Refusal, ClientDisconnected, OSError):
             raise
         except Exception:

@@ -59,6 +59,7 @@ async def view(target: Target | None, file: Path | None, *, port: int, no_browse
     mcplumb view -- python weather.py
     """
     from mcplumb.cli.render.output import print_text, say
+    from mcplumb.view.page_settings import PageSettings
     from mcplumb.view.run_view import serve_view
     from mcplumb.view.watch.watch_section import WatchSection
     from mcplumb.view.workbench.server_choice import ChosenServer
@@ -70,7 +71,7 @@ async def view(target: Target | None, file: Path | None, *, port: int, no_browse
     config = global_options().config
 
     def sections(hub: EventHub) -> Sequence[Section]:
-        return [WatchSection(hub, file=file), WorkbenchSection(hub, start, config=config)]
+        return [PageSettings(), WatchSection(hub, file=file), WorkbenchSection(hub, start, config=config)]
 
     # A fragment stays with the browser.
     begin = "" if target is None else "#/workbench"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -24,10 +24,6 @@ from mcplumb.view.workbench.saved_calls import SavedCall, SavedCalls
 from mcplumb.view.workbench.server_choice import ChosenServer, ServerChoice, choose_server, list_configured
 
 __all__ = ["WorkbenchSection"]
-
-T = TypeVar("T")
-
-_JSON = "application/json"
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -151,7 +147,7 @@ class WorkbenchSection:
         return list_configured(self._config)
 
     async def _connect(self, call: ApiCall) -> Any:
-        choice = await _body(call, ServerChoice)
+        choice = await call.json_body(ServerChoice)
         return self._open(choose_server(choice, self._start, self._config)).summary()
 
     async def _details(self, call: ApiCall) -> Any:
@@ -163,7 +159,7 @@ class WorkbenchSection:
         return {}
 
     async def _reconnect(self, call: ApiCall) -> Any:
-        await _body(call, dict[str, Any])
+        await call.json_body(dict[str, Any])
         connection = self._find(call)
         await asyncio.shield(self._remove(connection))
         return self._open(connection.server).summary()
@@ -187,44 +183,44 @@ class WorkbenchSection:
         return {"lines": log.after(call.number("after", 0)), "last": log.last}
 
     async def _set_log_level(self, call: ApiCall) -> Any:
-        await self._find(call).set_log_level((await _body(call, _Level)).level)
+        await self._find(call).set_log_level((await call.json_body(_Level)).level)
         return {}
 
     async def _set_roots(self, call: ApiCall) -> Any:
-        await self._find(call).set_roots((await _body(call, _Roots)).roots)
+        await self._find(call).set_roots((await call.json_body(_Roots)).roots)
         return {}
 
     async def _subscribe(self, call: ApiCall) -> Any:
-        self._find(call).subscribe((await _body(call, _Uri)).uri)
+        self._find(call).subscribe((await call.json_body(_Uri)).uri)
         return {}
 
     async def _unsubscribe(self, call: ApiCall) -> Any:
-        self._find(call).unsubscribe((await _body(call, _Uri)).uri)
+        self._find(call).unsubscribe((await call.json_body(_Uri)).uri)
         return {}
 
     async def _complete(self, call: ApiCall) -> Any:
-        return await self._find(call).complete(await _body(call, Completed))
+        return await self._find(call).complete(await call.json_body(Completed))
 
     async def _copies(self, call: ApiCall) -> Any:
-        asked = await _body(call, _Asked)
+        asked = await call.json_body(_Asked)
         return self._find(call).copies(asked.method, asked.params)
 
     async def _questions(self, call: ApiCall) -> Any:
         return {"questions": self._find(call).questions.shown()}
 
     async def _answer(self, call: ApiCall) -> Any:
-        self._find(call).questions.answer(_number(call, "question"), await _body(call, Answer))
+        self._find(call).questions.answer(_number(call, "question"), await call.json_body(Answer))
         return {}
 
     async def _call(self, call: ApiCall) -> Any:
-        asked = await _body(call, _Asked)
+        asked = await call.json_body(_Asked)
         return self._find(call).call(asked.method, asked.params).summary()
 
     async def _call_details(self, call: ApiCall) -> Any:
         return self._find(call).calls.get(_number(call, "call")).details()
 
     async def _cancel(self, call: ApiCall) -> Any:
-        await _body(call, dict[str, Any])
+        await call.json_body(dict[str, Any])
         self._find(call).calls.cancel(_number(call, "call"))
         return {}
 
@@ -234,7 +230,7 @@ class WorkbenchSection:
         return {"calls": self._saved.all()}
 
     async def _save(self, call: ApiCall) -> Any:
-        saved = self._saved.save(await _body(call, SavedCall))
+        saved = self._saved.save(await call.json_body(SavedCall))
         self._hub.publish("workbench", {"part": "saved"}, key="saved")
         return saved
 
@@ -242,13 +238,6 @@ class WorkbenchSection:
         self._saved.delete(call.params["call"])
         self._hub.publish("workbench", {"part": "saved"}, key="saved")
         return {}
-
-
-async def _body(call: ApiCall, kind: type[T]) -> T:
-    content_type = (call.request.header("content-type") or "").partition(";")[0].strip().lower()
-    if content_type != _JSON:
-        raise ApiError(415, f"The body must be {_JSON}.")
-    return await call.body(kind)
 
 
 def _number(call: ApiCall, name: str) -> int:

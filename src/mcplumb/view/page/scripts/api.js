@@ -13,12 +13,12 @@ export class ApiError extends Error {
 }
 
 /**
- * Asks the API, and returns what the JSON of the answer says. Raises ApiError, with status 0 if nobody answers, and 410 if
- * what it asks for is there no more.
+ * Asks the API, and returns what the JSON of the answer says. Raises ApiError, with status 0 if nobody answers, 410 if
+ * what it asks for is there no more, and 422 if it did not work, for a reason that is not the page's.
  * @param {string} method
  * @param {string} path below `api/`
  * @param {unknown} [body] sent as JSON
- * @param {{signal?: AbortSignal}} [options]
+ * @param {{signal?: AbortSignal, keepalive?: boolean}} [options] `keepalive`: it is sent also if the page is left
  * @returns {Promise<any>}
  */
 export async function ask(method, path, body, options = {}) {
@@ -28,7 +28,7 @@ export async function ask(method, path, body, options = {}) {
       method,
       body: body === undefined ? undefined : JSON.stringify(body),
       headers: body === undefined ? {} : { "content-type": "application/json" },
-      signal: options.signal,
+      ...options,
     });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
@@ -39,6 +39,7 @@ export async function ask(method, path, body, options = {}) {
   const answer = parseJson(await response.text());
   if (!response.ok) throw new ApiError(response.status, answer.error ?? `HTTP status ${response.status}`);
   if (typeof answer?.gone === "string") throw new ApiError(410, answer.gone);
+  if (typeof answer?.failed === "string") throw new ApiError(422, answer.failed);
   return answer;
 }
 

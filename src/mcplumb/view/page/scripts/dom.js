@@ -30,6 +30,14 @@ export function shortened(text, most) {
 }
 
 /**
+ * Returns a command without the folder of its program, which matters least and comes first.
+ * @param {string} text
+ */
+export function withoutFolder(text) {
+  return text.replace(/^\/\S*\/(?=[^\s/])/, "");
+}
+
+/**
  * Returns a new element. Attributes that are false or null are left out; functions under `on…` become listeners.
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} tag

@@ -5,7 +5,7 @@ import { dialog } from "./components/dialog.js";
 import { byId, el, fill, newId, setText } from "./dom.js";
 import { keepFocus } from "./keep_focus.js";
 import { addShortcuts, shortcutsByGroup } from "./keys.js";
-import { keepSetting, setting } from "./settings.js";
+import { keepSetting, loadSettings, setting } from "./settings.js";
 import { mount as mountWatch } from "./watch/section.js";
 import { mount as mountWorkbench } from "./workbench/section.js";
 
@@ -164,6 +164,7 @@ events.onstate = (state) => {
 };
 window.addEventListener("hashchange", showSection);
 keepFocus();
+await loadSettings();
 showTheme();
 showSection();
 events.open();

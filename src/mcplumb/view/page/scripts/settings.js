@@ -1,4 +1,24 @@
-// What the user has chosen, kept by the browser for this address.
+// What the user has chosen, kept by mcplumb: for the browser, each start of the page is another site.
+
+import { ask, get } from "./api.js";
+
+/** @type {Record<string, unknown>} */
+let settings = {};
+/** What has changed and is not kept yet. @type {Record<string, unknown>} */
+let changes = {};
+let timer = 0;
+
+/** Milliseconds without a change before it is kept: a splitter that is moved changes with each step. */
+const PAUSE = 300;
+
+/** Asks for the settings, before anything is shown. Without them, everything is as at first. */
+export async function loadSettings() {
+  try {
+    settings = (await get("settings")).settings;
+  } catch {
+    // What does not work is said by the parts of the page that cannot do without it.
+  }
+}
 
 /**
  * Returns a setting, or the default.
@@ -8,19 +28,24 @@
  * @returns {T}
  */
 export function setting(name, otherwise) {
-  try {
-    const text = localStorage.getItem(`mcplumb.${name}`);
-    return text === null ? otherwise : JSON.parse(text);
-  } catch {
-    return otherwise; // private windows may have no storage
-  }
+  const value = Object.hasOwn(settings, name) ? settings[name] : undefined;
+  return typeof value === typeof otherwise ? /** @type {T} */ (value) : otherwise;
 }
 
 /** @param {string} name @param {unknown} value */
 export function keepSetting(name, value) {
-  try {
-    localStorage.setItem(`mcplumb.${name}`, JSON.stringify(value));
-  } catch {
-    // The setting then lasts as long as the page.
-  }
+  settings[name] = value;
+  changes[name] = value;
+  clearTimeout(timer);
+  timer = setTimeout(keep, PAUSE);
 }
+
+function keep() {
+  clearTimeout(timer);
+  if (!Object.keys(changes).length) return;
+  // A setting that cannot be kept lasts as long as the page.
+  ask("POST", "settings", changes, { keepalive: true }).catch(() => {});
+  changes = {};
+}
+
+addEventListener("pagehide", keep);

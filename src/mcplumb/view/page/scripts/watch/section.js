@@ -77,13 +77,17 @@ export function mount(root, frame) {
 
   /** Shows what to do where there is no session; what is there already stays, with the focus. */
   function showEmpty() {
-    const state = !sessions.isLoaded ? "loading" : sessions.sessions.length ? "choose" : "none";
+    const isLost = !["", "none"].includes(shownPath.split("/")[0]);
+    const state = !sessions.isLoaded ? "loading" : isLost ? "lost" : sessions.sessions.length ? "choose" : "none";
     keyed(panesBox, [state], (each) => each, makeEmpty);
   }
 
   /** @param {string} state */
   function makeEmpty(state) {
     if (state === "loading") return el("div", { class: "empty" }, el("p", null, "Loading…"));
+    if (state === "lost") {
+      return el("div", { class: "empty" }, el("h2", null, "This session is not there any more"), el("p", null, "Its recording may have been deleted. Select another one."));
+    }
     if (state === "choose") {
       return el("div", { class: "empty" }, el("h2", null, "Select a session"), el("p", null, "Live ones are at the top of the list."));
     }

@@ -1,7 +1,7 @@
 // One session: what it is, its timeline, its messages or findings, and the message that is selected.
 
 import { splitter } from "../components/splitter.js";
-import { el, keyed, setText } from "../dom.js";
+import { el, keyed, setText, withoutFolder } from "../dom.js";
 import { Detail } from "./detail.js";
 import { Filters } from "./filters.js";
 import { showFindings } from "./findings_list.js";
@@ -238,7 +238,7 @@ export class SessionPane {
     return el(
       "header",
       { class: "pane-head" },
-      el("h2", { title: file }, header.name || target || header.id),
+      el("h2", { title: file }, withoutFolder(header.name || target) || header.id),
       live,
       el("span", { class: "pane-facts" }, client, " → ", server),
       revisions,

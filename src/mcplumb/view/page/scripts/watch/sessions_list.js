@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { toastError } from "../components/toast.js";
-import { el, keyed, setText } from "../dom.js";
+import { el, keyed, setText, withoutFolder } from "../dom.js";
 import { localTime, size } from "./formats.js";
 
 /**
@@ -92,9 +92,9 @@ export class SessionsList {
         title: file,
         onclick: (/** @type {MouseEvent} */ event) => this.onopen(key, event.ctrlKey || event.metaKey),
       },
-      el("span", { class: "session-name" }, el("span", { class: "session-title" }, header.name || target || header.id), live),
+      el("span", { class: "session-name" }, el("span", { class: "session-title" }, withoutFolder(header.name || target) || header.id), live),
       facts,
-      target && header.name ? el("span", { class: "session-target" }, target) : null,
+      target && header.name && header.name !== target ? el("span", { class: "session-target" }, target) : null,
     );
     const beside = el(
       "button",

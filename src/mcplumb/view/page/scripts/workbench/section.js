@@ -1,7 +1,7 @@
 // The section Workbench: use a server by hand. Addresses are #/workbench/CONNECTION/KIND/KEY.
 
 import { toastError } from "../components/toast.js";
-import { el, fill, keyed, printable, setText, shortened } from "../dom.js";
+import { el, fill, keyed, printable, setText, withoutFolder } from "../dom.js";
 import { addShortcuts, describeKeys } from "../keys.js";
 import { CallView } from "./call_view.js";
 import { connectForm } from "./connect_form.js";
@@ -63,7 +63,8 @@ export function mount(root, frame) {
   /** @param {ReturnType<typeof makeChip>} chip @param {import("./model.js").Connection} connection */
   function updateChip(chip, { id, summary }) {
     const { open, close, name, state } = chip.parts;
-    const label = shortened(summary.name ?? summary.title, 60);
+    const whole = withoutFolder(String(summary.name ?? summary.title));
+    const label = whole.length > 60 ? `${whole.slice(0, 60)}…` : whole;
     chip.className = `connection is-${summary.state}`;
     open.title = printable(String(summary.title));
     setCurrent(open, id === model.current);
