@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.browser.conftest import Opened, Serve
-from tests.browser.recordings import ATTACKS, header, hostile, weather
+from tests.browser.recordings import ATTACKS, Story, header, hostile, weather
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -60,6 +61,36 @@ def test_a_session_of_attacks_runs_nothing(page: Page, serve: Serve, folder: Pat
         "[...document.querySelectorAll('a')].every((each) => each.getAttribute('href').startsWith('#'))"
     )
     assert page.evaluate("({}).polluted") is None
+
+
+@pytest.mark.req("VIW-1")
+def test_a_recording_that_somebody_else_made_does_no_harm(page: Page, serve: Serve, folder: Path) -> None:
+    """Lists in lists without end, a text of megabytes, numbers beyond all bounds, and lines that are no records."""
+    story = Story()
+    story.line(0.1, "server", "[" * 100_000 + "]" * 100_000)
+    story.say(0.2, "client", id=1, method="tools/call", params={"name": "x", "arguments": {"text": "long" * 1_000_000}})
+    deep = '{"a":' * 4000 + "12345678901234567890" + "}" * 4000
+    story.line(0.3, "client", '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"arguments":' + deep + "}}")
+    story.line(0.4, "server", '{"jsonrpc":"2.0","method":"x","params":{"n":1e999,"m":-1e-999,"z":' + "9" * 5000 + "}}")
+    story.line(
+        0.5, "server", json.dumps({"jsonrpc": "2.0", "method": "y", "params": {str(n): n for n in range(20_000)}})
+    )
+    path = story.write(header("foreign", now=time.time() - 100), folder)
+    with path.open("ab") as file:
+        file.write(b"\xff\xfe\n" + b"\0" * 1000 + b'\n{"t":1,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n")
+    page.goto(serve())
+    rows = page.locator(".vlist-row:visible")
+    expect(rows).to_have_count(8)
+    page.locator(".vlist").focus()
+    page.keyboard.press("Home")
+    for number in range(8):
+        expect(page.locator(f'.vlist-row[aria-selected="true"][data-index="{number}"]')).to_be_attached()
+        expect(page.locator('.detail[aria-busy="true"]')).to_have_count(0)
+        page.evaluate("document.querySelectorAll('.detail [role=tab]').forEach((each) => each.click())")
+        page.evaluate("document.querySelector('.detail [role=tab]').click()")
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("F")
+    expect(page.locator(".finding").first).to_be_visible()
 
 
 @pytest.mark.req("VIW-1")

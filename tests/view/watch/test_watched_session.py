@@ -141,8 +141,11 @@ def test_damage_is_survived_and_counted(tmp_path: Path) -> None:
     all_rows(session)
     page = session.rows(10**9, 1)
     assert (page.rows, page.info["skipped"]) == ([], 2)
-    assert session.record(5) is None
-    assert session.record(6) is None
+    for number in (5, 6):  # which have a row that says so, and that a page may open
+        damaged = session.record(number)
+        assert damaged is not None
+        assert (damaged.event, damaged.line) == ("lost", None)
+        assert "damaged" in (damaged.reason or "")
     assert session.record(0) is None
     assert session.record(21) is None  # torn
     session.close()
@@ -188,7 +191,10 @@ def test_a_line_without_end_is_passed_over(tmp_path: Path, monkeypatch: pytest.M
     path.write_bytes(gzip.compress(data) if compress else data)
     session = WatchedSession(path)
     assert [row.n for row in session.rows(0, 100).rows] == [2, 3]
-    assert session.record(2) is None
+    damaged = session.record(2)
+    assert damaged is not None
+    assert (damaged.event, damaged.text) == ("lost", None)
+    assert session.record(1) is None
     assert session.record(3) is not None
     assert session.record(4) is None
     assert session.search("weather 1.3.0") == [3]

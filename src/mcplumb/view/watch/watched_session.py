@@ -161,14 +161,16 @@ class WatchedSession:
         return self._findings.found
 
     def record(self, number: int) -> Record | None:
-        """Return the record with this number."""
+        """Return the record with this number. Where the file is damaged, it is the event that its row shows."""
         line = self._index.line(number)
-        if line is None:
-            return None
         try:
-            return _decode_record(line)
+            if line is not None:
+                return _decode_record(line)
         except UNREADABLE:
-            return None
+            pass
+        events = (item for item in self.transcript.items if isinstance(item, Event) and item.number == number)
+        event = next(events, None)
+        return None if event is None else Record(t=event.t, event=event.event, reason=event.summary)
 
     def call_of(self, number: int) -> Call | None:
         """Return the call whose request or answer is in this record."""
