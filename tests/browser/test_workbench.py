@@ -157,6 +157,36 @@ def test_schemas_of_every_kind(bench: Page) -> None:
     expect(bench.locator(".call-state")).to_contain_text("Done")
 
 
+def test_a_double_click_is_one_call(bench: Page) -> None:
+    choose(bench, "tool/count")
+    bench.locator(".call-view .run").dblclick()
+    expect(bench.locator(".call-state")).to_contain_text("Done")
+    run(bench)
+    expect(bench.locator(".call-state")).to_contain_text("Done")
+    bench.get_by_role("tab", name="History").click()
+    expect(bench.locator(".call-entry")).to_have_count(2)
+
+
+def test_what_is_ticked_is_sent_or_said_to_lack_a_value(bench: Page) -> None:
+    choose(bench, "tool/schemas")
+    field(bench, "filter", "field").fill("a")
+    bench.locator('.property[data-name="radius"] input').fill("1")
+    bench.get_by_label("Send key").check()  # an empty text
+    bench.get_by_label("Send when").check()
+    bench.get_by_label("Send not").check()
+    field(bench, "filter", "not", "field").fill("b")
+    bench.get_by_label("Send anything").check()
+    run(bench)
+    problems = bench.locator(".form .problem:visible")
+    expect(problems).to_have_text(["Has no value: fill it in, or untick its box."] * 2)
+    expect(bench.locator(".call-note li")).to_have_text([re.compile("^when: "), re.compile("^anything: ")])
+    field(bench, "when").fill("2026-11-18")
+    bench.get_by_label("Send anything").uncheck()
+    run(bench)
+    expect(bench.locator(".call-state")).to_contain_text("Done")
+    expect(result(bench)).to_contain_text('key: ""')
+
+
 def test_numbers_keep_their_digits(bench: Page) -> None:
     """JavaScript would round this one to 12345678901234567000, and send that."""
     choose(bench, "tool/schemas")

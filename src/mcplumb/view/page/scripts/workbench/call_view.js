@@ -38,6 +38,7 @@ export class CallView {
     this.call = null;
     this.timer = 0;
     this.mode = "form";
+    this.isStarting = false;
     const { complete } = spec;
     this.form = new SchemaForm(spec.schema, {
       changed: () => this.#changed(),
@@ -147,7 +148,7 @@ export class CallView {
 
   /** @param {boolean} [anyway] despite what is wrong with the arguments */
   async start(anyway = false) {
-    if (this.call?.state === "running") return;
+    if (this.call?.state === "running" || this.isStarting) return;
     if (this.mode === "json") {
       const value = this.#parsed();
       if (value === undefined) return;
@@ -172,6 +173,7 @@ export class CallView {
     fill(this.note);
     const wanted = this.wanted();
     if (wanted === undefined) return;
+    this.isStarting = true; // a double click is one call
     try {
       const call = await this.connection.call(wanted.method, wanted.params);
       this.call = null;
@@ -179,6 +181,8 @@ export class CallView {
       this.show(this.connection.calls.get(call.id) ?? call);
     } catch (error) {
       fill(this.note, el("p", { class: "banner is-error" }, error instanceof Error ? error.message : String(error)));
+    } finally {
+      this.isStarting = false;
     }
   }
 

@@ -16,6 +16,7 @@ import { BadJson, asText, check, choicesOf, describeType, exampleOf, isObject, k
  * @property {(value: unknown) => boolean} set false if the field cannot show the value
  * @property {(problems: Problem[]) => void} [show] shows problems of its parts
  * @property {() => boolean} [isEmpty] whether the user has left it empty
+ * @property {() => Problem[]} [gaps] parts that are to be sent, and have no value
  */
 
 /**
@@ -69,7 +70,7 @@ export class SchemaForm {
 
   /** Returns what is wrong, and shows it beside the fields. */
   check() {
-    const problems = check(this.get(), this.schema, this.schema);
+    const problems = [...check(this.get(), this.schema, this.schema), ...(this.field.gaps?.() ?? [])];
     this.field.show?.(problems);
     return problems;
   }
@@ -142,8 +143,12 @@ function flexible(field, context) {
     },
     show: (problems) => field.show?.(problems),
     isEmpty: () => (instead ? false : (field.isEmpty?.() ?? false)),
+    gaps: () => (instead ? [] : (field.gaps?.() ?? [])),
   };
 }
+
+/** Puts the name of a part before the paths of its problems. @param {string | number} name @param {Problem[]} problems */
+const below = (name, problems) => problems.map((each) => ({ ...each, path: [name, ...each.path] }));
 
 /** Moves the focus to the first control in an element. @param {Element} element */
 function focusIn(element) {
@@ -303,6 +308,7 @@ function variantField(variants, context) {
     },
     show: (problems) => field(Number(select.value)).show?.(problems),
     isEmpty: () => field(Number(select.value)).isEmpty?.() ?? false,
+    gaps: () => field(Number(select.value)).gaps?.() ?? [],
   };
 }
 
@@ -384,6 +390,7 @@ function listField(schema, context) {
   return {
     element,
     get: () => entries.map(({ field }) => field.get() ?? null),
+    gaps: () => entries.flatMap(({ field }, at) => below(at, field.gaps?.() ?? [])),
     set(value) {
       if (value === undefined) return true;
       if (!Array.isArray(value) || value.length > MAX_ENTRIES) return false;
@@ -497,6 +504,7 @@ function objectField(schema, context, complete) {
       for (const [name, each] of Object.entries(given)) if (!known.has(name)) insert(name, each);
       return true;
     },
+    gaps: () => rows.flatMap((row) => below(row.name, row.gaps())),
     show(problems) {
       for (const row of rows) {
         row.show(problems.filter(({ path }) => path[0] === row.name).map((each) => ({ ...each, path: each.path.slice(1) })));
@@ -549,8 +557,10 @@ function property(name, given, context, isRequired, complete) {
     element.classList.toggle("is-left-out", !isSent());
   }
 
+  const isText = kindOf(schema) === "string" && !("const" in schema) && !choicesOf(schema) && !variantsOf(schema) && schema.format !== "date";
   include?.addEventListener("change", () => {
     refresh();
+    if (include.checked && isText && made().get() === undefined) made().set(""); // an empty text is a value, too
     context.changed();
   });
 
@@ -587,6 +597,12 @@ function property(name, given, context, isRequired, complete) {
     element,
     get: () => (isSent() ? made().get() : undefined),
     set,
+    /** @returns {Problem[]} */
+    gaps() {
+      if (!isSent()) return [];
+      if (include && made().get() === undefined) return [{ path: [], message: "Has no value: fill it in, or untick its box." }];
+      return made().gaps?.() ?? [];
+    },
     /** @param {Problem[]} problems */
     show(problems) {
       const own = isSent() ? problems : [];
