@@ -165,7 +165,7 @@ def test_spans_are_where_the_values_are(value: Any, indent: int | None) -> None:
         if isinstance(inner, dict):
             assert list(span.members) == list(inner)
             for key, (start, member) in span.members.items():
-                assert json.loads(text[start : text.index('"', start + 1) + 1]) == key or "\\" in json.dumps(key)
+                assert json.JSONDecoder().raw_decode(text, start)[0] == key
                 check(member, inner[key])
         elif isinstance(inner, list):
             for item, one in zip(span.items, inner, strict=True):
