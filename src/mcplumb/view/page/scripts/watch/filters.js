@@ -27,7 +27,7 @@ export class Filters {
     this.search = el("input", {
       type: "search",
       class: "filter-text",
-      placeholder: "Text in messages",
+      placeholder: "Search  ( / )",
       "aria-label": "Filter by text in messages",
       title: "Filter by text (/)",
       spellcheck: "false",
