@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +19,9 @@ from typing import Any, Self
 
 from mcplumb import connect
 from mcplumb.errors import McplumbError
+
+#: Seconds that nothing takes, on the slowest machine either: a reload of several workers is the longest.
+WITHIN = 120.0
 
 __all__ = ["APP", "Fleet", "Load", "fleet", "is_alive", "until"]
 
@@ -37,8 +42,15 @@ async def version() -> int:
 
 @server.tool
 async def slow(seconds: float) -> int:
-    open(__file__ + ".called", "w").close()
     await asyncio.sleep(seconds)
+    return os.getpid()
+
+@server.tool
+async def hold() -> int:
+    """Answer when there is a file."""
+    open(__file__ + ".called", "w").close()
+    while not os.path.exists(__file__ + ".go"):
+        await asyncio.sleep(0.02)
     return os.getpid()
 
 @server.tool
@@ -53,20 +65,29 @@ def child() -> int:
 '''
 
 
-def until(condition: Callable[[], Any], what: str, within: float = 30.0) -> Any:
-    deadline = time.monotonic() + within
+def until(condition: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + WITHIN
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {WITHIN:g} s: {what}"
         time.sleep(0.02)
     return value
 
 
 def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    return _state(pid) not in ("", "Z")
+
+
+def _state(pid: int) -> str:
+    """The state of a process, by its letter in /proc; empty if there is no such process."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+def place_of(url: str) -> tuple[str, int]:
+    """The host and the port of a URL."""
+    host, _, rest = url.removeprefix("http://").partition(":")
+    return host, int(rest.partition("/")[0])
 
 
 class Fleet:
@@ -99,6 +120,11 @@ class Fleet:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return {int(pid) for pid in children if b"--as-worker" in _command(int(pid)) and is_alive(int(pid))}
 
+    def workers(self) -> list[int]:
+        """The workers, when all of them serve."""
+        assert self.url
+        return sorted(self.pids())
+
     def call(self, tool: str, **arguments: Any) -> str:
         """Return the text of a result, or the name of the error if there is none."""
 
@@ -112,22 +138,46 @@ class Fleet:
             return type(error).__name__
 
     @contextmanager
-    def calling(self, seconds: float) -> Iterator[list[str]]:
-        """A call that is under way when the block begins, and has ended when it is left; gives its answer."""
+    def calling(self) -> Iterator[list[str]]:
+        """A call that is under way while the block runs, and has ended when it is left; gives its answer."""
         answers: list[str] = []
-        called = Path(f"{self.app}.called")
-        thread = threading.Thread(target=lambda: answers.append(self.call("slow", seconds=seconds)))
+        called, go = Path(f"{self.app}.called"), Path(f"{self.app}.go")
+        thread = threading.Thread(target=lambda: answers.append(self.call("hold")))
         thread.start()
-        until(called.exists, "the call")
         try:
+            until(called.exists, "the call")
             yield answers
         finally:
-            thread.join(90)
+            go.touch()
+            thread.join(WITHIN)
+
+    @contextmanager
+    def only(self, pid: int) -> Iterator[None]:
+        """Let one worker alone accept connections: which of several does is the choice of the system."""
+        others = self.pids() - {pid}
+        for other in others:
+            os.kill(other, signal.SIGSTOP)
+        until(lambda: {_state(other) for other in others} <= {"T"}, "the other workers to stand still")
+        try:
+            yield
+        finally:
+            for other in others:
+                os.kill(other, signal.SIGCONT)
+
+    def connect(self) -> socket.socket:
+        """Return a new connection."""
+        return socket.create_connection(place_of(self.url), timeout=WITHIN)
+
+    def post(self, name: str, **params: Any) -> Any:
+        """Call a tool over a new connection, and return the result as it came."""
+        with self.connect() as connected:
+            _, body, _ = _exchange(connected, _written(name, **params))
+        return json.loads(body)["result"]
 
     def count(self, name: str) -> float:
         from urllib.request import urlopen
 
-        with urlopen(self.url.replace("/mcp", "/metrics"), timeout=10) as response:  # noqa: S310 - it is http://
+        with urlopen(self.url.replace("/mcp", "/metrics"), timeout=WITHIN) as response:  # noqa: S310 - it is http://
             text = response.read().decode()
         found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
         return float(found[1]) if found else 0.0
@@ -138,7 +188,7 @@ class Fleet:
         from urllib.request import urlopen
 
         try:
-            with urlopen(self.url.replace("/mcp", "/ready"), timeout=10) as response:  # noqa: S310 - it is http://
+            with urlopen(self.url.replace("/mcp", "/ready"), timeout=WITHIN) as response:  # noqa: S310 - it is http://
                 return response.status == 200  # type: ignore[no-any-return]
         except HTTPError:
             return False
@@ -146,9 +196,9 @@ class Fleet:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def join(self, within: float = 30.0) -> int:
-        code = self.process.wait(within)
-        self._reader.join(within)
+    def join(self) -> int:
+        code = self.process.wait(WITHIN)
+        self._reader.join(WITHIN)
         return code
 
 
@@ -179,8 +229,7 @@ class Load:
     """Clients that open a connection for each request, and clients that keep theirs, until the end of the block."""
 
     def __init__(self, url: str, clients: int = 8) -> None:
-        host, _, rest = url.removeprefix("http://").partition(":")
-        self._place = host, int(rest.partition("/")[0])
+        self._place = place_of(url)
         self._clients = clients
         self._is_over = False
         self.answers = 0
@@ -200,23 +249,21 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._is_over = True
         for thread in self._threads:
-            thread.join(30)
+            thread.join(WITHIN)
 
     def go_on(self, answers: int = 200) -> None:
         """Wait for so many more answers."""
         goal = self.answers + answers
-        until(lambda: self.answers >= goal, "more answers", 60)
+        until(lambda: self.answers >= goal, "more answers")
 
     def _run(self, keeps: bool) -> None:
-        import socket
-
         connected: socket.socket | None = None
         while not self._is_over:
             is_fresh = connected is None
             try:
                 if connected is None:
-                    connected = socket.create_connection(self._place, timeout=30)
-                status, body, closes = _post(connected)
+                    connected = socket.create_connection(self._place, timeout=WITHIN)
+                status, body, closes = _exchange(connected, _PID)
             except ConnectionRefusedError as error:
                 self.refused.append(str(error))
                 continue
@@ -239,19 +286,30 @@ class Load:
             connected.close()
 
 
-_BODY = (
-    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pid","arguments":{},"_meta":{'
-    b'"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},'
-    b'"io.modelcontextprotocol/clientInfo":{"name":"load","version":"1"}}}}'
-)
+_META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+    "io.modelcontextprotocol/clientInfo": {"name": "load", "version": "1"},
+}
 _HEAD = (
-    b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nAccept: application/json\r\n"
-    b"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: pid\r\nContent-Length: %d\r\n\r\n"
+    "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nAccept: application/json\r\n"
+    "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {}\r\nContent-Length: {}\r\n\r\n"
 )
 
 
-def _post(connected: Any) -> tuple[bytes, bytes, bool]:
-    connected.sendall(_HEAD % len(_BODY) + _BODY)
+def _written(name: str, **params: Any) -> bytes:
+    """A call of a tool, as it is sent."""
+    given = {"name": name, "arguments": {}, **params, "_meta": _META}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": given})
+    return (_HEAD.format(name, len(body)) + body).encode()
+
+
+_PID = _written("pid")
+
+
+def _exchange(connected: socket.socket, request: bytes) -> tuple[bytes, bytes, bool]:
+    """Send a request; return the status, the body, and whether the connection ends."""
+    connected.sendall(request)
     data = b""
     while b"\r\n\r\n" not in data:
         data += _some(connected)
@@ -262,7 +320,7 @@ def _post(connected: Any) -> tuple[bytes, bytes, bool]:
     return head.split()[1], body, b"connection: close" in head.lower()
 
 
-def _some(connected: Any) -> bytes:
+def _some(connected: socket.socket) -> bytes:
     data: bytes = connected.recv(65536)
     if not data:
         raise EOFError
