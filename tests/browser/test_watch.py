@@ -16,6 +16,7 @@ import pytest
 from mcplumb.recording.recorder import RecordingWriter
 from tests.browser.conftest import Opened, Serve
 from tests.browser.recordings import Story, header, weather
+from tests.kit.loop import PATIENCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -230,7 +231,7 @@ def test_findings_lead_to_their_lines(watched: Page) -> None:
 
 def eventually(page: Page, is_so: Callable[[], bool]) -> None:
     """Wait for what the page draws, which is in one of its next frames."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < deadline, "The page did not draw it."
         page.wait_for_timeout(50)

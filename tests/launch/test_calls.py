@@ -10,8 +10,9 @@ import pytest
 
 from mcplumb import ProtocolError, RemoteError, RequestCancelled, RequestTimeout, connect
 from mcplumb.client import Elicitation
-from tests.kit.loop import run, until
+from tests.kit.loop import PATIENCE, run, until
 from tests.kit.products import revision_names
+from tests.kit.results import text_of
 from tests.launch.harness import ERAS, HASTY_WAITS, LEGACY, MODERN, Message, Stage, say
 
 CANCELLED = "notifications/cancelled"
@@ -54,7 +55,7 @@ async def test_a_timeout_is_told_to_the_server(stage: Stage, revision: str) -> N
             await client.call_tool("hold", timeout=0.1)
         told = await stage.log.wait_for(CANCELLED, 2)
         assert [note["params"]["requestId"] for note in told] == [call["id"] for call in stage.log.calls("hold")]
-        assert await say(client, "echo", text="on") == "on"
+        assert text_of(await client.call_tool("echo", {"text": "on"}, timeout=PATIENCE)) == "on"
 
 
 @BOTH

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mcplumb.recording import recorder
 from mcplumb.recording.recorder import Recorder, RecordingWriter, StreamRecords, new_header
 from mcplumb.recording.recording_format import Http, Record, Target, line_record, read_recording
+from tests.kit.loop import PATIENCE
 
 HEADER = new_header("tap", "stdio", name="x")
 SECRET = Record(t=1.0, sender="client", text='{"api_key":"abc"}')
@@ -277,7 +278,7 @@ def test_a_recorder_that_is_stuck_blocks_nobody(tmp_path: Path, monkeypatch: pyt
     for n in range(100):
         made.trace("out", b"%d" % n)
     go.set()
-    made.close(10.0)
+    made.close(PATIENCE)
     found = said(made.path)
     lost = [record for record in found if record.event == "lost"]
     kept = [record for record in found if record.text is not None]

@@ -21,7 +21,7 @@ import yaml
 from mcplumb import connect
 from mcplumb.revisions import LATEST, LATEST_LEGACY
 from mcplumb.telemetry.request_metrics import BackendMetrics, ServerMetrics
-from tests.cli.workers.workshop import APP, Fleet, Load, fleet, until
+from tests.cli.workers.workshop import APP, WITHIN, Fleet, Load, fleet, until
 from tests.kit.legacy_peer import HEADERS
 from tests.kit.redis_server import free_port, running_redis
 from tests.repo.source import ROOT
@@ -154,7 +154,7 @@ def test_replicas_behind_nginx_are_restarted_and_nobody_notices(tmp_path: Path) 
                 until(lambda: len(answers) > count, "another answer in the session")
             finally:
                 is_over.set()
-                visiting.join(30)
+                visiting.join(WITHIN)
             assert (load.refused, load.broken, load.statuses) == ([], [], [])
 
 

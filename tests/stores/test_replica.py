@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from mcplumb.stores import memory_store
 from mcplumb.stores import replica as module
 from mcplumb.stores.memory_store import MemoryStore
 from mcplumb.stores.replica import EVERYTHING, Replica
-from tests.kit.loop import PATIENCE
+from tests.kit.loop import PATIENCE, turns
 
 
 class Unsteady(MemoryStore):
@@ -119,7 +120,7 @@ async def test_changes_wait_for_the_store_and_are_merged(monkeypatch: pytest.Mon
         with pytest.raises(StoreUnavailable):
             await one.replica.check_reachable()
         one.replica.announce(b"first")
-        await asyncio.sleep(0.05)  # it is being sent
+        await turns()  # it is being sent
         for body in (b"a", b"b", b"a", b"c"):
             one.replica.announce(body)
         store.is_away = False
@@ -127,7 +128,7 @@ async def test_changes_wait_for_the_store_and_are_merged(monkeypatch: pytest.Mon
         assert other.heard == [b"first", b"a", b"b", b"c"]
         store.is_away = True
         one.replica.announce(b"again")
-        await asyncio.sleep(0.05)
+        await turns()
         for number in range(5):
             one.replica.announce(b"%d" % number)
         store.is_away = False
@@ -252,16 +253,21 @@ async def test_a_replica_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.req("SCL-1")
 async def test_all_have_the_same_keys_and_rotate_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_READ_KEYS", 0.05)
+    now = 1_800_000_000.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
     store = MemoryStore()
     async with members(store) as (one, other):
         await until(lambda: bool(one.keys and other.keys))
         assert one.keys[-1] == other.keys[-1]
-        first = one.keys[-1][0]
-        monkeypatch.setattr(module, "_SEAL_FOR", 0.5)
-        await until(lambda: len(one.keys[-1]) > 1 and one.keys[-1][0] != first)
-        # The old key still opens, and a new one opened before it sealed.
-        assert first in one.keys[-1]
-        assert any(keys[0] == first and len(keys) > 1 for keys in one.keys)
+        (first,) = one.keys[-1]
+        now += module._SEAL_FOR
+        await until(lambda: len(one.keys[-1]) == len(other.keys[-1]) == 2)
+        # A new key opens before it seals, so that all have read it by then.
+        (second,) = {*one.keys[-1]} - {first}
+        assert one.keys[-1] == other.keys[-1] == [first, second]
+        now += 3 * module._READ_KEYS
+        # The old one still opens.
+        await until(lambda: one.keys[-1] == other.keys[-1] == [second, first])
 
 
 async def test_opened_twice_is_closed_twice() -> None:

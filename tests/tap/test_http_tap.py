@@ -24,7 +24,7 @@ from mcplumb.recording.recording_format import Record, read_recording
 from mcplumb.tap.http_tap import http_tap, serve_http_tap
 from mcplumb.tap.read_session import SessionReader
 from mcplumb.transports.address import HttpAddress
-from tests.kit.loop import until
+from tests.kit.loop import PATIENCE, until
 from tests.kit.servers import serving
 from tests.tap.sessions import META
 from tests.tap.tapping import MCPLUMB
@@ -204,7 +204,7 @@ async def test_a_client_that_goes_away_ends_the_stream_at_the_server(tmp_path: P
         async with http.get(at) as response:
             await response.content.readexactly(9)
             response.close()
-        await asyncio.wait_for(ended.wait(), 30)
+        await asyncio.wait_for(ended.wait(), PATIENCE)
     assert (records(place)[-1].event, records(place)[-1].sender) == ("end_of_stream", "client")
 
 

@@ -77,7 +77,7 @@ def running(file: Path, role: str, address: str, *more: str) -> Iterator[str]:
             yield process.stdout.readline().decode().strip()
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(PATIENCE)
 
 
 def check_joined(written: Written, transport: str) -> None:

@@ -23,7 +23,7 @@ from mcplumb.errors import McplumbError
 #: Seconds that nothing takes, on the slowest machine either: a reload of several workers is the longest.
 WITHIN = 120.0
 
-__all__ = ["APP", "Fleet", "Load", "fleet", "is_alive", "until"]
+__all__ = ["APP", "WITHIN", "Fleet", "Load", "fleet", "is_alive", "until"]
 
 APP = '''
 import asyncio, os, signal

@@ -33,7 +33,7 @@ async def test_the_redirect_arrives_once() -> None:
         assert page.startswith("HTTP/1.1 200 OK")
         assert "You can close this page" in page
         await ask(redirect.port, get(redirect.port, "/callback?code=second&state=s"))
-        assert (await redirect.wait(1)).url == f"{redirect.address}?code=c&state=s"
+        assert (await redirect.wait(PATIENCE)).url == f"{redirect.address}?code=c&state=s"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ async def test_requests_that_never_end_do_not_matter() -> None:
         idle = [await asyncio.open_connection("127.0.0.1", redirect.port) for _ in range(10)]
         assert await ask(redirect.port, "x" * 100_000 + "\r\n\r\n") == ""
         await ask(redirect.port, get(redirect.port, "/callback?code=c&state=s"))
-        await redirect.wait(1)
+        await redirect.wait(PATIENCE)
         for _, writer in idle:
             writer.close()
 

@@ -14,7 +14,7 @@ from mcplumb.recording.recording_format import read_recording
 from mcplumb.recording.recordings_folder import find_recordings
 from tests.client.auth.site import site
 from tests.kit.leaks import leaves_nothing
-from tests.kit.loop import until
+from tests.kit.loop import PATIENCE, until
 from tests.kit.servers import serving
 from tests.view.workbench import bench_server
 from tests.view.workbench.bench import SERVER, connected, first_found, working
@@ -286,7 +286,7 @@ async def test_subscriptions_log_and_changed_lists() -> None:
             while not any("Changed:" in line.get("text", "") for line in (await bench.of("/log"))["lines"]):
                 await bench.call("change_menu", dish="pie")
 
-        await asyncio.wait_for(subscribed(), 30)
+        await asyncio.wait_for(subscribed(), PATIENCE)
         await bench.logged("The list of tools has changed")
         assert "eat_pie" in {tool["name"] for tool in (await bench.of("/lists/tools"))["items"]}
         await bench.call("speak", text="hello log")
