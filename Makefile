@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test plain load test-thorough test-all test-browser screenshots check check-page format coverage mutation fuzz fuzz-short chaos chaos-short redis interop interop-short interop-wild fidelity interop-matrix conformance bench bench-page docs newcomer completion clean
+.PHONY: help demo test plain load test-thorough test-all test-browser screenshots check check-page format coverage mutation fuzz fuzz-short chaos chaos-short nginx redis interop interop-short interop-wild fidelity interop-matrix conformance bench bench-page docs newcomer completion clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -102,6 +102,9 @@ chaos: $(STAMP) ## make servers fail in every way, 5,500 times, and count what i
 chaos-short: $(STAMP) ## the same in short, with the same choices each time
 	@$(BIN)/python -m chaos --closes 60 --faults 100 --seed 1
 	@$(BIN)/python -m chaos replicas --clients 20 --calls 1500 --every 1 --seed 1
+
+nginx: $(STAMP) ## make sure that there is an nginx for the tests of the pages for operators, which root on Debian gets from apt
+	@$(BIN)/python -m tests.kit.debian nginx
 
 redis: $(STAMP) ## make sure that there is a redis-server for the tests of replicas
 	@$(BIN)/python -m tests.kit.redis_server

@@ -22,6 +22,7 @@ from mcplumb import connect
 from mcplumb.revisions import LATEST, LATEST_LEGACY
 from mcplumb.telemetry.request_metrics import BackendMetrics, ServerMetrics
 from tests.cli.workers.workshop import APP, WITHIN, Fleet, Load, fleet, until
+from tests.kit.debian import find_program
 from tests.kit.legacy_peer import HEADERS
 from tests.kit.redis_server import free_port, running_redis
 from tests.repo.source import ROOT
@@ -36,7 +37,7 @@ def block(language: str, containing: str) -> str:
 
 
 def tool(name: str) -> str:
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    found = find_program(name)
     if found is None:
         pytest.skip(f"{name} is not installed.")
     return found
