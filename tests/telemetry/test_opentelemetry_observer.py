@@ -6,8 +6,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -98,12 +99,25 @@ def check_joined(written: Written, transport: str) -> None:
         assert attributes["jsonrpc.request.id"] == at_server["attributes"]["jsonrpc.request.id"]
 
 
+Visited = Callable[[str], tuple[list[str], Written]]
+
+
+@pytest.fixture(scope="module")
+def visited(tmp_path_factory: pytest.TempPathFactory) -> Visited:
+    """Gives the results and the spans of a visit over stdio, which is made once for each revision."""
+
+    @cache
+    def over_stdio(revision: str) -> tuple[list[str], Written]:
+        file = tmp_path_factory.mktemp("visit") / "spans"
+        return visit(file, revision, *PROGRAM, str(file), "server"), Written(file)
+
+    return over_stdio
+
+
 @pytest.mark.req("SCL-5", "META-6")
 @pytest.mark.parametrize("revision", ERAS)
-def test_a_call_is_one_trace_over_stdio(tmp_path: Path, revision: str) -> None:
-    file = tmp_path / "spans"
-    texts = visit(file, revision, *PROGRAM, str(file), "server")
-    written = Written(file)
+def test_a_call_is_one_trace_over_stdio(visited: Visited, revision: str) -> None:
+    texts, written = visited(revision)
     check_joined(written, "pipe")
     # Context and baggage reach a plain function, in its thread.
     span_id, user, _ = texts[1].split()
@@ -137,10 +151,8 @@ def test_a_call_is_one_trace_over_http(tmp_path: Path, revision: str) -> None:
 
 
 @pytest.mark.req("SCL-5")
-def test_a_legacy_servers_question_belongs_to_the_call(tmp_path: Path) -> None:
-    file = tmp_path / "spans"
-    visit(file, LATEST_LEGACY.name, *PROGRAM, str(file), "server")
-    written = Written(file)
+def test_a_legacy_servers_question_belongs_to_the_call(visited: Visited) -> None:
+    _, written = visited(LATEST_LEGACY.name)
     answered = written.span("client", "elicitation/create", "SERVER")
     asked = written.parent(answered)
     assert (asked["role"], asked["kind"]) == ("server", "CLIENT")
@@ -210,10 +222,8 @@ def wait_for_span(file: Path, name: str) -> None:
 
 
 @pytest.mark.req("SCL-5")
-def test_durations_are_metrics(tmp_path: Path) -> None:
-    file = tmp_path / "spans"
-    visit(file, LATEST.name, *PROGRAM, str(file), "server")
-    written = Written(file)
+def test_durations_are_metrics(visited: Visited) -> None:
+    _, written = visited(LATEST.name)
     for role in ("client", "server"):
         name = f"mcp.{role}.operation.duration"
         added = written.metric(role, name, gen_ai__tool__name="add")
