@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 
 __all__ = ["find_program", "install_package"]
 
@@ -24,8 +25,11 @@ def install_package(package: str) -> None:
     apt = shutil.which("apt-get")
     if os.geteuid() == 0 and apt is not None:
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+        # Without a way to the packages, the tests are skipped, and not late.
+        options = ["-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=20", "-o", "DPkg::Lock::Timeout=60"]
         for words in (["update"], ["install", "--yes", "--no-install-recommends", package]):
-            subprocess.run([apt, *words], check=False, env=environment, timeout=600, capture_output=True)
+            with suppress(subprocess.TimeoutExpired):
+                subprocess.run([apt, *options, *words], check=False, env=environment, timeout=300, capture_output=True)
 
 
 def main(name: str) -> None:
