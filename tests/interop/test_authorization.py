@@ -18,7 +18,16 @@ import aiohttp
 import joserfc.jwk
 import pytest
 
-from mcplumb import AuthorizationError, ClientCredentials, Context, HttpOptions, JwtVerifier, OAuth, Server
+from mcplumb import (
+    AuthorizationError,
+    ClientCredentials,
+    Context,
+    HttpOptions,
+    Introspection,
+    JwtVerifier,
+    OAuth,
+    Server,
+)
 from mcplumb.client.auth.authorizer import revoke_entry
 from mcplumb.stores import FileTokens
 from tests.client.auth.site import age, kept
@@ -243,6 +252,35 @@ async def test_a_program_without_a_user(
     with authorization_server(tmp_path, known) as issuer:
         async with our_server(issuer) as url, calling(url, auth=auth) as client:
             assert said(await client.call_tool("whoami")) == "nightly"
+
+
+@pytest.mark.req("AUT-12")
+@pytest.mark.parametrize("is_named", [True, False], ids=["issuer", "no issuer"])
+async def test_our_server_asks_about_opaque_tokens(tmp_path: Path, is_named: bool) -> None:
+    asking = {"client_id": "resource-server", "client_secret": "a secret of the server"}
+    program = {"client_id": "nightly", "client_secret": "a secret of the client"}
+    no_user: dict[str, Any] = {"grant_types": ["client_credentials"], "redirect_uris": [], "response_types": []}
+    with authorization_server(tmp_path, {**asking, **no_user}, {**program, **no_user}) as issuer:
+        url = f"http://127.0.0.1:{free_port()}/opaque"
+        verifier = Introspection(
+            url=f"{issuer}/token/introspection",
+            audience=url,
+            issuer=issuer if is_named else None,
+            scopes=[SCOPE],
+            cache=0,
+            **asking,
+        )
+        http = HttpOptions(auth=verifier, resource=url, authorization_servers=(issuer,))
+        async with serving_here(make_server(), url, http=http):
+            store = FileTokens(tmp_path / "tokens")
+            async with calling(url, auth=OAuth(store=store, on_visit=User(issuer).visit)) as client:
+                assert said(await client.call_tool("whoami")) == "anything"
+                assert await revoke_entry(kept(store))
+                # The provider ends the whole grant, and the server asks about each token.
+                store.delete(*store.names())
+                assert said(await client.call_tool("whoami")) == "anything"
+            async with calling(url, auth=ClientCredentials(**program)) as client:
+                assert said(await client.call_tool("whoami")) == "client nightly"
 
 
 @pytest.mark.parametrize("environment", [PYTHON_V1, PYTHON_V2], ids=lambda each: each.name)

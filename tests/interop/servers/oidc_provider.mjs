@@ -1,7 +1,7 @@
 // An authorization server, made with oidc-provider:
 //   node oidc_provider.mjs PORT PATH CLIENTS
-// Clients register themselves, tokens are JWTs for one resource, and refresh tokens are rotated. PATH is that of the
-// issuer, and CLIENTS is JSON with clients that are known beforehand. Whoever signs in is let in, and agrees by a form.
+// Clients register themselves, tokens are JWTs for one resource (opaque ones for a resource whose address ends with
+// "/opaque"), and refresh tokens are rotated. PATH is that of the issuer, and CLIENTS is JSON with clients that are known beforehand. Whoever signs in is let in, and agrees by a form.
 import { createServer } from "node:http";
 
 import Provider from "oidc-provider";
@@ -31,7 +31,7 @@ const provider = new Provider(issuer, {
       getResourceServerInfo: (_, resource) => ({
         audience: resource,
         scope: "notes:read notes:write",
-        accessTokenFormat: "jwt",
+        accessTokenFormat: resource.endsWith("/opaque") ? "opaque" : "jwt",
         jwt: { sign: { alg: "RS256" } },
       }),
       useGrantedResource: () => true,

@@ -312,6 +312,13 @@ def test_the_address_of_the_keys_can_be_given() -> None:
     assert drive(find_keys(ISSUER, keys), {keys: {"keys": [EC]}}) == ([EC], [keys])
 
 
+@pytest.mark.req("AUT-8")
+def test_a_key_in_the_address_of_the_keys_is_in_no_error() -> None:
+    with pytest.raises(AuthorizationError, match=r"elsewhere\.example/keys answered") as caught:
+        drive(find_keys(ISSUER, "https://elsewhere.example/keys?key=hush"), {})
+    assert "hush" not in str(caught.value)
+
+
 def test_keys_at_an_address_on_this_machine_can_be_given() -> None:
     keys = "http://127.0.0.1:8080/keys"
     assert drive(find_keys(ISSUER, keys), {keys: {"keys": [EC]}}) == ([EC], [keys])

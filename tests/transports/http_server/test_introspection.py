@@ -110,6 +110,51 @@ async def test_what_an_answer_may_leave_out() -> None:
         assert (principal.issuer, principal.expires_at, principal.scopes) == (endpoint.url, None, frozenset())
 
 
+async def test_an_issuer_that_is_not_configured_is_not_compared() -> None:
+    async with Endpoint().running() as endpoint:
+        endpoint.tokens["one"] = active(iss=ISSUER)
+        endpoint.tokens["odd"] = active(iss=["https://evil.example"])
+        principal = await endpoint.verifier(issuer=None)("one")
+        assert principal is not None
+        assert principal.issuer == ISSUER
+        assert await endpoint.verifier(issuer=None)("odd") is None
+
+
+@pytest.mark.req("AUT-14")
+async def test_the_token_of_a_client_is_no_users() -> None:
+    """Authorization servers name no subject for a client that authorizes itself (RFC 7662, section 2.2)."""
+    async with Endpoint().running() as endpoint:
+        endpoint.tokens["client"] = active(sub=None, client_id="ann")
+        endpoint.tokens["user"] = active(client_id="ann")
+        endpoint.tokens["nobody"] = active(sub=None, client_id="")
+        client, user = await endpoint.verifier()("client"), await endpoint.verifier()("user")
+        assert client is not None
+        assert user is not None
+        assert (client.subject, client.client_id, user.subject) == ("client ann", "ann", "ann")
+        assert client.identity != user.identity
+        assert await endpoint.verifier()("nobody") is None
+
+
+@pytest.mark.req("AUT-8")
+@pytest.mark.parametrize("status", [200, 500])
+async def test_a_key_in_the_address_is_in_no_log(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    async with Endpoint().running() as endpoint:
+        endpoint.tokens["one"] = active(aud="others")
+        endpoint.status = status
+        endpoint.url += "?key=hush"
+        verifier = endpoint.verifier()
+        if status == 200:
+            assert await verifier("one") is None
+            assert "calls active" in caplog.text
+        else:
+            with pytest.raises(AuthorizationError) as caught:
+                await verifier("one")
+            assert "/introspect answered" in str(caught.value)
+            assert "hush" not in str(caught.value)
+        assert "hush" not in caplog.text + repr(verifier)
+
+
 @pytest.mark.req("AUT-12")
 @pytest.mark.parametrize(("status", "document"), [(401, {}), (500, {}), (302, {}), (200, b"<html>"), (200, b"[]")])
 async def test_without_an_answer_nobody_is_let_in(status: int, document: Any) -> None:

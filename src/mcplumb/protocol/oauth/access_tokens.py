@@ -21,6 +21,7 @@ from mcplumb.protocol.oauth.discovery import (
     is_loopback,
     read_document,
     server_metadata_addresses,
+    shown,
 )
 from mcplumb.protocol.oauth.steps import Flow
 from mcplumb.protocol.principal import Principal, is_scope
@@ -223,7 +224,7 @@ def find_keys(issuer: str, jwks_url: str | None) -> Flow[list[dict[str, Any]]]:
     check_address(jwks_url, f"The address of the keys of {issuer}", loopback=loopback)
     answer = yield from fetch_document(jwks_url, "its keys", loopback=loopback)
     if answer.status != 200:
-        raise AuthorizationError("unreachable", f"{jwks_url} answered with status {answer.status}, and no keys.")
+        raise AuthorizationError("unreachable", f"{shown(jwks_url)} answered with status {answer.status}, and no keys.")
     return usable_keys(read_document(answer, "the keys"))
 
 

@@ -12,9 +12,11 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
+import msgspec
+
 from mcplumb.errors import AuthorizationError, UsageError
 from mcplumb.protocol.oauth.access_tokens import TokenRules, check_claims
-from mcplumb.protocol.oauth.discovery import read_document
+from mcplumb.protocol.oauth.discovery import read_document, shown
 from mcplumb.protocol.oauth.steps import Answer, Flow, form_post
 from mcplumb.protocol.principal import Principal
 from mcplumb.transports.http_client.oauth_requests import run_flow
@@ -43,14 +45,15 @@ class Introspection(TokenVerifier):
     - ``audience`` is what tokens for this server have in ``aud``: one text, or several of which one must match. None
       accepts every active token, for an authorization server that answers ``active`` for tokens of this server only.
     - ``issuer`` is the URL of the authorization server. It is published, and must be the tokens' ``iss`` if they have
-      one.
+      one. None publishes nothing, and compares nothing.
     - ``scopes`` are needed for every request. Tools, resources and prompts may need more.
     - ``scope_claims`` are the members of the answer that have the scopes, as text or as a list.
     - ``leeway`` is how many seconds clocks may differ.
     - ``cache`` is how many seconds an answer is used again, for at most ``max_cached`` tokens; 0 asks every time.
     - ``tls`` is for an authorization server with certificates of its own: see ``client_tls``.
 
-    Without an answer, requests are refused. Tokens that are bound to a key (``cnf``) are refused.
+    Without an answer, requests are refused. Tokens that are bound to a key (``cnf``) are refused. A token without a
+    ``sub``, as clients have that authorize themselves, belongs to the subject ``client CLIENT-ID``.
     """
 
     def __init__(
@@ -74,10 +77,13 @@ class Introspection(TokenVerifier):
         if not (0 <= leeway < float("inf") and 0 <= cache < float("inf")) or max_cached < 1:
             raise UsageError("leeway and cache must be numbers of seconds, and max_cached an integer of at least 1.")
         self._url = url
+        #: The address for logs and errors: its query may have a key.
+        self._shown = shown(url)
+        self._issuer = issuer
         credentials = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
         self._headers = {"authorization": f"Basic {b64encode(credentials.encode()).decode()}"}
         self._rules = TokenRules(
-            issuer=issuer or url,
+            issuer=issuer or self._shown,
             audiences=None if audience is None else audience_set(audience),
             scope_claims=tuple(scope_claims),
             leeway=leeway,
@@ -91,7 +97,7 @@ class Introspection(TokenVerifier):
         self._asking: dict[bytes, SharedTask[Principal | None]] = {}
 
     def __repr__(self) -> str:
-        return f"Introspection(url={self._url!r})"
+        return f"Introspection(url={self._shown!r})"
 
     async def __call__(self, token: str) -> Principal | None:
         """Return who a token belongs to; None if it is not active.
@@ -106,7 +112,7 @@ class Introspection(TokenVerifier):
         if question is None or question.is_over:
             self._asking = {key: each for key, each in self._asking.items() if not each.is_over}
             if len(self._asking) >= _MOST_ASKED:
-                raise AuthorizationError("unreachable", f"Too many tokens wait for an answer of {self._url}.")
+                raise AuthorizationError("unreachable", f"Too many tokens wait for an answer of {self._shown}.")
             question = self._asking[digest] = SharedTask(self._ask(token, digest))
         return await question.result()
 
@@ -116,7 +122,7 @@ class Introspection(TokenVerifier):
             async with asyncio.timeout(_ASK_WITHIN):
                 answer = await run_flow(self._flow(token), tls=self._tls)
         except TimeoutError:
-            sentence = f"{self._url} did not say within {_ASK_WITHIN:g} s whether a token is active."
+            sentence = f"{self._shown} did not say within {_ASK_WITHIN:g} s whether a token is active."
             raise AuthorizationError("unreachable", sentence) from None
         principal = self._principal(answer)
         self._known[digest] = time.monotonic(), principal
@@ -133,12 +139,19 @@ class Introspection(TokenVerifier):
     def _principal(self, answer: Answer) -> Principal | None:
         if answer.status != 200:
             # 401 and 403 mean that the credentials of this server are wrong, which is no fault of the client.
-            raise AuthorizationError("unreachable", f"{self._url} answered with status {answer.status}.")
+            raise AuthorizationError("unreachable", f"{self._shown} answered with status {answer.status}.")
         document = read_document(answer, "the state of a token")
         if document.get("active") is not True:
             return None
+        claims, rules = {"iss": self._rules.issuer, **document}, self._rules
+        if self._issuer is None and isinstance(claims["iss"], str):
+            rules = msgspec.structs.replace(rules, issuer=claims["iss"])
+        client = claims.get("client_id")
+        if claims.get("sub") is None and isinstance(client, str) and client:
+            # With a mark, because a user may have the name of a client.
+            claims["sub"] = f"client {client}"
         try:
-            return check_claims({"iss": self._rules.issuer, **document}, self._rules, now=time.time())
+            return check_claims(claims, rules, now=time.time())
         except AuthorizationError as error:
-            _logger.info("A token that %s calls active was refused. %s", self._url, error)
+            _logger.info("A token that %s calls active was refused. %s", self._shown, error)
             return None
