@@ -31,6 +31,8 @@ class AuthorizationServer:
         self.denial: str | None = None
         #: The status of every answer to a refresh or to a client that authorizes itself, instead of a token.
         self.refuses: int | None = None
+        #: The status and the error of the refusal of a code or a refresh token.
+        self.refusal = (400, "invalid_grant")
         #: Further fields of the answer to a registration.
         self.registers: dict[str, Any] = {}
         #: The assertions that it takes, and the tokens that it exchanges for one.
@@ -128,11 +130,12 @@ class AuthorizationServer:
         return web.json_response({"error": "unsupported_grant_type"}, status=400)
 
     def _refusal(self, request: web.Request, fields: dict[str, str]) -> web.Response:
-        answer = {"error": "invalid_grant"}
+        status, error = self.refusal
+        answer = {"error": error}
         if self.quotes:
             sent = [request.headers.get("Authorization", ""), *fields.values()]
             answer["error_description"] = f"You sent {' and '.join(sent)}"
-        return web.json_response(answer, status=400)
+        return web.json_response(answer, status=status)
 
     def _grant(self, session: str | None, scope: str) -> web.Response:
         access, answer = f"access-{secrets.token_hex(8)}", {}

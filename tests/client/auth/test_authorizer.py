@@ -85,8 +85,13 @@ async def test_a_token_that_the_server_forgot_is_refreshed(tmp_path: Path) -> No
 
 
 @pytest.mark.req("AUT-7")
-async def test_a_dead_refresh_token_leads_to_a_new_sign_in(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "refusal", [(400, "invalid_grant"), (200, "bad_refresh_token"), (401, "invalid_refresh_token")]
+)
+async def test_a_dead_refresh_token_leads_to_a_new_sign_in(tmp_path: Path, refusal: tuple[int, str]) -> None:
+    """Some large providers have their own words for it: GitHub, and Slack."""
     async with site(tmp_path) as place:
+        place.auth.refusal = refusal
         async with connect(place.url, auth=place.oauth()) as client:
             place.auth.tokens.clear()
             place.auth.refresh_tokens.clear()

@@ -124,6 +124,14 @@ def test_a_refusal(body: object, error: str) -> None:
     assert caught.value.issuer == ISSUER
 
 
+def test_a_refusal_with_the_status_of_a_success() -> None:
+    """Some servers, GitHub's for one, answer every token request with 200."""
+    with pytest.raises(GrantRefused, match=r"refused to grant a token: bad_code \(It has expired\)") as caught:
+        grant(answer({"error": "bad_code", "error_description": "It has expired."}))
+    assert caught.value.error == "bad_code"
+    assert grant(answer({**TOKEN, "error": ""}))[0].access_token == TOKEN["access_token"]
+
+
 @pytest.mark.req("AUT-8")
 def test_a_refusal_that_quotes_the_request() -> None:
     secret = msgspec.structs.replace(CLIENT, client_secret="the-secret", auth_method="client_secret_post")

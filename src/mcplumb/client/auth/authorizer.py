@@ -347,8 +347,7 @@ class Authorizer:
                         raise
                     # The refresh token is dead. Removing it prevents further attempts before the next sign-in.
                     ended = msgspec.structs.replace(stale, refresh_token=None)
-                    is_known = refused.error == "invalid_grant"
-                    self._grant = ended if is_known else _with_client(ended, _unusable(ended.client))
+                    self._grant = ended if refused.is_of_grant else _with_client(ended, _unusable(ended.client))
                     await self._save(self._grant)
                     return None
                 except AuthorizationError as error:
@@ -358,7 +357,7 @@ class Authorizer:
 
     def _ends_sign_in(self, refused: GrantRefused, grant: Grant) -> bool:
         """Return whether only another sign-in helps: the refresh token is dead, or the client is not known any more."""
-        if refused.error == "invalid_grant":
+        if refused.is_of_grant:
             return True
         given = self._auth.client if isinstance(self._auth, OAuth) else None
         # A user who is asked to consent cannot correct credentials that the program gives.

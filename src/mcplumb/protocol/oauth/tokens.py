@@ -78,12 +78,21 @@ class DpopProver(Protocol):
         """Return a fresh proof for one request."""
 
 
+#: The error for a refresh token that has ended; GitHub and Slack have their own.
+_DEAD = frozenset(("invalid_grant", "bad_refresh_token", "invalid_refresh_token"))
+
+
 class GrantRefused(AuthorizationError):
     """The token endpoint refused: ``error`` is its OAuth error code, for example ``invalid_grant``."""
 
     def __init__(self, error: str, sentence: str, *, issuer: str) -> None:
         self.error = error
         super().__init__("refused", sentence, issuer=issuer)
+
+    @property
+    def is_of_grant(self) -> bool:
+        """Whether the refused code or refresh token is of no use any more, which only another sign-in changes."""
+        return self.error in _DEAD
 
 
 class _TokenAnswer(msgspec.Struct, frozen=True):
@@ -105,6 +114,7 @@ _SECRET_FIELDS = frozenset(
 
 class _TokenError(msgspec.Struct, frozen=True):
     error: str = ""
+    access_token: object = None
 
 
 def _fetch_token(
@@ -132,11 +142,11 @@ def _fetch_token(
             headers["dpop"] = prover.proof("POST", url, now=now, nonce=nonce, access_token=None)
         answer: Answer = yield form_post(url, purpose, {**fields, **credentials}, headers)
         now = answer.at
-        if answer.status == 200:
+        if answer.status == 200 and not _is_refusal(answer):
             break
         secrets = [value for name, value in {**fields, **credentials}.items() if name in _SECRET_FIELDS]
         secrets += [client.client_secret or "", *(value.rpartition(" ")[2] for value in headers.values())]
-        code = without_secrets(_error_code(answer), secrets)
+        code = without_secrets(_token_error(answer).error, secrets)
         # A server may answer the first proof with a nonce that the next one must have (RFC 9449, section 8).
         was, nonce = nonce, answer.headers.get("dpop-nonce")
         if prover is None or code != "use_dpop_nonce" or nonce is None or was is not None:
@@ -155,11 +165,17 @@ def _fetch_token(
     return token, now
 
 
-def _error_code(answer: Answer) -> str:
+def _is_refusal(answer: Answer) -> bool:
+    """Return whether an answer with the status of a success is a refusal, as from GitHub."""
+    error = _token_error(answer)
+    return bool(error.error) and error.access_token is None
+
+
+def _token_error(answer: Answer) -> _TokenError:
     try:
-        return msgspec.json.decode(answer.body[:65536], type=_TokenError).error
+        return msgspec.json.decode(answer.body[:65536], type=_TokenError)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
+        return _TokenError()
 
 
 def request_token(
