@@ -257,8 +257,8 @@ async def test_a_program_without_a_user(
 @pytest.mark.req("AUT-12")
 @pytest.mark.parametrize("is_named", [True, False], ids=["issuer", "no issuer"])
 async def test_our_server_asks_about_opaque_tokens(tmp_path: Path, is_named: bool) -> None:
-    asking = {"client_id": "resource-server", "client_secret": "a secret of the server"}
-    program = {"client_id": "nightly", "client_secret": "a secret of the client"}
+    asking: dict[str, Any] = {"client_id": "resource-server", "client_secret": "a secret of the server"}
+    program: dict[str, Any] = {"client_id": "nightly", "client_secret": "a secret of the client"}
     no_user: dict[str, Any] = {"grant_types": ["client_credentials"], "redirect_uris": [], "response_types": []}
     with authorization_server(tmp_path, {**asking, **no_user}, {**program, **no_user}) as issuer:
         url = f"http://127.0.0.1:{free_port()}/opaque"

@@ -75,6 +75,17 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> No
         store.load("a")
 
 
+@pytest.mark.req("AUT-8")
+def test_the_tokens_of_another_user_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With sudo, the home folder may still be that of the user."""
+    store = FileTokens(tmp_path / "tokens")
+    store.save("a", b"secret")
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(UsageError, match=f"tokens of another user, number {owner}\\. Run this as that user"):
+        store.load("a")
+
+
 def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(UsageError, match="other users may read or change it"):
@@ -179,6 +190,21 @@ def test_a_keyring_that_cannot_be_found_is_none(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(pytest.importorskip("keyring"), "get_keyring", fail)
     assert type(default_token_store(tmp_path)) is FileTokens
+
+
+def test_tokens_from_a_time_without_a_keyring_are_of_use(tmp_path: Path) -> None:
+    """The keyring may be installed later, or be out of reach for a while, as over SSH."""
+    keyring = MemoryKeyring()
+    files, store = FileTokens(tmp_path / "tokens"), KeyringTokens(tmp_path / "tokens", keyring)
+    files.save("a", b"first")
+    assert store.load("a") == b"first"
+    store.save("a", b"second")
+    assert (store.load("a"), files.load("a"), files.is_elsewhere("a")) == (b"second", None, True)
+    files.save("a", b"third")
+    assert (store.load("a"), files.is_elsewhere("a")) == (b"third", False), "What was kept last counts."
+    store.delete("a")
+    assert (store.load("a"), keyring.kept, files.names()) == (None, {}, [])
+    assert not files.is_elsewhere("a")
 
 
 class LockedKeyring:

@@ -112,6 +112,11 @@ class FileTokens:
         """Return whether there may be an entry, without reading it."""
         return os.path.lexists(self._path(name))
 
+    def is_elsewhere(self, name: str) -> bool:
+        """Return whether the entry's file has only its name: the entry itself is in a keyring."""
+        stored = self._read(self._path(name))
+        return stored is not None and stored.data is None
+
     def names(self) -> list[str]:
         """Return the names of all entries, sorted."""
         paths = sorted(self.folder.glob("*.json"))[:_MAX_ENTRIES]
@@ -178,7 +183,10 @@ class FileTokens:
 
 
 class KeyringTokens(FileTokens):
-    """Keeps entries in the system's keyring. Files have their names, for lists and locks."""
+    """Keeps entries in the system's keyring. Files have their names, for lists and locks.
+
+    A file that has an entry was written later, where the keyring was out of reach: it counts until the next `save`.
+    """
 
     def __init__(self, folder: str | os.PathLike[str], keyring: Any, *, is_default: bool = False) -> None:
         super().__init__(folder)
@@ -188,6 +196,8 @@ class KeyringTokens(FileTokens):
 
     def load(self, name: str) -> bytes | None:
         """Return the entry; None if there is none."""
+        if (data := super().load(name)) is not None:
+            return data
         with _reporting("The keyring cannot be read", Exception):
             text = self._keyring.get_password(_SERVICE, name)
         return None if text is None else text.encode()
@@ -207,8 +217,13 @@ class KeyringTokens(FileTokens):
 
 
 def _check_owner(path: Path, found: os.stat_result) -> None:
-    """Raise `UsageError` if another user owns a file or folder, or can read or write it."""
-    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    """Raise `UsageError` if a file or folder is another user's, or others can read or write it."""
+    if found.st_uid != os.geteuid():
+        raise UsageError(
+            f"{path} holds the tokens of another user, number {found.st_uid}. Run this as that user, or set "
+            "XDG_STATE_HOME to a folder of your own."
+        )
+    if stat.S_IMODE(found.st_mode) & 0o077:
         raise UsageError(
             f"{path} holds tokens, but other users may read or change it. Make it yours alone (chmod go= {path}), or "
             "delete it and sign in again."

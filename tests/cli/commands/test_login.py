@@ -16,7 +16,7 @@ from joserfc.jwk import ECKey
 
 from mcplumb import HttpOptions, Principal, Server, connect
 from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
-from mcplumb.stores.token_store import FileTokens
+from mcplumb.stores.token_store import FileTokens, KeyringTokens
 from tests.cli.kit import on_terminal
 from tests.client.auth.authorization_server import AuthorizationServer
 from tests.client.auth.site import Site, kept, site
@@ -112,6 +112,20 @@ async def test_logout_of_a_client_whose_key_is_elsewhere(tmp_path: Path) -> None
         assert "/revoke" not in [path for path, _ in place.auth.requests]
         code, _, err = await said(tmp_path, "logout", "-s", place.url, "--user", "ann")
         assert "ann is not signed in" in err
+
+
+async def test_logout_where_the_keyring_cannot_be_reached(tmp_path: Path) -> None:
+    """The entry would stay there, and no command would name it any more."""
+
+    class Keyring:
+        def set_password(self, service: str, name: str, password: str) -> None:
+            pass
+
+    async with site(tmp_path) as place:
+        store = KeyringTokens(tmp_path / "mcplumb" / "tokens", Keyring())
+        store.save(f"{place.url} default", b"{}")
+        code, _, err = await said(tmp_path, "logout", "-s", place.url)
+        assert (code, "in your keyring" in err, len(store.names())) == (2, True, 1), err
 
 
 @pytest.mark.parametrize("is_up", [True, False])

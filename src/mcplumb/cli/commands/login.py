@@ -178,6 +178,11 @@ async def _forget(address: str, user: str) -> tuple[bool, Entry | None]:
     if not FileTokens(folder).has(name):
         return False, None
     store: FileTokens = await in_thread(default_token_store, folder)
+    if type(store) is FileTokens and await in_thread(store.is_elsewhere, name):
+        raise UsageError(
+            "The tokens are in your keyring, which cannot be reached here. Sign out in a session in which it works, "
+            "with the package 'keyring' installed and without MCPLUMB_KEYRING=0."
+        )
     async with store.locked(name):  # a refresh that is under way would save its tokens afterwards
         entry = read_entry(await in_thread(store.load, name))
         await in_thread(store.delete, name)
