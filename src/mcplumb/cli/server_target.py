@@ -55,6 +55,7 @@ _FOR_COMMANDS = ("env", "inherit_env", "cwd")
 _FOR_HTTP = ("header", "token_file", "sse")
 #: Options with named values that may be secret, and the separator of name and value.
 _SEPARATORS = {"env": "=", "header": ":"}
+_WAYS = {2: "two", 3: "three"}
 #: The key of the server's command in a click context.
 _COMMAND = "mcplumb.cli.command"
 
@@ -362,6 +363,7 @@ def server_command(name: str | None = None, **attributes: Any) -> Callable[[Call
     """Decorate a function as a command that gets its server as ``target``; otherwise like ``click.command``.
 
     An async function is run in an event loop, see `mcplumb.cli.command_runner.run`. Its result is the exit code.
+    ``only_http`` offers no command that starts a server.
     """
     return click.command(name, cls=ServerCommand, **attributes)
 
@@ -371,9 +373,15 @@ class ServerCommand(BaseCommand):
 
     global_names = (*BaseCommand.global_names, "config")
 
-    def __init__(self, *args: Any, **attributes: Any) -> None:
+    def __init__(self, *args: Any, only_http: bool = False, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
+        self.only_http = only_http
         self.server_params = server_params()
+        if only_http:
+            for param in self.server_params:
+                # They are read all the same, so that the error can say what is wrong.
+                if isinstance(param, click.Option) and param.name in _FOR_COMMANDS:
+                    param.hidden = True
         self.params += self.server_params
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -392,7 +400,7 @@ class ServerCommand(BaseCommand):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Add the server's command to the usage line."""
-        return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
+        return [*super().collect_usage_pieces(ctx), "-s ADDRESS|NAME" if self.only_http else "-- COMMAND..."]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in three sections: the command's own, the server's, and the global ones."""
@@ -403,7 +411,7 @@ class ServerCommand(BaseCommand):
         )
         for title, params in parts:
             records = [record for param in params if (record := param.get_help_record(ctx)) is not None and record[1]]
-            if title == "The server":
+            if title == "The server" and not self.only_http:
                 records.insert(0, ("-- COMMAND...", "The command that starts it, with its arguments."))
             if records:
                 with formatter.section(title):
@@ -439,9 +447,12 @@ class ServerCommand(BaseCommand):
         begin = "There is no command after the --." if _COMMAND in ctx.meta else "Which server?"
         ways = [
             (f"{path} -- python weather.py", "a command that starts it"),
-            (f"{path} -s http://127.0.0.1:8000/mcp", "its address, also unix:/… or tcp://…"),
+            (
+                f"{path} -s http://127.0.0.1:8000/mcp",
+                f"its address{'' if self.only_http else ', also unix:/… or tcp://…'}",
+            ),
             (f"{path} -s weather", "its name in a config file; 'mcplumb servers' lists them"),
-        ]
+        ][self.only_http :]
         width = max(len(way) for way, _ in ways)
         lines = [f"  {way:{width}}  {what}" for way, what in ways]
-        return "\n".join([f"{begin} Name it in one of three ways:", "", *lines])
+        return "\n".join([f"{begin} Name it in one of {_WAYS[len(ways)]} ways:", "", *lines])

@@ -154,6 +154,20 @@ async def test_a_server_that_is_started_gets_its_credentials_otherwise(tmp_path:
     assert "from its environment" in err
 
 
+@pytest.mark.parametrize("command", ["login", "logout"])
+async def test_what_can_be_signed_in_to_is_not_started(tmp_path: Path, command: str) -> None:
+    _, out, _ = await said(tmp_path, command, "--help")
+    assert f"Usage: mcplumb {command} [OPTIONS] -s ADDRESS|NAME" in out
+    assert not {"COMMAND...", "--env", "--inherit-env", "--cwd"} & set(out.split())
+    code, _, err = await said(tmp_path, command)
+    assert (code, "in one of two ways" in err, "python" in err) == (2, True, False), err
+
+
+async def test_an_issuer_without_a_client_is_refused_in_the_words_of_the_command_line(tmp_path: Path) -> None:
+    code, _, err = await said(tmp_path, "login", "-s", "http://127.0.0.1:1/mcp", "--issuer", "https://login.example")
+    assert (code, "--client-id" in err, "client_id" in err) == (2, True, False), err
+
+
 async def test_no_token_is_printed(tmp_path: Path) -> None:
     async with site(tmp_path) as place:
         async with mcplumb(tmp_path, "--trace", "-vv", "login", "-s", place.url, "--no-browser") as run:

@@ -23,6 +23,28 @@ def test_however_many_are_killed_no_session_is_lost(rounds: int, crowd: int) -> 
     assert (figures.failed, figures.lost) == (0, 0), figures
 
 
+@pytest.mark.req("AUT-7")
+@pytest.mark.parametrize("content", ["#!/bin/sh\nexit 1\n", "#!/bin/sh\necho usage: ...\n", "", None])
+async def test_a_program_whose_interpreter_cannot_load_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    """It is embedded in another program, or has put the package on its path by itself."""
+    interpreter = tmp_path / "interpreter"
+    if content is not None:
+        interpreter.write_text(content)
+        interpreter.chmod(0o700)
+    async with site(tmp_path) as place:
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        before = place.entry().grant.refresh_token
+        place.age(3600)
+        monkeypatch.setattr(sys, "executable", str(interpreter))
+        async with connect(place.url, auth=place.oauth()) as client:
+            await client.call_tool("whoami")
+        assert (place.visits, place.auth.refreshes) == (1, 1)
+        assert place.entry().grant.refresh_token not in (None, before)
+
+
 async def test_an_answer_that_never_ends() -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):

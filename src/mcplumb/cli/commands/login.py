@@ -27,7 +27,7 @@ _SECRET = "MCPLUMB_CLIENT_SECRET"  # noqa: S105
 _LONGEST = 200
 
 
-@server_command()
+@server_command(only_http=True)
 @click.option("--client-id", metavar="ID", help=f"A client registered by hand; its secret is in {_SECRET}.")
 @click.option("--client-metadata-url", metavar="URL", help="Where this client's metadata document is published.")
 @click.option("--issuer", metavar="URL", help="The authorization server that --client-id belongs to.")
@@ -65,6 +65,8 @@ async def login(
     from mcplumb.client.auth.authorizer import in_thread
     from mcplumb.client.auth.oauth import OAuth
 
+    if issuer is not None and client_id is None:
+        raise UsageError("--issuer names the authorization server that --client-id belongs to: give that as well.")
     address = _address_of(target)
     if scope and (known := await in_thread(signed_in, address)) is not None and not {*scope} <= {*known.grant.allows}:
         again, scope = True, (*known.grant.scopes, *scope)
@@ -87,7 +89,7 @@ async def login(
     say(f"Signed in to {target.title}. {_described(entry)}")
 
 
-@server_command()
+@server_command(only_http=True)
 @click.option(
     "--user", metavar="NAME", default="default", help="The user to sign out, if a program has signed in several."
 )

@@ -391,7 +391,12 @@ class Authorizer:
         # In a frozen program, sys.executable is the program itself.
         can_run = bool(sys.executable) and not getattr(sys, "frozen", False)
         if isinstance(store, FileTokens) and is_shared and can_run and sign is None and self._tls is None:
-            return await refresh_process.run(store, self._name, lock, proxy=self._proxy)
+            try:
+                return await refresh_process.run(store, self._name, lock, proxy=self._proxy)
+            except refresh_process.NotStarted as error:
+                _logger.debug(
+                    "Tokens are refreshed in this process, because %s cannot do it. %s", sys.executable, error
+                )
 
         async def here() -> Grant:
             flow = refresh(entry.grant, now=time.time(), random=os.urandom, sign=sign, prover=self._key)

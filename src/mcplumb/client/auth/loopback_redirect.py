@@ -99,7 +99,9 @@ class LoopbackRedirect:
                 return await asyncio.shield(self._redirect)
         except TimeoutError:
             raise AuthorizationError(
-                "timeout", f"Nobody finished the sign-in in the browser within {seconds:g} s. Start again."
+                "timeout",
+                f"Nobody finished the sign-in in the browser within {seconds:g} s. If the browser shows an error, that "
+                "says why; otherwise start again.",
             ) from None
 
     def give(self, url: str) -> None:
@@ -165,9 +167,7 @@ def _bind(port: int) -> list[socket.socket]:
                 break
             continue
         return [first, second]
-    raise AuthorizationError(
-        "port", f"The port {port or ''} for the redirect is used by another program.".replace("  ", " ")
-    )
+    raise _taken(port)
 
 
 def _listen(family: int, host: str, port: int) -> socket.socket:
@@ -185,9 +185,18 @@ def _listen(family: int, host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         if port and _is_taken(error) and family == socket.AF_INET:
-            raise AuthorizationError("port", f"The port {port} for the redirect is used by another program.") from None
+            raise _taken(port) from None
         raise
     return made
+
+
+def _taken(port: int) -> AuthorizationError:
+    which = f"The port {port}" if port else "Every port that was tried"
+    return AuthorizationError(
+        "port",
+        f"{which} for the redirect is used by another program. End that one, or name another port, which must be "
+        "registered if the client is.",
+    )
 
 
 def _is_taken(error: OSError) -> bool:

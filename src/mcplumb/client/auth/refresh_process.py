@@ -26,11 +26,17 @@ from mcplumb.protocol.oauth.steps import Answer, Fetch
 from mcplumb.protocol.oauth.tokens import Grant, GrantRefused
 from mcplumb.stores.token_store import EntryLock, FileTokens, KeyringTokens, default_token_store
 
-__all__ = ["main", "run"]
+__all__ = ["NotStarted", "main", "run"]
 
 #: Seconds for one request, however slowly its answer arrives.
 _TIMEOUT = 30.0
 _MAX_BODY = (1 << 20) + 1
+#: What the process writes first. Whatever does not write it has used no refresh token.
+_STARTED = b"mcplumb refreshes\n"
+
+
+class NotStarted(Exception):
+    """The interpreter of this program cannot run the process, for example because it is embedded in another program."""
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -52,20 +58,29 @@ class _Outcome(msgspec.Struct, frozen=True):
 
 
 async def run(store: FileTokens, name: str, lock: EntryLock, *, proxy: str | None) -> Grant:
-    """Refresh an entry in a process that inherits its lock, and return the grant that it has saved."""
+    """Refresh an entry in a process that inherits its lock, and return the grant that it has saved.
+
+    `NotStarted`: nothing was done.
+    """
     from mcplumb.client.auth.authorizer import in_thread, read_entry
 
     job = _Job(str(store.folder), name, isinstance(store, KeyringTokens), proxy)
     # -P: nothing is imported from the working folder.
-    process = subprocess.Popen(  # noqa: ASYNC220
-        [sys.executable, "-P", "-m", "mcplumb.client.auth.refresh_process"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        pass_fds=[lock.descriptor],
-        start_new_session=True,
-    )
-    written, faults = await in_thread(process.communicate, msgspec.json.encode(job))
+    try:
+        process = subprocess.Popen(  # noqa: ASYNC220
+            [sys.executable, "-P", "-m", "mcplumb.client.auth.refresh_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=[lock.descriptor],
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise NotStarted(str(error)) from error
+    output, faults = await in_thread(process.communicate, msgspec.json.encode(job))
+    if not output.startswith(_STARTED):
+        raise NotStarted(f"It ended with exit code {process.returncode}.")
+    written = output.removeprefix(_STARTED)
     try:
         outcome = msgspec.json.decode(written, type=_Outcome)
     except msgspec.DecodeError:
@@ -85,6 +100,7 @@ async def run(store: FileTokens, name: str, lock: EntryLock, *, proxy: str | Non
 
 def main() -> None:
     """Do the job on stdin, and write the outcome to stdout."""
+    _write(_STARTED)
     given = sys.stdin.buffer.read()
     if not given:
         return  # the parent was killed before it could send the job
@@ -96,8 +112,12 @@ def main() -> None:
         outcome = _Outcome("refused", str(refused), refused.error, refused.issuer)
     except AuthorizationError as error:
         outcome = _Outcome(error.reason, str(error), None, error.issuer)
+    _write(msgspec.json.encode(outcome))
+
+
+def _write(data: bytes) -> None:
     with contextlib.suppress(BrokenPipeError):  # the tokens are saved, although the parent is gone
-        os.write(1, msgspec.json.encode(outcome))
+        os.write(1, data)
 
 
 def _refresh(job: _Job) -> None:
