@@ -333,7 +333,7 @@ from mcplumb import ClientCredentials, OAuth, connect
 from mcplumb.stores import FileTokens
 from tests.client.auth.site import age
 
-url, folder = sys.argv[1:]
+url, folder, records = sys.argv[1:]
 store = FileTokens(folder)
 
 async def visit(address):
@@ -342,7 +342,7 @@ async def visit(address):
 
 async def use(auth):
     try:
-        async with connect(url, auth=auth, trace=lambda way, data: print(way, data)) as client:
+        async with connect(url, auth=auth, trace=lambda way, data: print(way, data), record=records) as client:
             print(await client.call_tool("whoami"), client, auth, vars(client), client.stats)
     except Exception:
         logging.exception("It failed.")
@@ -410,13 +410,14 @@ def test_a_secret_is_found_however_it_is_written(secret: str) -> None:
 
 @pytest.mark.req("AUT-8")
 async def test_no_secret_is_written_anywhere(tmp_path: Path) -> None:
-    """A program logs and prints everything that it can: sign-ins, refreshes, a dead session, and its own objects."""
-    home = tmp_path / "home"
+    """A program logs, prints and records all that it can: sign-ins, refreshes, a dead session, and its own objects."""
+    home, records = tmp_path / "home", tmp_path / "records"
     home.mkdir()
+    records.mkdir()
     env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "PYTHONDEVMODE": "1"}
     async with site(tmp_path) as place:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", PROGRAM, place.url, str(place.store.folder),
+            sys.executable, "-c", PROGRAM, place.url, str(place.store.folder), str(records),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=env,
         )  # fmt: skip
         assert process.stdout is not None
@@ -434,6 +435,7 @@ async def test_no_secret_is_written_anywhere(tmp_path: Path) -> None:
     assert b"DEBUG" in err
     assert len(set(secrets)) >= 8
     assert found_in(written, secrets) == []
+    assert [b"whoami" in record.read_bytes() for record in records.iterdir()] == [True] * 4
     assert list(files_with(secrets, tmp_path)) == list(place.store.folder.glob("*.json")), "Where they are kept."
 
 

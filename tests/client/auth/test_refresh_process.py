@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mcplumb import connect
+from mcplumb import AuthorizationError, connect
+from mcplumb.client.auth.authorizer import Authorizer
 from tests.client.auth.refresh_race import run
 from tests.client.auth.site import site
 from tests.kit.loop import PATIENCE
@@ -89,6 +90,26 @@ async def test_a_proxy_that_asks_for_a_password() -> None:
         async with asyncio.timeout(PATIENCE):
             await process.communicate()
     assert f"Proxy-Authorization: Basic {base64.b64encode(b'me:a b').decode()}\r\n" in heads[0]
+
+
+async def test_a_proxy_that_speaks_tls(tmp_path: Path) -> None:
+    """The standard library cannot use one, so the refresh is not left to the process."""
+    first_bytes = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first_bytes.append(await reader.read(1))
+        writer.close()
+
+    server = await asyncio.start_server(proxy, "127.0.0.1", 0)
+    async with site(tmp_path) as place, server:
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        place.age(3600)
+        address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(AuthorizationError) as caught:
+            await Authorizer(place.oauth(), place.url, proxy=address).headers("POST", place.url)
+        assert caught.value.reason == "unreachable"
+    assert set(first_bytes) == {b"\x16"}, "The first byte of a TLS handshake."
 
 
 async def test_a_program_ends_while_a_refresh_is_under_way(tmp_path: Path) -> None:

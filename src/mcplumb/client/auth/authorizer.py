@@ -390,6 +390,8 @@ class Authorizer:
         is_shared = type(store) is FileTokens or (type(store) is KeyringTokens and store.is_default)
         # In a frozen program, sys.executable is the program itself.
         can_run = bool(sys.executable) and not getattr(sys, "frozen", False)
+        # The process uses the standard library, which knows only such proxies.
+        can_run &= self._proxy is None or self._proxy.startswith("http://")
         if isinstance(store, FileTokens) and is_shared and can_run and sign is None and self._tls is None:
             try:
                 return await refresh_process.run(store, self._name, lock, proxy=self._proxy)

@@ -152,7 +152,9 @@ def _fetch(fetch: Fetch, proxy: str | None) -> Answer:
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     via = None if proxy is None else urlsplit(proxy)
     connection = (
-        kind(host, port, timeout=_TIMEOUT) if via is None else kind(via.hostname or "", via.port, timeout=_TIMEOUT)
+        kind(host, port, timeout=_TIMEOUT)
+        if via is None
+        else kind(via.hostname or "", via.port or 80, timeout=_TIMEOUT)
     )
     if via is not None:
         connection.set_tunnel(host, port or (443 if parts.scheme == "https" else 80), _proxy_headers(via))
