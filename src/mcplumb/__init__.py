@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from mcplumb.server.media import Audio, File, Image
     from mcplumb.server.schema.signature import Header
     from mcplumb.server.server import Server
+    from mcplumb.transports.http_server.auth.introspection import Introspection
+    from mcplumb.transports.http_server.auth.jwt_verifier import JwtVerifier
     from mcplumb.transports.http_server.http_options import HttpOptions
-    from mcplumb.transports.http_server.introspection import Introspection
-    from mcplumb.transports.http_server.jwt_verifier import JwtVerifier
     from mcplumb.transports.tls import client_tls, server_tls
 
 __all__ = [
@@ -120,8 +120,8 @@ _HOMES = {
     "server_tls": "mcplumb.transports.tls",
     "HttpOptions": "mcplumb.transports.http_server.http_options",
     "Image": "mcplumb.server.media",
-    "Introspection": "mcplumb.transports.http_server.introspection",
-    "JwtVerifier": "mcplumb.transports.http_server.jwt_verifier",
+    "Introspection": "mcplumb.transports.http_server.auth.introspection",
+    "JwtVerifier": "mcplumb.transports.http_server.auth.jwt_verifier",
     "OAuth": "mcplumb.client.auth.oauth",
     "Principal": "mcplumb.protocol.principal",
     "Server": "mcplumb.server.server",

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mcplumb import Context, Introspection, JwtVerifier, Server
 from mcplumb.protocol.oauth.challenge import bearer_challenge
-from mcplumb.transports.http_server.bearer import MAX_TOKEN
+from mcplumb.transports.http_server.auth.bearer import MAX_TOKEN
 from tests.kit.loop import run
 from tests.kit.results import text_of
 from tests.kit.token_issuer import AUDIENCE, Key, TokenIssuer, encoded

@@ -99,7 +99,7 @@ def test_a_server_on_stdio_loads_asyncio_and_msgspec_and_hardly_anything_else() 
 
 def test_a_server_over_http_loads_no_cryptography_without_a_verifier() -> None:
     names = loaded(SERVER + "server.asgi(mcplumb.HttpOptions(tokens=('x',)))")
-    assert "mcplumb.transports.http_server.bearer" in names
+    assert "mcplumb.transports.http_server.auth.bearer" in names
     assert tops(names) & {"joserfc", "cryptography", "aiohttp"} == set()
 
 

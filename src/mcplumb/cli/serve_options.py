@@ -102,7 +102,7 @@ class HttpAccess(msgspec.Struct, frozen=True, kw_only=True):
 
         auth = None
         if self.issuer is not None:
-            from mcplumb.transports.http_server.jwt_verifier import JwtVerifier
+            from mcplumb.transports.http_server.auth.jwt_verifier import JwtVerifier
 
             # The address of a server is the usual audience of its tokens.
             audience = self.audience or (() if self.resource is None else (self.resource,))

@@ -31,7 +31,7 @@ from mcplumb.transports.http_server.asgi_request import (
     Send,
     stopping,
 )
-from mcplumb.transports.http_server.bearer import WELL_KNOWN, BearerAuth, NeededScopes
+from mcplumb.transports.http_server.auth.bearer import WELL_KNOWN, BearerAuth, NeededScopes
 from mcplumb.transports.http_server.http_options import (
     HEALTH_PATH,
     MESSAGES_PATH,

@@ -20,8 +20,8 @@ from mcplumb.protocol.oauth.discovery import read_document, shown
 from mcplumb.protocol.oauth.steps import Answer, Flow, form_post
 from mcplumb.protocol.principal import Principal
 from mcplumb.transports.http_client.oauth_requests import run_flow
-from mcplumb.transports.http_server.shared_task import SharedTask
-from mcplumb.transports.http_server.token_verifier import TokenVerifier, audience_set
+from mcplumb.transports.http_server.auth.shared_task import SharedTask
+from mcplumb.transports.http_server.auth.token_verifier import TokenVerifier, audience_set
 
 if TYPE_CHECKING:
     import ssl

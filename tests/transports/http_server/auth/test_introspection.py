@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from mcplumb import AuthorizationError, Introspection, UsageError
-from mcplumb.transports.http_server import introspection
+from mcplumb.transports.http_server.auth import introspection
 from tests.kit.loop import until
 
 ISSUER = "https://login.example"

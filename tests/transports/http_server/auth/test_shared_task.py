@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mcplumb.transports.http_server.shared_task import SharedTask
+from mcplumb.transports.http_server.auth.shared_task import SharedTask
 from tests.kit.loop import turns
 
 

@@ -17,7 +17,7 @@ import msgspec
 from mcplumb.errors import AuthorizationError, StoreUnavailable
 from mcplumb.protocol.oauth.access_tokens import TokenHeader, choose_key, find_keys, refused
 from mcplumb.transports.http_client.oauth_requests import run_flow
-from mcplumb.transports.http_server.shared_task import SharedTask
+from mcplumb.transports.http_server.auth.shared_task import SharedTask
 
 if TYPE_CHECKING:
     import ssl

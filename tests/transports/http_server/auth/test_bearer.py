@@ -9,8 +9,8 @@ import pytest
 
 from mcplumb import AuthorizationError, Context, HttpOptions, Principal, UsageError
 from mcplumb.transports.connection import Connection, Peer
-from mcplumb.transports.http_server.bearer import MAX_TOKEN, BearerAuth
-from mcplumb.transports.http_server.token_verifier import TokenVerifier
+from mcplumb.transports.http_server.auth.bearer import MAX_TOKEN, BearerAuth
+from mcplumb.transports.http_server.auth.token_verifier import TokenVerifier
 from tests.kit.results import text_of
 from tests.transports.http_server.asgi import asking
 from tests.transports.http_server.callers import CAPABILITIES, Caller, error_of

@@ -22,8 +22,8 @@ from mcplumb.protocol.oauth.access_tokens import (
     refused,
 )
 from mcplumb.protocol.principal import Principal
-from mcplumb.transports.http_server.issuer_keys import IssuerKeys
-from mcplumb.transports.http_server.token_verifier import TokenVerifier, audience_set
+from mcplumb.transports.http_server.auth.issuer_keys import IssuerKeys
+from mcplumb.transports.http_server.auth.token_verifier import TokenVerifier, audience_set
 
 if TYPE_CHECKING:
     import ssl

@@ -13,7 +13,7 @@ from mcplumb import HttpOptions, JwtVerifier, Server, StoreUnavailable, connect
 from mcplumb.protocol.oauth.access_tokens import read_header
 from mcplumb.stores.memory_store import MemoryStore
 from mcplumb.stores.shared_store import Record, SharedStore
-from mcplumb.transports.http_server import issuer_keys
+from mcplumb.transports.http_server.auth import issuer_keys
 from tests.kit.loop import turns, until
 from tests.kit.servers import serving
 from tests.kit.token_issuer import Key, TokenIssuer, refusal, verifier_of

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mcplumb.errors import UsageError
-from mcplumb.transports.http_server.token_verifier import TokenVerifier, audience_set
+from mcplumb.transports.http_server.auth.token_verifier import TokenVerifier, audience_set
 
 
 def test_it_has_what_clients_are_told() -> None:

@@ -17,8 +17,8 @@ from mcplumb.errors import AuthorizationError
 from mcplumb.protocol.oauth.challenge import format_challenge
 from mcplumb.protocol.principal import Principal
 from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
+from mcplumb.transports.http_server.auth.token_verifier import TokenVerifier
 from mcplumb.transports.http_server.http_options import Authenticate, HttpOptions
-from mcplumb.transports.http_server.token_verifier import TokenVerifier
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import INTERNAL_ERROR, INVALID_REQUEST, ErrorDetail, Message, Request
 

@@ -1,0 +1,1 @@
+"""The authorization of requests: bearer tokens, what verifies them, and the challenges of a protected server."""
