@@ -132,6 +132,21 @@ def test_a_refusal_with_the_status_of_a_success() -> None:
     assert grant(answer({**TOKEN, "error": ""}))[0].access_token == TOKEN["access_token"]
 
 
+@pytest.mark.req("AUT-7")
+@pytest.mark.parametrize(
+    ("error", "is_of_grant"),
+    [
+        ("invalid_grant", True),
+        ("bad_refresh_token", True),
+        ("invalid_client", False),
+        ("server_error", False),
+        ("", False),
+    ],
+)
+def test_what_only_another_sign_in_changes(error: str, is_of_grant: bool) -> None:
+    assert GrantRefused(error, "It refused.", issuer=ISSUER).is_of_grant == is_of_grant
+
+
 @pytest.mark.req("AUT-8")
 def test_a_refusal_that_quotes_the_request() -> None:
     secret = msgspec.structs.replace(CLIENT, client_secret="the-secret", auth_method="client_secret_post")
