@@ -46,6 +46,23 @@ async def test_a_program_whose_interpreter_cannot_load_the_package(
         assert place.entry().grant.refresh_token not in (None, before)
 
 
+@pytest.mark.req("AUT-7")
+@pytest.mark.parametrize("flush", [True, False])
+async def test_an_interpreter_that_prints_what_nobody_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: bool
+) -> None:
+    """What it prints when it starts or ends is not taken for an outcome, nor for a process that did not start."""
+    (tmp_path / "sitecustomize.py").write_text(f"print('Welcome!', flush={flush})\n")
+    async with site(tmp_path) as place:
+        async with connect(place.url, auth=place.oauth()):
+            pass
+        place.age(3600)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        async with connect(place.url, auth=place.oauth()) as client:
+            await client.call_tool("whoami")
+        assert (place.visits, place.auth.refreshes, len(place.auth.ended)) == (1, 1, 0)
+
+
 async def test_an_answer_that_never_ends() -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):

@@ -31,7 +31,7 @@ __all__ = ["NotStarted", "main", "run"]
 #: Seconds for one request, however slowly its answer arrives.
 _TIMEOUT = 30.0
 _MAX_BODY = (1 << 20) + 1
-#: What the process writes first. Whatever does not write it has used no refresh token.
+#: The line before the outcome. A process that has not written it has used no refresh token.
 _STARTED = b"mcplumb refreshes\n"
 
 
@@ -78,11 +78,12 @@ async def run(store: FileTokens, name: str, lock: EntryLock, *, proxy: str | Non
     except OSError as error:
         raise NotStarted(str(error)) from error
     output, faults = await in_thread(process.communicate, msgspec.json.encode(job))
-    if not output.startswith(_STARTED):
+    # An interpreter may print something of its own, before and after.
+    _, started, written = output.partition(_STARTED)
+    if not started:
         raise NotStarted(f"It ended with exit code {process.returncode}.")
-    written = output.removeprefix(_STARTED)
     try:
-        outcome = msgspec.json.decode(written, type=_Outcome)
+        outcome = msgspec.json.decode(written.partition(b"\n")[0], type=_Outcome)
     except msgspec.DecodeError:
         last = faults.decode(errors="replace").strip().rpartition("\n")[2][:300]
         raise AuthorizationError(
@@ -112,7 +113,7 @@ def main() -> None:
         outcome = _Outcome("refused", str(refused), refused.error, refused.issuer)
     except AuthorizationError as error:
         outcome = _Outcome(error.reason, str(error), None, error.issuer)
-    _write(msgspec.json.encode(outcome))
+    _write(msgspec.json.encode(outcome) + b"\n")
 
 
 def _write(data: bytes) -> None:
