@@ -82,7 +82,7 @@ async def one_server(*words: str) -> AsyncIterator[ReplicaProcess]:
         try:
             yield server
         finally:
-            server.kill()
+            server.close()
 
 
 async def modern_calls(http: aiohttp.ClientSession, url: str, count: int) -> float:

@@ -45,7 +45,8 @@ class RedisServer:
     """One Redis, which can be stopped and started again with its data (an append-only file)."""
 
     def __init__(self, folder: Path, *, program: str, extra: tuple[str, ...] = ()) -> None:
-        self.port = free_port()
+        self._held = held_port()
+        self.port = self._held.getsockname()[1]
         self._folder = folder
         self._program = program
         self._extra = extra
@@ -59,7 +60,9 @@ class RedisServer:
         config = self._folder / "redis.conf"
         if not config.exists():
             lines = [f"port {self.port}", "bind 127.0.0.1", f"dir {self._folder}"]
-            lines += [] if "--sentinel" in self._extra else ["appendonly yes", 'save ""']
+            # Each write is with the kernel before it is answered. By default Redis puts that off for up to two seconds
+            # while the disk is slow, and a killed one would lose what it has confirmed.
+            lines += [] if "--sentinel" in self._extra else ["appendonly yes", "appendfsync no", 'save ""']
             config.write_text("\n".join(lines) + "\n")
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen([self._program, str(config), *self._extra], stdout=log, stderr=log)
@@ -88,6 +91,11 @@ class RedisServer:
     def stop(self) -> None:
         self._end(signal.SIGTERM)
 
+    def close(self) -> None:
+        """End it for good."""
+        self.kill()
+        self._held.close()
+
     def hang(self) -> None:
         """Let it accept connections and answer nothing, until ``go_on``."""
         assert self._process is not None
@@ -115,17 +123,25 @@ def running_redis(*extra: str) -> Iterator[RedisServer]:
             server.start()
             yield server
         finally:
-            server.kill()
+            server.close()
+
+
+def held_port() -> socket.socket:
+    """A socket that keeps a free port for one program, which may bind it as often as it starts; others cannot."""
+    # A node of a cluster needs a second port, which is 10,000 higher.
+    while True:
+        held = socket.socket()
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        if held.getsockname()[1] <= 55535:
+            return held
+        held.close()
 
 
 def free_port() -> int:
-    # A node of a cluster needs a second port, which is 10,000 higher.
-    port = 65535
-    while port > 55535:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-    return port
+    with held_port() as held:
+        port: int = held.getsockname()[1]
+        return port
 
 
 def make_sure() -> str:

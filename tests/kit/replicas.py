@@ -21,7 +21,7 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from tests.kit.redis_server import RedisServer, free_port, needed
+from tests.kit.redis_server import RedisServer, held_port, needed
 
 ROOT = Path(__file__).parents[2]
 #: Seconds for a replica to start or to stop.
@@ -34,7 +34,8 @@ class ReplicaProcess:
     """One replica: a process, and the port that it serves."""
 
     def __init__(self, command: Sequence[str], log: Path, env: dict[str, str]) -> None:
-        self.port = free_port()
+        self._held = held_port()
+        self.port: int = self._held.getsockname()[1]
         self._command = [word.replace("PORT", str(self.port)) for word in command]
         self._log = log
         self._env = env
@@ -68,6 +69,11 @@ class ReplicaProcess:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def close(self) -> None:
+        """End it for good."""
+        self.kill()
+        self._held.close()
 
     def stop(self) -> int:
         """Let it end in an orderly way, and return its exit code."""
@@ -194,8 +200,8 @@ async def running_replicas(
         finally:
             await proxy.close()
             for replica in replicas:
-                replica.kill()
-            redis.kill()
+                replica.close()
+            redis.close()
 
 
 async def serve(command: Sequence[str]) -> None:
