@@ -222,6 +222,64 @@ async def test_messages_for_one() -> None:
         assert not await one.replica.is_alive(12345)
 
 
+@pytest.mark.req("SCL-3")
+async def test_a_replica_is_gone_when_it_was_missed_for_long_by_whomever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with members(MemoryStore()) as (one, other):
+        assert not await one.replica.is_gone(other.replica.number)
+        monkeypatch.setattr(module, "_BACK_WITHIN", 3600.0)
+        assert not await one.replica.is_gone(12345)
+        assert not await other.replica.is_gone(12345)
+        monkeypatch.setattr(module, "_BACK_WITHIN", 0.0)
+        assert await other.replica.is_gone(12345)  # the first question of the other may have been its last
+        assert not await other.replica.is_gone(one.replica.number)
+
+
+@pytest.mark.req("SCL-3", "SCL-4")
+async def test_a_replica_that_comes_back_is_not_missed_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BEAT", 0.02)
+    monkeypatch.setattr(module, "_GONE_AFTER", 0.2)
+    store = Unsteady()
+    async with members(store) as (one, other):
+        number = other.replica.number
+        store.is_away = True
+        await until(lambda: store._ends[f"replica-{number}/inbox"] < time.monotonic())
+        assert not await one.replica.is_gone(number)
+        assert f"replica-{number}/missed" in store._records
+        store.is_away = False
+        await until(lambda: f"replica-{number}/missed" not in store._records)
+        assert await one.replica.is_alive(number)
+
+
+class WithoutKeys(MemoryStore):
+    """A store that is slow to say which keys there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_keys = asyncio.Event()
+
+    async def get(self, key: str) -> Any:
+        if key == "keys/state":
+            await self.has_keys.wait()
+        return await super().get(key)
+
+
+@pytest.mark.req("SCL-1")
+async def test_a_replica_takes_no_requests_before_it_has_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_OPEN_WITHIN", 3600.0)
+    store = WithoutKeys()
+    member = Member(store)
+    opening = asyncio.create_task(member.replica.open())
+    await until(lambda: member.replica.changes_at > 0)
+    await turns()
+    assert not opening.done()
+    store.has_keys.set()
+    await opening
+    assert member.keys
+    assert await member.replica.is_alive(member.replica.number)
+    assert await store.is_open(f"replica-{member.replica.number}/inbox")
+    await member.replica.close()
+
+
 async def test_an_inbox_that_is_lost_while_the_clock_of_the_store_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a failover to another Redis: a new inbox begins below the last position that was read."""
     monkeypatch.setattr(module, "_BEAT", 0.02)
@@ -284,6 +342,7 @@ async def test_a_task_that_keeps_failing_does_not_flood_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_AGAIN", 0.001)
+    monkeypatch.setattr(module, "_OPEN_WITHIN", 0.01)
     store = MemoryStore()
     await store.put("keys/state", b"of another program", version=0, ttl=60)
     async with members(store, 1) as (one,):

@@ -53,6 +53,10 @@ _WAIT = 10.0
 _OPEN_WITHIN = 3.0
 #: How long a known answer to "is it alive?" counts, in seconds.
 _ALIVE_FOR = 2.0
+#: Seconds that a replica without an inbox has to come back, after an outage of the store in which its inbox expired:
+#: more than the longest pause between two attempts to reach the store. And how long the store knows since when it is
+#: missed.
+_BACK_WITHIN, _MISSED_TTL = 4.0, 3600.0
 
 # Keys that seal request state: how often they are read, and how long one seals, in seconds.
 _READ_KEYS, _SEAL_FOR, _KEYS_TTL = 30.0, 7 * 86_400.0, 30 * 86_400.0
@@ -81,6 +85,7 @@ class _StateKey(msgspec.Struct, array_like=True, frozen=True):
 _encode = msgspec.msgpack.Encoder().encode
 _read_message = msgspec.msgpack.Decoder(_Message).decode
 _read_keys = msgspec.msgpack.Decoder(list[_StateKey]).decode
+_read_time = msgspec.msgpack.Decoder(float).decode
 
 #: Handles a message of another replica. Returns at once and raises nothing.
 _Handle: TypeAlias = Callable[[int, bytes], None]
@@ -124,6 +129,8 @@ class Replica:
         self._waiting: dict[bytes, None] = {}
         self._wake = asyncio.Event()
         self._started = asyncio.Event()
+        #: Whether others can send it messages, and whether it has the keys that seal request state.
+        self._has_inbox, self._has_keys = asyncio.Event(), asyncio.Event()
         #: The position of the last change that was heard.
         self.changes_at = 0
         self._last_change = b""
@@ -138,7 +145,10 @@ class Replica:
     # --- Start and end ---
 
     async def open(self) -> None:
-        """Join the replicas, now or once the store can be reached. Raises nothing. Each call needs a ``close``."""
+        """Join the replicas, now or once the store can be reached. Raises nothing. Each call needs a ``close``.
+
+        When it returns and the store was reached, the replica can do all that others do: it has the keys as well.
+        """
         self._users += 1
         if self._users > 1:
             return
@@ -147,15 +157,20 @@ class Replica:
         self.number = 1 + secrets.randbelow(2**_NUMBER_BITS - 1)
         self.store = open_store(self._address)
         self._wake, self._started = asyncio.Event(), asyncio.Event()
+        self._has_inbox, self._has_keys = asyncio.Event(), asyncio.Event()
         self._inbox_at = self.changes_at = 0
         self._recent.clear()
         self._seen.clear()
         steps = [self._follow, self._beat, self._publish]
         if self._new_keys is not None:
             steps.append(partial(self._keep_keys, self._new_keys))
+        else:
+            self._has_keys.set()
         self._tasks = [self._loop.create_task(_forever(step)) for step in steps]
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._started.wait(), _OPEN_WITHIN)
+            async with asyncio.timeout(_OPEN_WITHIN):
+                for event in (self._started, self._has_inbox, self._has_keys):
+                    await event.wait()
 
     async def close(self) -> None:
         """Leave the replicas."""
@@ -360,6 +375,8 @@ class Replica:
             raise StoreUnavailable(
                 "Another replica of the server does not read its messages. Try again later."
             ) from None
+        if place is None:
+            self._alive.pop(number, None)
         return place is not None
 
     async def is_alive(self, number: int) -> bool:
@@ -374,6 +391,19 @@ class Replica:
         self._alive[number] = now, is_alive
         return is_alive
 
+    async def is_gone(self, number: int) -> bool:
+        """Return whether a replica has not been alive for some seconds, in which it could have come back.
+
+        The store keeps since when it is missed: whoever asks may ask only once, or be killed before it asks again.
+        """
+        if await self.is_alive(number):
+            return False
+        found = await self.store.get(_missed(number))
+        if found is None:
+            await self.store.put(_missed(number), _encode(time.time()), version=0, ttl=_MISSED_TTL)
+            return False
+        return time.time() - _read_time(found.value) >= _BACK_WITHIN
+
     async def _beat(self) -> None:
         """Show the others that this replica is there, and read what they send."""
         last = time.monotonic()
@@ -386,11 +416,14 @@ class Replica:
                         self._reading.cancel()
                         self._reading = None
                 self.is_reachable = True
-                before, last = last, time.monotonic()
-                if last - before > _GONE_AFTER:
+                self._has_inbox.set()
+                now = time.monotonic()
+                if now - last > _GONE_AFTER:
                     _logger.warning(
                         "Other replicas considered this one gone, because it did not reach the store for too long."
                     )
+                    await self.store.remove(_missed(self.number))
+                last = now
                 if self._reading is None:
                     self._reading = asyncio.get_running_loop().create_task(_forever(self._read_inbox))
             except StoreUnavailable:
@@ -446,6 +479,7 @@ class Replica:
             if keys != known:
                 known = keys
                 new_keys(keys)
+            self._has_keys.set()
             await asyncio.sleep(_READ_KEYS)
 
     async def _renewed_keys(self) -> list[_StateKey]:
@@ -488,3 +522,7 @@ def _in_order(keys: list[_StateKey], now: float) -> list[bytes]:
 
 def _inbox(number: int) -> str:
     return f"replica-{number}/inbox"
+
+
+def _missed(number: int) -> str:
+    return f"replica-{number}/missed"
