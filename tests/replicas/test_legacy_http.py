@@ -238,3 +238,66 @@ async def test_without_the_store() -> None:
                             break
                     await asyncio.sleep(0.1)
         assert [await client.call("add", a=n, b=1) for n in range(6)] == [str(n + 1) for n in range(6)]
+
+
+@pytest.mark.req("SCL-3")
+async def test_an_answer_that_the_store_has_lost_is_reported_as_lost() -> None:
+    """As when Redis restarts without its last second. The replica that has answered lives, and has nothing to add."""
+    async with running_replicas() as replicas, peer(replicas) as client:
+        await client.open()
+        call = client.request("tools/call", {"name": "count", "arguments": {"to": 2}})
+        call["params"]["_meta"] = {"progressToken": "p"}
+        async with await client.post(call, replicas.url_of(0)) as response:
+            ids = [event_id or "" async for event_id, _ in events(response)]
+        stream, _, last = ids[-1].partition("-")
+        key = f"mcplumb:{{{client.headers['Mcp-Session-Id']}}}:stream-{stream}"
+        async with asyncio.timeout(PATIENCE):
+            while replicas.redis.command("XLEN", key) != b":3":  # noqa: ASYNC110 - Redis has no event for it
+                await asyncio.sleep(0.02)
+        assert replicas.redis.command("XDEL", key, f"{last}-0") == b":1"
+        assert replicas.redis.command("XSETID", key, f"{int(last) - 1}-0") == b"+OK"
+        for number in range(3):
+            async with await client.get(ids[-2], replicas.url_of(number)) as response:
+                assert response.status == 200
+                rest = [data async for _, data in events(response) if data]
+            assert [each["id"] for each in rest] == [call["id"]]
+            assert "is unknown" in rest[0]["error"]["message"]
+
+
+@pytest.mark.req("SCL-3")
+async def test_a_session_of_which_the_store_has_lost_the_last_write_goes_on() -> None:
+    async with running_replicas() as replicas, peer(replicas) as client:
+        await client.open()
+        client.url = replicas.url_of(0)
+        await client.ask("resources/subscribe", {"uri": "notes://0"})
+        key = f"mcplumb:{{{client.headers['Mcp-Session-Id']}}}:session"
+        assert replicas.redis.command("HINCRBY", key, "v", "-1").startswith(b":")
+        for number in range(1, 6):  # at one replica, then at all
+            answer = await client.ask("resources/subscribe", {"uri": f"notes://{number}"})
+            assert "result" in answer
+            client.url = replicas.url
+
+
+@pytest.mark.req("SCL-4")
+async def test_an_answer_for_a_replica_without_an_inbox_is_not_swallowed() -> None:
+    """After an outage of the store, a replica is without one until its next heartbeat."""
+    async with running_replicas() as replicas, peer(replicas) as client:
+        await client.open(elicitation={})
+        call = client.request("tools/call", {"name": "ask", "arguments": {"question": "Why?"}})
+        async with await client.post(call, replicas.url_of(0)) as response:
+            found = events(response)
+            async for _, data in found:
+                if data and data.get("method") == "elicitation/create":
+                    break
+            answer = {"jsonrpc": "2.0", "id": data["id"]}
+            answer["result"] = {"action": "accept", "content": {"value": "because"}}
+            assert replicas.redis.command("DEL", f"mcplumb:{{replica-{data['id'] >> 32}}}:inbox") == b":1"
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    async with await client.post(answer, replicas.url_of(1)) as posted:
+                        if posted.status == 202:
+                            break
+                        assert posted.status == 503
+                    await asyncio.sleep(0.05)
+            rest = [data async for _, data in found if data]
+            assert "because" in rest[-1]["result"]["content"][0]["text"]

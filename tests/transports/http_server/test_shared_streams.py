@@ -15,10 +15,14 @@ import pytest
 
 from mcplumb import HttpOptions
 from mcplumb.errors import StoreUnavailable
+from mcplumb.stores import replica as replica_module
 from mcplumb.stores.memory_store import MemoryStore
-from mcplumb.stores.replica import Replica
+from mcplumb.stores.replica import KEY_BITS, Replica
+from mcplumb.transports.http_server import shared_streams
+from mcplumb.transports.http_server.asgi_request import Refusal
 from mcplumb.transports.http_server.shared_streams import GetStream, SharedChannels, StreamLogs
 from tests.kit.loop import turns, until
+from tests.transports.http_server.staged import Staged
 
 
 class Away(MemoryStore):
@@ -29,9 +33,14 @@ class Away(MemoryStore):
             raise StoreUnavailable("It is away.")
         return await super().append(key, value, **options)
 
+    async def put(self, key: str, value: bytes, **options: Any) -> int | None:
+        if self.is_away:
+            raise StoreUnavailable("It is away.")
+        return await super().put(key, value, **options)
+
 
 @asynccontextmanager
-async def logs_in(store: Away, **options: Any) -> AsyncIterator[StreamLogs]:
+async def logs_in(store: MemoryStore, **options: Any) -> AsyncIterator[StreamLogs]:
     replica = Replica(store)
     await replica.open()
     logs = StreamLogs(replica, HttpOptions(**options))
@@ -81,3 +90,61 @@ async def test_the_events_of_a_stream_wait_within_their_bytes() -> None:
         assert [(entry.position, entry.value[-2:]) for entry in kept] == [(n + 1, b"%02d" % n) for n in range(46, 50)]
         channels.close(channel)
         await asyncio.sleep(0)
+
+
+def channels_of(logs: StreamLogs) -> SharedChannels:
+    channels = SharedChannels(logs.options, logs)
+    channels.session_id = "s"
+    return channels
+
+
+@pytest.mark.req("SCL-3", "SCL-4")
+async def test_a_stream_that_ends_while_the_store_is_away_can_be_resumed_later() -> None:
+    store = Away()
+    async with logs_in(store) as logs, logs_in(store) as others:
+        channels = channels_of(logs)
+        channel = channels.open((1,))
+        channel.put(b'{"method":"progress"}')
+        await turns()  # the first attempt to write has failed
+        channel.put(b'{"id":1}', is_last=True)
+        channels.close(channel)
+        await turns()
+        assert channels.owns(channel.number)
+        store.is_away = False
+        await until(lambda: not channels.owns(channel.number))
+        staged = Staged(method="GET")
+        response = await channels_of(others).resume(staged.request, channel.number, 1)
+        assert response is not None
+        await response.finished()
+        assert [event.data for event in staged.events] == [b'{"id":1}']
+
+
+@pytest.mark.req("SCL-3")
+async def test_a_lost_call_is_reported_when_its_stream_is_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, if the owner was missed before: the next connection of the client, or its replica, may not live long."""
+    monkeypatch.setattr(shared_streams, "_LOOK_AGAIN", 3600.0)
+    monkeypatch.setattr(replica_module, "_BACK_WITHIN", 0.0)
+    store = MemoryStore()
+    number = (7 << KEY_BITS) | (1 << 12)
+    header = shared_streams._encode(shared_streams._Header((1,), is_batch=False))
+    await store.put(f"s/header-{number}", header, version=0, ttl=60)
+    await store.append(f"s/stream-{number}", b'm{"method":"progress"}', ttl=60, most=100, at=1)
+    async with logs_in(store) as logs:  # its replica ends before it looks again
+        assert await channels_of(logs).resume(Staged(method="GET").request, number, 1) is not None
+    async with logs_in(store) as logs:
+        staged = Staged(method="GET")
+        response = await channels_of(logs).resume(staged.request, number, 1)
+        assert response is not None
+        await response.finished()
+        (event,) = staged.events
+        assert b'"id":1' in event.data
+        assert b"is unknown" in event.data
+
+
+async def test_a_refused_resumption_leaves_nothing() -> None:
+    async with logs_in(MemoryStore()) as logs:
+        channels = channels_of(logs)
+        for number in range(3):
+            with pytest.raises(Refusal):
+                await channels.resume(Staged(method="GET").request, (7 << KEY_BITS) | number, 0)
+        assert channels.carried == {}

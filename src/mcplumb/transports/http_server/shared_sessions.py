@@ -158,7 +158,8 @@ class SharedSession(LegacySession):
         found = await self._store.get(_record_key(self.session_id))
         if found is None:
             raise session_over()
-        if found.version > self.version:
+        # It may be lower: the store can have lost the last writes.
+        if found.version != self.version:
             known, self.record, self.version = self.record, _read_record(found.value), found.version
             if known.initialize != self.record.initialize:
                 self.hang_up()  # the session was started over: the next request makes another copy
@@ -204,7 +205,10 @@ class SharedSession(LegacySession):
     async def _tell(self, number: int, message: Message) -> None:
         replica = self._logs.replica
         if number and number != replica.number and number >> 21 == 0:
-            await replica.tell(number, "deliver", _encode((self.session_id, encode_line(message))))
+            is_told = await replica.tell(number, "deliver", _encode((self.session_id, encode_line(message))))
+            is_answer = isinstance(message, Result | Error) and number in self.record.replicas
+            if not is_told and is_answer and not await replica.is_gone(number):
+                raise StoreUnavailable("The replica that waits for this answer is not there. Try again later.")
 
     async def told(self, line: bytes) -> None:
         """Process a message that the client has sent to another replica."""
@@ -277,14 +281,19 @@ class SharedSession(LegacySession):
         else:
             await self._channels.finish(response)
 
+    def owns(self, number: int) -> bool:
+        """Whether more of a stream is to come from this replica."""
+        return self._channels.owns(number)
+
     def carried_by(self, number: int, replica: int) -> None:
         """Record that another replica carries one of the streams of this one."""
         self._channels.carried_by(number, replica)
 
-    def grew(self, number: int) -> None:
-        """Read on in the log of a stream."""
-        if number in self._channels.carried:
-            self._channels.carried[number].grew()
+    def grew(self, number: int, *, is_all: bool = False) -> None:
+        """Read on in the log of a stream, which may be complete."""
+        carried = self._channels.carried.get(number)
+        if carried is not None:
+            carried.grew(is_all=is_all)
 
 
 class SharedSessions(LegacySessions[SharedSession]):
@@ -310,7 +319,9 @@ class SharedSessions(LegacySessions[SharedSession]):
         for kind, handle in {
             "deliver": self._told_deliver,
             "carry": self._told_carry,
+            "owns": self._told_owns,
             "grew": self._told_grew,
+            "all": self._told_all,
             "message": self._told_message,
             "session": self._told_session,
             "over": self._told_over,
@@ -477,17 +488,35 @@ class SharedSessions(LegacySessions[SharedSession]):
         if session is not None:
             self._logs.start(session.told(line))
 
-    def _told_carry(self, _: int, body: bytes) -> None:
+    def _told_carry(self, sender: int, body: bytes) -> None:
         session_id, number, replica = body.decode().split()
         session = self._table.lookup(session_id)
         if session is not None:
             session.carried_by(int(number), int(replica))
+        self._told_owns(sender, body)
+
+    def _told_owns(self, _: int, body: bytes) -> None:
+        """Say so if the store got all of a stream: the replica that asks may wait for what was lost there."""
+        session_id, number, replica = body.decode().split()
+        session = self._table.lookup(session_id)
+        if session is None or not session.owns(int(number)):
+            self._logs.start(self._tell_all(int(replica), f"{session_id} {number}".encode()))
+
+    async def _tell_all(self, replica: int, body: bytes) -> None:
+        with suppress(StoreUnavailable):  # it asks again
+            await self._replica.tell(replica, "all", body)
 
     def _told_grew(self, _: int, body: bytes) -> None:
         session_id, number = body.decode().split()
         session = self._table.lookup(session_id)
         if session is not None:
             session.grew(int(number))
+
+    def _told_all(self, _: int, body: bytes) -> None:
+        session_id, number = body.decode().split()
+        session = self._table.lookup(session_id)
+        if session is not None:
+            session.grew(int(number), is_all=True)
 
     def _told_message(self, _: int, body: bytes) -> None:
         session = self._table.lookup(body.decode())

@@ -52,7 +52,8 @@ _LOOK_BACK = 100
 #: What an entry of a log is: a message, the last message, the end without a message, a message too large to be kept.
 _MESSAGE, _LAST, _END, _DROPPED = b"m", b"l", b"e", b"x"
 _LOST = (
-    "The process that worked on this request has ended before it answered: whether the request took effect is unknown."
+    "The process that worked on this request has ended before it answered, or its answer was lost: whether the request "
+    "took effect is unknown."
 )
 
 
@@ -134,6 +135,7 @@ class SharedChannels(Channels):
         super().__init__(options)
         self._logs = logs
         self.session_id = ""
+        #: The streams of this replica of which the store does not have everything yet.
         self._own: dict[int, SharedChannel] = {}
         #: The streams that are sent from their logs.
         self.carried: dict[int, Carried] = {}
@@ -146,8 +148,15 @@ class SharedChannels(Channels):
 
     def close(self, channel: SharedChannel) -> None:  # type: ignore[override]
         """Close a stream, and end its response."""
-        del self._own[channel.number]
         channel.end()
+
+    def settled(self, number: int) -> None:
+        """Forget a stream that has ended, and that the store has completely."""
+        self._own.pop(number, None)
+
+    def owns(self, number: int) -> bool:
+        """Whether more of a stream is to come from this replica."""
+        return number in self._own
 
     def carried_by(self, number: int, replica: int) -> None:
         """Record that another replica, or another response of this one, carries a stream now."""
@@ -178,7 +187,9 @@ class SharedChannel:
         self._sizes: deque[int] = deque()
         self._bytes = 0
         self._is_over = False
-        self._header_written = asyncio.get_running_loop().create_future()
+        self._has_header = False
+        #: Done when the store has the header, or cannot be reached.
+        self._may_begin: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._writing: asyncio.Task[None] | None = logs.start(self._write())
 
     @property
@@ -191,7 +202,7 @@ class SharedChannel:
     def begin(self, request: HttpRequest) -> EventStream:
         """Carry the stream on the response to its POST, once the store knows the stream."""
         events = [encode_event(b"", event_id=f"{self.number}-0")] if self._channels.has_priming_events else []
-        self._response = self._channels.respond(request, events, hold=self._header_written)
+        self._response = self._channels.respond(request, events, hold=self._may_begin)
         return self._response
 
     def put(self, message: bytes, *, is_last: bool = False) -> None:
@@ -240,16 +251,17 @@ class SharedChannel:
             self._writing = self._logs.start(self._write())
 
     async def _write(self) -> None:
-        """Append the queued messages in order, until none is left. Try again while the store is unreachable."""
+        """Write the header and append the queued messages in order. Try again while the store is unreachable."""
         store, options = self._logs.replica.store, self._logs.options
         ttl = options.session_ttl
         try:
-            while self._waiting or not self._header_written.done():
+            while self._waiting or not self._has_header:
                 try:
-                    if not self._header_written.done():
+                    if not self._has_header:
                         key = _header_of(self._channels.session_id, self.number)
                         await store.put(key, _encode(self._header), version=0, ttl=ttl)
-                        self._header_written.set_result(None)
+                        self._has_header = True
+                        self._let_begin()
                     entries = list(self._waiting)
                     await asyncio.gather(
                         *(
@@ -263,24 +275,17 @@ class SharedChannel:
                     await self._trim()
                     await self._tell()
                 except StoreUnavailable:
-                    if not self._header_written.done():
-                        self._header_written.set_result(None)  # the response need not wait for it
-                        self._logs.start(self._write_header_later())
+                    self._let_begin()  # the response need not wait for the store
                     await asyncio.sleep(_AGAIN)
         finally:
-            if not self._header_written.done():
-                self._header_written.set_result(None)
+            self._let_begin()
             self._writing = None
+            if self._is_over and not self._waiting:
+                self._channels.settled(self.number)
 
-    async def _write_header_later(self) -> None:
-        key = _header_of(self._channels.session_id, self.number)
-        while not self._is_over:
-            with suppress(StoreUnavailable):
-                await self._logs.replica.store.put(
-                    key, _encode(self._header), version=0, ttl=self._logs.options.session_ttl
-                )
-                return
-            await asyncio.sleep(_AGAIN)
+    def _let_begin(self) -> None:
+        if not self._may_begin.done():
+            self._may_begin.set_result(None)
 
     async def _trim(self) -> None:
         """Drop old messages beyond the limit of bytes per session."""
@@ -313,10 +318,14 @@ class Carried:
         self._at = after
         self._owner = number >> KEY_BITS
         self._grew = asyncio.Event()
-        self._response: EventStream | None = None
+        #: Whether the owner knows that this replica carries the stream.
+        self._is_told = False
+        #: Whether the log will not grow any more: the owner has no such stream, or is gone.
+        self._is_all = False
 
-    def grew(self) -> None:
-        """Read on, because the log has grown."""
+    def grew(self, *, is_all: bool = False) -> None:
+        """Read on, because the log has grown, or will not grow any more."""
+        self._is_all = self._is_all or is_all
         self._grew.set()
 
     async def begin(self, request: HttpRequest) -> EventStream | None:
@@ -324,27 +333,50 @@ class Carried:
 
         Raises `Refusal` if some of the events are not kept any more.
         """
-        replica = self._logs.replica
-        header = await replica.store.get(_header_of(self._session_id, self._number))
+        store = self._logs.replica.store
+        header = await store.get(_header_of(self._session_id, self._number))
         if header is None and self._at:
             raise event_gone()
         # First of all, so that nothing is appended of which this replica is not told.
         self._channels.carried[self._number] = self
+        is_begun = False
+        try:
+            is_told = await self._ask_owner()
+            entries = await store.read(self._key, after=self._at)
+            if entries and entries[0].position != self._at + 1:
+                raise event_gone()
+            if not entries and header is None:
+                raise event_gone()
+            if entries and entries[0].value == _END:
+                return None
+            if not entries and self._at and await self._is_over():
+                return None
+            await self._look(is_told=is_told)
+            event_id = f"{self._number}-{self._at}"
+            events = [encode_event(b"", event_id=event_id)] if self._channels.has_priming_events else []
+            response = self._channels.respond(request, events)
+            self._logs.start(self._pump(response))
+            is_begun = True
+            return response
+        finally:
+            if not is_begun:
+                self._forget()
+
+    def _forget(self) -> None:
+        if self._channels.carried.get(self._number) is self:
+            del self._channels.carried[self._number]
+
+    async def _ask_owner(self) -> bool:
+        """Ask the owner to tell of news, or whether there will be any; return False if it has no inbox."""
+        replica = self._logs.replica
         body = f"{self._session_id} {self._number} {replica.number}".encode()
-        await replica.tell(self._owner, "carry", body)
-        entries = await replica.store.read(self._key, after=self._at)
-        if entries and entries[0].position != self._at + 1:
-            raise event_gone()
-        if not entries and header is None:
-            raise event_gone()
-        if entries and entries[0].value == _END:
-            return None
-        if not entries and self._at and await self._is_over():
-            return None
-        events = [encode_event(b"", event_id=f"{self._number}-{self._at}")] if self._channels.has_priming_events else []
-        self._response = self._channels.respond(request, events)
-        self._logs.start(self._pump(self._response))
-        return self._response
+        is_told = await replica.tell(self._owner, "owns" if self._is_told else "carry", body)
+        self._is_told = self._is_told or is_told
+        return is_told
+
+    async def _look(self, *, is_told: bool) -> None:
+        if not is_told and await self._logs.replica.is_gone(self._owner):
+            self._is_all = True
 
     async def _is_over(self) -> bool:
         last = await self._logs.replica.store.read(self._key, after=self._at - 1, limit=1)
@@ -355,19 +387,21 @@ class Carried:
         try:
             while not response.is_over:
                 try:
+                    is_all = self._is_all  # before the log is read
                     entries = await store.read(self._key, after=self._at, limit=100)
                     for entry in entries:
                         if self._put(response, entry):
                             return
-                    if not entries and not await self._wait(response) and await self._is_lost():
+                    if not entries and is_all:
                         await self._report_lost()
+                    elif not entries and not await self._wait():
+                        await self._look(is_told=await self._ask_owner())
                     await response.drained()
                 except StoreUnavailable:
                     await asyncio.sleep(_AGAIN)
         finally:
             response.end()
-            if self._channels.carried.get(self._number) is self:
-                del self._channels.carried[self._number]
+            self._forget()
 
     def _put(self, response: EventStream, entry: Entry) -> bool:
         """Send an entry; return whether it is the last one."""
@@ -380,7 +414,7 @@ class Carried:
             self._channels.put(response, event)
         return kind in (_LAST, _END)
 
-    async def _wait(self, response: EventStream) -> bool:
+    async def _wait(self) -> bool:
         """Wait until the log grows; return False if that is not reported for a while."""
         try:
             async with asyncio.timeout(_LOOK_AGAIN):
@@ -391,11 +425,11 @@ class Carried:
             self._grew.clear()
         return True
 
-    async def _is_lost(self) -> bool:
-        return not await self._logs.replica.is_alive(self._owner)
-
     async def _report_lost(self) -> None:
-        """Append the answer of a request whose replica was killed, unless another replica has done so."""
+        """Append the answer of a request whose replica was killed, unless another replica has done so.
+
+        Or of one whose answer the store has lost, for example because Redis restarted without its last second.
+        """
         store, options = self._logs.replica.store, self._logs.options
         record = await store.get(_header_of(self._session_id, self._number))
         header = _Header((), False) if record is None else _read_header(record.value)
