@@ -54,6 +54,9 @@ class Soak:
             "lost sessions": [], "lost events": [], "lost calls": [], "lost changes": [],
         }  # fmt: skip
         self.calls_left: int = options.calls
+        self.faults_over = 0
+        #: Notified after each fault.
+        self.fault_over = asyncio.Condition()
         self.numbers = itertools.count()
         #: The changes whose announcement has begun, and those that were announced for certain.
         self.begun: list[str] = []
@@ -63,10 +66,18 @@ class Soak:
         #: Clients that have not made all their calls.
         self.working = options.clients
 
-    def next_call(self) -> bool:
-        """Whether another call is to be made."""
+    async def next_call(self) -> bool:
+        """Whether another call is to be made. Calls and faults wait for each other, however fast the machine is.
+
+        A fault begins when so many calls have begun since the last one. Half as many begin until it is over.
+        """
+        if self.calls_left <= 0:
+            return False
         self.calls_left -= 1
-        return self.calls_left >= 0
+        begun, every = self.options.calls - self.calls_left, self.options.every
+        async with self.fault_over:
+            await self.fault_over.wait_for(lambda: begun <= (self.faults_over + 1.5) * every)
+        return True
 
     def failed(self, what: str, case: str) -> None:
         self.failures[what].append(case)
@@ -88,15 +99,11 @@ class Soak:
             await asyncio.gather(*ready)
             faults = asyncio.create_task(self.faults())
             announcing = asyncio.create_task(self.announce(http))
-            while self.working:
+            while self.working or not faults.done():
                 await asyncio.sleep(0.05)
-                for client in clients:
-                    if client.done():
-                        client.result()
-            faults.cancel()
-            await asyncio.wait((faults,))
-            if not faults.cancelled():
-                faults.result()
+                for task in (faults, *clients):
+                    if task.done():
+                        task.result()
             for replica in self.replicas.replicas:
                 if replica.process is None:
                     replica.start()
@@ -119,21 +126,26 @@ class Soak:
     # --- Failures ---
 
     async def faults(self) -> None:
-        """Kill replicas, and now and then Redis, until cancelled."""
-        for number in itertools.count(1):
-            await asyncio.sleep(self.options.every)
+        """Kill replicas, and now and then Redis."""
+        total, every = self.options.calls, self.options.every
+        for number in range(1, total // every + 1):
+            while total - self.calls_left < number * every:  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.01)
             if number % 4 == 0:
+                self.counts["restarts of Redis"] += 1
                 self.replicas.redis.kill()
                 await asyncio.sleep(0.5)
                 await asyncio.to_thread(self.replicas.redis.start)
-                self.counts["restarts of Redis"] += 1
             else:
+                self.counts["killed replicas"] += 1
                 replica = self.random.choice(self.replicas.replicas)
                 replica.kill()
                 await asyncio.sleep(0.2)
                 replica.start()
                 await replica.ready()
-                self.counts["killed replicas"] += 1
+            async with self.fault_over:
+                self.faults_over = number
+                self.fault_over.notify_all()
 
     async def announce(self, http: aiohttp.ClientSession) -> None:
         """Announce each change once, at another replica each time, over the time of all calls."""
@@ -191,7 +203,7 @@ class Soak:
                 await started
                 self.listeners.append(listener)
             opened.set_result(None)
-            while self.next_call():
+            while await self.next_call():
                 n = next(self.numbers)
                 tool, arguments, wanted = self._choice(n)
                 try:
@@ -234,13 +246,14 @@ class Soak:
         listener.task = asyncio.create_task(listener.follow_stream(peer, self))
         self.listeners.append(listener)
         opened.set_result(None)
-        while self.next_call():
+        while await self.next_call():
             n = next(self.numbers)
+            steps: list[str] = []
             try:
                 async with asyncio.timeout(PATIENCE):
-                    await self._legacy_call(peer, who, n)
+                    await self._legacy_call(peer, who, n, steps)
             except TimeoutError:
-                self.failed("lost calls", f"{who}: call {n} got no outcome")
+                self.failed("lost calls", f"{who}: call {n} got no outcome: {', '.join(steps[-40:])}")
         self.working -= 1
         await self.is_over.wait()
 
@@ -256,8 +269,9 @@ class Soak:
             else:
                 return
 
-    async def _legacy_call(self, peer: Peer, who: str, n: int) -> None:
-        """Make one call; resume its stream when the connection is lost, at times on purpose."""
+    async def _legacy_call(self, peer: Peer, who: str, n: int, steps: list[str]) -> None:
+        """Make one call; resume its stream when the connection is lost, at times on purpose. Note each step."""
+        began = time.monotonic()
         tool, arguments, wanted = self._choice(n)
         message = peer.request("tools/call", {"name": tool, "arguments": arguments})
         message["params"]["_meta"] = {"progressToken": n}
@@ -274,6 +288,7 @@ class Soak:
                 await asyncio.sleep(0.1)
                 continue
             async with response:
+                steps.append(f"{response.status} at {last} after {time.monotonic() - began:.1f} s")
                 if response.status in (502, 503):
                     if response.status == 502 and is_first:
                         self.counts["legacy calls cut short"] += 1
@@ -473,4 +488,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this part."""
     parser.add_argument("--clients", type=int, default=200, help="clients (default: %(default)s)")
     parser.add_argument("--calls", type=int, default=20_000, help="calls of all together (default: %(default)s)")
-    parser.add_argument("--every", type=float, default=4.0, help="seconds between two faults (default: %(default)s)")
+    parser.add_argument("--every", type=int, default=500, help="calls between two faults (default: %(default)s)")
