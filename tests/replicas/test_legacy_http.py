@@ -241,6 +241,29 @@ async def test_without_the_store() -> None:
 
 
 @pytest.mark.req("SCL-3")
+async def test_a_stream_that_the_store_does_not_know_is_resumed_while_its_owner_lives() -> None:
+    """The owner of the stream has not reached the store yet, or its record has expired during a long call."""
+    async with running_replicas() as replicas, peer(replicas) as client:
+        await client.open(elicitation={})
+        call = client.request("tools/call", {"name": "ask", "arguments": {"question": "Why?"}})
+        last = None
+        async with await client.post(call, replicas.url_of(0)) as response:
+            async for event_id, data in events(response):
+                last = event_id or last
+                if data:
+                    break
+        key = f"mcplumb:{{{client.headers['Mcp-Session-Id']}}}:header-{(last or '').partition('-')[0]}"
+        assert replicas.redis.command("DEL", key) == b":1"
+        async with await client.get(last, replicas.url_of(1)) as response:
+            assert response.status == 200, await response.text()
+            answer = {"action": "accept", "content": {"value": "because"}}
+            async with await client.post({"jsonrpc": "2.0", "id": data["id"], "result": answer}) as posted:
+                assert posted.status == 202
+            rest = [data async for _, data in events(response) if data]
+        assert "because" in rest[-1]["result"]["content"][0]["text"]
+
+
+@pytest.mark.req("SCL-3")
 async def test_an_answer_that_the_store_has_lost_is_reported_as_lost() -> None:
     """As when Redis restarts without its last second. The replica that has answered lives, and has nothing to add."""
     async with running_replicas() as replicas, peer(replicas) as client:

@@ -148,3 +148,38 @@ async def test_a_refused_resumption_leaves_nothing() -> None:
             with pytest.raises(Refusal):
                 await channels.resume(Staged(method="GET").request, (7 << KEY_BITS) | number, 0)
         assert channels.carried == {}
+
+
+@pytest.mark.req("SCL-3", "SCL-4")
+async def test_a_response_begins_when_the_store_knows_its_stream() -> None:
+    """Otherwise the client could not resume it if this replica was killed now."""
+    store = Away()
+    async with logs_in(store) as logs:
+        channels = channels_of(logs)
+        channel = channels.open((1,))
+        staged = Staged()
+        response = channel.begin(staged.request)
+        channel.put(b'{"method":"progress"}')
+        await turns()
+        assert not staged.answered.is_set()
+        store.is_away = False
+        await until(staged.answered.is_set)
+        assert await store.get(f"s/header-{channel.number}") is not None
+        channel.put(b'{"id":1}', is_last=True)
+        channels.close(channel)
+        await channels.finish(response)
+        assert [event.data for event in staged.events] == [b'{"method":"progress"}', b'{"id":1}']
+
+
+@pytest.mark.req("SCL-4")
+async def test_a_response_does_not_wait_for_ever_for_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_streams, "_BEGIN_WITHIN", 0.01)
+    async with logs_in(Away()) as logs:
+        channels = channels_of(logs)
+        channel = channels.open((1,))
+        staged = Staged()
+        response = channel.begin(staged.request)
+        channel.put(b'{"id":1}', is_last=True)
+        channels.close(channel)
+        await channels.finish(response)
+        assert [event.data for event in staged.events] == [b'{"id":1}']

@@ -47,6 +47,8 @@ _logger = logging.getLogger("mcplumb.http")
 
 #: Seconds between two attempts to reach the store, and between two looks at a stream of another replica.
 _AGAIN, _LOOK_AGAIN = 0.2, 5.0
+#: Seconds that a response waits for the store to know its stream: longer than a replica pauses between two attempts.
+_BEGIN_WITHIN = 5.0
 #: Messages that are remembered, or read again before the position of a client, to recognize what was appended twice.
 _LOOK_BACK = 100
 #: What an entry of a log is: a message, the last message, the end without a message, a message too large to be kept.
@@ -188,7 +190,7 @@ class SharedChannel:
         self._bytes = 0
         self._is_over = False
         self._has_header = False
-        #: Done when the store has the header, or cannot be reached.
+        #: Done when the store has the header, or cannot be reached for long: a client can resume only what it knows.
         self._may_begin: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._writing: asyncio.Task[None] | None = logs.start(self._write())
 
@@ -236,7 +238,9 @@ class SharedChannel:
         if self.response is not None:
             self.response.end()
         self._carrier = replica
-        self._logs.start(self._tell())
+        self._has_header = False  # by now it may have expired
+        if self._writing is None:
+            self._writing = self._logs.start(self._write())
 
     def _append(self, value: bytes) -> None:
         options = self._logs.options
@@ -254,6 +258,7 @@ class SharedChannel:
         """Write the header and append the queued messages in order. Try again while the store is unreachable."""
         store, options = self._logs.replica.store, self._logs.options
         ttl = options.session_ttl
+        is_late = False
         try:
             while self._waiting or not self._has_header:
                 try:
@@ -275,7 +280,9 @@ class SharedChannel:
                     await self._trim()
                     await self._tell()
                 except StoreUnavailable:
-                    self._let_begin()  # the response need not wait for the store
+                    if not self._may_begin.done() and not is_late:
+                        is_late = True
+                        asyncio.get_running_loop().call_later(_BEGIN_WITHIN, self._let_begin)
                     await asyncio.sleep(_AGAIN)
         finally:
             self._let_begin()
@@ -334,18 +341,15 @@ class Carried:
         Raises `Refusal` if some of the events are not kept any more.
         """
         store = self._logs.replica.store
-        header = await store.get(_header_of(self._session_id, self._number))
-        if header is None and self._at:
-            raise event_gone()
         # First of all, so that nothing is appended of which this replica is not told.
         self._channels.carried[self._number] = self
         is_begun = False
         try:
             is_told = await self._ask_owner()
+            if not await self._has_header(is_told=is_told):
+                raise event_gone()
             entries = await store.read(self._key, after=self._at)
             if entries and entries[0].position != self._at + 1:
-                raise event_gone()
-            if not entries and header is None:
                 raise event_gone()
             if entries and entries[0].value == _END:
                 return None
@@ -361,6 +365,18 @@ class Carried:
         finally:
             if not is_begun:
                 self._forget()
+
+    async def _has_header(self, *, is_told: bool) -> bool:
+        """Return whether the store knows the stream. An owner that has not reached the store yet writes the header."""
+        key = _header_of(self._session_id, self._number)
+        while True:
+            is_all = self._is_all  # before the header is read
+            if await self._logs.replica.store.get(key) is not None:
+                return True
+            if is_all or not is_told:
+                return False
+            if not await self._wait():
+                raise StoreUnavailable("The replica that works on this request does not answer. Try again later.")
 
     def _forget(self) -> None:
         if self._channels.carried.get(self._number) is self:
