@@ -101,7 +101,7 @@ chaos: $(STAMP) ## make servers fail in every way, 5,500 times, and count what i
 
 chaos-short: $(STAMP) ## the same in short, with the same choices each time
 	@$(BIN)/python -m chaos --closes 60 --faults 100 --seed 1
-	@$(BIN)/python -m chaos replicas --clients 20 --calls 1500 --every 1 --seed 1
+	@$(BIN)/python -m chaos replicas --clients 20 --calls 1500 --every 75 --seed 1
 
 nginx: $(STAMP) ## make sure that there is an nginx for the tests of the pages for operators, which root on Debian gets from apt
 	@$(BIN)/python -m tests.kit.debian nginx
