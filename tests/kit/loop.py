@@ -36,9 +36,10 @@ _PACKAGE = Path(mcplumb.__file__).parent
 _now = time.monotonic
 
 
-def run(main: Coroutine[Any, Any, T], *, eager: bool = False, debug: bool = False) -> T:
+def run(main: Coroutine[Any, Any, T], *, eager: bool = False, debug: bool = False, within: float = 2 * PATIENCE) -> T:
     """Run a coroutine in a new event loop; fail if it hangs, or leaves a task or an unhandled error behind.
 
+    It hangs if it takes longer than ``within``, which is for what restarts many processes, one after the other.
     ``eager`` selects a loop that runs the first step of a task at once. ``debug`` turns on asyncio's debug mode.
     """
 
@@ -49,7 +50,7 @@ def run(main: Coroutine[Any, Any, T], *, eager: bool = False, debug: bool = Fals
             loop.set_task_factory(asyncio.eager_task_factory)
         faults: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: faults.append(context))
-        deadline = _now() + 2 * PATIENCE
+        deadline = _now() + within
 
         watch: asyncio.TimerHandle
 
@@ -61,7 +62,7 @@ def run(main: Coroutine[Any, Any, T], *, eager: bool = False, debug: bool = Fals
             else:
                 task.cancel("The test hangs.")
 
-        watch = loop.call_later(2 * PATIENCE, check)
+        watch = loop.call_later(within, check)
         try:
             result = await main
         finally:
