@@ -412,8 +412,27 @@ class Listener:
     async def follow(self, client: Any, is_over: asyncio.Event, started: asyncio.Future[None]) -> None:
         uris = [f"change://{number}" for number in range(CHANGES)]
         over = asyncio.ensure_future(is_over.wait())
+        while not is_over.is_set():
+            try:
+                await self._listen(client, uris, is_over, over, started)
+            except McplumbError:  # a report as well: all may have changed since
+                if not started.done():
+                    raise
+                self.may_have_missed(0)
+                await asyncio.sleep(0.1)
+        over.cancel()
+
+    async def _listen(
+        self,
+        client: Any,
+        uris: list[str],
+        is_over: asyncio.Event,
+        over: asyncio.Future[Any],
+        started: asyncio.Future[None],
+    ) -> None:
         async with client.listen(tools=True, resources=uris) as changes:
-            started.set_result(None)
+            if not started.done():
+                started.set_result(None)
             while not is_over.is_set():
                 news = asyncio.ensure_future(anext(changes))
                 await asyncio.wait((news, over), return_when=asyncio.FIRST_COMPLETED)
@@ -427,7 +446,6 @@ class Listener:
                     self.may_have_missed(CHANGES)  # nothing changes the lists: the replica missed something
                 else:
                     self.may_have_missed(0)
-        over.cancel()
 
     async def follow_stream(self, peer: Peer, soak: Soak) -> None:
         last: str | None = None
