@@ -306,15 +306,10 @@ def _server(visit: Visit, scratch: Path) -> Iterator[list[str]]:
         address = address.replace("/mcp", sdk_server.path)
         command = sdk_server.command(folder, is_full=True)
     if back == "stdio":
-        yield _tapped(visit, command)
+        yield tapped(command)
         return
     with serving(command, folder / "log") as server:
         yield [address.format(port=server.port)]
-
-
-def _tapped(visit: Visit, command: list[str]) -> list[str]:
-    # The Inspector takes a -- for its own.
-    return command if visit.client == INSPECTOR.program else tapped(command)
 
 
 def _way(back: Binding) -> Literal["stdio", "http", "sse"]:
@@ -332,7 +327,7 @@ def _bridge(visit: Visit, server: list[str], scratch: Path) -> Iterator[list[str
         yield command
         return
     if cell.front == "stdio":
-        yield _tapped(visit, command)
+        yield tapped(command)
         return
     with serving(command, scratch / "bridge") as bridge:
         addresses = {

@@ -1,7 +1,8 @@
 """Tries each feature that the command line of MCP Inspector has, and prints what it observed.
 
 inspector.py INSPECTOR ERA SECONDS COMMAND [ARGUMENT ...], where ERA is legacy or modern; instead of a command, the
-address of a server over Streamable HTTP. The Inspector starts anew for each request.
+address of a server over Streamable HTTP. The Inspector starts anew for each request. It gets a command through a config
+file, as a user would give it: on its command line it takes a ``--`` within the command for its own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from steps import NOTES, TRACE, TRIED
@@ -17,9 +20,19 @@ from steps import NOTES, TRACE, TRIED
 inspector, era, seconds, *place = sys.argv[1:]
 
 
+def configured(folder: Path) -> list[str]:
+    """Return how the Inspector is told where the server is."""
+    if "://" in place[0]:
+        return place
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"inn": {"command": place[0], "args": place[1:]}}}))
+    return ["--config", str(file), "--server", "inn"]
+
+
+
 def ask(method: str, *options: str) -> dict[str, Any]:
     """Return what one run of the Inspector prints: a result or an error."""
-    command = [inspector, "--cli", *place, "--format", "json", "--protocol-era", era, "--method", method, *options]
+    command = [inspector, "--cli", *server, "--format", "json", "--protocol-era", era, "--method", method, *options]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=float(seconds), check=False
     )
@@ -89,4 +102,6 @@ def main() -> None:
     print(json.dumps(observed))
 
 
-main()
+with tempfile.TemporaryDirectory() as folder:
+    server = configured(Path(folder))
+    main()
