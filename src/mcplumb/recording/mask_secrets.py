@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterable
 from hashlib import sha256
 
+from mcplumb.recording.word_search import search_for
+
 __all__ = [
     "MASK",
     "StderrMask",
@@ -45,6 +47,10 @@ _KEYS = (
     "sk-", "pk-", "k_live_", "k_test_", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "xox", "xapp-",
     "AKIA", "ASIA", "AIza", "ya29.", "npm_", "pypi-", "hf_", "whsec_", "eyJ",
 )  # fmt: skip
+
+#: The parts, in lower case, one of which is in every text that has a secret.
+_TRACES = (*_NAMES, *map(str.lower, _KEYS), "@", "code=", "bearer", "basic ", "private key")
+_has_trace = search_for(_TRACES)
 
 _BACKSLASHES = r"\\{0,15}"
 _WORD = (
@@ -119,6 +125,8 @@ def mask_text(text: str) -> str:
     """Return a message or another text with its secrets masked; the same object if it has none."""
     # Most messages have no other token.
     lower = text.lower().replace("progresstoken", "")
+    if not _has_trace(lower):
+        return text
     found = text
     if "@" in lower:
         found = _USER.sub(rf"\g<start>{MASK}@", found)

@@ -225,9 +225,12 @@ class StreamRecords:
 
     def feed(self, t: float, chunk: bytes) -> list[Record]:
         """Return the records of the lines that ``chunk`` completes."""
-        if b"\n" not in chunk:
+        end = chunk.find(b"\n")
+        if end < 0:
             self._keep(chunk)
             return []
+        if end == len(chunk) - 1 and not self._size and not self._is_after_gap:
+            return [self._record(t, chunk[:end], end)]  # most chunks are one line
         first, *others = chunk.split(b"\n")
         rest = others.pop()
         found = []
@@ -275,14 +278,16 @@ class StreamRecords:
         self._kept = self._size = 0
 
     def _record(self, t: float, line: bytes, size: int, *, torn: bool = False) -> Record:
+        if self._sender is not None and size <= self._max_line and not torn:
+            if line.endswith(b"\r"):
+                return line_record(t, self._sender, line[:-1], crlf=True)
+            return line_record(t, self._sender, line)
         cut = None
         if size > self._max_line:
             line, cut = line[: self._max_line], size
         if self._sender is None:
             text = line.removesuffix(b"\r").decode("utf-8", "backslashreplace")
             return Record(t=t, stderr=text, torn=torn, cut=cut)
-        if cut is None and not torn and line.endswith(b"\r"):
-            return line_record(t, self._sender, line[:-1], crlf=True)
         if cut is not None:
             # The cut may be within a character.
             line = line[:-3] + line[-3:].decode("utf-8", "ignore").encode() if _is_cut_character(line) else line

@@ -88,21 +88,23 @@ class _Frames:
     def feed(self, chunk: bytes) -> list[Record]:
         """Return the records of the frames that ``chunk`` completes."""
         data = self._rest + chunk
-        at, records = 0, []
-        while len(data) - at >= FRAME.size:
-            kind, t, size = FRAME.unpack_from(data, at)
-            if len(data) - at - FRAME.size < size:
+        records: list[Record] = []
+        streams, unpack, head = self._streams, FRAME.unpack_from, FRAME.size
+        at, last = 0, len(data) - head
+        while at <= last:
+            kind, t, size = unpack(data, at)
+            end = at + head + size
+            if end > len(data):
                 break
-            at += FRAME.size
-            self._t = round(t, _DIGITS)
-            records += self._frame(kind, data[at : at + size])
-            at += size
+            self._t = t = round(t, _DIGITS)
+            payload = data[at + head : end]
+            records += streams[kind].feed(t, payload) if kind in streams else self._other(kind, payload)
+            at = end
         self._rest = data[at:]
         return records
 
-    def _frame(self, kind: int, data: bytes) -> list[Record]:
-        if kind in self._streams:
-            return self._streams[kind].feed(self._t, data)
+    def _other(self, kind: int, data: bytes) -> list[Record]:
+        """Return the records of a frame that has no bytes of a stream."""
         if kind == LOST:
             of, size, is_at_start = map(int, data.split())
             stream, side = self._streams[of], _SIDES[of]

@@ -29,7 +29,6 @@ def configured(folder: Path) -> list[str]:
     return ["--config", str(file), "--server", "inn"]
 
 
-
 def ask(method: str, *options: str) -> dict[str, Any]:
     """Return what one run of the Inspector prints: a result or an error."""
     command = [inspector, "--cli", *server, "--format", "json", "--protocol-era", era, "--method", method, *options]
