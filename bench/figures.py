@@ -53,6 +53,7 @@ FIGURES = {
     "alone": Figure("calls/s", count, less_is_better=False),
     "in_flight": Figure("64 in flight, calls/s", count, less_is_better=False),
     "cpu": Figure("CPU for 10,000", seconds),
+    "cpu_alone": Figure("CPU for 10,000, one at a time", seconds),
     "loaded": Figure("memory after that", megabytes),
     "small": Figure("1 MB echo", lambda value: f"{value:,.0f} MB/s", less_is_better=False),
     "large": Figure("10 MB echo", lambda value: f"{value:,.0f} MB/s", less_is_better=False),

@@ -176,3 +176,7 @@ def test_what_a_tap_adds_to_a_message() -> None:
     row = a_message("one core", calls)
     assert (row.name, row.measure, row.verdict) == ("added to a message, one core", "11.0 µs, of 15 µs", "reached")
     assert row.ratio == pytest.approx(11 / 15)
+    calls.rounds["tap"][0]["cpu_alone"], calls.rounds["direct"][0]["cpu_alone"] = 0.5, 0.3
+    del calls.rounds["tap"][1:], calls.rounds["direct"][1:]
+    row = a_message("one core, CPU", calls, "cpu_alone")
+    assert (row.measure, row.verdict) == ("10.0 µs, of 15 µs", "reached")

@@ -120,7 +120,7 @@ class RecordingWriter:
                 self._is_torn = True
                 self._size = os.fstat(self._fd).st_size
             else:
-                self._append([encode(header)])
+                self._append([header])
 
     @property
     def lost(self) -> int:
@@ -136,7 +136,7 @@ class RecordingWriter:
         if self._fd < 0 or self._is_full:
             self._lost += len(records)
             return
-        lines = [self._line(record) for record in records]
+        lines: list[Record | Header] = [*map(self._masked, records)] if self._masks else [*records]
         lost, self._lost = self._lost, 0
         if self._size > MAX_RECORDING:
             self._is_full = True
@@ -144,7 +144,7 @@ class RecordingWriter:
             lines, lost = [], lost + len(records)
         if lost:
             reason = f"{self._reason}." if self._reason else None
-            lines.insert(0, encode(Record(t=records[0].t, event="lost", records=lost, reason=reason)))
+            lines.insert(0, Record(t=records[0].t, event="lost", records=lost, reason=reason))
         if not self._append(lines) and lost:
             # The report of those that were lost before is the first of the lines that were not written.
             self._lost += lost - 1
@@ -158,11 +158,11 @@ class RecordingWriter:
                 with contextlib.suppress(UsageError):
                     tidy_folder(self.path, self._keep)
 
-    def _append(self, lines: list[bytes]) -> bool:
+    def _append(self, lines: Sequence[Header | Record]) -> bool:
         """Append some lines, and count those that could not be written; return whether any was."""
         # A line that could only be written in part is ended by a newline of its own, and readers skip it.
         before = b"\n" if self._is_torn else b""
-        data = b"".join([before, *lines])
+        data = before + encode(*lines)
         written = 0
         try:
             while written < len(data):
@@ -177,9 +177,6 @@ class RecordingWriter:
         self._lost += len(lines) - whole
         self._is_torn = data[written - 1 : written] != b"\n"
         return whole > 0
-
-    def _line(self, record: Record) -> bytes:
-        return encode(self._masked(record) if self._masks else record)
 
     def _masked(self, record: Record) -> Record:
         if record.stderr is not None:

@@ -154,9 +154,9 @@ _decode_header = msgspec.json.Decoder(Header).decode
 _decode_record = msgspec.json.Decoder(Record).decode
 
 
-def encode(line: Header | Record) -> bytes:
-    """Return a line of a recording, with its newline."""
-    return _encoder.encode(line) + b"\n"
+def encode(*lines: Header | Record) -> bytes:
+    """Return some lines of a recording, each with its newline."""
+    return _encoder.encode_lines(lines)
 
 
 def line_record(t: float, sender: Side | None, line: bytes, **more: Any) -> Record:
