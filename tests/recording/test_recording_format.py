@@ -143,6 +143,13 @@ def test_a_compressed_recording_that_is_cut_off_is_read_up_to_there(tmp_path: Pa
     *found, (_, last) = read_recording(path)[1]
     assert 1 <= len(found) <= 1000
     assert (last.event, last.reason) == ("lost", "The file is cut off or damaged.")
+    # A wrong checksum, and something else after the end.
+    packed = gzip.compress(FIRST + HI * 1000)
+    for data in (packed[:-8] + bytes(8), packed + b"more"):
+        path.write_bytes(data)
+        *found, (_, last) = read_recording(path)[1]
+        assert len(found) == 1000
+        assert (last.event, last.reason) == ("lost", "The file is cut off or damaged.")
     path.write_bytes(gzip.compress(FIRST)[:20])
     with pytest.raises(UsageError, match="is damaged: its beginning"):
         RecordingReader(path)

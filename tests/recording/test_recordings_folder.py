@@ -84,3 +84,14 @@ def test_other_folders_are_left_alone(folder: Path, tmp_path: Path) -> None:
         RecordingWriter(new_header("tap", "stdio", now=float(n)), tmp_path, keep=1).close()
     assert len(find_recordings(tmp_path)) == 3
     assert not is_live(tmp_path / "none")
+
+
+def test_what_is_no_file_is_no_recording_and_stays(folder: Path) -> None:
+    old, new = record(1.0), record(2.0)
+    os.mkfifo(folder / "pipe.mcp.jsonl")
+    (folder / "folder.mcp.jsonl").mkdir()
+    (folder / "gone.mcp.jsonl").symlink_to(folder / "nothing")
+    assert find_recordings() == [new, old]
+    tidy_folder(new, keep=1)
+    assert find_recordings() == [new]
+    assert len(list(folder.iterdir())) == 4

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mcplumb.recording.recorder import RecordingWriter
-from mcplumb.recording.recording_format import Record, Target
+from mcplumb.recording.recording_format import Http, Record, Target
 from tests.cli.kit import PYTHON, here, mcplumb
 from tests.tap.sessions import DISCOVER, META, answer, ask, called, fail, handshake, header, listed, records, tell, tool
 
@@ -342,8 +342,30 @@ def test_a_removed_tool_and_a_changed_schema_are_seen(tmp_path: Path) -> None:
 
 
 def test_records_may_be_anything(tmp_path: Path) -> None:
-    path = write(tmp_path / "a", [Record(t=1.0), Record(t=1.0, sender="client", base64="!"), ("server", "[1]")])
+    deep = ask(1, "x").replace('"x"', f'"x","params":{{"deep":{"[" * 100_000}{"]" * 100_000}}}')
+    late = [Record(t=t, sender="client", text=ask(t, "ping")) for t in (-1e300, 1e300)]
+    http = Record(t=1.0, sender="client", text="{}", http=Http(exchange=1, method="POST", path="//[x"))
+    events = [
+        Record(t=1.0, event="lost", records=-5, byte_count=-1),
+        Record(t=1.0, event="\x1b[2J\x9b\u202e", code=10**20),
+    ]
+    path = write(
+        tmp_path / "a",
+        [
+            Record(t=1.0),
+            Record(t=1.0, sender="client", base64="!"),
+            ("server", "[1]"),
+            ("client", deep),
+            *late,
+            http,
+            *events,
+        ],
+    )
     for words in (("show", str(path)), ("show", str(path), "--check"), ("diff", str(path), str(path))):
-        assert here(*words).code in (0, 1)
+        done = here(*words)
+        assert done.code in (0, 1), done.err
+        assert not set(done.out) & {"\x1b", "\x9b", "\u202e"}
     for form in ("json", "html", "har", "otlp"):
-        assert here("export", str(path), "--as", form).code == 0
+        done = here("export", str(path), "--as", form)
+        assert done.code == 0, done.err
+        assert not set(done.out) & {"\x1b", "\x9b", "\u202e"}

@@ -293,3 +293,17 @@ def test_nothing_that_a_recording_says_raises() -> None:
     ]
     for number, line in enumerate(nasty * 2, 2):
         transcript.feed(number, Record(t=1.0, sender="client" if number % 2 else "server", text=line))
+
+
+def test_what_should_be_an_address_may_be_anything() -> None:
+    """A client may send any request target, and a server may name any endpoint."""
+    for address in ("//[x", "http://[::1", "/mcp?id=1", "http://\u2100/", ""):
+        transcript = Transcript(header(target=Target(url="http://[x/mcp")))
+        http = [
+            Http(exchange=1, method="POST", path=address),
+            Http(exchange=1, status=200, headers=[]),
+            Http(exchange=1, event="endpoint"),
+        ]
+        for number, each in enumerate(http, 2):
+            transcript.feed(number, Record(t=1.0, sender="client", text=address, http=each))
+        assert transcript.items

@@ -287,6 +287,11 @@ class RecordingReader:
         except (EOFError, zlib.error):
             self._is_cut = True  # what was read before is good
         except OSError as error:
+            import gzip
+
+            if isinstance(error, gzip.BadGzipFile) and self._number:
+                self._is_cut = True  # its checksum is wrong, or something follows it
+                return
             raise McplumbError(f"The recording {self.path} cannot be read: {error.strerror or error}.") from None
 
 

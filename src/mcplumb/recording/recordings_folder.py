@@ -41,10 +41,10 @@ def recordings_folder() -> Path:
 
 
 def find_recordings(folder: Path | None = None) -> list[Path]:
-    """Return the recordings in a folder, the newest first."""
+    """Return the recordings in a folder, the newest first. A pipe is none: to open one could take forever."""
     folder = recordings_folder() if folder is None else folder
     found = [*folder.glob(f"*{SUFFIX}"), *folder.glob(f"*{SUFFIX}.gz")]
-    return sorted(found, key=lambda path: path.name, reverse=True)
+    return sorted(filter(Path.is_file, found), key=lambda path: path.name, reverse=True)
 
 
 def is_live(path: Path) -> bool:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from mcplumb.cli.render.output import clean, json_text
 from mcplumb.recording.recording_format import Header, Record
 from mcplumb.tap.payload_members import members, text_of
 from mcplumb.tap.read_session import SessionReader
@@ -22,18 +23,25 @@ from mcplumb.version import __version__
 
 __all__ = ["FORMATS", "export_session"]
 
+#: Seconds.
+_LONGEST_SESSION = 1e9
 _CREATOR = {"name": "mcplumb", "version": __version__}
 
 
-def export_session(session: SessionReader, records: dict[int, Record], form: str) -> bytes:
-    """Return a completely read session in one of `FORMATS`. ``records`` are its records by number."""
+def export_session(session: SessionReader, records: dict[int, Record], form: str) -> Iterator[bytes]:
+    """Yield the parts of a completely read session in one of `FORMATS`. ``records`` are its records by number."""
     return FORMATS[form](session, records)
+
+
+def _document(document: Any) -> bytes:
+    """Return an indented JSON document, in which nothing can control a terminal."""
+    return json_text(document, indent=2).encode() + b"\n"
 
 
 # --- JSON ---
 
 
-def _as_json(session: SessionReader, records: dict[int, Record]) -> bytes:
+def _as_json(session: SessionReader, records: dict[int, Record]) -> Iterator[bytes]:
     document = {
         "header": session.header,
         "client": session.transcript.client,
@@ -43,7 +51,7 @@ def _as_json(session: SessionReader, records: dict[int, Record]) -> bytes:
         "findings": session.findings.found,
         "records": [{"number": number, **msgspec.to_builtins(record)} for number, record in records.items()],
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    yield _document(document)
 
 
 # --- HTML ---
@@ -59,21 +67,20 @@ article { margin: .8rem 0; padding: .6rem 1rem; border-left: 3px solid currentCo
 """
 
 
-def _as_html(session: SessionReader, records: dict[int, Record]) -> bytes:
-    """Return a self-contained page without scripts, in which all traffic is text."""
-    title, *about = title_lines(session.header, session.transcript)
-    parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">""",
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>",
-        f"<h1>{html.escape(title)}</h1><p>{'<br>'.join(map(html.escape, about))}</p>",
-        f"<h2>{counted(len(session.findings.found), 'finding')}</h2>",
-    ]
+def _as_html(session: SessionReader, records: dict[int, Record]) -> Iterator[bytes]:
+    """Yield a self-contained page without scripts, in which all traffic is text."""
+    title, *about = map(_escaped, title_lines(session.header, session.transcript))
+    yield (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">\n"""
+        f"<title>{title}</title><style>{_STYLE}</style></head><body>\n"
+        f"<h1>{title}</h1><p>{'<br>'.join(about)}</p>\n"
+        f"<h2>{counted(len(session.findings.found), 'finding')}</h2>\n"
+    ).encode()
     for finding in session.findings.found:
-        lines = map(html.escape, finding_lines(finding))
-        parts.append(f'<article class="{finding.severity}">{"<br>".join(lines)}</article>')
-    parts.append(f"<h2>{counted(len(session.transcript.items), 'item')}</h2>")
+        lines = map(_escaped, finding_lines(finding))
+        yield f'<article class="{finding.severity}">{"<br>".join(lines)}</article>\n'.encode()
+    yield f"<h2>{counted(len(session.transcript.items), 'item')}</h2>\n".encode()
     for item in session.transcript.items:
         failed = isinstance(item, Bad | Stray) or (
             isinstance(item, Call) and (item.state in ("failed", "lost") or item.is_tool_error)
@@ -81,13 +88,17 @@ def _as_html(session: SessionReader, records: dict[int, Record]) -> bytes:
         numbers = [item.number]
         if isinstance(item, Call):
             numbers += [*item.notes, *([item.answer] if item.answer is not None else [])]
-        texts = [f"{number}: {_shown(records[number])}" for number in numbers if number in records]
-        parts.append(
-            f'<details><summary class="{"failed" if failed else ""}">{html.escape(item_line(item))}</summary>'
-            f"<pre>{html.escape(chr(10).join(texts))}</pre></details>"
-        )
-    parts.append("</body></html>\n")
-    return "\n".join(parts).encode("utf-8", "backslashreplace")
+        texts = (_escaped(f"{number}: {_shown(records[number])}") for number in numbers if number in records)
+        yield (
+            f'<details><summary class="{"failed" if failed else ""}">{_escaped(item_line(item))}</summary>'
+            f"<pre>{chr(10).join(texts)}</pre></details>\n"
+        ).encode()
+    yield b"</body></html>\n"
+
+
+def _escaped(text: str) -> str:
+    """Return text for a page, with its control characters and hidden ones made visible."""
+    return html.escape(clean(text))
 
 
 def _shown(record: Record) -> str:
@@ -95,21 +106,21 @@ def _shown(record: Record) -> str:
         return msgspec.json.encode(record).decode()
     try:
         return msgspec.json.format(record.text, indent=2)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return record.text
 
 
 # --- HAR ---
 
 
-def _as_har(session: SessionReader, records: dict[int, Record]) -> bytes:
+def _as_har(session: SessionReader, records: dict[int, Record]) -> Iterator[bytes]:
     heads: dict[int, Record] = {}
     for record in records.values():
         if record.http is not None and record.http.status is not None:
             heads.setdefault(record.http.exchange, record)
     entries = [_har_entry(session.header, call, records, heads) for call in session.transcript.calls()]
     document = {"log": {"version": "1.2", "creator": _CREATOR, "entries": entries}}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    yield _document(document)
 
 
 def _har_entry(header: Header, call: Call, records: dict[int, Record], heads: dict[int, Record]) -> dict[str, Any]:
@@ -177,7 +188,8 @@ def _nanoseconds(header: Header, t: float) -> int:
         start += int(f"{fraction:0<9}"[:9])
     except ValueError:
         start = 0
-    return start + int(t * 1e9)
+    # A damaged recording may have any time.
+    return start + int(min(max(t, -_LONGEST_SESSION), _LONGEST_SESSION) * 1e9)
 
 
 # --- OTLP ---
@@ -187,8 +199,8 @@ _OK, _ERROR = 1, 2
 _HEX = 16
 
 
-def _as_otlp(session: SessionReader, records: dict[int, Record]) -> bytes:
-    """Return the calls as spans, in the JSON form of OTLP, named as OpenTelemetry names those of MCP."""
+def _as_otlp(session: SessionReader, records: dict[int, Record]) -> Iterator[bytes]:
+    """Yield the calls as spans, in the JSON form of OTLP, named as OpenTelemetry names those of MCP."""
     header, transcript = session.header, session.transcript
     spans = [_span(header, call, records) for call in transcript.calls()]
     resource = {"service.name": transcript.server.name or header.name or "mcp-server"}
@@ -196,7 +208,7 @@ def _as_otlp(session: SessionReader, records: dict[int, Record]) -> bytes:
         resource["service.version"] = transcript.server.version
     scope = {"scope": _CREATOR, "spans": spans}
     document = {"resourceSpans": [{"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scope]}]}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    yield _document(document)
 
 
 def _span(header: Header, call: Call, records: dict[int, Record]) -> dict[str, Any]:
@@ -259,7 +271,7 @@ def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 #: The formats by name.
-FORMATS: dict[str, Callable[[SessionReader, dict[int, Record]], bytes]] = {
+FORMATS: dict[str, Callable[[SessionReader, dict[int, Record]], Iterator[bytes]]] = {
     "json": _as_json,
     "html": _as_html,
     "har": _as_har,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -414,7 +414,7 @@ class Transcript:
         if http.method != "POST" or "json" not in (http.header("content-type") or "json"):
             return False
         target = None if self.header is None else self.header.target.url
-        is_endpoint = target is not None and urlsplit(http.path or "").path == urlsplit(target).path
+        is_endpoint = target is not None and _parts(http.path or "").path == _parts(target).path
         return is_endpoint or not body.startswith(b"{") or b'"jsonrpc"' in body or b'"method"' in body
 
     def _add_line(self, step: Step, sender: Side, line: bytes) -> None:
@@ -652,11 +652,11 @@ class Transcript:
             self._requests_of_exchange[exchange] = http
         session = http.header("mcp-session-id") or ""
         scope = f"session {session}" if session else ""
-        if not scope and http.method is not None and http.path is not None and urlsplit(http.path).query:
+        if not scope and http.method is not None and http.path is not None and _parts(http.path).query:
             # The endpoint of a session over HTTP+SSE.
             scope = f"endpoint {http.path}"
         if not scope and http.event == "endpoint" and record.text:
-            parts = urlsplit(record.text)
+            parts = _parts(record.text)
             scope = f"endpoint {parts.path}?{parts.query}"
         before = self._scope_of_exchange.get(exchange)
         if scope and before != scope:
@@ -672,6 +672,14 @@ class Transcript:
 
 def _other(side: Side) -> Side:
     return "server" if side == "client" else "client"
+
+
+def _parts(address: str) -> SplitResult:
+    """Return the parts of an address, all empty if it is none: what a peer sends may be anything."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
 
 
 def _is_bare(record: Record) -> bool:

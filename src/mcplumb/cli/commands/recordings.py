@@ -228,11 +228,14 @@ def export(session: str, form: str, output: str | None) -> None:
     path = find_recording(session)
     reading = SessionReader(path)
     records = {step.number: step.record for step in reading.read()}
-    data = export_session(reading.read_all(), records, form)
+    parts = export_session(reading.read_all(), records, form)
     if output is None:
-        sys.stdout.write(data.decode())
+        sys.stdout.flush()
+        sys.stdout.buffer.writelines(parts)
+        sys.stdout.buffer.flush()
         return
     try:
-        Path(output).write_bytes(data)
+        with Path(output).open("wb") as file:
+            file.writelines(parts)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}.") from None
