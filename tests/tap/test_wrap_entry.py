@@ -239,6 +239,20 @@ def test_a_link_stays_and_its_file_is_changed(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [link, file]
 
 
+def test_the_copy_is_not_written_through_a_link(tmp_path: Path) -> None:
+    """A project of somebody else may have a link of that name, and in its config what suits the file it leads to."""
+    from tests.cli.kit import here
+
+    file, backup, other = tmp_path / "mcp.json", tmp_path / "mcp.json.before-wrap", tmp_path / "other"
+    file.write_text(COMMENTED)
+    other.write_text("keep")
+    backup.symlink_to(other)
+    assert here("wrap", "weather", "--config", str(file), "-y").code == 0
+    assert other.read_text() == "keep"
+    assert not backup.is_symlink()
+    assert backup.read_text() == COMMENTED
+
+
 def test_the_file_of_a_host_is_found_by_the_name(tmp_path: Path) -> None:
     from tests.cli.kit import mcplumb
 

@@ -55,6 +55,9 @@ def wrap(name: str, *, yes: bool) -> None:
             return
         _check_unchanged(location.path, before)
         backup = Path(f"{location.path}{_BACKUP}")
+        if backup.is_symlink():
+            # In a project of somebody else, it could lead to any file of the user.
+            backup.unlink()
         _write(str(backup), before, like=location.path)
         _write(location.path, after, like=location.path)
     say(f"Changed. The file as it was is {with_tilde(str(backup))}.")
