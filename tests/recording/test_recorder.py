@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mcplumb.recording import recorder
 from mcplumb.recording.recorder import Recorder, RecordingWriter, StreamRecords, new_header
-from mcplumb.recording.recording_format import Http, Record, Target, line_record, read_recording
+from mcplumb.recording.recording_format import Http, Record, Target, encode, line_record, read_recording
 from tests.kit.loop import PATIENCE
 
 HEADER = new_header("tap", "stdio", name="x")
@@ -184,6 +184,32 @@ def test_an_empty_file_becomes_its_owner_s(tmp_path: Path) -> None:
     path.chmod(0o644)
     RecordingWriter(HEADER, path).close()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.req("TAP-2")
+@pytest.mark.parametrize("written", ["nothing", "a part of the header", "the header", "a part of a record", "another"])
+def test_a_writer_goes_on_wherever_another_died(tmp_path: Path, written: str) -> None:
+    path = tmp_path / "a.mcp.jsonl"
+    header = new_header("tap", "stdio", name="it")
+    whole = encode(header)
+    path.write_bytes(
+        {
+            "nothing": b"",
+            "a part of the header": whole[:20],
+            "the header": whole,
+            "a part of a record": whole + b'{"t":',
+            # The writer before died before it had kept the recording that was there.
+            "another": encode(HEADER) + encode(SECRET),
+        }[written]
+    )
+    writer = RecordingWriter(header, path, goes_on=True)
+    writer.write([Record(t=1.0, event="restart")])
+    writer.write([Record(t=2.0, sender="client", text="hi")])
+    writer.close()
+    found, records = read_recording(path)
+    assert found == header
+    assert [record.t for _, record in records] == [1.0, 2.0]
+    assert (tmp_path / "a.1.mcp.jsonl").exists() == (written == "another")
 
 
 def test_an_earlier_recording_is_kept(tmp_path: Path) -> None:

@@ -331,7 +331,7 @@ def test_the_server_sees_what_the_host_gave(tmp_path: Path) -> None:
     assert done.stdout.decode() == f"LANG=C|ODD=a=b\nc|PATH={env['PATH']}|{tmp_path}|one|--two|9|pipe="
 
 
-@pytest.mark.parametrize("command", ["/no/such/program", "no-such-program", "/"])
+@pytest.mark.parametrize("command", ["/no/such/program", "no-such-program", "/", ""])
 def test_a_server_that_cannot_be_started_is_reported(tmp_path: Path, command: str) -> None:
     done = run_tapped(tmp_path / "a", command)
     assert done.returncode == 3

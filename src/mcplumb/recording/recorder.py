@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import stat
 import threading
 import time
 from collections import deque
@@ -110,6 +111,7 @@ class RecordingWriter:
         self._fd = -1
         try:
             self._fd, self.path = open_recording(header, place, goes_on=goes_on)
+            goes_on = goes_on and not _lacks_header(self._fd, self.path)
         except OSError as error:
             self.failure = f"{error.strerror or error}: {error.filename or place}"
         except UsageError as error:
@@ -195,6 +197,17 @@ class RecordingWriter:
         if record.http is not None and (record.http.headers is not None or record.http.path is not None):
             record = msgspec.structs.replace(record, http=_without_secrets(record.http))
         return record
+
+
+def _lacks_header(fd: int, path: Path) -> bool:
+    """Return whether the writer before died before it had written the header of a file; a part of it is removed."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        return False  # what was written to a pipe is gone
+    with path.open("rb") as file:
+        lacks = not file.readline().endswith(b"\n")
+    if lacks:
+        os.ftruncate(fd, 0)
+    return lacks
 
 
 def _without_secrets(http: Http) -> Http:

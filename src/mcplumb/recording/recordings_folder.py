@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mcplumb.errors import UsageError
 from mcplumb.limits import MAX_RECORDINGS, MAX_RECORDINGS_SIZE
-from mcplumb.recording.recording_format import SUFFIX, Header
+from mcplumb.recording.recording_format import SUFFIX, Header, encode
 
 __all__ = ["find_recordings", "is_live", "open_recording", "recordings_folder", "tidy_folder"]
 
@@ -63,7 +63,8 @@ def open_recording(header: Header, place: str | Path | None = None, *, goes_on: 
     """Create the file of a recording, for its owner only, and return its descriptor and path; raise `OSError`.
 
     ``place`` is a file, or a folder, which gets a new file; None is the default folder. A file of that name that exists
-    already is kept under a numbered name, unless this recording ``goes_on`` in it.
+    already is kept under a numbered name, unless this recording ``goes_on`` in it: the writer before may have died
+    before it had kept an earlier one.
     """
     if place is None:
         folder = recordings_folder()
@@ -73,7 +74,7 @@ def open_recording(header: Header, place: str | Path | None = None, *, goes_on: 
     if path.is_dir():
         name = _NO_NAME.sub("-", header.name).strip("-.")[:_LONGEST_NAME]
         path = path / f"{header.id}{f'-{name}' if name else ''}{SUFFIX}"
-    elif not goes_on and path.is_file() and path.stat().st_size:
+    elif path.is_file() and path.stat().st_size and not (goes_on and _was_begun(path, header)):
         path.rename(_free_name(path))
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
     fd = os.open(path, flags, 0o600)
@@ -87,6 +88,13 @@ def open_recording(header: Header, place: str | Path | None = None, *, goes_on: 
         os.close(fd)
         raise
     return fd, path
+
+
+def _was_begun(path: Path, header: Header) -> bool:
+    """Return whether a file begins with this header, or with a part of it."""
+    first = encode(header)
+    with path.open("rb") as file:
+        return first.startswith(file.read(len(first)))
 
 
 def _free_name(path: Path) -> Path:

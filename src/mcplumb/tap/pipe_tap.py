@@ -48,7 +48,7 @@ def run_pipe_tap(command: list[str], link: RecorderLink, env: Mapping[str, str] 
     tap = _PipeTap(link)
     try:
         tap.start(command, _environment() if env is None else env)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter for an empty name
         link.close()
         return _report_failure(command, error)
     return _end_like(tap.run())
@@ -513,8 +513,9 @@ def _end_like(status: int) -> int:
     return 128 + number
 
 
-def _report_failure(command: list[str], error: OSError) -> int:
+def _report_failure(command: list[str], error: OSError | ValueError) -> int:
     """Say why the server could not be started, and return the exit code."""
-    sys.stderr.write(f"Error: mcplumb tap cannot start {command[0]!r}: {error.strerror}.\n")
+    reason = error.strerror if isinstance(error, OSError) else "This is no name of a program"
+    sys.stderr.write(f"Error: mcplumb tap cannot start {command[0]!r}: {reason}.\n")
     sys.stderr.flush()
     return _NOT_STARTED

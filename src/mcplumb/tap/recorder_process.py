@@ -155,7 +155,7 @@ def _masked(command: list[str]) -> list[str]:
 def _recorded(writer: RecordingWriter) -> tuple[dict[int, int], float]:
     """Return how many bytes of each kind are in the recording, and the time of its last record."""
     sizes, t = dict.fromkeys(_SIDES, 0), 0.0
-    if writer.path is None:
+    if writer.path is None or not writer.path.is_file():  # nothing can be read again from a pipe
         return sizes, t
     try:
         _, records = read_recording(writer.path)
