@@ -378,30 +378,37 @@ def exchange(process: subprocess.Popen[bytes], line: bytes) -> None:
 def test_a_recorder_that_is_killed_is_replaced_and_what_it_lost_is_counted(tmp_path: Path) -> None:
     place = tmp_path / "a.mcp.jsonl"
     with tapped(place, *python(ECHO)) as process:
-        exchange(process, b"one\n")
-        complete_text(place, "one")
-        recorder = recorder_of(process.pid)
-        os.kill(recorder, signal.SIGSTOP)
-        exchange(process, b"two\n")
-        exchange(process, b"three\n")
-        os.kill(recorder, signal.SIGKILL)
-        blocking_until(lambda: not is_alive(recorder), "its end")
-        exchange(process, b"four\n")
-        assert recorder_of(process.pid) != recorder
-        exchange(process, b"five\n")
+        exchange(process, b"zero\n")
+        complete_text(place, "zero")
+        # What was lost with the first one is not lost again with the second.
+        for n in range(2):
+            recorder = recorder_of(process.pid)
+            os.kill(recorder, signal.SIGSTOP)
+            exchange(process, b"two %d\n" % n)
+            exchange(process, b"three %d\n" % n)
+            kill(recorder)
+            exchange(process, b"four %d\n" % n)
+            assert recorder_of(process.pid) != recorder
+            exchange(process, b"five %d\n" % n)
+            complete_text(place, f"five {n}")
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(60) == 0
     records = complete(place)
     text = [record.text for record in records if record.sender == "client" and record.text is not None]
-    lost = {record.sender: record.byte_count for record in records if record.event == "lost"}
-    assert text[0] == "one"
-    assert text[-1] == "five"
+    assert text[0] == "zero"
+    assert text[-1] == "five 1"
     # All that was said is either there or counted.
     for side in ("client", "server"):
         there = sum(record.sent_size + 1 for record in records if record.sender == side and record.text is not None)
-        assert there + (lost.get(side) or 0) == len("one two three four five ")
-    assert [record.event for record in records].count("restart") == 1
+        lost = sum(record.byte_count or 0 for record in records if record.sender == side and record.event == "lost")
+        assert there + lost == len("zero ") + 2 * len("two 0 three 0 four 0 five 0 ")
+    assert [record.event for record in records].count("restart") == 2
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    blocking_until(lambda: not is_alive(pid), "its end")
 
 
 def complete_text(place: Path, text: str) -> None:
@@ -555,8 +562,7 @@ def test_a_recorder_that_dies_within_a_write_loses_no_count(tmp_path: Path) -> N
     link = RecorderLink(RecorderOptions(["x"], place=str(tmp_path / "a")))
     link.put(CLIENT, memoryview(b"one\n"), 0.0)
     complete_text(tmp_path / "a", "one")
-    os.kill(link._pid, signal.SIGKILL)
-    blocking_until(lambda: not is_alive(link._pid), "its end")
+    kill(link._pid)
     link.put(CLIENT, memoryview(b"two\n"), 0.0)
     link.put(CLIENT, memoryview(b"three\n"), 0.0)
     link.flush()

@@ -28,6 +28,8 @@ _CHUNK = 1024 * 1024
 _INTERVAL = 0.005
 _MUCH = 64 * 1024
 _DIGITS = 6
+#: Why the bytes are lost that a recorder was given and did not write.
+_DIED = "The recorder died."
 _SIDES: dict[int, Side | None] = {CLIENT: "client", SERVER: "server", STDERR: None}
 
 
@@ -81,7 +83,7 @@ class _Frames:
         for kind, side in _SIDES.items():
             lost = given[kind] - recorded[kind]
             if lost > 0 and side is not None:
-                found.append(Record(t=t, event="lost", sender=side, byte_count=lost, reason="The recorder died."))
+                found.append(Record(t=t, event="lost", sender=side, byte_count=lost, reason=_DIED))
             self._streams[kind].gap(t, is_at_start=is_at_start[kind])
         return found
 
@@ -153,7 +155,10 @@ def _masked(command: list[str]) -> list[str]:
 
 
 def _recorded(writer: RecordingWriter) -> tuple[dict[int, int], float]:
-    """Return how many bytes of each kind are in the recording, and the time of its last record."""
+    """Return how many bytes of each kind are in the recording or counted as lost, and the time of its last record.
+
+    Bytes that no recorder was given are not among them.
+    """
     sizes, t = dict.fromkeys(_SIDES, 0), 0.0
     if writer.path is None or not writer.path.is_file():  # nothing can be read again from a pipe
         return sizes, t
@@ -163,9 +168,13 @@ def _recorded(writer: RecordingWriter) -> tuple[dict[int, int], float]:
         return sizes, t
     for _, record in records:
         t = record.t
-        if record.sender is not None and record.event is None:
-            kind = CLIENT if record.sender == "client" else SERVER
+        if record.sender is None:
+            continue
+        kind = CLIENT if record.sender == "client" else SERVER
+        if record.event is None:
             sizes[kind] += record.sent_size + record.crlf + (not record.torn)
+        elif record.event == "lost" and record.reason == _DIED:
+            sizes[kind] += record.byte_count or 0
     return sizes, t
 
 
