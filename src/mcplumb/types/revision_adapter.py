@@ -271,7 +271,8 @@ def _to_json(structured: Any) -> bytes:
     try:
         return msgspec.json.encode(structured)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise EncodeError(f"The structured content of a tool's result cannot be written as JSON: {error}.") from error
+        reason = "it is nested too deeply, or contains itself" if isinstance(error, RecursionError) else error
+        raise EncodeError(f"The structured content of a tool's result cannot be written as JSON: {reason}.") from error
 
 
 def _message(message: SamplingMessage | CreateMessageResult, revision: Revision) -> Payload:

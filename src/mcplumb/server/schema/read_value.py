@@ -348,8 +348,8 @@ class ValueReader:
             return None
         try:
             made = shape.make(items)
-        except TypeError as error:  # an unhashable item cannot be in a set
-            return self._fault(at, str(error))
+        except TypeError:
+            return self._fault(at, "a list or an object cannot be an item of a set")
         return made if _is_within(len(made), shape.limits) else self._mismatch(shape, value, at)
 
     def _tuple(self, shape: Tuple, value: Any, at: Path) -> Any:

@@ -184,4 +184,5 @@ def write(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise EncodeError(f"A value of type {type(value).__name__!r} cannot be written as JSON: {error}.") from error
+        reason = "it is nested too deeply, or contains itself" if isinstance(error, RecursionError) else error
+        raise EncodeError(f"A value of type {type(value).__name__!r} cannot be written as JSON: {reason}.") from error

@@ -305,7 +305,9 @@ def test_slow_parameters_leave_the_others_fast() -> None:
 def test_values_that_cannot_be_hashed_are_refused() -> None:
     def function(some: set[Any]) -> None: ...
 
-    assert said(inspected(function), {"some": [[]]}) == "Argument 'some': unhashable type: 'list'."
+    assert (
+        said(inspected(function), {"some": [[]]}) == "Argument 'some': a list or an object cannot be an item of a set."
+    )
 
 
 def test_texts_may_stand_for_values() -> None:
