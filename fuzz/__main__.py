@@ -195,14 +195,16 @@ def main(arguments: Sequence[str] | None = None, targets: Sequence[Make] = TARGE
     planned = WORKERS * sum(share(make(), options.inputs) for make in targets)
     print(f"==> fuzzing lines, messages and events: {planned} inputs, seed {options.seed}", flush=True)
 
-    queue: Queue[Report] = multiprocessing.Queue()
+    # Workers inherit the targets, which may be functions that cannot be pickled.
+    processes = multiprocessing.get_context("fork")
+    queue: Queue[Report] = processes.Queue()
     deadline = time.monotonic() + seconds
     tally = Tally(planned)
     watches = []
     for number in range(WORKERS):
         progress = Progress()
         parts = (number, options.inputs, options.seed, deadline, targets, progress, queue)
-        worker = multiprocessing.Process(target=work, args=parts, daemon=True)
+        worker = processes.Process(target=work, args=parts, daemon=True)
         worker.start()
         watches.append(Watch(worker, progress, options.patience))
     try:

@@ -61,7 +61,7 @@ def test_every_file_is_a_trick_with_a_name() -> None:
     assert {file.stem for file in files} - {"__init__"} == set(TRICKS)
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 14) or sys.platform != "linux", reason="The tricks are not proven here.")
+@pytest.mark.skipif(sys.version_info >= (3, 15) or sys.platform != "linux", reason="The tricks are not proven here.")
 @pytest.mark.parametrize(
     ("setting", "off"),
     [
@@ -79,7 +79,7 @@ def test_the_environment_turns_all_or_some_of_them_off(setting: str | None, off:
 
 @pytest.mark.parametrize(
     "change",
-    ["sys.version_info = (3, 14, 0, 'final', 0)", "sys.implementation.name = 'other'", "sys.platform = 'darwin'"],
+    ["sys.version_info = (3, 15, 0, 'final', 0)", "sys.implementation.name = 'other'", "sys.platform = 'darwin'"],
 )
 def test_all_are_off_where_they_are_not_proven(change: str) -> None:
     before = f"import sys; was = sys.version_info, sys.platform; {change}; import mcplumb._fast; "

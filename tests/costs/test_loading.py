@@ -5,6 +5,8 @@ What an import loads, before anything is done, is in ``tests/repo/test_import_co
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.costs.ceilings import check
@@ -36,6 +38,10 @@ OTHERS = {
     ),
     "mcplumb --help": ("mcplumb.client", "mcplumb.server", "mcplumb.transports", "mcplumb.cli.command_group"),
 }  # fmt: skip
+
+
+if sys.version_info >= (3, 14):  # asyncio itself loads it
+    NEEDLESS.remove("dataclasses")
 
 
 @pytest.mark.parametrize("subject", LOADED)

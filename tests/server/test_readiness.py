@@ -49,7 +49,6 @@ async def test_a_server_is_not_ready_while_a_check_fails(caplog: pytest.LogCaptu
     @server.ready_check
     def disk() -> None:
         """A plain function runs in a thread."""
-        asyncio.get_event_loop_policy()
         with pytest.raises(RuntimeError):
             asyncio.get_running_loop()
 

@@ -38,7 +38,7 @@ SHORTCUTS = ("taskless_posts",)
 
 _setting = os.environ.get("MCPLUMB_PLAIN", "0")
 _switched_off = (*TRICKS, *SHORTCUTS) if _setting == "1" else tuple(_setting.split(","))
-_is_proven = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info < (3, 14) and sys.platform == "linux"
+_is_proven = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info < (3, 15) and sys.platform == "linux"
 
 
 def is_switched_off(trick: str) -> bool:

@@ -7,9 +7,10 @@ or the task itself refuses ("cannot enter context"), and the step is scheduled a
 What it buys, on one core: 9.7 µs of 30.8 a call of a client, one at a time (31 %), and 0.7 µs of 7.7 of its CPU with
 64 in flight (9 %); on 3.13, 8.0 µs of 31.4 and 0.5 of 7.8. ``python -m bench tricks`` measures it.
 
-Proven on CPython 3.11, 3.12 and 3.13 on Linux, with the futures and tasks of asyncio in C and in Python, in debug mode
-and with eager task factories; it uses nothing of the event loop but ``call_soon``. On other Pythons, and when it is
-switched off, `give_now` is `give`, and it acts as `give` for other kinds of futures, which have no ``_callbacks``.
+Proven on CPython 3.11 to 3.14 on Linux, with the futures and tasks of asyncio in C and in Python (up to 3.13: from 3.14
+on, ``current_task`` does not know tasks in Python), in debug mode and with eager task factories; it uses nothing of the
+event loop but ``call_soon``. On other Pythons, and when it is switched off, `give_now` is `give`, and it acts as `give`
+for other kinds of futures, which have no ``_callbacks``.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ affects the whole process, so only ``Server.run`` and ``mcplumb serve`` do it, w
 What it buys: 419 MB/s instead of 241 echoed in messages of 10 MB, and 440 instead of 260 in those of 1 MB (3.11). It
 costs 33 MB of memory that such a server then keeps. ``python -m bench tricks`` measures it.
 
-Proven with glibc on Linux, CPython 3.11, 3.12 and 3.13; event loops do not matter. It has
+Proven with glibc on Linux, CPython 3.11 to 3.14; event loops do not matter. It has
 no effect with other C libraries, where the environment sets ``MALLOC_TRIM_THRESHOLD_``, or when it is switched off.
 """
 

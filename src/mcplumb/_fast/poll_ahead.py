@@ -13,7 +13,7 @@ What it buys, on one core, one call at a time: 1.6 µs of 18.7 of a server (9 %)
 3.13, 1.5 µs of 17.6 and 2.9 of 26.3. With 64 in flight nothing. ``python -m bench tricks`` measures it. A bridge
 saves two turns a call.
 
-Proven on CPython 3.11, 3.12 and 3.13 on Linux, with asyncio's own selector loop on ``epoll``. On any other Python,
+Proven on CPython 3.11 to 3.14 on Linux, with asyncio's own selector loop on ``epoll``. On any other Python,
 system, loop or selector, in debug mode, and when it is switched off, the loop turns as usual.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -201,7 +202,10 @@ def deep() -> list[Any]:
 
 @both_eras
 @both_kinds
-@pytest.mark.parametrize("make", [object, surrogate, generator, circle, deep])
+# From Python 3.14 on, the depth of a value is limited by the size of the stack only: clients refuse such a message.
+@pytest.mark.parametrize(
+    "make", [object, surrogate, generator, circle, *([deep] if sys.version_info < (3, 14) else [])]
+)
 def test_a_value_that_cannot_be_written_is_a_fault(
     revision: Revision, kind: str, make: Callable[[], Any], caplog: pytest.LogCaptureFixture
 ) -> None:

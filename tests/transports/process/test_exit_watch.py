@@ -53,7 +53,7 @@ class Child:
 def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """This system, and what others lack."""
 
-    def refuse(pid: int) -> int:
+    def refuse(pid: int, flags: int = 0) -> int:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     if request.param == "pidfd refused":
