@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import ctypes
 import os
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tests.process.servers.options import make_server
 
 print("stray: printed before the server runs")
 
 server = make_server("noisy")
-libc = ctypes.CDLL(None)
+
+
+def libc() -> Any:
+    """The C library: loaded late, because loading it may open a file, which is stderr if that is closed."""
+    import ctypes
+
+    return ctypes.CDLL(None)
 
 
 @server.tool
@@ -29,7 +35,7 @@ def shout(how: str) -> str:
         "original": lambda: sys.__stdout__ and sys.__stdout__.write("stray: original"),
         "descriptor": lambda: os.write(1, b"stray: descriptor\n"),
         "opened": lambda: _write_to("/dev/stdout", "stray: opened\n"),
-        "native": lambda: libc.puts(b"stray: native"),
+        "native": lambda: libc().puts(b"stray: native"),
         "child": lambda: subprocess.run(["/bin/echo", "stray: child"], check=True),
         "system": lambda: os.system("echo stray: system"),  # noqa: S605, S607 - a shell, on purpose
         "inheriting child": lambda: subprocess.run(["/bin/sh", "-c", _SEARCH], check=True, close_fds=False),
@@ -53,7 +59,7 @@ def steal(how: str) -> str:
         "buffer": lambda: sys.stdin.buffer.read().decode(),
         "input": _input,
         "descriptor": lambda: os.read(0, 1000).decode(),
-        "native": lambda: str(libc.getchar()),
+        "native": lambda: str(libc().getchar()),
         "child": lambda: subprocess.run(["/bin/cat"], check=True, capture_output=True, text=True).stdout,
     }[how]()
 
@@ -103,7 +109,7 @@ def _fork() -> None:
 @atexit.register
 def say_goodbye() -> None:
     print("stray: at exit")
-    libc.puts(b"stray: native at exit")
+    libc().puts(b"stray: native at exit")
     sys.stdout.write("stray: unflushed at exit")
 
 

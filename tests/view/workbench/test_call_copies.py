@@ -41,7 +41,7 @@ async def test_the_command_and_the_program_make_the_call(tmp_path: Path) -> None
     assert set(copies) == {"mcplumb", "python"}
     assert copies["mcplumb"].startswith("mcplumb call ship --args '{")
     assert "It's $HOME `x`" in await run("sh", "-c", copies["mcplumb"])
-    file = tmp_path / "copy.py"
+    file = tmp_path / "copied_call.py"
     file.write_text(copies["python"])
     assert "It's $HOME `x`" in await run(sys.executable, str(file))
 
