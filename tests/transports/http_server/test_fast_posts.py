@@ -15,93 +15,17 @@ from hypothesis import strategies as st
 import mcplumb._fast
 from mcplumb import Context, HttpOptions, Server, ToolError
 from mcplumb.revisions import LATEST
-from mcplumb.transports.address import HttpAddress
 from mcplumb.transports.http_server.asgi_app import HttpApp
-from mcplumb.transports.http_server.uvicorn_protocol import HardenedProtocol
-from mcplumb.transports.http_server.uvicorn_server import HttpListener
 from tests.kit.loop import PATIENCE
+from tests.transports.http_server.byte_site import ByteSite, settle
 from tests.transports.http_server.callers import META
 from tests.transports.http_server.visits import serving
-
-#: Turns of the loop after which nothing is left to do.
-_TURNS = 40
 
 
 @pytest.fixture(autouse=True)
 def _are_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """This is about them, so they are on even if all tests run without."""
     monkeypatch.setattr(mcplumb._fast, "_switched_off", ())
-
-
-class _Transport(asyncio.Transport):
-    """The server's end of a connection, for input in exactly these chunks."""
-
-    def __init__(self, local: str) -> None:
-        super().__init__({"sockname": (local, 80), "peername": ("127.0.0.1", 4000)})
-        self.output = b""
-        self.has_ended = False
-
-    def write(self, data: Any) -> None:
-        assert not self.has_ended
-        self.output += data
-
-    def write_eof(self) -> None:
-        self.has_ended = True
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.has_ended = True
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self.has_ended
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None:
-        """Further chunks come all the same, as they may."""
-
-    resume_reading = pause_reading
-
-
-class _Site:
-    """A server, and connections to it."""
-
-    def __init__(self, app: HttpApp) -> None:
-        self._app = app
-        self.listener = HttpListener(app, HttpAddress("http", "127.0.0.1", 80, "/mcp"))
-
-    def connect(self, local: str = "127.0.0.1") -> tuple[HardenedProtocol, _Transport]:
-        """Open a connection."""
-        listener, transport = self.listener, _Transport(local)
-        protocol = HardenedProtocol(
-            listener._config, listener._state, self._app, listener._idle, listener._heads, lambda: False
-        )
-        protocol.connection_made(transport)
-        return protocol, transport
-
-    async def visit(self, chunks: Sequence[bytes], *, pauses: bool, local: str = "127.0.0.1") -> tuple[bytes, bool]:
-        """Send these chunks over one connection; return all output, and whether the server closes it."""
-        protocol, transport = self.connect(local)
-        for chunk in chunks:
-            if not transport.has_ended:
-                protocol.data_received(chunk)
-            if pauses:
-                await _settle()
-        await _settle()
-        found = transport.output, transport.has_ended
-        protocol.connection_lost(None)
-        await _settle()
-        return found
-
-
-async def _settle() -> None:
-    for _ in range(_TURNS):
-        await asyncio.sleep(0)
 
 
 def _server() -> Server:
@@ -145,7 +69,7 @@ async def _outputs(chunks: Sequence[bytes], *, pauses: bool, local: str) -> tupl
     found = []
     for app, times in ((plain, 1), (quick, 2)):
         await app.open()
-        site = _Site(app)
+        site = ByteSite(app)
         if app is quick:
             for call in _CALLS:
                 await site.visit([call], pauses=True, local=local)
@@ -320,7 +244,7 @@ def test_a_request_that_is_cut_at_any_byte_gets_the_same_response() -> None:
         whole = _CALLS[0]
         app = _server().asgi()
         await app.open()
-        site = _Site(app)
+        site = ByteSite(app)
         expected = await site.visit([whole], pauses=True)
         for cut in range(1, len(whole)):
             assert await site.visit([whole[:cut], whole[cut:], whole], pauses=True) == (2 * expected[0], False)
@@ -332,7 +256,7 @@ def test_a_request_that_is_cut_at_any_byte_gets_the_same_response() -> None:
 async def test_a_head_that_is_accepted_at_one_address_may_be_refused_at_another() -> None:
     app = _server().asgi()
     await app.open()
-    site = _Site(app)
+    site = ByteSite(app)
     call = _written(_body(), host=b"Host: name.example")
     for _ in range(2):
         for local, status in (("10.0.0.1", b"200"), ("127.0.0.1", b"403"), ("::1", b"403"), ("10.0.0.2", b"200")):
@@ -362,7 +286,7 @@ async def test_a_client_that_does_not_read_is_dropped_in_time() -> None:
                     await writer.drain()
                     await asyncio.sleep(0)
         writer.transport.abort()
-        await _settle()
+        await settle()
         assert not site.listener._connections
         assert not site.app._modern_posts
 
@@ -437,7 +361,7 @@ async def test_an_asgi_task_may_be_cancelled_at_any_time(n: int, turns: int) -> 
         await asyncio.sleep(0)
     call.task.cancel()
     await asyncio.wait([call.task])
-    await _settle()
+    await settle()
     steps.check_nothing_left(app)
     assert all(session.is_unused for session in steps.server.active_sessions._spare)
     async with asyncio.timeout(PATIENCE):
@@ -448,7 +372,7 @@ async def test_a_cancelled_task_leaves_the_next_request_of_its_session_alone() -
     steps = _Steps()
     app = steps.server.asgi()
     await app.open()
-    site = _Site(app)
+    site = ByteSite(app)
     expected = await site.visit([_steps(3)], pauses=True)
     steps.server.active_sessions._spare.clear()
     call = _AsgiCall(app, 0)
@@ -457,10 +381,10 @@ async def test_a_cancelled_task_leaves_the_next_request_of_its_session_alone() -
     protocol, transport = site.connect()
     asyncio.get_running_loop().call_soon(protocol.data_received, _steps(3))
     call.task.cancel()
-    await _settle()
+    await settle()
     assert transport.output == expected[0]
     protocol.connection_lost(None)
-    await _settle()
+    await settle()
     steps.check_nothing_left(app)
     await app.close()
 
@@ -473,10 +397,10 @@ async def test_anything_may_happen_at_any_time(event: str, n: int, turns: int, i
     steps = _Steps()
     app = steps.server.asgi()
     await app.open()
-    site = _Site(app)
+    site = ByteSite(app)
     expected = (await site.visit([_steps(n)], pauses=True))[0]
     if not is_warm:
-        site = _Site(app)
+        site = ByteSite(app)
     protocol, transport = site.connect()
     protocol.data_received(_steps(n))
     for _ in range(turns):
@@ -494,7 +418,7 @@ async def test_anything_may_happen_at_any_time(event: str, n: int, turns: int, i
         steps.server.stop()
     else:
         protocol.data_received(_steps(n) if event == "next" else b"\x00")
-    await _settle()
+    await settle()
     if event == "next":
         assert transport.output == 2 * expected
     elif event == "bad":
@@ -507,7 +431,7 @@ async def test_anything_may_happen_at_any_time(event: str, n: int, turns: int, i
         assert transport.output.endswith(body) or (event == "close" and b"503" in transport.output)
     if event != "lost":
         protocol.connection_lost(None)
-    await _settle()
+    await settle()
     steps.check_nothing_left(app)
     async with asyncio.timeout(PATIENCE):
         await (app.close() if closing is None else closing)

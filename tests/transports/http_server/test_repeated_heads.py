@@ -11,12 +11,13 @@ from typing import Any
 import httptools
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import mcplumb._fast
 from mcplumb import Context, Server
 from mcplumb.transports.connection import Connection, Peer
+from mcplumb.transports.http_server.asgi_request import HttpRequest
 from mcplumb.transports.http_server.repeated_heads import CheckedHead, RepeatedHeads
 from tests.client.peers import skip
 from tests.kit.loop import PATIENCE, turns
@@ -460,8 +461,17 @@ class _Parsed:
 
     @property
     def meaning(self) -> Any:
-        others = sorted(header for header in self.headers if header[0] != b"content-length")
+        left_out = (b"content-length", b"mcp-session-id")
+        others = sorted(header for header in self.headers if header[0] not in left_out)
         return self.method, self.url, self.version, others
+
+    @property
+    def sessions(self) -> list[bytes]:
+        return [value for name, value in self.headers if name == b"mcp-session-id"]
+
+    @property
+    def repeated(self) -> Any:
+        return None if self.sessions else self
 
 
 _LINES = (
@@ -485,6 +495,14 @@ _LINES = (
     b"Content-Length: +3",
     b"Content-Length: 3, 3",
     b"CONTENT-LENGTH: 3",
+    b"Mcp-Session-Id: a1",
+    b"mcp-session-id: b2",
+    b"MCP-SESSION-ID: c3",
+    b"Mcp-Session-Id:d4",
+    b"Mcp-Session-Id: e5 ",
+    b"Mcp-Session-Id: f6, g7",
+    b"Mcp-Session-Id: h8\nContent-Length: 4",
+    b"Mcp-Session-Id: ",
 )
 _STARTS = (b"POST /mcp HTTP/1.1", b"POST /mcp HTTP/1.0", b"GET /mcp HTTP/1.1", b"\r\nPOST /mcp HTTP/1.1")
 _heads = st.builds(
@@ -496,6 +514,14 @@ _heads = st.builds(
 
 
 @given(learned=st.lists(_heads, max_size=6), data=_heads)
+@example(
+    learned=[b"POST /mcp HTTP/1.1\r\nMcp-Session-Id: a1\r\nX: 1\r\nContent-Length: 3\r\n\r\nabc"],
+    data=b"POST /mcp HTTP/1.1\r\nX: 1\r\nContent-Length: 4\r\nmcp-session-id: b2\r\n\r\nabcd",
+)
+@example(
+    learned=[b"POST /mcp HTTP/1.1\r\nMcp-Session-Id: a1\r\nContent-Length: 3\r\n\r\nabc"],
+    data=b"POST /mcp HTTP/1.1\r\nMcp-Session-Id: h8\nContent-Length: 4\r\nContent-Length: 3\r\n\r\nabc",
+)
 def test_a_head_that_is_found_means_what_the_parser_says(learned: list[bytes], data: bytes) -> None:
     known: list[_Parsed] = []
 
@@ -518,22 +544,32 @@ def test_a_head_that_is_found_means_what_the_parser_says(learned: list[bytes], d
         assert parsed.count == 1
         assert head.meaning == parsed.meaning
         assert found[1] == parsed.body
+        assert parsed.sessions == ([found[2]] if found[2] else [])
+
+
+async def _nothing(*_: object) -> Any:
+    """Stand in for ASGI events that nobody sends."""
 
 
 def test_no_more_heads_are_kept_than_allowed() -> None:
     made: list[object] = []
 
-    def check(_: Any) -> Any:
+    def check(scope: Any) -> Any:
         made.append(None)
-        return object()
+        repeated: Any = None if b"mcp-session-id" in dict(scope["headers"]) else object()
+        return CheckedHead(HttpRequest({**scope, "method": "POST", "path": "/"}, _nothing, _nothing), repeated)
 
     heads = RepeatedHeads(check)
     for number in range(1000):
-        data = b"POST / HTTP/1.1\r\nX: %d\r\nContent-Length: 0\r\n\r\n" % number
-        heads.learn(data, _Parsed(data).scope)
-        assert heads.find(data) is not None
-    assert len(made) == 1000
+        for session in (b"", b"Mcp-Session-Id: %d\r\n" % number):
+            data = b"POST / HTTP/1.1\r\n%bX: %d\r\nContent-Length: 0\r\n\r\n" % (session, number)
+            heads.learn(data, _Parsed(data).scope)
+            found = heads.find(data)
+            assert found is not None
+            assert found[2] == (b"%d" % number if session else b"")
+    assert len(made) == 2000
     assert len(heads._heads) <= 256
+    assert len(heads._session_heads) <= 256
     long = b"POST / HTTP/1.1\r\nX: %b\r\nContent-Length: 0\r\n\r\n" % (b"x" * 5000)
     heads.learn(long, _Parsed(long).scope)
     assert heads.find(long) is None

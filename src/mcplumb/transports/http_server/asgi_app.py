@@ -32,6 +32,7 @@ from mcplumb.transports.http_server.asgi_request import (
     stopping,
 )
 from mcplumb.transports.http_server.auth.bearer import WELL_KNOWN, BearerAuth, NeededScopes
+from mcplumb.transports.http_server.exchange import DirectPost, Exchange
 from mcplumb.transports.http_server.http_options import (
     HEALTH_PATH,
     MESSAGES_PATH,
@@ -40,8 +41,8 @@ from mcplumb.transports.http_server.http_options import (
     SSE_PATH,
     HttpOptions,
 )
-from mcplumb.transports.http_server.legacy_post import busy
-from mcplumb.transports.http_server.modern_post import AsgiExchange, Exchange, ModernPost, PostSessions
+from mcplumb.transports.http_server.legacy_post import SessionPost, busy
+from mcplumb.transports.http_server.modern_post import AsgiExchange, ModernPost, PostSessions
 from mcplumb.transports.http_server.origin import OriginCheck, names_address
 from mcplumb.transports.http_server.repeated_heads import CheckedHead
 from mcplumb.transports.http_server.session_table import LegacySessions
@@ -559,21 +560,28 @@ class HttpApp:
         """Return the result of checking this head, if all POSTs with it can be served without checking it again."""
         request = HttpRequest(scope, _no_events, _no_events)
         route = self._routes.get(request.path.rstrip("/"))
-        if self._post_sessions is None or not self._modern or self._bearer.are_needed or self._trace is not None:
+        if self._post_sessions is None or self._bearer.are_needed or self._trace is not None:
             return None
         if route is None or route.handler != self._serve_endpoint or request.method != "POST":
-            return None
-        revision = find_revision(request.header("mcp-protocol-version"))
-        method = request.header("mcp-method")
-        if revision is None or not revision.is_modern or method is None or method == "subscriptions/listen":
             return None
         try:
             self._origin_check.check_host(request)
             self._origin_check.check_origin(request)
             _check_media_types(request)
-            name = request.header("mcp-name")
+        except Refusal:
+            return None
+        version = request.header("mcp-protocol-version")
+        revision = find_revision(version)
+        if revision is None or not revision.is_modern:
+            is_in_session = self.replica is None and request.header("mcp-session-id") is not None
+            return CheckedHead(request, None) if is_in_session and self._sessions.accepts(version) else None
+        method = request.header("mcp-method")
+        if not self._modern or method is None or method == "subscriptions/listen":
+            return None
+        name = request.header("mcp-name")
+        try:
             repeated = RepeatedHeaders(revision.name, method, None if name is None else decode_field(name))
-        except (Refusal, DecodeError):
+        except DecodeError:
             return None
         if method == "tools/call" and self._param_headers(repeated.name or "") is not None:
             return None
@@ -581,21 +589,13 @@ class HttpApp:
 
     def begin_post(self, head: CheckedHead, body: bytes, exchange: Exchange, loop: asyncio.AbstractEventLoop) -> bool:
         """Serve a POST with a checked head; return False if it must be served like any other request."""
-        lifetime, sessions = self._lifetime, self._post_sessions
-        if (
-            lifetime is None
-            or lifetime.loop is not loop
-            or not lifetime.is_open
-            or self._is_closing
-            or self._is_logged
-            or sessions is None
-            or len(body) > self._limits.max_line
-        ):
+        sessions, repeated = self._post_sessions, head.repeated
+        if sessions is None or repeated is None or not self._may_begin(body, loop):
             return False
         item = decode_line(body, False)
-        if not isinstance(item, Request) or not head.repeated.match(item):
+        if not isinstance(item, Request) or not repeated.match(item):
             return False
-        name = head.repeated.name
+        name = repeated.name
         if self._needed_scopes(item) or (name is not None and self._param_headers(name) is not None):
             return False
         post = ModernPost(head.request, item, size=len(body), options=self.options, trace=None, loop=loop)
@@ -605,21 +605,50 @@ class HttpApp:
         post.begin(session, exchange)
         return True
 
-    async def serve_begun(self, request: HttpRequest, post: ModernPost) -> None:
+    def begin_in_session(
+        self, head: CheckedHead, body: bytes, session: bytes, exchange: Exchange, loop: asyncio.AbstractEventLoop
+    ) -> bool:
+        """Serve a POST of a legacy session with a checked head; return False if it must be served like any other."""
+        if not self._may_begin(body, loop):
+            return False
+        item = decode_line(body, False)
+        if not isinstance(item, Request) or (self._modern and _has_modern_meta(item)) or self._needed_scopes(item):
+            return False
+        return self._sessions.begin(head.request, item, session.decode("latin-1"), exchange, size=len(body))
+
+    def _may_begin(self, body: bytes, loop: asyncio.AbstractEventLoop) -> bool:
+        lifetime = self._lifetime
+        return (
+            lifetime is not None
+            and lifetime.loop is loop
+            and lifetime.is_open
+            and not self._is_closing
+            and not self._is_logged
+            and len(body) <= self._limits.max_line
+        )
+
+    async def serve_begun(self, request: HttpRequest, post: DirectPost) -> None:
         """Serve a post that was begun, in the task of its request, because there is more to do than to answer."""
         self._requests.add(request)
         try:
-            await self._answer(request, self._serve_post(request, post, _MODERN))
+            if isinstance(post, SessionPost):
+                serving = post.finish(request, keep_alive=self.options.keep_alive)
+            else:
+                serving = self._serve_post(request, cast("ModernPost", post), _MODERN)
+            await self._answer(request, serving)
         finally:
             self._requests.discard(request)
 
-    def keep_waiting(self, post: ModernPost) -> None:
+    def keep_waiting(self, post: DirectPost) -> None:
         """Keep a post that was begun, and is not answered yet. May be called again."""
-        self._modern_posts.add(post)
-        cast("PostSessions", self._post_sessions).wait(post.receiver, post.serve)
+        if isinstance(post, ModernPost):  # its session keeps any other
+            self._modern_posts.add(post)
+            cast("PostSessions", self._post_sessions).wait(post.receiver, post.serve)
 
-    def release(self, post: ModernPost) -> bool:
+    def release(self, post: DirectPost) -> bool:
         """Release the session of a post that is answered; return False if a task has to serve it until its end."""
+        if not isinstance(post, ModernPost):
+            return True
         if not cast("PostSessions", self._post_sessions).end(post.receiver):
             return False
         self._end_post(post)

@@ -1,15 +1,24 @@
-"""POST requests of legacy clients: `PostConnection` receives the messages, `LegacyPost` answers the requests in one."""
+"""POST requests of legacy clients: `PostConnection` receives the messages, `LegacyPost` answers the requests in one.
+
+Most requests of an open session are answered with one JSON response and nothing else. For these, `SessionPost` needs no
+task: it reports the answer to its `Exchange`. If the response becomes a stream, or there is none, or the client
+disconnects, the exchange is told to have the post served by a task.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Final, cast
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from mcplumb.revisions import LATEST
 from mcplumb.transports.connection import Receiver, Stats
 from mcplumb.transports.http_server.asgi_request import JSON, HttpRequest, Refusal
 from mcplumb.transports.http_server.event_streams import Channel, Channels, EventStream
+from mcplumb.transports.http_server.exchange import Exchange
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import (
@@ -22,9 +31,19 @@ from mcplumb.wire.messages import (
     encode_line,
 )
 
-__all__ = ["LegacyPost", "PostConnection", "busy", "check_reads_events", "session_elsewhere", "session_over"]
+__all__ = [
+    "LegacyPost",
+    "PostConnection",
+    "SessionPost",
+    "busy",
+    "check_reads_events",
+    "session_elsewhere",
+    "session_over",
+]
 
 _EVENTS = b"text/event-stream"
+#: The outcome of a post while there is none.
+_PENDING: Final = msgspec.UNSET
 
 
 def session_over() -> Refusal:
@@ -155,14 +174,24 @@ class LegacyPost:
     ``request``, the answer is available by ``text`` only.
     """
 
-    __slots__ = ("_cancelled", "_channel", "_channels", "_is_batch", "_outcome", "_request", "ids", "source")
+    __slots__ = (
+        "_cancelled",
+        "_channel",
+        "_channels",
+        "_decided",
+        "_is_batch",
+        "_outcome",
+        "_request",
+        "ids",
+        "source",
+    )
 
     def __init__(
         self, channels: Channels, request: HttpRequest | None, ids: tuple[int | str, ...], *, is_batch: bool = False
     ) -> None:
         self.ids = ids
         self._is_batch = is_batch
-        self._cancelled: set[int | str] = set()
+        self._cancelled: set[int | str] | None = None
         self._channels = channels
         #: The HTTP request that the requests came in.
         self.source = request
@@ -170,7 +199,14 @@ class LegacyPost:
         self._request = request
         self._channel: Channel | None = None
         #: The response: JSON, a stream, a refusal, or None for an empty stream.
-        self._outcome: asyncio.Future[bytes | EventStream | Refusal | None] = asyncio.get_running_loop().create_future()
+        self._outcome: bytes | EventStream | Refusal | UnsetType | None = _PENDING
+        #: Done when there is an outcome; None while no task waits for it.
+        self._decided: asyncio.Future[None] | None = None
+
+    @property
+    def headers(self) -> dict[str, str] | None:
+        """The headers of the HTTP request."""
+        return None if self.source is None else self.source.headers
 
     async def respond(self, request: HttpRequest, *, keep_alive: float) -> None:
         """Send the response, in the task of the request. After ``keep_alive`` seconds it becomes a stream.
@@ -179,7 +215,7 @@ class LegacyPost:
         """
         timer = asyncio.get_running_loop().call_later(keep_alive, self.channel)
         try:
-            outcome = await self._outcome
+            outcome = await self._settled()
         finally:
             timer.cancel()
             self._request = None
@@ -194,7 +230,7 @@ class LegacyPost:
 
     async def text(self) -> bytes:
         """Wait for the answer and return it; raise `Refusal` if there will be none."""
-        outcome = await self._outcome
+        outcome = await self._settled()
         if isinstance(outcome, bytes):
             return outcome
         raise outcome if isinstance(outcome, Refusal) else session_over()
@@ -215,6 +251,8 @@ class LegacyPost:
 
     def cancel(self, request_id: int | str) -> bool:
         """Expect no answer to this request. Return True if all requests of the POST are cancelled; it ends then."""
+        if self._cancelled is None:
+            self._cancelled = set()
         self._cancelled.add(request_id)
         if len(self._cancelled) < len(self.ids):
             return False
@@ -237,6 +275,118 @@ class LegacyPost:
         else:
             self._decide(outcome)
 
+    async def _settled(self) -> bytes | EventStream | Refusal | None:
+        """Wait for the outcome and return it."""
+        if self._outcome is _PENDING:
+            self._decided = asyncio.get_running_loop().create_future()
+            await self._decided
+        return cast("bytes | EventStream | Refusal | None", self._outcome)
+
     def _decide(self, outcome: bytes | EventStream | Refusal | None) -> None:
-        if not self._outcome.done():  # it is cancelled with the task that awaits it
-            self._outcome.set_result(outcome)
+        if self._outcome is _PENDING:
+            self._outcome = outcome
+            if self._decided is not None and not self._decided.done():  # it is cancelled with the task that awaits it
+                self._decided.set_result(None)
+
+
+class SessionPost(LegacyPost):
+    """A POST with one request of an open session, which needs a task only if there is more to do than to answer.
+
+    ``request`` has the head of the POST, apart from the length of the body and the id of the session. ``ended`` is
+    called when the response has ended.
+    """
+
+    __slots__ = ("_ended", "_exchange", "_is_delivered", "_session_id", "_size", "due", "is_gone")
+
+    def __init__(
+        self,
+        channels: Channels,
+        request: HttpRequest,
+        request_id: RequestId,
+        exchange: Exchange,
+        *,
+        size: int,
+        session_id: str,
+        ended: Callable[[SessionPost], None],
+    ) -> None:
+        super().__init__(channels, request, (request_id,))
+        #: Who takes the answer; None if it was taken, or if a task serves the post.
+        self._exchange: Exchange | None = exchange
+        self._size = size
+        self._session_id = session_id
+        self._ended = ended
+        self._is_delivered = False
+        #: Whether the client disconnected before the answer.
+        self.is_gone = False
+        #: When the response becomes a stream, by the clock of the event loop.
+        self.due = 0.0
+
+    @property
+    def headers(self) -> dict[str, str] | None:
+        """The headers of the HTTP request."""
+        found = super().headers
+        if found is not None:
+            found["content-length"] = str(self._size)
+            found["mcp-session-id"] = self._session_id
+        return found
+
+    @property
+    def answer_to_send(self) -> tuple[int, bytes] | None:
+        """The status and the body of the response, if the answer is all of it."""
+        return (200, self._outcome) if isinstance(self._outcome, bytes) else None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is neither answered nor served by a task."""
+        return self._exchange is not None
+
+    def delivered(self) -> bool:
+        """Respond, if the request was answered while it was delivered. Return whether it waits for the answer."""
+        self._is_delivered = True
+        exchange = self._exchange
+        if exchange is None:
+            return False
+        if self._outcome is not _PENDING:
+            self._exchange = None
+            exchange.answered(self)
+            self._ended(self)
+            return False
+        exchange.waits(self)
+        return True
+
+    def serve(self) -> None:
+        """Let a task serve this from now on, because there is more to do than to answer. May be called again."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            self.source = self._request = exchange.serve(self)
+
+    def disconnected(self) -> None:
+        """Keep the messages, or lose the answer: a legacy client that disconnects does not cancel its request."""
+        self.is_gone = True
+        self.serve()
+
+    async def finish(self, request: HttpRequest, *, keep_alive: float) -> None:
+        """Send the response, in the task of the request."""
+        try:
+            await self.respond(request, keep_alive=keep_alive)
+        finally:
+            self._ended(self)
+
+    def channel(self) -> Channel | None:
+        """Return the channel for messages before the answer; None if the client does not accept a stream."""
+        request = self._request
+        if self._exchange is not None and request is not None and request.accepts("text/event-stream"):
+            self.serve()
+        return super().channel()
+
+    def _decide(self, outcome: bytes | EventStream | Refusal | None) -> None:
+        exchange = self._exchange
+        if exchange is not None and isinstance(outcome, bytes):
+            super()._decide(outcome)
+            if self._is_delivered:
+                self._exchange = None
+                exchange.answered(self)
+                self._ended(self)
+            return
+        self.serve()
+        super()._decide(outcome)

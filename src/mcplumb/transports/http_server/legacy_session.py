@@ -15,8 +15,9 @@ from mcplumb.protocol.principal import Principal
 from mcplumb.revisions import Revision, find_revision
 from mcplumb.transports.http_server.asgi_request import HttpRequest, Refusal
 from mcplumb.transports.http_server.event_streams import Channel, Channels, EventStream
+from mcplumb.transports.http_server.exchange import Exchange
 from mcplumb.transports.http_server.http_options import HttpOptions
-from mcplumb.transports.http_server.legacy_post import LegacyPost, PostConnection, busy, session_over
+from mcplumb.transports.http_server.legacy_post import LegacyPost, PostConnection, SessionPost, busy, session_over
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.message_decoder import BadMessage, Batch
 from mcplumb.wire.messages import (
@@ -79,6 +80,8 @@ class LegacySession(PostConnection):
         self._idle: asyncio.Future[None] | None = None
         self._used_at = self._loop.time()
         self._expiry: asyncio.TimerHandle | None = None
+        #: Turns responses into streams that no task does that for; None while no post waits.
+        self._streaming: asyncio.TimerHandle | None = None
 
     def _open_standalone(self) -> Channel:
         return self._channels.open()
@@ -122,6 +125,54 @@ class LegacySession(PostConnection):
                 raise Refusal(400, ErrorDetail(INVALID_REQUEST, _NO_BATCHES))
             else:
                 await self._take(request, item)
+
+    def begin(self, request: HttpRequest, item: Request, session_id: str, exchange: Exchange, *, size: int) -> bool:
+        """Pass a posted request on now; return False if it has to be posted in a task. Not to be called within a task.
+
+        ``exchange`` takes the answer. ``request`` has the head of the POST, and ``size`` is that of its body.
+        """
+        if (
+            self.has_hung_up
+            or self._receiver is None
+            or not self._flowing.is_set()
+            or self._active >= self._options.max_streams
+            or item.id in self._posts
+            or item.method == "initialize"
+        ):
+            return False
+        post = SessionPost(
+            self._channels, request, item.id, exchange, size=size, session_id=session_id, ended=self._served
+        )
+        self._posts[item.id] = post
+        self._active += 1
+        self._messages_in += 1
+        try:
+            self._receiver.received(item)
+        except BaseException:
+            self._forget(post)
+            self._served(post)
+            raise
+        if post.delivered():
+            post.due = self._loop.time() + self._options.keep_alive
+            if self._streaming is None:
+                self._streaming = self._loop.call_at(post.due, self._open_streams)
+        return True
+
+    def _served(self, _: SessionPost) -> None:
+        self._active -= 1
+        self._check_idle()
+
+    def _open_streams(self) -> None:
+        """Turn the responses of posts into streams that have waited for long enough."""
+        self._streaming = None
+        now = self._loop.time()
+        waiting = [post for post in self._posts.values() if isinstance(post, SessionPost) and post.is_waiting]
+        for post in waiting:
+            if post.due <= now:
+                post.channel()
+        left = min((post.due for post in waiting if post.due > now), default=None)
+        if left is not None:
+            self._streaming = self._loop.call_at(left, self._open_streams)
 
     async def listen(self, request: HttpRequest, last_event_id: str | None) -> None:
         """Respond to a GET with the stream of messages that belong to no request, or resume a stream."""
@@ -217,8 +268,11 @@ class LegacySession(PostConnection):
         finally:
             self._active -= 1
             self._used_at = self._loop.time()
-            if not self._active and self._idle is not None and not self._idle.done():
-                self._idle.set_result(None)
+            self._check_idle()
+
+    def _check_idle(self) -> None:
+        if self._idle is not None and not self._active and not self._idle.done():
+            self._idle.set_result(None)
 
     # Sending
 
@@ -255,7 +309,7 @@ class LegacySession(PostConnection):
     def headers_of(self, request_id: RequestId) -> dict[str, str] | None:
         """Return the headers of the POST with this request; None if it is not open."""
         post = self._posts.get(request_id)
-        return None if post is None or post.source is None else post.source.headers
+        return None if post is None else post.headers
 
     def principal_of(self, request_id: RequestId) -> Principal | None:
         """Return the sender of the POST with this request; None if it is not open, or not authenticated."""
@@ -308,6 +362,8 @@ class LegacySession(PostConnection):
         super()._shut()
         if self._expiry is not None:
             self._expiry.cancel()
+        if self._streaming is not None:
+            self._streaming.cancel()
         for post in set(self._posts.values()):
             post.give_up()
         self._posts.clear()

@@ -12,7 +12,7 @@ import asyncio
 import errno
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from mcplumb.errors import Closed
 from mcplumb.protocol.http_headers import status_of
@@ -20,11 +20,12 @@ from mcplumb.protocol.principal import Principal
 from mcplumb.transports.connection import Connection, Peer, Receiver, Stats
 from mcplumb.transports.http_server.asgi_request import JSON, HttpRequest
 from mcplumb.transports.http_server.event_streams import EventStream
+from mcplumb.transports.http_server.exchange import DirectPost, Exchange
 from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.transports.line_connection import Trace
 from mcplumb.wire.messages import Error, Message, Notification, Request, RequestId, encode_line
 
-__all__ = ["AsgiExchange", "Exchange", "ModernPost", "PostKeeper", "PostSessions"]
+__all__ = ["AsgiExchange", "ModernPost", "PostKeeper", "PostSessions"]
 
 
 class PostSessions(Protocol):
@@ -41,19 +42,6 @@ class PostSessions(Protocol):
 
     def drop(self, session: Any) -> None:
         """Cancel all work of a session, and release it."""
-
-
-class Exchange(Protocol):
-    """Takes the answer of a post that no task serves. It gets either that or the post, once."""
-
-    def waits(self, post: ModernPost) -> None:
-        """Call ``post.disconnected`` if the client disconnects from now on: the request is not answered yet."""
-
-    def answered(self, post: ModernPost) -> bool:
-        """Send the answer, which is all of the response; return False if a task has to serve the post first."""
-
-    def serve(self, post: ModernPost) -> HttpRequest:
-        """Let a task serve the post from now on, and return its request."""
 
 
 class ModernPost:
@@ -129,7 +117,7 @@ class ModernPost:
         return self._is_gone
 
     @property
-    def answer(self) -> tuple[int, bytes] | None:
+    def answer_to_send(self) -> tuple[int, bytes] | None:
         """The status and the body of the response, as soon as the request is answered."""
         return None if self._answer is None else (self._status, self._answer)
 
@@ -330,15 +318,15 @@ class ModernPost:
 class PostKeeper(Protocol):
     """Keeps the posts that no task serves."""
 
-    def keep_waiting(self, post: ModernPost) -> None:
+    def keep_waiting(self, post: DirectPost) -> None:
         """Keep a post that is not answered yet. May be called again."""
 
-    def release(self, post: ModernPost) -> bool:
+    def release(self, post: DirectPost) -> bool:
         """Release a post that is answered; return False if a task has to serve it until its end."""
 
 
 class AsgiExchange:
-    """Takes the answer of a post for the ASGI task of its request."""
+    """Takes the answer of a `ModernPost` for the ASGI task of its request."""
 
     __slots__ = ("_app", "_request", "settled")
 
@@ -348,15 +336,15 @@ class AsgiExchange:
         #: Resolves to the status and the body of the response; None if the task has to serve the post.
         self.settled: asyncio.Future[tuple[int, bytes] | None] = loop.create_future()
 
-    def waits(self, post: ModernPost) -> None:
+    def waits(self, post: DirectPost) -> None:
         """Watch the client and its token."""
         self._app.keep_waiting(post)
         self._request.watch(post.disconnected)
-        self._request.when_token_ends(post.end_input)
+        self._request.when_token_ends(cast("ModernPost", post).end_input)
 
-    def answered(self, post: ModernPost) -> bool:
+    def answered(self, post: DirectPost) -> bool:
         """Let the task send the answer."""
-        answer = post.answer
+        answer = post.answer_to_send
         self._request.unwatch()
         if not self._app.release(post):
             return False
@@ -364,7 +352,7 @@ class AsgiExchange:
             self.settled.set_result(answer)
         return True
 
-    def serve(self, post: ModernPost) -> HttpRequest:
+    def serve(self, post: DirectPost) -> HttpRequest:
         """Let the task serve the post."""
         self._app.keep_waiting(post)
         if not self.settled.done():

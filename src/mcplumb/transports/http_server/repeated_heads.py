@@ -4,8 +4,11 @@ A client sends much the same head with each of its requests. `RepeatedHeads` rem
 their Content-Length, after the HTTP parser and the application have accepted them. So nothing is parsed here: a head
 that differs in a single byte, or in more than the length of the body, takes the usual way.
 
-Moving the line of the Content-Length within a head changes nothing about what the head means, because a head is only
-remembered if all of its lines end in CRLF, none continues another one, and it has one Content-Length.
+The requests of legacy sessions differ in the id of the session, too, so their heads are remembered without it: one head
+serves all sessions of clients of the same make.
+
+Moving these lines within a head changes nothing about what the head means, because a head is only remembered if all of
+its lines end in CRLF, none continues another one, and it has one Content-Length, and at most one Mcp-Session-Id.
 """
 
 from __future__ import annotations
@@ -29,10 +32,10 @@ class CheckedHead:
 
     __slots__ = ("fields", "repeated", "request")
 
-    def __init__(self, request: HttpRequest, repeated: RepeatedHeaders) -> None:
+    def __init__(self, request: HttpRequest, repeated: RepeatedHeaders | None) -> None:
         #: The headers of the request. Nothing else about it counts.
         self.request = request
-        #: What the body has to say, too.
+        #: What the body has to say, too; None for a legacy session, where it does not repeat anything.
         self.repeated = repeated
         lines = [b"%b: %b\r\n" % field for field in request.common_headers]
         #: The headers of the response after its Content-Length, and the end of its head.
@@ -42,19 +45,25 @@ class CheckedHead:
 class RepeatedHeads:
     """The heads that were accepted at one address. ``check`` returns what is known about a head, if it may be kept."""
 
-    __slots__ = ("_check", "_heads")
+    __slots__ = ("_check", "_heads", "_session_heads")
 
     def __init__(self, check: Callable[[Scope], CheckedHead | None]) -> None:
         self._check = check
         self._heads: dict[bytes, CheckedHead] = {}
+        #: The heads of requests of legacy sessions, without the ids of these.
+        self._session_heads: dict[bytes, CheckedHead] = {}
 
     def close(self) -> None:
         """Forget all heads and remember no more: each request is parsed, and answered with the listener's headers."""
         self._heads.clear()
+        self._session_heads.clear()
         self._check = lambda _: None
 
-    def find(self, data: bytes) -> tuple[CheckedHead, bytes] | None:
-        """Return the head and the body in ``data``, if it is one whole request whose head was accepted before."""
+    def find(self, data: bytes) -> tuple[CheckedHead, bytes, bytes] | None:
+        """Return the head, the body and the session in ``data``, if it is one whole request with a known head.
+
+        The session is the id of a legacy one; empty for a modern request.
+        """
         end = data.find(b"\r\n\r\n")
         if end < 0:
             return None
@@ -66,12 +75,16 @@ class RepeatedHeads:
         stop = data.find(b"\r\n", at + 18, end)
         if stop < 0:
             stop = end
-        head = self._heads.get(data[:at] + data[stop:end])
+        key, session = data[:at] + data[stop:end], b""
+        head = self._heads.get(key)
         if head is None:
-            return None
+            key, session = _without_session(key)
+            head = self._session_heads.get(key)
+            if head is None or not session.isalnum():
+                return None
         if data[at + 18 : stop] != b"%d" % (len(data) - end - 4):
             return None
-        return head, data[end + 4 :]
+        return head, data[end + 4 :], session
 
     def learn(self, data: bytes, scope: Scope) -> None:
         """Remember the head of a request, if it may be: ``data`` is all of the request, and parsed as ``scope``."""
@@ -93,12 +106,33 @@ class RepeatedHeads:
             or b"\r\n " in key
             or b"\r\n\t" in key
             or names.count(b"content-length") != 1
+            or names.count(b"mcp-session-id") > 1
             or not _SPECIAL.isdisjoint(names)
             or scope["http_version"] != "1.1"
         ):
             return
         head = self._check(scope)
-        if head is not None:
-            if len(self._heads) >= _MAX_HEADS:
-                self._heads.clear()
-            self._heads[key] = head
+        if head is None:
+            return
+        heads = self._heads
+        if head.repeated is None:
+            heads = self._session_heads
+            key, session = _without_session(key)
+            if not session:
+                return
+        if len(heads) >= _MAX_HEADS:
+            heads.clear()
+        heads[key] = head
+
+
+def _without_session(key: bytes) -> tuple[bytes, bytes]:
+    """Return a head without the id of its session, and that id; it is empty if there is none."""
+    at = key.find(b"\r\nmcp-session-id: ")
+    if at < 0:
+        at = key.find(b"\r\nMcp-Session-Id: ")
+        if at < 0:
+            return key, b""
+    stop = key.find(b"\r\n", at + 18)
+    if stop < 0:
+        stop = len(key)
+    return key[:at] + key[stop:], key[at + 18 : stop]

@@ -14,6 +14,7 @@ from mcplumb.protocol.principal import Principal, identity_of
 from mcplumb.revisions import LATEST, Revision
 from mcplumb.transports.connection import Connection, Peer, Serve
 from mcplumb.transports.http_server.asgi_request import JSON, HttpRequest, Refusal
+from mcplumb.transports.http_server.exchange import Exchange
 from mcplumb.transports.http_server.http_options import HttpOptions
 from mcplumb.transports.http_server.legacy_post import busy, check_reads_events, session_elsewhere, session_over
 from mcplumb.transports.http_server.legacy_session import LegacySession
@@ -134,6 +135,11 @@ class SessionTable(Generic[_M]):
             raise self._refusal(session_id)
         return connection
 
+    def of_nobody(self, session_id: str) -> _M | None:
+        """Return the connection with this id if it belongs to no principal; None if there is none."""
+        connection, owner = self._by_id.get(session_id, (None, None))
+        return connection if owner is None else None
+
     @property
     def ids(self) -> list[str]:
         """The ids of all sessions that can be found."""
@@ -242,6 +248,18 @@ class LegacySessions(Generic[_S]):
             if session.is_confirmed:
                 self._table.confirm(session)
 
+    def accepts(self, version: str | None) -> bool:
+        """Return whether requests of sessions may have this ``MCP-Protocol-Version``, or none."""
+        return version is None or version in self._versions
+
+    def begin(self, request: HttpRequest, item: Request, session_id: str, exchange: Exchange, *, size: int) -> bool:
+        """Serve a POST with a request of a session, without a task; return False if it must be served as any other.
+
+        ``request`` has the head of the POST, which has passed all checks, and ``size`` is that of its body.
+        """
+        session = self._table.of_nobody(session_id)
+        return session is not None and session.begin(request, item, session_id, exchange, size=size)
+
     async def get(self, request: HttpRequest, principal: Principal | None = None) -> None:
         """Serve a GET, which opens or resumes a stream of messages from the server."""
         check_reads_events(request)
@@ -306,7 +324,7 @@ class LegacySessions(Generic[_S]):
             raise Refusal(400, ErrorDetail(INVALID_REQUEST, _NO_SESSION))
         session = await self._look_up(session_id, principal, request)
         version = request.header("mcp-protocol-version")
-        if version is not None and version not in self._versions:
+        if version is not None and not self.accepts(version):
             known = ", ".join(self._versions)
             reason = f"MCP-Protocol-Version is {version[:40]!r}, but the sessions of this server use {known}."
             raise Refusal(400, ErrorDetail(INVALID_REQUEST, reason))

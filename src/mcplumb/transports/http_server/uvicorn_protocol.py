@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from mcplumb.transports.http_server.asgi_request import HttpRequest
-from mcplumb.transports.http_server.modern_post import ModernPost
+from mcplumb.transports.http_server.exchange import DirectPost
 from mcplumb.transports.http_server.origin import is_loopback
 from mcplumb.transports.http_server.repeated_heads import CheckedHead, RepeatedHeads
 
@@ -80,7 +80,7 @@ class HardenedProtocol(HttpToolsProtocol):
         self._heads: RepeatedHeads | None = None
         #: The head of the latest request that was served without ASGI events, and the request while it waits.
         self._head: CheckedHead | None = None
-        self._post: ModernPost | None = None
+        self._post: DirectPost | None = None
         self._made = made
         #: Done when the connection is closed.
         self.closed: asyncio.Future[None] = self.loop.create_future()
@@ -168,8 +168,13 @@ class HardenedProtocol(HttpToolsProtocol):
         elif heads is not None and self._reading == "nothing" and self._is_idle and not self._unparsed:
             found = heads.find(data)
             if found is not None:
-                self._head = found[0]
-                if not self.flow.write_paused and self._app.begin_post(found[0], found[1], self, self.loop):
+                head, body, session = found
+                self._head = head
+                if not self.flow.write_paused and (
+                    self._app.begin_in_session(head, body, session, self, self.loop)
+                    if session
+                    else self._app.begin_post(head, body, self, self.loop)
+                ):
                     return
                 heads = None
         else:
@@ -291,18 +296,18 @@ class HardenedProtocol(HttpToolsProtocol):
         self._served = cycle
         super()._start_asgi_task(cycle, app)
 
-    # Requests without ASGI events: the exchange of `ModernPost`
+    # Requests without ASGI events: the exchange of a `DirectPost`
 
-    def waits(self, post: ModernPost) -> None:
+    def waits(self, post: DirectPost) -> None:
         """Record that the connection serves a request."""
         self._post = post
         self._idle.pop(self, None)
         self._stop_expecting_input()
         self._app.keep_waiting(post)
 
-    def answered(self, post: ModernPost) -> bool:
+    def answered(self, post: DirectPost) -> bool:
         """Write the answer."""
-        status, body = cast("tuple[int, bytes]", post.answer)
+        status, body = cast("tuple[int, bytes]", post.answer_to_send)
         if not self._app.release(post):
             return False
         self._post = None
@@ -320,7 +325,7 @@ class HardenedProtocol(HttpToolsProtocol):
             self._keep_alive_for(self.timeout_keep_alive)
         return True
 
-    def serve(self, post: ModernPost) -> HttpRequest:
+    def serve(self, post: DirectPost) -> HttpRequest:
         """Go on with a request as if it had been parsed."""
         self._post = None
         self._app.keep_waiting(post)
@@ -351,7 +356,7 @@ class HardenedProtocol(HttpToolsProtocol):
         self._start_asgi_task(self.cycle, cast("Any", partial(self._go_on, request, post)))
         return request
 
-    async def _go_on(self, request: HttpRequest, post: ModernPost, *_: object) -> None:
+    async def _go_on(self, request: HttpRequest, post: DirectPost, *_: object) -> None:
         await self._app.serve_begun(request, post)
 
     def drain(self) -> None:
