@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -889,3 +891,123 @@ async def test_a_connection_that_fails_to_write_holds_up_no_other(error: BaseExc
     for each in (delivering, failing, sound):
         each.abort()
     asyncio.get_running_loop().set_exception_handler(None)
+
+
+# --- Passing on alone ---
+
+
+async def passing(make: Maker, pass_on: Callable[[LineConnection, Item], None]) -> tuple[Any, ...]:
+    """As `bridged`, with a function that is called with the second connection and what the first receives."""
+    source, near = make()
+    onward, sink = make()
+    assert isinstance(near, LineConnection)
+    assert isinstance(onward, LineConnection)
+    onward_side, sink_side = Recorder(), Recorder()
+    source.start(Recorder())
+    near.start(Recorder(lambda item: pass_on(onward, item)))
+    onward.start(onward_side)
+    await turns()
+    return source, near, onward, onward_side, sink, sink_side
+
+
+def send_alone(onward: LineConnection, item: Item) -> None:
+    assert isinstance(item, Notification)
+    onward.send_alone(item)
+
+
+async def test_what_is_passed_on_alone_arrives_in_order(pair: Maker) -> None:
+    source, near, onward, _, sink, sink_side = await passing(pair, send_alone)
+    sink.start(sink_side)
+    source.send(Notification("first"))
+    await sink_side.until_count(1)
+    send_all(source, HUNDRED)  # which come together
+    await sink_side.until_count(101)
+    source.send(Notification("large", {"text": "x" * 200_000}))
+    source.send(Notification("last"))
+    await sink_side.until_count(103)
+    onward.send_alone(Notification("later"))  # not within a delivery
+    await sink_side.until_count(104)
+    assert sink_side.names == ["first", *HUNDRED, "large", "last", "later"]
+    assert onward.stats.messages_out == 104
+    assert onward.stats.bytes_out == sink.stats.bytes_in
+    await close_all(source, near, onward, sink)
+
+
+async def test_it_is_written_within_the_delivery_and_behind_what_was_queued() -> None:
+    seen: list[int] = []
+
+    def both(onward: LineConnection, item: Item) -> None:
+        if len(seen) % 2:
+            onward.send(Notification("before"))
+        send_alone(onward, item)
+        seen.append(onward.stats.bytes_out)
+
+    source, near, onward, _, sink, sink_side = await passing(pipe_pair, both)
+    sink.start(sink_side)
+    for number in range(4):
+        source.send(Notification(f"n{number}"))
+        await sink_side.until_count([1, 3, 4, 6][number])
+    assert sink_side.names == ["n0", "before", "n1", "n2", "before", "n3"]
+    sizes = [len(encode_line(Notification(name))) + 1 for name in ("n0", "before", "n1", "n2")]
+    # The first line of a connection is looked at more closely. What comes alone is written at once, and what comes
+    # behind something that is queued is written with it.
+    assert seen[:3] == [0, sizes[0], sum(sizes)]
+    await close_all(source, near, onward, sink)
+
+
+async def test_what_a_full_pipe_does_not_take_follows_when_it_is_read() -> None:
+    source, near, onward, _, sink, sink_side = await passing(pipe_pair, send_alone)
+    text = "x" * 10_000
+    for number in range(100):
+        source.send(Notification(f"n{number}", {"text": text}))
+        await turns(3)
+    sink.start(sink_side)
+    await sink_side.until_count(100)
+    assert sink_side.names == HUNDRED
+    assert onward.stats.messages_out == 100
+    await close_all(source, near, onward, sink)
+
+
+async def test_a_pipe_that_nobody_reads_is_reported_as_ever() -> None:
+    source, near, onward, onward_side, sink, _ = await passing(pipe_pair, send_alone)
+    sink.abort()
+    await onward_side.until_end()
+    source.send(Notification("lost"))
+    await onward_side.until(lambda: onward_side.errors)
+    source.send(Notification("dropped"))
+    await turns()
+    assert len(onward_side.errors) == 1
+    await close_all(source, near, onward)
+
+
+async def test_a_line_within_a_message_stays_one_line() -> None:
+    def with_breaks(onward: LineConnection, item: Item) -> None:
+        assert isinstance(item, Notification)
+        onward.send_alone(Notification(item.method, msgspec.Raw(b'{\r\n"a":\n1}')))
+
+    source, near, onward, _, sink, sink_side = await passing(pipe_pair, with_breaks)
+    sink.start(sink_side)
+    source.send(Notification("n"))
+    await sink_side.until_count(1)
+    assert written(sink_side.items) == [b'{"jsonrpc":"2.0","method":"n","params":{  "a": 1}}']
+    await close_all(source, near, onward, sink)
+
+
+async def test_what_is_passed_on_alone_is_traced() -> None:
+    traced: list[bytes] = []
+
+    def trace(direction: str, line: bytes) -> None:
+        traced.append(bytes(line))
+
+    source, near = pipe_pair()
+    onward, sink = pipe_pair(trace=trace)
+    assert isinstance(onward, LineConnection)
+    source.start(Recorder())
+    near.start(Recorder(lambda item: send_alone(onward, item)))
+    onward.start(Recorder())
+    sink_side = Recorder()
+    sink.start(sink_side)
+    source.send(Notification("n"))
+    await sink_side.until_count(1)
+    assert traced == [b'{"jsonrpc":"2.0","method":"n"}']
+    await close_all(source, near, onward, sink)

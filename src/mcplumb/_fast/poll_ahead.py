@@ -83,13 +83,13 @@ class PollAhead:
         except BaseException as error:  # noqa: BLE001 - raised again by the loop
             self._ready.append(_Raised(len, (error,), loop))
             return None
-        if not ready:
-            return None
         if len(ready) == 1:
             source = self.sources.get(ready[0][0])
             if source is not None:
                 self._misses = 0
                 return source
+        elif not ready:
+            return None
         self._misses = min(self._misses + 1, _MAX_MISSES)
         self._skip = 2**self._misses - 2
         return None

@@ -101,11 +101,13 @@ class Sink(Protocol):
 class _Delivery:
     """The delivery that is under way in an event loop: a chunk that was read, and all that follows from it at once."""
 
-    __slots__ = ("__weakref__", "writers")
+    __slots__ = ("__weakref__", "is_of_one", "writers")
 
     def __init__(self) -> None:
         #: The connections that have something to write when it ends; None while there is no delivery.
         self.writers: list[LineConnection] | None = None
+        #: Whether a single message is being delivered.
+        self.is_of_one = False
 
 
 _deliveries: WeakKeyDictionary[asyncio.AbstractEventLoop, _Delivery] = WeakKeyDictionary()
@@ -119,6 +121,7 @@ class LineConnection(Backpressure):
     """
 
     __slots__ = (
+        "_alone_to",
         "_bad_lines",
         "_bytes_in",
         "_bytes_out",
@@ -182,6 +185,8 @@ class LineConnection(Backpressure):
         self._sink = sink
         #: The descriptor, if the sink is a pipe: it is written to without going through the sink.
         self._pipe: int | None = getattr(sink, "pipe", None)
+        #: The same, as long as `send_alone` may write to it.
+        self._alone_to = self._pipe if trace is None else None
         self._queue: list[bytes | memoryview] = []
         self._queued = 0
         self._is_flush_due = True  # by `start`
@@ -264,6 +269,7 @@ class LineConnection(Backpressure):
                 item = decode_line(chunk[:-1], True, self._max_batch, self._expect)
                 if item.__class__ is BadMessage:
                     self._bad_lines += 1
+                delivery.is_of_one = True
                 self._received(item)
             else:
                 if chunk:
@@ -277,6 +283,7 @@ class LineConnection(Backpressure):
             self._loop.call_soon(self._go_on)
             raise
         finally:
+            delivery.is_of_one = False
             if delivery.writers is writers:
                 delivery.writers = None
                 try:
@@ -348,6 +355,34 @@ class LineConnection(Backpressure):
                 else:
                     writers.append(self)
 
+    def send_alone(self, message: Message) -> None:
+        """Send a message that was made of the one being delivered, and that nothing follows: in a bridge.
+
+        It is written at once, where the delivery is of no other message that may lead to more, and nothing is queued.
+        """
+        pipe = self._alone_to
+        if pipe is None or self._is_flush_due or not self._delivery.is_of_one:
+            self.send(message)
+            return
+        line = _encode(message)
+        size = len(line) + 1
+        if size > _LARGE or _NEWLINE in line or _RETURN in line:
+            self.send(message)
+            return
+        line += b"\n"
+        try:
+            written = write(pipe, line)
+        except OSError:
+            written = 0  # the flush meets it again
+        self._bytes_out += written
+        if written == size:
+            self._lines_out += 1
+        else:
+            self._queue.append(memoryview(line)[written:])
+            self._queued = size - written
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
     def send_batch(self, messages: Sequence[Message]) -> None:
         """Queue several messages as one line."""
         if self._is_usable:
@@ -418,6 +453,7 @@ class LineConnection(Backpressure):
 
     def _break(self, error: OSError) -> None:
         self._is_usable = False
+        self._alone_to = None
         self._empty()
         if self._is_closing:
             self._finish()
@@ -451,6 +487,7 @@ class LineConnection(Backpressure):
         if not self._is_closing:
             self._is_closing = self._needs_care = True
             self._is_usable = self._is_flowing = False
+            self._alone_to = None
             self._source.close()
             self._unclog()
 
