@@ -13,11 +13,13 @@ from mcplumb import types as t
 from mcplumb.errors import DecodeError, NotInRevision
 from mcplumb.protocol.translation import (
     answer_for_server,
+    asks_for_input,
     error_for_client,
     is_input_required,
     members_of,
     meta_for_server,
     params_for_server,
+    params_with_meta,
     question_for_client,
     read_input_required,
     result_for_client,
@@ -371,3 +373,51 @@ def test_results_that_ask_for_input_are_told_apart() -> None:
     assert read_input_required(raw({})).request_state is UNSET
     with pytest.raises(DecodeError, match="asks for input"):
         read_input_required(raw({"inputRequests": 7}))
+
+
+@pytest.mark.req("BRG-2")
+@pytest.mark.parametrize(
+    ("result", "asks"),
+    [
+        (b'{"resultType":"input_required"}', True),
+        (b'{"resultType":"input\\u005frequired"}', True),
+        (b'{"resultType":"complete"}', False),
+        (b'{"resultType":"comp\\u006cete"}', False),
+        (b'{"resultType":7}', False),
+        (b"{}", False),
+    ],
+)
+def test_members_tell_whether_a_result_asks_for_input(result: bytes, asks: bool) -> None:
+    assert asks_for_input(members_of(raw(result))) is asks
+    assert is_input_required(raw(result), LATEST) is asks
+
+
+@pytest.mark.req("BRG-4")
+@pytest.mark.parametrize(
+    ("params", "after"),
+    [
+        (b"{}", b'{"_meta":{"k":1}}'),
+        (b"{ \t}", b'{"_meta":{"k":1}}'),
+        (b'{"a": 1E2 }', b'{"a": 1E2,"_meta":{"k":1}}'),
+        (b'{"a":{}}', b'{"a":{},"_meta":{"k":1}}'),
+        (b'{"a":"}"}', b'{"a":"}","_meta":{"k":1}}'),
+    ],
+)
+def test_params_get_metadata_and_keep_their_bytes(params: bytes, after: bytes) -> None:
+    assert bytes(params_with_meta(raw(params), b'{"k":1}')) == after
+
+
+@given(st.dictionaries(st.text(), st.recursive(st.none() | st.text() | st.integers(), st.lists, max_leaves=5)))
+def test_params_with_metadata_are_the_params_and_the_metadata(params: dict[str, Any]) -> None:
+    params.pop("_meta", None)
+    assert plain(params_with_meta(raw(params), b'{"k":1}')) == params | {"_meta": {"k": 1}}
+
+
+@pytest.mark.req("BRG-4")
+def test_items_are_not_read_where_their_kind_is_the_same_in_both_revisions() -> None:
+    # Resources have icons since 2025-11-25, and content has changed nothing since 2025-06-18 but links.
+    unreadable = b'{"content":[{"type":"text","text":7}],"resources":[{"uri":"x:y","name":"x","icons":[]}]}'
+    called = result_for_client(raw(unreadable), "tools/call", front=LATEST_LEGACY, back=LATEST)
+    assert written(called) == unreadable
+    listed = result_for_client(raw(unreadable), "resources/list", front=_2025_06_18, back=LATEST)
+    assert written(listed) == unreadable.replace(b',"icons":[]', b"")

@@ -13,16 +13,17 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import cache, partial
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
 
+from mcplumb.bridge.forwarded_methods import OWN_NOTIFICATIONS, may_need_input, passing_methods, unknown_methods
 from mcplumb.bridge.front_subscriptions import FrontSubscriptions
 from mcplumb.bridge.parked_calls import PendingCall
-from mcplumb.bridge.raw_pass import ForwardedCall, Lane, decode_meta
+from mcplumb.bridge.raw_pass import NO_META, PASS_ON, ForwardedCall, Lane, SessionLane, decode_meta, sender_alone
 from mcplumb.bridge.server_instance import NEEDED, FrontClient, ServerInstance, can_be_asked
 from mcplumb.bridge.server_pool import ServerPool
 from mcplumb.client.requests import MAX_ROUNDS
@@ -51,7 +52,7 @@ from mcplumb.protocol.translation import (
     urls_to_visit,
 )
 from mcplumb.protocol.version_negotiation import Admitted, InitializedSession, Refused
-from mcplumb.revisions import LATEST_LEGACY, Revision, get_revision
+from mcplumb.revisions import LATEST_LEGACY, Revision
 from mcplumb.rpc.handler import Outcome, Reply
 from mcplumb.server.dispatch.running_call import Call
 from mcplumb.server.server_session import ServerSession
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from mcplumb.bridge.bridge import Bridge
     from mcplumb.client.client_session import ClientSession
     from mcplumb.client.subscriptions import Changes
+    from mcplumb.rpc.user_callbacks import OnProgress
 
 __all__ = ["BridgeSession", "Described"]
 
@@ -87,12 +89,8 @@ _logger = logging.getLogger("mcplumb.bridge")
 
 #: How many kinds of modern clients one connection may stand for at once: each has its own capabilities.
 _MAX_CLIENTS = 16
-#: Notifications that concern the connection between the client and the bridge only.
-_OWN_NOTIFICATIONS = frozenset(("notifications/cancelled", "notifications/initialized"))
 #: Bytes from which on params are not copied to look at their end.
 _LARGE = 64 * 1024
-#: Begins a request that passes as it is.
-_PASS_ON = ForwardedCall.pass_on
 #: How many notifications of a client may wait for a server that does not read; reading pauses then.
 _MAX_WAITING_NOTIFICATIONS = 100
 
@@ -114,12 +112,15 @@ class BridgeSession(ServerSession):
         self.is_single = peer.era == "modern"
         #: The connection, if messages on it are lines.
         self.line = connection if isinstance(connection, LineConnection) else None
+        self.send_alone = sender_alone(connection)
         self._legacy_client: FrontClient | None = None
         self._modern_clients: list[FrontClient] = []
         self._leases: dict[tuple[FrontClient, ServerPool], ServerInstance] = {}
         self._leasing: dict[tuple[FrontClient, ServerPool], asyncio.Task[ServerInstance]] = {}
         #: How the latest request passed that could pass as it is, to the sole server; None if there was none.
         self._lane: Lane | None = None
+        #: How the requests of the legacy session pass that have no metadata; None until one could.
+        self._session_lane: SessionLane | None = None
         self._has_released = False
         self._waiting_notifications = 0
         # Bound once: looking them up for each request would cost more than most of what is done for it.
@@ -156,6 +157,7 @@ class BridgeSession(ServerSession):
     def reuse(self, connection: Connection) -> None:
         """Serve another connection, which may be another client's."""
         super().reuse(connection)
+        self.send_alone = sender_alone(connection)
         self._modern_clients.clear()
 
     # --- Admission ---
@@ -177,7 +179,7 @@ class BridgeSession(ServerSession):
             return ForwardedCall(
                 request.id,
                 request,
-                _PASS_ON,
+                PASS_ON,
                 session=self,
                 admitted=lane.admitted,
                 params=None,
@@ -190,8 +192,10 @@ class BridgeSession(ServerSession):
             meta = decode_meta(params).meta
         except (*UNREADABLE, TypeError):
             meta = None  # whether the request is admitted at all is decided first
+        if meta is NO_META and (ahead := self._session_lane) is not None and name in ahead.methods:
+            return ahead.call(request, self)
         admitted = self._admission.request(request, meta)
-        if admitted.__class__ is Admitted and name not in _unknown_methods(admitted.revision.name):
+        if admitted.__class__ is Admitted and name not in unknown_methods(admitted.revision.name):
             begin = self._begin_forwarding
             return ForwardedCall(request.id, request, begin, session=self, admitted=admitted, params=None)
         return self._not_admitted(name, admitted)
@@ -210,7 +214,7 @@ class BridgeSession(ServerSession):
             capabilities, client_info = admitted.capabilities, admitted.client_info
             self._legacy_client = FrontClient(capabilities, client_info, self._identity, self, stays=True)
             admitted = Admitted(admitted.revision, capabilities, client_info, None, None, RequestMeta.of(None))
-        if isinstance(admitted, Refused) or name in _unknown_methods(admitted.revision.name):
+        if isinstance(admitted, Refused) or name in unknown_methods(admitted.revision.name):
             return self._not_admitted(name, admitted)
         return Call(
             request.id,
@@ -231,9 +235,7 @@ class BridgeSession(ServerSession):
 
     def explain(self, call: Call, error: Exception) -> Outcome:
         """Return the error for a request that failed."""
-        if isinstance(error, RequestError):
-            return ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
-        if isinstance(error, RemoteError):
+        if isinstance(error, RequestError | RemoteError):
             return ErrorDetail(error.code, error.message, UNSET if error.data is None else error.data)
         if isinstance(error, StateRefused | DecodeError):
             return ErrorDetail(INVALID_PARAMS, str(error))
@@ -271,6 +273,7 @@ class BridgeSession(ServerSession):
 
     async def _set_level(self, call: Call) -> Outcome:
         self.log_level = read(SetLevelParams, call.request.params, what="params").level
+        self.leave_lane()
         await self.bridge.router.raise_log_level(self, self._client_of(call), self.log_level)
         return Result()
 
@@ -306,7 +309,7 @@ class BridgeSession(ServerSession):
 
     def leave_lane(self) -> None:
         """Look anew at how the next request may pass, and where to."""
-        self._lane = None
+        self._lane = self._session_lane = None
 
     def _instance_for(self, call: Call) -> ServerInstance | None:
         """Return the running instance that a request may pass to as it is; None if it may not."""
@@ -319,9 +322,20 @@ class BridgeSession(ServerSession):
         instance = self._leases.get((client, pool)) if client.stays else pool.borrow(client)
         if instance is None or not instance.passes_raw or instance.revision is not admitted.revision:
             return None
-        if client.stays and call.request.params is not UNSET and len(call.request.params) < _LARGE:
-            self._lane = Lane.of(call, instance, _passing_methods(admitted.revision.name))
+        params = call.request.params
+        if not admitted.revision.is_modern:
+            self._open_session_lane(call, instance)
+        elif client.stays and params is not UNSET and len(params) < _LARGE:
+            self._lane = Lane.of(call, instance, passing_methods(admitted.revision.name))
         return instance
+
+    def _open_session_lane(self, call: Call, instance: ServerInstance) -> None:
+        """Let the requests of the legacy session that have no metadata pass to this instance without a task."""
+        is_sole = self.bridge.router.sole is not None and instance.passes_raw
+        if is_sole and not call.admitted.meta.raw and not _logger.isEnabledFor(logging.DEBUG):
+            declared = self._meta_for(call, instance, self.log_level)
+            methods = passing_methods(call.admitted.revision.name)
+            self._session_lane = SessionLane.of(call.admitted, instance, methods, declared)
 
     async def forward(self, call: Call) -> Outcome:
         """Forward a request, and answer it within the delivery of the server's response, not a turn of the loop later.
@@ -334,12 +348,29 @@ class BridgeSession(ServerSession):
         return outcome
 
     async def send_lost(self, call: Call, instance: ServerInstance, back: ClientSession, lost: McplumbError) -> None:
-        """Answer a request that passed as it is and got no response: with that of another session, or an error."""
+        """Answer a request that needed no task and got no response: with that of another session, or an error."""
+        await self._complete(call, instance, lambda params, meta: instance.recover(call, back, params, meta, lost))
+
+    async def go_on(self, call: Call, instance: ServerInstance, result: msgspec.Raw) -> None:
+        """Answer a request of a legacy client that needed no task, and whose server asks for input first."""
+
+        async def given(*_: object) -> msgspec.Raw:
+            return result
+
+        await self._complete(call, instance, given)
+
+    async def _complete(
+        self,
+        call: Call,
+        instance: ServerInstance,
+        first: Callable[[dict[str, Any], dict[str, Any]], Coroutine[Any, Any, msgspec.Raw]],
+    ) -> None:
+        """Answer a request whose first result comes from this function of its params and metadata."""
         method, front = call.method, call.admitted.revision
         outcome: Outcome
         try:
             params, meta = await self._translated(call, instance, members_of(call.request.params), method)
-            result = await instance.recover(call, back, params, meta, lost)
+            result = await self._final(call, instance, method, params, meta, None, await first(params, meta))
             outcome = result_for_client(
                 result, method, front=front, back=instance.revision, server_info=instance.known.server_info
             )
@@ -390,7 +421,7 @@ class BridgeSession(ServerSession):
             _logger.debug("%s (%s) sends %s to %s.", who[:80], front, method[:80], pool.name)
         instance: ServerInstance | None = None
         try:
-            may_park = front.has_input_required and _may_need_input(method)
+            may_park = front.has_input_required and may_need_input(method)
             # A legacy server has no state of requests: it is the bridge's, and its call has an instance already.
             if may_park and "requestState" in members and pool.is_legacy:
                 return await self._go_on(call, members)
@@ -420,16 +451,34 @@ class BridgeSession(ServerSession):
         params, meta = await self._translated(call, instance, members, method)
         on_progress = None if admitted.progress_token is None else call.progress
         result = await instance.request(call, method, params, meta, on_progress)
+        result = await self._final(call, instance, method, params, meta, on_progress, result)
+        if not front.is_modern and self._session_lane is None:
+            self._open_session_lane(call, instance)
         back = instance.revision
-        if not front.has_input_required and _may_need_input(method):
-            rounds = 1
-            while is_input_required(result, back):
-                if rounds == MAX_ROUNDS:
-                    raise ProtocolError(f"It asked for input {MAX_ROUNDS} times, and gave no result.")
-                rounds += 1
-                params = await self._ask_for_server(call, result, params, back)
-                result = await instance.request(call, method, params, meta, on_progress)
         return result_for_client(result, method, front=front, back=back, server_info=instance.known.server_info)
+
+    async def _final(
+        self,
+        call: Call,
+        instance: ServerInstance,
+        method: str,
+        params: dict[str, Any],
+        meta: dict[str, Any],
+        on_progress: OnProgress | None,
+        result: msgspec.Raw,
+    ) -> msgspec.Raw:
+        """Return the final result of a request: for as long as the server asks for input, ask a legacy client."""
+        back = instance.revision
+        if call.admitted.revision.has_input_required or not may_need_input(method):
+            return result
+        rounds = 1
+        while is_input_required(result, back):
+            if rounds == MAX_ROUNDS:
+                raise ProtocolError(f"It asked for input {MAX_ROUNDS} times, and gave no result.")
+            rounds += 1
+            params = await self._ask_for_server(call, result, params, back)
+            result = await instance.request(call, method, params, meta, on_progress)
+        return result
 
     async def _translated(
         self, call: Call, instance: ServerInstance, members: dict[str, Any], method: str
@@ -445,14 +494,18 @@ class BridgeSession(ServerSession):
         if named_by is not None and isinstance(params.get(named_by), msgspec.Raw):
             # The name is needed to tell whether the call may be sent again, and in headers.
             params[named_by] = read(str, params[named_by], what=named_by)
-        meta = meta_for_server(
+        return params, self._meta_for(call, instance, level)
+
+    def _meta_for(self, call: Call, instance: ServerInstance, level: LoggingLevel | None) -> dict[str, Any]:
+        """Return the ``_meta`` of a request for a server."""
+        admitted, back = call.admitted, instance.revision
+        return meta_for_server(
             admitted.meta.raw,
             back,
             capabilities=admitted.capabilities,
             client_info=admitted.client_info,
             log_level=level if back.is_modern else None,
         )
-        return params, meta
 
     # --- Questions: from a modern server to a legacy client ---
 
@@ -571,7 +624,7 @@ class BridgeSession(ServerSession):
         if method == "notifications/initialized" and self.is_ready_legacy and self._legacy_client is not None:
             open_changes = partial(self._open_changes, self._legacy_client)
             self.endpoint.start_task(_quietly(self.changes.announce_lists(open_changes), "announce list changes"))
-        if method in _OWN_NOTIFICATIONS:
+        if method in OWN_NOTIFICATIONS:
             return
         known = METHODS.get(method)
         if self.is_single:
@@ -663,7 +716,7 @@ class BridgeSession(ServerSession):
             return instance
         key = client, pool
         if key in self._leases and self._leases[key].is_over:
-            self._lane = None
+            self.leave_lane()
             pool.release(self._leases.pop(key))
         if key not in self._leases:
             if key not in self._leasing:
@@ -703,19 +756,19 @@ class BridgeSession(ServerSession):
             self._leases[key] = starting.result()
 
     def _release(self, client: FrontClient) -> None:
-        self._lane = None
+        self.leave_lane()
         for key in [key for key in self._leases if key[0] is client]:
             key[1].release(self._leases.pop(key))
 
     def forget(self, pools: Sequence[ServerPool]) -> None:
         """Release servers that are removed from the bridge."""
-        self._lane = None
+        self.leave_lane()
         for key in [key for key in self._leases if key[1] in pools]:
             key[1].release(self._leases.pop(key))
 
     def _release_all(self) -> None:
         self._has_released = True
-        self._lane = None
+        self.leave_lane()
         for starting in self._leasing.values():
             starting.cancel()
         for (_, pool), instance in self._leases.items():
@@ -737,26 +790,6 @@ _OWN_METHODS: dict[str, Any] = {
     "resources/subscribe": BridgeSession._subscribe,
     "resources/unsubscribe": BridgeSession._unsubscribe,
 }
-
-
-@cache
-def _unknown_methods(revision: str) -> frozenset[str]:
-    """Return the methods that other revisions have, but not this one."""
-    known = get_revision(revision)
-    return frozenset(name for name, method in METHODS.items() if not method.sent_by("client", known))
-
-
-@cache
-def _passing_methods(revision: str) -> frozenset[str]:
-    """Return the methods whose requests may pass as they are, in a revision."""
-    known = get_revision(revision)
-    own = {*_OWN_METHODS, *(["tools/list"] if known.has_mirrored_headers else [])}
-    return frozenset(name for name, method in METHODS.items() if method.sent_by("client", known) and name not in own)
-
-
-def _may_need_input(method: str) -> bool:
-    known = METHODS.get(method)
-    return known is not None and known.may_need_input
 
 
 async def _quietly(coroutine: Coroutine[Any, Any, None], what: str) -> None:

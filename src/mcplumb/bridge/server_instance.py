@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from mcplumb.bridge.raw_pass import sender_alone
 from mcplumb.client.client import Client
 from mcplumb.client.client_session import ClientSession, metadata
 from mcplumb.client.client_settings import ClientSettings
@@ -104,7 +105,7 @@ class ServerInstance:
         #: The log level of a legacy server, if one was set.
         self._level: LoggingLevel | None = None
         #: Set when no call is in flight; None if no task waits for that.
-        self._idle: asyncio.Event | None = None
+        self.idle: asyncio.Event | None = None
         supervisor = connecting.supervisor
         self._own_info = supervisor.settings.client_info
         declared = ClientCapabilities() if owner is None else owner.capabilities
@@ -210,7 +211,7 @@ class ServerInstance:
         self.calls.pop(call, None)
         if is_abandoned:
             self._abandon(call)
-        if self._idle is not None:
+        if self.idle is not None:
             self._check_idle()
 
     def ask(
@@ -222,8 +223,8 @@ class ServerInstance:
     async def wait_idle(self) -> None:
         """Wait until no call is in flight."""
         while self.is_busy:
-            self._idle = self._idle or asyncio.Event()
-            await self._idle.wait()
+            self.idle = self.idle or asyncio.Event()
+            await self.idle.wait()
 
     def ended(self, pending: PendingCall, last: Call | None) -> None:
         """Record that a call that could be asked questions has ended; ``last`` is its request if it was cancelled."""
@@ -233,9 +234,9 @@ class ServerInstance:
         self._check_idle()
 
     def _check_idle(self) -> None:
-        if self._idle is not None and not self.is_busy:
-            self._idle.set()
-            self._idle = None
+        if self.idle is not None and not self.is_busy:
+            self.idle.set()
+            self.idle = None
 
     def _abandon(self, call: Call) -> None:
         # The loop's clock, which the sessions of a bridge share.
@@ -382,6 +383,7 @@ class BackSession(ClientSession):
         super().__init__(connection, settings, first_id=first_id)
         self._instance = instance
         self.line = connection if isinstance(connection, LineConnection) else None
+        self.send_alone = sender_alone(connection)
         self._passed_on = self._notified.keys() - {"notifications/message"}
 
     def describe_client(self, settings: ClientSettings) -> None:

@@ -142,6 +142,11 @@ class ClientSession:
         """Whether the session can send."""
         return self.endpoint.closed is None
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The ``_meta`` of requests that carry no other."""
+        return self._meta
+
     def request(
         self, method: str, params: dict[str, Any], options: CallOptions = NO_OPTIONS, start: float | None = None
     ) -> Coroutine[Any, Any, msgspec.Raw]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from operator import is_
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -43,17 +43,20 @@ from mcplumb.types.payload_decoder import read
 from mcplumb.types.prompts import Prompt, PromptMessage
 from mcplumb.types.resources import Resource, ResourceContents, ResourceTemplate
 from mcplumb.types.revision_adapter import ADAPTERS, FIELDS, for_revision, wrap_result
-from mcplumb.types.tools import Tool
+from mcplumb.types.tools import CallToolResult, Tool
 from mcplumb.wire.messages import URL_ELICITATION_REQUIRED, ErrorDetail
 
 __all__ = [
     "InputRequired",
     "answer_for_server",
+    "asks_for_input",
     "error_for_client",
     "is_input_required",
+    "members_for_client",
     "members_of",
     "meta_for_server",
     "params_for_server",
+    "params_with_meta",
     "question_for_client",
     "read_input_required",
     "result_for_client",
@@ -68,6 +71,7 @@ _ROUND_PARAMS = ("inputResponses", "requestState")
 _PARAMS = {"completion/complete": {"context": "has_completion_context"}}
 #: Members of results, and the flag that a revision must have for them.
 _RESULT_MEMBERS = {"resultType": "has_result_types", "ttlMs": "has_cache_hints", "cacheScope": "has_cache_hints"}
+_WHITE_SPACE = b" \t\r\n"
 #: The lists within results whose items differ between revisions.
 _ITEMS: dict[str, tuple[str, Any]] = {
     "tools/list": ("tools", Tool),
@@ -92,7 +96,8 @@ _encode = msgspec.json.encode
 _read_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _read_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
-_COMPLETE = msgspec.Raw(_encode(COMPLETE))
+_WRITTEN_COMPLETE = _encode(COMPLETE)
+_COMPLETE = msgspec.Raw(_WRITTEN_COMPLETE)
 _NO_TTL, _PRIVATE = msgspec.Raw(b"0"), msgspec.Raw(b'"private"')
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, TypeError)
 
@@ -147,6 +152,12 @@ def meta_for_server(
     return kept
 
 
+def params_with_meta(params: msgspec.Raw, meta: bytes) -> msgspec.Raw:
+    """Return params that have no ``_meta`` with this one, which is JSON. All else keeps its bytes."""
+    members = bytes(params)[:-1].rstrip(_WHITE_SPACE)
+    return msgspec.Raw(b'%b%b"_meta":%b}' % (members, b"" if members == b"{" else b",", meta))
+
+
 def answer_for_server(answer: Any, method: str, back: Revision) -> Any:
     """Return a client's answer to a question, as the server's revision has it.
 
@@ -167,10 +178,15 @@ def result_for_client(
     """
     if front is back:
         return result
-    members = members_of(result)
-    for name, flag in _RESULT_MEMBERS.items():
-        if not getattr(front, flag):
-            members.pop(name, None)
+    return members_for_client(members_of(result), method, front=front, back=back, server_info=server_info)
+
+
+def members_for_client(
+    members: dict[str, Any], method: str, *, front: Revision, back: Revision, server_info: Implementation | None = None
+) -> dict[str, Any]:
+    """Change the members of a final result to those that the client's revision has, and return them."""
+    for name in _lacking_members(front):
+        members.pop(name, None)
     if front.has_result_types and not back.has_result_types:
         members.setdefault("resultType", _COMPLETE)
         if _is_cacheable(method):
@@ -178,15 +194,16 @@ def result_for_client(
             members.setdefault("cacheScope", _PRIVATE)
         if server_info is not None:
             members["_meta"] = {SERVER_INFO: for_revision(server_info, front), **_meta_of(members)}
-    elif not front.is_modern and back.is_modern and SERVER_INFO in (meta := _meta_of(members)):
+    elif "_meta" in members and not front.is_modern and back.is_modern and SERVER_INFO in (meta := _meta_of(members)):
         del meta[SERVER_INFO]
         members["_meta"] = meta
         if not meta:
             del members["_meta"]
-    if method in _ITEMS and _lacks(front, back):
-        _adapt_items(members, *_ITEMS[method], front)
-        if method == "tools/call":
-            _adapt_structured_content(members, front)
+    items = _ITEMS.get(method)
+    if items is not None and _lacks(front, back, items[1]):
+        _adapt_items(members, *items, front)
+    if "structuredContent" in members and method == "tools/call" and _lacks(front, back, CallToolResult):
+        _adapt_structured_content(members, front)
     return members
 
 
@@ -241,6 +258,7 @@ class _ResultType(msgspec.Struct, frozen=True, rename="camel"):
 
 
 _read_result_type = msgspec.json.Decoder(_ResultType).decode
+_read_text = msgspec.json.Decoder(str).decode
 
 
 def is_input_required(result: msgspec.Raw, back: Revision) -> bool:
@@ -249,6 +267,17 @@ def is_input_required(result: msgspec.Raw, back: Revision) -> bool:
         return False
     try:
         return _read_result_type(result).result_type == INPUT_REQUIRED
+    except _UNREADABLE:
+        return False
+
+
+def asks_for_input(members: Mapping[str, Any]) -> bool:
+    """Return whether a result of a revision that has such results asks for input, by its members."""
+    kind = members.get("resultType", _COMPLETE)
+    if kind is _COMPLETE or bytes(kind) == _WRITTEN_COMPLETE:
+        return False
+    try:
+        return _read_text(kind) == INPUT_REQUIRED
     except _UNREADABLE:
         return False
 
@@ -272,11 +301,33 @@ def urls_to_visit(error: ErrorDetail) -> list[ElicitParams] | None:
 
 
 @cache
-def _lacks(front: Revision, back: Revision) -> bool:
-    """Return whether the front lacks anything that items of the back may have."""
-    flags = {flag for fields in FIELDS.values() for flag in fields.values()}
-    flags |= {flag for needed, _ in ADAPTERS.values() for flag in needed or ()}
-    return any(getattr(back, flag) and not getattr(front, flag) for flag in flags)
+def _lacking_members(front: Revision) -> tuple[str, ...]:
+    """Return the members of results that a revision does not have."""
+    return tuple(name for name, flag in _RESULT_MEMBERS.items() if not getattr(front, flag))
+
+
+@cache
+def _lacks(front: Revision, back: Revision, kind: Any) -> bool:
+    """Return whether the front lacks anything that items of this kind may have in the back."""
+    return any(getattr(back, flag) and not getattr(front, flag) for flag in _flags_of(kind))
+
+
+def _flags_of(kind: Any) -> set[str]:
+    """Return the flags that a revision needs for all that payloads of this kind may have."""
+    flags: set[str] = set()
+    seen: list[Any] = []
+    left = [kind]
+    while left:
+        each = left.pop()
+        if each in seen:
+            continue
+        seen.append(each)
+        left += get_args(each)
+        if isinstance(each, type) and issubclass(each, Payload):
+            left += (field.type for field in msgspec.structs.fields(each))
+            for name in (base.__name__ for base in each.__mro__):
+                flags.update(FIELDS.get(name, {}).values(), (ADAPTERS[name][0] or ()) if name in ADAPTERS else ())
+    return flags
 
 
 @cache
@@ -297,9 +348,7 @@ def _adapt_items(members: dict[str, Any], name: str, kind: Any, front: Revision)
 
 
 def _adapt_structured_content(members: dict[str, Any], front: Revision) -> None:
-    structured = members.get("structuredContent")
-    if structured is None:
-        return
+    structured = members["structuredContent"]
     if not front.has_structured_content:
         del members["structuredContent"]
         content = members.get("content", [])

@@ -4,8 +4,8 @@ Clients and servers are handlers on an `Endpoint`. It receives what the connecti
 begins and ends requests:
 
 * A request of the peer is admitted by the handler, which returns a record of it. Its ``begin`` returns the outcome, or
-  a coroutine that returns it; the endpoint runs that in a task of its own. ``finish`` sends the outcome. It is the one
-  function that answers a request, so nothing is sent for a request that has ended.
+  a coroutine that returns it; the endpoint runs that in a task of its own. ``finish`` sends the outcome, or in a
+  bridge ``pass_back``. Nothing else answers a request, so nothing is sent for one that has ended.
 * A request of this side takes a send slot, gets an id and a deadline, and is awaited as a future. One timer serves all
   deadlines. A response resumes its caller within the delivery of the message, so that what the caller sends next leaves
   with the same write.
@@ -44,13 +44,13 @@ from mcplumb.protocol.in_flight import (
     OutgoingRequest,
 )
 from mcplumb.rpc.handler import NO_OPTIONS, CallOptions, Handled, Handler, Outcome, Reply
-from mcplumb.rpc.outgoing_requests import DeadlineTimer, Response, SendSlots, describe, failure
+from mcplumb.rpc.outgoing_requests import DeadlineTimer, Deferred, Response, SendSlots, describe, failure
 from mcplumb.transports.connection import Connection
 from mcplumb.types.meta import PROGRESS_TOKEN
 from mcplumb.types.method_table import METHODS
 from mcplumb.types.notification_params import ProgressParams
 from mcplumb.wire.message_decoder import BadMessage, Batch
-from mcplumb.wire.messages import Error, ErrorDetail, Notification, Request, RequestId, Result, encode_line
+from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result, encode_line
 
 if TYPE_CHECKING:
     from mcplumb.rpc.user_callbacks import OnProgress, ProgressCallback
@@ -327,7 +327,7 @@ class Endpoint:
         self.keep(request.task)
 
     def finish(self, request: Handled, outcome: Outcome) -> None:
-        """Answer a request of the peer with its outcome, unless it has ended already. Nothing else answers one."""
+        """Answer a request of the peer with its outcome, unless it has ended already."""
         if request.state == "running":
             if request.has_told:
                 request.flush()
@@ -346,6 +346,17 @@ class Endpoint:
             self._deliver(response, self._batches.get(request.id))
         if self._is_held_back:
             self._release()
+
+    def pass_back(self, request: Handled, response: Any, send: Callable[[Message], None]) -> None:
+        """Answer a request of the peer with the response of another end; until then, it was told nothing about it."""
+        is_result = response.__class__ is Result
+        outcome = response.result if is_result else response.error
+        if self._is_held_back or self.incoming.exempt_ids or request.state != "running":
+            self.finish(request, outcome)
+            return
+        request.state = ANSWERED
+        del self.incoming.requests[request.id]
+        send(Result(request.id, outcome) if is_result else Error(request.id, outcome))
 
     def notify_about(self, request: Handled, notification: Notification) -> None:
         """Send a notification about a request of the peer, unless that has ended."""
@@ -555,9 +566,7 @@ class Endpoint:
         """
         if start is None:
             start = self.loop.time()
-        slots = self._slots
-        if slots is None:
-            slots = self._begin_sending()
+        slots = self._slots or self._begin_sending()
         if slots.free and not slots.waiting and not self.connection.is_clogged:
             slots.free -= 1
         else:
@@ -607,9 +616,7 @@ class Endpoint:
     def open(self, method: str, params: Any) -> tuple[OutgoingRequest, asyncio.Future[Response]]:
         """Send a request that has no deadline and takes no slot; `Closed` if nothing can be sent any more."""
         self._check_open(method)
-        if self._slots is None:
-            self._begin_sending()
-        answer: asyncio.Future[Response] = _Deferred(loop=self.loop)
+        answer: asyncio.Future[Response] = Deferred(loop=self.loop)
         request = self.outgoing.open(method, self.loop.time(), None, waiter=answer)
         try:
             self.connection.send(Request(request.id, method, params))
@@ -618,7 +625,7 @@ class Endpoint:
             raise
         return request, answer
 
-    def pass_on(self, method: str, params: Any, waiter: Any) -> OutgoingRequest | None:
+    def pass_on(self, method: str, params: Any, waiter: Any, send: Callable[[Message], None]) -> OutgoingRequest | None:
         """Send a request now, without a deadline; ``waiter`` gets the response. None if it would have to wait."""
         outgoing, connection, sent = self._outgoing, self.connection, self._sent
         is_full = len(sent) >= self._limits.max_in_flight
@@ -627,7 +634,7 @@ class Endpoint:
         number = outgoing.next_id
         outgoing.next_id = number + 1
         request = sent[number] = OutgoingRequest(number, method, None, None, None, waiter)
-        connection.send(Request(number, method, params))
+        send(Request(number, method, params))
         return request
 
     async def notify(self, notification: Notification, within: float | None) -> None:
@@ -787,12 +794,3 @@ class Endpoint:
         for request in self.outgoing.all():
             if request.method in _MAY_NEED_INPUT:
                 self.outgoing.extend(request, now)
-
-
-class _Deferred(asyncio.Future[Response]):
-    """A response that no task awaits directly, so no task has to be resumed when it arrives."""
-
-    def set_result(self, response: Response) -> None:
-        """Set the response, unless nobody wants it any more."""
-        if not self.done():
-            super().set_result(response)

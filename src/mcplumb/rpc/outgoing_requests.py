@@ -28,7 +28,7 @@ from mcplumb.types.payload_decoder import read
 from mcplumb.wire.message_decoder import BadMessage
 from mcplumb.wire.messages import Error, Result
 
-__all__ = ["DeadlineTimer", "Response", "SendSlots", "describe", "failure"]
+__all__ = ["DeadlineTimer", "Deferred", "Response", "SendSlots", "describe", "failure"]
 
 #: How a request ended: with a response, a malformed one, or none (then the state of the request says why).
 Response: TypeAlias = Result | Error | BadMessage | None
@@ -247,3 +247,12 @@ class DeadlineTimer:
         else:
             self.stop()
             self._expire()
+
+
+class Deferred(asyncio.Future[Response]):
+    """A response that no task awaits directly, so no task has to be resumed when it arrives."""
+
+    def set_result(self, response: Response) -> None:
+        """Set the response, unless nobody wants it any more."""
+        if not self.done():
+            super().set_result(response)
