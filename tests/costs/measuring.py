@@ -96,8 +96,11 @@ CASES: Mapping[str, tuple[Side, Case]] = {
     "bridge between the eras": ("bridge", Case(era="legacy")),
     "HTTP server": ("http", Case()),
     "HTTP server, 50 at once": ("http", Case(at_once=50, calls=50)),
+    "HTTP server, legacy client": ("http", Case(era="legacy")),
     "bridge from HTTP": ("http_bridge", Case()),
     "bridge from HTTP, 50 at once": ("http_bridge", Case(at_once=50, calls=50)),
+    "bridge from HTTP, legacy client": ("http_bridge", Case(era="legacy")),
+    "bridge from HTTP, legacy client, 50 at once": ("http_bridge", Case(era="legacy", at_once=50, calls=50)),
 }
 #: What may be open, by its name in the table.
 HELD = (

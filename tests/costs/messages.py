@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-__all__ = ["LEGACY", "Era", "call", "listen", "opening"]
+__all__ = ["LEGACY", "READY", "Era", "call", "listen", "opening"]
 
 Era: TypeAlias = Literal["modern", "legacy"]
 
@@ -16,14 +16,15 @@ _META = (
     b'"io.modelcontextprotocol/clientCapabilities":{}}'
 ) % _ME
 _HANDSHAKE = b'"protocolVersion":"%b","capabilities":{},"clientInfo":%b' % (LEGACY.encode(), _ME)
-_READY = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+#: What a legacy client says when its session is open.
+READY = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 
 
 def opening(era: Era) -> bytes:
     """What comes first. It is answered with one line."""
     if era == "modern":
         return _request(0, b"server/discover", _META)
-    return _request(0, b"initialize", _HANDSHAKE) + _READY
+    return _request(0, b"initialize", _HANDSHAKE) + READY
 
 
 def call(era: Era, number: int, tool: bytes = b"echo", arguments: bytes = b'{"text":"hello"}') -> bytes:

@@ -86,6 +86,7 @@ class HttpVisitor:
         self._stack = ExitStack()
         self._connections = [self._stack.enter_context(socket.socket()) for _ in range(connections)]
         self._last_id = 0
+        self._fields = _MODERN_FIELDS
 
     def new_id(self) -> int:
         self._last_id += 1
@@ -99,11 +100,25 @@ class HttpVisitor:
             connection.setblocking(False)
         yield
 
+    def open(self, initialize: bytes, initialized: bytes) -> Iterator[None]:
+        """Open a legacy session, which all requests from now on belong to."""
+        self._fields = b""
+        [connection] = self._connections[:1]
+        for body, status in ((initialize, b"200"), (initialized, b"202")):
+            self._send(connection, body.strip())
+            while not select.select([connection], [], [], 0)[0]:
+                yield
+            came = connection.recv(65536)
+            assert came[9:12] == status, came
+            if not self._fields:
+                session = came.partition(b"mcp-session-id: ")[2].partition(b"\r\n")[0]
+                self._fields = _LEGACY_FIELDS % session
+
     def post(self, bodies: list[bytes]) -> Iterator[None]:
         """Post each over a connection of its own, all at once, and take the answers, of which none may be an error."""
         used = self._connections[: len(bodies)]
         for connection, body in zip(used, map(bytes.strip, bodies), strict=True):
-            connection.send(_HEAD % (self._port, len(body)) + body)
+            self._send(connection, body)
         yield
         for connection in used:
             while not select.select([connection], [], [], 0)[0]:
@@ -114,6 +129,9 @@ class HttpVisitor:
             assert b"content-length: %d" % len(body) in head, came
             assert b'"result"' in body, came
 
+    def _send(self, connection: socket.socket, body: bytes) -> None:
+        connection.send(_HEAD % (self._port, self._fields, len(body)) + body)
+
     def leave(self) -> None:
         """Hang up, and end the server."""
         self._stack.close()
@@ -122,9 +140,10 @@ class HttpVisitor:
 
 _HEAD = (
     b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept: application/json, text/event-stream\r\n"
-    b"Content-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\n"
-    b"Mcp-Name: echo\r\nContent-Length: %d\r\n\r\n"
+    b"Content-Type: application/json\r\n%bContent-Length: %d\r\n\r\n"
 )
+_MODERN_FIELDS = b"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: echo\r\n"
+_LEGACY_FIELDS = b"MCP-Protocol-Version: 2025-11-25\r\nMcp-Session-Id: %b\r\n"
 
 
 @contextmanager

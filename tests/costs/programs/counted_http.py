@@ -9,7 +9,7 @@ import msgspec
 
 from tests.costs.counting import RestingPoll
 from tests.costs.measuring import Case, Counted, measured, tell, written
-from tests.costs.messages import call
+from tests.costs.messages import READY, call, opening
 from tests.costs.visiting import HttpVisitor, visited_at
 
 
@@ -26,6 +26,8 @@ def main() -> None:
 
 
 def visit(case: Case, counted: Counted, rest: RestingPoll, visitor: HttpVisitor) -> Iterator[None]:
+    if case.era == "legacy":
+        yield from visitor.open(opening("legacy").removesuffix(READY), READY)
     yield from visitor.post([call(case.era, visitor.new_id())])
     for _ in measured(case, rest, counted):
         yield from visitor.post([call(case.era, visitor.new_id()) for _ in range(case.at_once)])

@@ -11,7 +11,7 @@ import msgspec
 
 from tests.costs.counting import RestingPoll
 from tests.costs.measuring import Case, Counted, in_step, measured, raw_server, tell
-from tests.costs.messages import call
+from tests.costs.messages import READY, call, opening
 from tests.costs.visiting import HttpVisitor, visited_at
 
 
@@ -31,6 +31,8 @@ def main() -> None:
 def visit(
     case: Case, counted: Counted, listener: socket.socket, rest: RestingPoll, visitor: HttpVisitor
 ) -> Iterator[None]:
+    if case.era == "legacy":
+        yield from visitor.open(opening("legacy").removesuffix(READY), READY)
     yield from visitor.post([call(case.era, visitor.new_id())])
     with in_step(rest, listener):
         for _ in measured(case, rest, counted):
