@@ -13,50 +13,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import mcplumb._fast
-from mcplumb import Context, HttpOptions, Server, ToolError
+from mcplumb import HttpOptions, Server
 from mcplumb.revisions import LATEST
 from mcplumb.transports.http_server.asgi_app import HttpApp
 from tests.kit.loop import PATIENCE
 from tests.transports.http_server.byte_site import ByteSite, settle
 from tests.transports.http_server.callers import META
+from tests.transports.http_server.taskless_posts import chunks_of, make_server, shortcuts_are_on
 from tests.transports.http_server.visits import serving
 
-
-@pytest.fixture(autouse=True)
-def _are_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This is about them, so they are on even if all tests run without."""
-    monkeypatch.setattr(mcplumb._fast, "_switched_off", ())
-
-
-def _server() -> Server:
-    server = Server("s", version="1")
-
-    @server.tool
-    async def double(n: int) -> str:
-        return str(2 * n)
-
-    @server.tool
-    async def seen(ctx: Context) -> dict[str, str]:
-        await asyncio.sleep(0)
-        return dict(ctx.headers or {})
-
-    @server.tool
-    async def fail() -> None:
-        raise ToolError("no")
-
-    @server.tool
-    async def odd() -> str:
-        return "\ud800"
-
-    @server.tool
-    async def cancel() -> str:
-        raise asyncio.CancelledError
-
-    @server.tool(scopes=["admin"])
-    async def guarded() -> str:
-        return "open"
-
-    return server
+__all__ = ["shortcuts_are_on"]
 
 
 async def _outputs(chunks: Sequence[bytes], *, pauses: bool, local: str) -> tuple[Any, Any, Any]:
@@ -64,8 +30,8 @@ async def _outputs(chunks: Sequence[bytes], *, pauses: bool, local: str) -> tupl
     options = HttpOptions(origins=("https://page.example",), hosts=("name.example",))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mcplumb._fast, "_switched_off", ("taskless_posts",))
-        plain = _server().asgi(options)
-    quick = _server().asgi(options)
+        plain = make_server().asgi(options)
+    quick = make_server().asgi(options)
     found = []
     for app, times in ((plain, 1), (quick, 2)):
         await app.open()
@@ -211,21 +177,7 @@ def _request(draw: st.DrawFn) -> bytes:
     return _written(body, end, **changes)
 
 
-@st.composite
-def _chunks(draw: st.DrawFn) -> list[bytes]:
-    """Up to four requests: whole, several at once, or in pieces."""
-    requests = draw(st.lists(_request(), min_size=1, max_size=4))
-    whole = b"".join(requests)
-    how = draw(st.sampled_from(("whole", "whole", "at once", "pieces", "bytes")))
-    if how == "whole":
-        return requests
-    if how == "bytes":
-        return [whole[at : at + 1] for at in range(min(len(whole), 600))] + [whole[600:]]
-    cuts = sorted(draw(st.sets(st.integers(1, len(whole) - 1), max_size=5))) if how == "pieces" else []
-    return [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
-
-
-@given(chunks=_chunks(), pauses=st.booleans(), local=st.sampled_from(("127.0.0.1", "10.0.0.1")))
+@given(chunks=chunks_of(_request()), pauses=st.booleans(), local=st.sampled_from(("127.0.0.1", "10.0.0.1")))
 @example(chunks=[*_CALLS], pauses=True, local="127.0.0.1")
 @example(
     chunks=[_written(_body("seen", request_id=12345), name=b"Mcp-Name: seen")], pauses=True, local="127.0.0.1"
@@ -242,7 +194,7 @@ def test_the_shortcuts_change_no_response(chunks: list[bytes], pauses: bool, loc
 def test_a_request_that_is_cut_at_any_byte_gets_the_same_response() -> None:
     async def main() -> None:
         whole = _CALLS[0]
-        app = _server().asgi()
+        app = make_server().asgi()
         await app.open()
         site = ByteSite(app)
         expected = await site.visit([whole], pauses=True)
@@ -254,7 +206,7 @@ def test_a_request_that_is_cut_at_any_byte_gets_the_same_response() -> None:
 
 
 async def test_a_head_that_is_accepted_at_one_address_may_be_refused_at_another() -> None:
-    app = _server().asgi()
+    app = make_server().asgi()
     await app.open()
     site = ByteSite(app)
     call = _written(_body(), host=b"Host: name.example")

@@ -14,18 +14,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import mcplumb._fast
-from mcplumb import Context, HttpOptions, Server, ToolError
+from mcplumb import Context, HttpOptions, Server
 from mcplumb.revisions import LATEST_LEGACY
 from mcplumb.transports.http_server.asgi_app import HttpApp
 from mcplumb.transports.http_server.legacy_session import LegacySession
 from tests.kit.loop import PATIENCE
 from tests.transports.http_server.byte_site import ByteSite, settle
+from tests.transports.http_server.taskless_posts import chunks_of, make_server, shortcuts_are_on
 
-
-@pytest.fixture(autouse=True)
-def _are_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This is about them, so they are on even if all tests run without."""
-    monkeypatch.setattr(mcplumb._fast, "_switched_off", ())
+__all__ = ["shortcuts_are_on"]
 
 
 # Requests
@@ -127,50 +124,7 @@ def _request(draw: st.DrawFn) -> bytes:
     return _written(body, end, **changes)
 
 
-@st.composite
-def _chunks(draw: st.DrawFn) -> list[bytes]:
-    """Up to four requests: whole, several at once, or in pieces."""
-    requests = draw(st.lists(_request(), min_size=1, max_size=4))
-    whole = b"".join(requests)
-    how = draw(st.sampled_from(("whole", "whole", "at once", "pieces")))
-    if how == "whole":
-        return requests
-    cuts = sorted(draw(st.sets(st.integers(1, len(whole) - 1), max_size=5))) if how == "pieces" else []
-    return [whole[start:end] for start, end in pairwise([0, *cuts, len(whole)])]
-
-
 # Servers
-
-
-def _server() -> Server:
-    server = Server("s", version="1")
-
-    @server.tool
-    async def double(n: int) -> str:
-        return str(2 * n)
-
-    @server.tool
-    async def seen(ctx: Context) -> dict[str, str]:
-        await asyncio.sleep(0)
-        return dict(ctx.headers or {})
-
-    @server.tool
-    async def fail() -> None:
-        raise ToolError("no")
-
-    @server.tool
-    async def odd() -> str:
-        return "\ud800"
-
-    @server.tool
-    async def cancel() -> str:
-        raise asyncio.CancelledError
-
-    @server.tool(scopes=["admin"])
-    async def guarded() -> str:
-        return "open"
-
-    return server
 
 
 async def _opened(site: ByteSite) -> bytes:
@@ -203,8 +157,8 @@ async def _outputs(chunks: Sequence[bytes], *, pauses: bool, local: str) -> tupl
     """What a server says without shortcuts, with them, and when it has seen the same before."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mcplumb._fast, "_switched_off", ("taskless_posts",))
-        plain = _server().asgi()
-    quick = _server().asgi()
+        plain = make_server().asgi()
+    quick = make_server().asgi()
     found = []
     for app, times in ((plain, 1), (quick, 2)):
         await app.open()
@@ -217,7 +171,7 @@ async def _outputs(chunks: Sequence[bytes], *, pauses: bool, local: str) -> tupl
     return found[0], found[1], found[2]
 
 
-@given(chunks=_chunks(), pauses=st.booleans(), local=st.sampled_from(("127.0.0.1", "10.0.0.1")))
+@given(chunks=chunks_of(_request()), pauses=st.booleans(), local=st.sampled_from(("127.0.0.1", "10.0.0.1")))
 @example(chunks=[*_CALLS], pauses=True, local="127.0.0.1")
 @example(chunks=[_written(_body("seen", request_id=12345))], pauses=True, local="127.0.0.1")
 @example(chunks=[b"".join(_CALLS)], pauses=False, local="127.0.0.1")
