@@ -105,7 +105,7 @@ class TokenIssuer(AuthorizationServer):
             return web.Response(status=404)
         return await super()._metadata(request)
 
-    def _grant(self, session: str | None, scope: str) -> web.Response:
+    def _grant(self, session: str | None, scope: str, key: str | None) -> web.Response:
         self.granted.append(scope)
         return web.json_response({
             "access_token": self.token(scope=scope), "token_type": "Bearer", "expires_in": 3600, "scope": scope,

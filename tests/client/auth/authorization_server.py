@@ -15,6 +15,8 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from tests.client.auth.proofs import proven_key
+
 
 class AuthorizationServer:
     """Grants everything to everybody, and remembers whom."""
@@ -38,6 +40,9 @@ class AuthorizationServer:
         #: The assertions that it takes, and the tokens that it exchanges for one.
         self.assertions: set[str] = set()
         self.subject_tokens: set[str] = set()
+        #: Whether it binds tokens to the key of a proof (DPoP), and those of access tokens, by their thumbprints.
+        self.binds = False
+        self.bound: dict[str, str] = {}
         #: Clients that are not known any more.
         self.forgotten: set[str] = set()
         #: Whether refusals quote the whole request, secrets included.
@@ -72,6 +77,7 @@ class AuthorizationServer:
                 "code_challenge_methods_supported": ["S256"],
                 "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
                 "authorization_response_iss_parameter_supported": True,
+                **({"dpop_signing_alg_values_supported": ["RS256", "ES256"]} if self.binds else {}),
                 **self.metadata,
             }
         )
@@ -99,13 +105,14 @@ class AuthorizationServer:
         self.requests.append(("/token", fields))
         if _client_of(request, fields) in self.forgotten:
             return web.json_response({"error": "invalid_client"}, status=401)
+        key = proven_key(request.headers.get("DPoP"), "POST", f"{self.issuer}/token") if self.binds else None
         match fields["grant_type"]:
             case "authorization_code":
                 asked = self.codes.pop(fields["code"], {})
                 digest = sha256(fields["code_verifier"].encode()).digest()
                 if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != asked.get("code_challenge"):
                     return self._refusal(request, fields)
-                return self._grant(secrets.token_hex(8), asked.get("scope", ""))
+                return self._grant(secrets.token_hex(8), asked.get("scope", ""), key)
             case "refresh_token" | "client_credentials" if self.refuses is not None:
                 return web.Response(status=self.refuses)
             case "refresh_token":
@@ -117,11 +124,11 @@ class AuthorizationServer:
                     self.ended.add(session or "")
                     return self._refusal(request, fields)
                 self.used.add(token)
-                return self._grant(session, "")
+                return self._grant(session, "", key)
             case "client_credentials":
-                return self._grant(None, fields.get("scope", ""))
+                return self._grant(None, fields.get("scope", ""), key)
             case "urn:ietf:params:oauth:grant-type:jwt-bearer" if fields["assertion"] in self.assertions:
-                return self._grant(None, fields.get("scope", ""))
+                return self._grant(None, fields.get("scope", ""), key)
             case "urn:ietf:params:oauth:grant-type:token-exchange" if fields["subject_token"] in self.subject_tokens:
                 issued = f"assertion-{secrets.token_hex(8)}"
                 self.assertions.add(issued)
@@ -137,17 +144,18 @@ class AuthorizationServer:
             answer["error_description"] = f"You sent {' and '.join(sent)}"
         return web.json_response(answer, status=status)
 
-    def _grant(self, session: str | None, scope: str) -> web.Response:
-        access, answer = f"access-{secrets.token_hex(8)}", {}
+    def _grant(self, session: str | None, scope: str, key: str | None) -> web.Response:
+        access, answer = f"access-{secrets.token_hex(8)}", {"token_type": "Bearer"}
+        if key is not None:
+            answer["token_type"] = "DPoP"
+            self.bound[access] = key
         self.tokens[access] = scope if self.grants is None else self.grants
         if session is not None and self.gives_refresh_tokens:
             answer["refresh_token"] = f"refresh-{secrets.token_hex(8)}"
             self.refresh_tokens[answer["refresh_token"]] = session
         if self.names_scopes:
             answer["scope"] = self.tokens[access]
-        return web.json_response(
-            {"access_token": access, "token_type": "Bearer", "expires_in": self.lifetime, **answer}
-        )
+        return web.json_response({"access_token": access, "expires_in": self.lifetime, **answer})
 
     async def _revoke(self, request: web.Request) -> web.Response:
         fields = {name: str(value) for name, value in (await request.post()).items()}

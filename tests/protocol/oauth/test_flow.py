@@ -42,6 +42,7 @@ from tests.protocol.oauth.world import (
     SERVER_METADATA,
     TOKEN,
     Handler,
+    Prover,
     World,
     answer,
     honest,
@@ -482,6 +483,30 @@ def test_a_jwt_of_another_issuer() -> None:
 
 
 @pytest.mark.req("AUT-9")
+@pytest.mark.parametrize("needs", [True, False])
+@pytest.mark.parametrize("algorithms", [None, ["RS256"], ["RS256", "ES256"]])
+@pytest.mark.parametrize("is_given", [True, False])
+def test_a_resource_that_takes_only_tokens_bound_to_a_key(
+    needs: bool, algorithms: list[str] | None, is_given: bool
+) -> None:
+    """Where the authorization server can bind them, the client need not be told."""
+    is_bound = is_given or (needs and algorithms == ["RS256", "ES256"])
+    pages = honest(dpop_signing_alg_values_supported=algorithms)
+    pages[RESOURCE_METADATA] = answer(resource(dpop_bound_access_tokens_required=needs))
+    pages[TOKEN_URL] = answer({**TOKEN, "token_type": "DPoP" if is_bound else "Bearer"})
+    keys: list[Prover] = []
+
+    def make() -> Prover:
+        keys.append(Prover())
+        return keys[-1]
+
+    world = World(pages)
+    granted = signed_in(world, prover=Prover() if is_given else None, make_prover=make)
+    assert granted.token_type == ("DPoP" if is_bound else "Bearer")
+    assert ("dpop" in world.fetched[-1].headers, len(keys)) == (is_bound, int(is_bound and not is_given))
+
+
+@pytest.mark.req("AUT-9")
 @pytest.mark.parametrize("scope", ["", "a"])
 def test_an_enterprise_grant(scope: str) -> None:
     kind = "urn:ietf:params:oauth:token-type:id-jag"
@@ -563,6 +588,8 @@ class LyingWorld(World):
                     "token_endpoint": texts,
                     "registration_endpoint": texts,
                     "code_challenge_methods_supported": st.just(["S256"]),
+                    "dpop_bound_access_tokens_required": st.booleans(),
+                    "dpop_signing_alg_values_supported": st.lists(st.sampled_from(["ES256", "none"])),
                     "client_id_metadata_document_supported": st.booleans(),
                     "authorization_response_iss_parameter_supported": st.booleans(),
                     "token_endpoint_auth_methods_supported": st.lists(st.sampled_from(["none", "client_secret_post"])),
@@ -588,7 +615,7 @@ def test_in_a_world_of_liars_no_secret_goes_astray(data: st.DataObject) -> None:
     world.redirect = {"iss": data.draw(st.sampled_from([None, ISSUER, "https://evil.example"]))}
     granted, error = None, None
     try:
-        granted = signed_in(world, client=given_client)
+        granted = signed_in(world, client=given_client, make_prover=Prover)
     except AuthorizationError as refusal:
         error = refusal
     assert granted is not None or (error is not None and error.reason in REFUSALS and str(error).endswith("."))
@@ -611,6 +638,7 @@ def test_in_a_world_of_liars_no_secret_goes_astray(data: st.DataObject) -> None:
     if granted is not None:
         assert granted.client.issuer == granted.issuer
         assert urlsplit(granted.resource).hostname == "mcp.example"
+        assert (granted.token_type == "DPoP") == ("dpop" in world.fetched[-1].headers)
         iss = world.redirect["iss"]
         assert iss is None or iss == granted.issuer
 

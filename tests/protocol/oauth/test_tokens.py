@@ -8,16 +8,11 @@ from mcplumb.protocol.oauth.client_identity import ClientIdentity
 from mcplumb.protocol.oauth.discovery import ServerMetadata
 from mcplumb.protocol.oauth.steps import Answer, Fetch
 from mcplumb.protocol.oauth.tokens import Grant, GrantRefused, exchange_token, request_token
-from tests.protocol.oauth.world import ENDPOINT, ISSUER, NOW, TOKEN, Handler, World, answer, issuer, random
+from tests.protocol.oauth.world import ENDPOINT, ISSUER, NOW, TOKEN, Handler, Prover, World, answer, issuer, random
 
 METADATA = msgspec.convert(issuer(), ServerMetadata)
 CLIENT = ClientIdentity(client_id="me", issuer=ISSUER, auth_method="none")
 URL = f"{ISSUER}/token"
-
-
-class Prover:
-    def proof(self, method: str, url: str, *, now: float, nonce: str | None, access_token: str | None) -> str:
-        return f"{method} {url} {now} {nonce} {access_token}"
 
 
 def grant(page: Answer | Handler, prover: Prover | None = None, client: ClientIdentity = CLIENT) -> tuple[Grant, World]:

@@ -51,6 +51,13 @@ def issuer(name: str = ISSUER, **fields: Any) -> dict[str, object]:
 Handler = Callable[[Fetch], Answer]
 
 
+class Prover:
+    """Makes proofs that say what they are for."""
+
+    def proof(self, method: str, url: str, *, now: float, nonce: str | None, access_token: str | None) -> str:
+        return f"{method} {url} {now} {nonce} {access_token}"
+
+
 class World:
     """Answers the steps of a flow, and keeps what was sent."""
 

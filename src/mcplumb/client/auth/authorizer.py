@@ -401,7 +401,8 @@ class Authorizer:
                 )
 
         async def here() -> Grant:
-            flow = refresh(entry.grant, now=time.time(), random=os.urandom, sign=sign, prover=self._key)
+            prover = self._key if entry.grant.token_type == "DPoP" else None  # noqa: S105
+            flow = refresh(entry.grant, now=time.time(), random=os.urandom, sign=sign, prover=prover)
             grant = await self._run(flow, None)
             await self._save(grant)
             return grant
@@ -424,7 +425,17 @@ class Authorizer:
     # Driving flows
 
     def _context(self, challenge: Challenge | None) -> FlowContext:
-        return FlowContext(endpoint=self._endpoint, challenge=challenge, before=self._grant, prover=self._key)
+        return FlowContext(
+            endpoint=self._endpoint,
+            challenge=challenge,
+            before=self._grant,
+            prover=self._key,
+            make_prover=self._make_key,
+        )
+
+    def _make_key(self) -> DpopKey:
+        self._key = DpopKey()
+        return self._key
 
     async def _sign_in(self, auth: OAuth, challenge: Challenge | None, entry: Entry | None) -> Grant:
         """Run a sign-in. ``entry`` is what is kept of the last one, in which the client may have registered itself."""
@@ -434,6 +445,8 @@ class Authorizer:
         if client is not None and client.redirect_uri is not None and not port:
             port = urlsplit(client.redirect_uri).port or 0
             is_fixed = client.is_given and (auth.client is None or auth.client.client_id == client.client_id)
+        if self._key is None and entry is not None and entry.dpop_key is not None:
+            self._make_key()  # tokens that replace bound ones are bound, too
         has_visited = False
 
         async def visit(step: Visit) -> Redirect:

@@ -14,6 +14,7 @@ from typing import Any
 
 from mcplumb.errors import UsageError
 from mcplumb.protocol.oauth.client_identity import SignAssertion
+from mcplumb.protocol.oauth.tokens import DPOP_ALGORITHM
 
 __all__ = ["DpopKey", "assertion_signer"]
 
@@ -101,6 +102,6 @@ class DpopKey:
         if access_token is not None:
             digest = sha256(access_token.encode()).digest()
             claims["ath"] = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-        header = {"typ": "dpop+jwt", "alg": "ES256", "jwk": self._public}
-        text: str = _joserfc().jwt.encode(header, claims, self._key, algorithms=["ES256"])
+        header = {"typ": "dpop+jwt", "alg": DPOP_ALGORITHM, "jwk": self._public}
+        text: str = _joserfc().jwt.encode(header, claims, self._key, algorithms=[DPOP_ALGORITHM])
         return text

@@ -19,7 +19,7 @@ from mcplumb.protocol.oauth.client_identity import ClientIdentity, SignAssertion
 from mcplumb.protocol.oauth.discovery import ServerMetadata
 from mcplumb.protocol.oauth.flow import SignIn, client_credentials, enterprise_grant, jwt_bearer, sign_in
 from mcplumb.protocol.oauth.steps import Flow
-from mcplumb.protocol.oauth.tokens import DpopProver, Grant
+from mcplumb.protocol.oauth.tokens import DpopProver, Grant, MakeProver
 from mcplumb.stores.token_store import TokenStore
 
 __all__ = [
@@ -55,6 +55,8 @@ class FlowContext(msgspec.Struct, frozen=True, kw_only=True):
     kept: Grant | None = None
     #: Makes DPoP proofs, if tokens are to be bound to a key.
     prover: DpopProver | None = None
+    #: Makes a key for a server that takes only tokens that are bound to one.
+    make_prover: MakeProver | None = None
     #: The token that the program supplies.
     token: str = ""
     #: Where a sign-in's redirect is awaited.
@@ -96,7 +98,8 @@ class OAuth(Auth):
       None opens a browser. ``timeout``: seconds for the user to sign in.
     * ``sign_in``: False uses only tokens of an earlier sign-in; a function is asked before each sign-in.
     * ``fresh``: True ignores the tokens that are kept; they are replaced when the new ones are there.
-    * ``dpop``: bind the tokens to a key, so that a stolen one is of no use.
+    * ``dpop``: bind the tokens to a key, so that a stolen one is of no use. Servers that say that they take only such
+      tokens get them in any case.
     """
 
     needs_user = True
@@ -159,6 +162,7 @@ class OAuth(Auth):
             scopes=self.scopes,
             sign=self.sign,
             prover=context.prover,
+            make_prover=context.make_prover,
         )
         return sign_in(
             context.endpoint, context.challenge, settings, now=time.time(), random=os.urandom, before=context.before
@@ -200,6 +204,7 @@ class ClientCredentials(Auth):
             before=context.before,
             sign=self._sign,
             prover=context.prover,
+            make_prover=context.make_prover,
         )
 
 
@@ -238,6 +243,7 @@ class WorkloadIdentity(Auth):
             scopes=self.scopes,
             before=context.before,
             prover=context.prover,
+            make_prover=context.make_prover,
         )
 
 
@@ -283,6 +289,8 @@ class EnterpriseManaged(Auth):
             random=os.urandom,
             scopes=self.scopes,
             before=context.before,
+            prover=context.prover,
+            make_prover=context.make_prover,
         )
 
 

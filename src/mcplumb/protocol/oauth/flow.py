@@ -40,7 +40,7 @@ from mcplumb.protocol.oauth.discovery import (
     shown,
 )
 from mcplumb.protocol.oauth.steps import Answer, Flow, RandomBytes, Redirect, Visit, form_post
-from mcplumb.protocol.oauth.tokens import DpopProver, Grant, exchange_token, request_token
+from mcplumb.protocol.oauth.tokens import DPOP_ALGORITHM, DpopProver, Grant, MakeProver, exchange_token, request_token
 
 __all__ = [
     "ISSUER_RULES",
@@ -105,6 +105,8 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
     scopes_supported: tuple[str, ...] = ()
     #: Where the challenge said that the resource's metadata is.
     named_at: str | None = None
+    #: Whether the resource takes only tokens that are bound to a key (DPoP).
+    needs_bound_tokens: bool = False
     #: Whether there is no metadata at all, and the endpoints are those that revision 2025-03-26 assumes.
     is_assumed: bool = False
 
@@ -124,6 +126,7 @@ class SignIn(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] | None = None
     sign: SignAssertion | None = None
     prover: DpopProver | None = None
+    make_prover: MakeProver | None = None
 
 
 def find_authority(
@@ -160,7 +163,13 @@ def find_authority(
         metadata = yield from find_server_metadata(candidate, loopback=loopback)
         if metadata is not None:
             scopes = tuple(dict.fromkeys(resource.scopes_supported or ()))
-            return Authority(resource=resource.resource, metadata=metadata, scopes_supported=scopes, named_at=named_at)
+            return Authority(
+                resource=resource.resource,
+                metadata=metadata,
+                scopes_supported=scopes,
+                named_at=named_at,
+                needs_bound_tokens=resource.dpop_bound_access_tokens_required,
+            )
     raise AuthorizationError(
         "discovery",
         f"The authorization server of {shown(endpoint)}, {', '.join(map(shown, named))[:500]}, publishes no metadata.",
@@ -257,6 +266,7 @@ def sign_in(
         before = None
     scopes = choose_scopes(challenge, authority, wanted=settings.scopes, before=before)
     client = yield from _identify(metadata, settings, scopes=scopes, now=now)
+    prover = _prover(authority, settings.prover, settings.make_prover)
     verifier, state = _text(random(32)), _text(random(32))
     query = {
         "response_type": "code",
@@ -289,7 +299,7 @@ def sign_in(
         now=redirect.at,
         random=random,
         sign=settings.sign,
-        prover=settings.prover,
+        prover=prover,
         what="to exchange the authorization code",
     )
     return msgspec.structs.replace(grant, resource_metadata=authority.named_at)
@@ -456,14 +466,16 @@ def client_credentials(
     before: Grant | None = None,
     sign: SignAssertion | None = None,
     prover: DpopProver | None = None,
+    make_prover: MakeProver | None = None,
 ) -> Flow[Grant]:
     """Request a token for the client itself, without a user."""
     authority = yield from find_authority(endpoint, challenge, issuer=client.issuer, before=before)
     chosen = choose_scopes(challenge, authority, wanted=scopes, before=before, offline=False)
     fields = {"grant_type": "client_credentials"}
+    bound_with = _prover(authority, prover, make_prover)
     return (
         yield from _grant_without_user(
-            authority, client, fields, chosen, now=now, random=random, sign=sign, prover=prover
+            authority, client, fields, chosen, now=now, random=random, sign=sign, prover=bound_with
         )
     )
 
@@ -480,14 +492,16 @@ def jwt_bearer(
     before: Grant | None = None,
     sign: SignAssertion | None = None,
     prover: DpopProver | None = None,
+    make_prover: MakeProver | None = None,
 ) -> Flow[Grant]:
     """Request a token with a JWT that another issuer signed (RFC 7523), for example a workload's identity."""
     authority = yield from find_authority(endpoint, challenge, issuer=client.issuer, before=before)
     chosen = choose_scopes(challenge, authority, wanted=scopes, before=before, offline=False)
     fields = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
+    bound_with = _prover(authority, prover, make_prover)
     return (
         yield from _grant_without_user(
-            authority, client, fields, chosen, now=now, random=random, sign=sign, prover=prover
+            authority, client, fields, chosen, now=now, random=random, sign=sign, prover=bound_with
         )
     )
 
@@ -505,6 +519,8 @@ def enterprise_grant(
     scopes: tuple[str, ...] | None = None,
     before: Grant | None = None,
     sign: SignAssertion | None = None,
+    prover: DpopProver | None = None,
+    make_prover: MakeProver | None = None,
 ) -> Flow[Grant]:
     """Request a token with the identity that an enterprise's identity provider asserts (ID-JAG)."""
     check_address(identity_provider.token_endpoint, "The token endpoint of the identity provider", loopback=True)
@@ -525,9 +541,10 @@ def enterprise_grant(
         identity_provider, identity_client, exchange, issued_token_type=id_jag, now=now, random=random
     )
     fields = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
+    bound_with = _prover(authority, prover, make_prover)
     return (
         yield from _grant_without_user(
-            authority, client, fields, chosen, now=now, random=random, sign=sign, prover=None
+            authority, client, fields, chosen, now=now, random=random, sign=sign, prover=bound_with
         )
     )
 
@@ -557,6 +574,16 @@ def _grant_without_user(
         prover=prover,
     )
     return msgspec.structs.replace(grant, resource_metadata=authority.named_at)
+
+
+def _prover(authority: Authority, given: DpopProver | None, make: MakeProver | None) -> DpopProver | None:
+    """Return what makes proofs for a token request: if the client wants a bound token, or the resource takes no other.
+
+    An authorization server that does not say that it can bind tokens is asked for an ordinary one.
+    """
+    if given is not None or make is None or not authority.needs_bound_tokens:
+        return given
+    return make() if DPOP_ALGORITHM in (authority.metadata.dpop_signing_alg_values_supported or ()) else None
 
 
 def _bind(client: ClientIdentity, metadata: ServerMetadata, sign: SignAssertion | None) -> ClientIdentity:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -21,12 +21,24 @@ from mcplumb.protocol.oauth.client_identity import (
 from mcplumb.protocol.oauth.discovery import ServerMetadata, read_document
 from mcplumb.protocol.oauth.steps import Answer, Flow, RandomBytes, form_post, hidden
 
-__all__ = ["MAX_LIFETIME", "REFRESH_AHEAD", "DpopProver", "Grant", "GrantRefused", "exchange_token", "request_token"]
+__all__ = [
+    "DPOP_ALGORITHM",
+    "MAX_LIFETIME",
+    "REFRESH_AHEAD",
+    "DpopProver",
+    "Grant",
+    "GrantRefused",
+    "MakeProver",
+    "exchange_token",
+    "request_token",
+]
 
 #: Longest lifetime that is believed; a token that is said to live longer is refreshed after this, in seconds.
 MAX_LIFETIME = 10 * 365 * 86400.0
 #: A token is refreshed this long before it expires, or at three quarters of a shorter life, in seconds.
 REFRESH_AHEAD = 60.0
+#: The algorithm of the DPoP proofs that clients make.
+DPOP_ALGORITHM = "ES256"
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +88,10 @@ class DpopProver(Protocol):
 
     def proof(self, method: str, url: str, *, now: float, nonce: str | None, access_token: str | None) -> str:
         """Return a fresh proof for one request."""
+
+
+#: Makes a prover with a new key, for a resource that requires one.
+MakeProver: TypeAlias = Callable[[], DpopProver]
 
 
 #: The error for a refresh token that has ended; GitHub and Slack have their own.
@@ -199,9 +215,11 @@ def request_token(
     kind = token.token_type.lower()
     # Who asked for a token that is bound to a key does not take one that anybody can use.
     if kind != ("bearer" if prover is None else "dpop"):
+        wanted = "" if prover is None else ": one that is bound to a key (DPoP) was requested"
         raise AuthorizationError(
             "document",
-            f"{metadata.issuer} granted a token of the type {token.token_type[:50]!r}, which cannot be used here.",
+            f"{metadata.issuer} granted a token of the type {token.token_type[:50]!r}, which cannot be used here"
+            f"{wanted}.",
             issuer=metadata.issuer,
         )
     if not _is_header_text(token.access_token):
