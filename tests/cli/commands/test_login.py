@@ -19,6 +19,7 @@ from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
 from mcplumb.stores.token_store import FileTokens, KeyringTokens
 from tests.cli.kit import on_terminal
 from tests.client.auth.authorization_server import AuthorizationServer
+from tests.client.auth.proofs import bound_site
 from tests.client.auth.site import Site, kept, site
 from tests.kit.loop import PATIENCE, until
 from tests.kit.servers import serving
@@ -412,6 +413,27 @@ async def test_a_client_that_was_registered_by_hand_is_named_once(tmp_path: Path
         asked = [fields for path, fields in place.auth.requests if path == "/authorize"]
         redirect = f"http://127.0.0.1:{free.port}/callback"
         assert [(fields["client_id"], fields["redirect_uri"]) for fields in asked] == [("me", redirect)] * 2
+
+
+async def test_tokens_are_bound_to_a_key_on_request(tmp_path: Path) -> None:
+    """The key is kept with the sign-in, so that every command uses it, and so do later sign-ins."""
+    auth, store = AuthorizationServer(), FileTokens(tmp_path / "mcplumb" / "tokens")
+    auth.binds = True
+    async with bound_site(store.folder, auth, says_so=False) as place:
+        words = ("login", "-s", place.url, "--no-browser")
+        async with mcplumb(tmp_path, *words) as run:
+            await run.visit()
+            code, _, err = await run.done()
+        assert (code, "has just granted" in err) == (4, True), err
+        for option in ("--dpop", "--again"):
+            async with mcplumb(tmp_path, *words, option) as run:
+                await run.visit()
+                code, _, err = await run.done()
+            assert (code, "bound to a key." in err, kept(store).grant.token_type) == (0, True, "DPoP"), err
+        code, out, err = await said(tmp_path, "tools", "-s", place.url)
+        assert (code, "whoami" in out) == (0, True), err
+        code, _, err = await said(tmp_path, *words, "--dpop")
+        assert (code, "bound to a key." in err) == (0, True), "It needs no browser any more."
 
 
 async def test_servers_shows_who_is_signed_in(tmp_path: Path) -> None:

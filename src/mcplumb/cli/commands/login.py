@@ -38,6 +38,7 @@ _LONGEST = 200
     "--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="The port of the redirect address."
 )
 @click.option("--no-browser", is_flag=True, help="Print the address, to be opened on another machine.")
+@click.option("--dpop", is_flag=True, help="Bind the tokens to a key (DPoP), so that a stolen one is of no use.")
 @click.option(
     "--again", is_flag=True, help="Sign in again, even if you are signed in. The old tokens are kept until then."
 )
@@ -50,6 +51,7 @@ async def login(
     scope: tuple[str, ...],
     port: int,
     no_browser: bool,
+    dpop: bool,
     again: bool,
 ) -> None:
     """Sign in to a protected server.
@@ -68,8 +70,10 @@ async def login(
     if issuer is not None and client_id is None:
         raise UsageError("--issuer names the authorization server that --client-id belongs to: give that as well.")
     address = _address_of(target)
-    if scope and (known := await in_thread(signed_in, address)) is not None and not {*scope} <= {*known.grant.allows}:
-        again, scope = True, (*known.grant.scopes, *scope)
+    if (scope or dpop) and (known := await in_thread(signed_in, address)) is not None:
+        if not {*scope} <= {*known.grant.allows}:
+            again, scope = True, (*known.grant.scopes, *scope)
+        again = again or (dpop and known.dpop_key is None)
     auth = OAuth(
         client_id=client_id,
         client_secret=os.environ.get(_SECRET) if client_id is not None else None,
@@ -79,6 +83,7 @@ async def login(
         port=port,
         on_visit=_print_and_ask if no_browser else _open_browser,
         fresh=again,
+        dpop=dpop,
     )
     async with target.connect(auth=auth, token=None):
         pass
@@ -208,6 +213,8 @@ def _described(entry: Entry) -> str:
         text += f" to {clean_line(', '.join(grant.allows), _LONGEST)}"
     if grant.refresh_token is None and grant.expires_at is not None:
         text += f", for {max(0.0, grant.expires_at - time.time()) / 60:.0f} minutes"
+    if entry.dpop_key is not None:
+        text += ", with tokens that are bound to a key"
     return f"{clean_line(text, 2 * _LONGEST)}."
 
 
