@@ -253,9 +253,14 @@ class Supervisor:
                 self.session, self.handshake_result = await self._handshake.run()
                 break
             except ConnectError as error:
-                if attempt > MAX_AUTHORIZED or not isinstance(error.__cause__, HttpError):
+                refusal = error.__cause__
+                if attempt > MAX_AUTHORIZED or not isinstance(refusal, HttpError):
                     raise
-                if not await self.authorize(error.__cause__):
+                try:
+                    is_authorized = await self.authorize(refusal)
+                except HttpError as advised:
+                    raise ConnectError(str(error).replace(str(refusal), str(advised))) from advised
+                if not is_authorized:
                     raise
             self._handshake = self._new_handshake()
         self.session.on_change = self._changed

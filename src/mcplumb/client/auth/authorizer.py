@@ -15,6 +15,7 @@ import functools
 import inspect
 import logging
 import os
+import shlex
 import sys
 import threading
 import time
@@ -162,7 +163,8 @@ class Authorizer:
     async def authorize(self, refusal: HttpError) -> bool:
         """Ask the user for what a refused request needs. Return whether to send the request again.
 
-        Concurrent requests share one consent.
+        Concurrent requests share one consent. Raises `HttpError`, the refusal with other advice, if the program has
+        switched signing in off.
         """
         challenge = bearer_challenge(refusal.www_authenticate)
         if refusal.status == 403 and (challenge is None or challenge.error != "insufficient_scope"):
@@ -176,7 +178,23 @@ class Authorizer:
         if refusal.token_id not in known:
             return True  # another request has got a grant meanwhile
         self._check_use(grant, challenge, refusal)
-        return await self._acquire(grant, challenge)
+        if await self._acquire(grant, challenge):
+            return True
+        auth = self._auth
+        if isinstance(auth, OAuth) and auth.sign_in is False:
+            raise _advised(refusal, self._how_to_sign_in(auth, _missing(grant, challenge))) from refusal
+        return False
+
+    def _how_to_sign_in(self, auth: OAuth, missing: tuple[str, ...]) -> str:
+        """Say how to get what is missing, although this connection may not ask for it."""
+        words = ["mcplumb", "login", "-s", canonical_resource(self._endpoint)]
+        words += [word for scope in missing for word in ("--scope", scope)]
+        # The command keeps its tokens where programs look by default.
+        command = f", or {ascii(shlex.join(words))[1:-1]}" if auth.store is None and auth.user == "default" else ""
+        return (
+            "Signing in is switched off here, with OAuth(sign_in=False), and no tokens that are kept suffice. Sign in "
+            f"once, with OAuth(sign_in=True){command}."
+        )
 
     @property
     def grant(self) -> Grant | None:
@@ -616,6 +634,18 @@ def _unusable(client: ClientIdentity) -> ClientIdentity:
 def _is_usable(client: ClientIdentity) -> bool:
     """Return whether a registration may be used for another sign-in."""
     return client.issuer is not None and (client.is_given or client.redirect_uri is not None)
+
+
+def _advised(refusal: HttpError, advice: str) -> HttpError:
+    """Return a refusal with other advice after what the server has answered."""
+    begin, answered, _ = str(refusal).partition(refusal.answered)
+    return HttpError(
+        refusal.status,
+        f"{begin}{answered} {advice}",
+        www_authenticate=refusal.www_authenticate,
+        token_id=refusal.token_id,
+        answered=refusal.answered,
+    )
 
 
 def _missing(grant: Grant | None, challenge: Challenge | None) -> tuple[str, ...]:
