@@ -333,16 +333,38 @@ async def test_a_denied_sign_in(tmp_path: Path) -> None:
         assert place.store.names() == []
 
 
+async def _page(url: str) -> str:
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return await response.text()
+
+
 async def test_a_browser_reaches_the_loopback_address(tmp_path: Path) -> None:
-    pages = []
+    browsers: list[asyncio.Task[str]] = []
 
-    async def browse(url: str) -> None:
-        async with aiohttp.ClientSession() as session, session.get(url) as response:
-            pages.append(await response.text())
+    def browse(url: str) -> None:
+        loop.call_soon_threadsafe(lambda: browsers.append(loop.create_task(_page(url))))
 
+    loop = asyncio.get_running_loop()
     async with site(tmp_path) as place, connect(place.url, auth=place.oauth(on_visit=browse)) as client:
         await client.call_tool("whoami")
-    assert "Signed in" in pages[0]
+        assert "<h1>Signed in</h1>" in await browsers[0]
+
+
+async def test_the_page_says_that_the_code_was_not_exchanged(tmp_path: Path) -> None:
+    browsers: list[asyncio.Task[str]] = []
+
+    def browse(url: str) -> None:
+        loop.call_soon_threadsafe(lambda: browsers.append(loop.create_task(_page(url))))
+
+    loop = asyncio.get_running_loop()
+    async with site(tmp_path) as place:
+        place.auth.metadata = {"token_endpoint": f"{place.auth.issuer}/nothing"}
+        with pytest.raises(AuthorizationError, match="refused to exchange the authorization code"):
+            async with connect(place.url, auth=place.oauth(on_visit=browse)):
+                pass
+        page = await browsers[0]
+    assert "<h1>Not signed in</h1>" in page
+    assert "refused to exchange the authorization code: " in page
 
 
 async def test_a_plain_function_may_block(tmp_path: Path) -> None:

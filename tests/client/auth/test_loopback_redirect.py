@@ -7,7 +7,8 @@ import pytest
 
 from mcplumb.client.auth.loopback_redirect import LoopbackRedirect
 from mcplumb.errors import AuthorizationError
-from tests.kit.loop import PATIENCE
+from tests.client.peers import skip
+from tests.kit.loop import PATIENCE, until
 
 
 async def ask(port: int, request: str, host: str = "127.0.0.1") -> str:
@@ -29,11 +30,66 @@ def get(port: int, target: str, host: str | None = None) -> str:
 async def test_the_redirect_arrives_once() -> None:
     async with LoopbackRedirect() as redirect:
         redirect.expect("s")
-        page = await ask(redirect.port, get(redirect.port, "/callback?code=c&state=s"))
-        assert page.startswith("HTTP/1.1 200 OK")
-        assert "You can close this page" in page
-        await ask(redirect.port, get(redirect.port, "/callback?code=second&state=s"))
+        first = asyncio.ensure_future(ask(redirect.port, get(redirect.port, "/callback?code=c&state=s")))
         assert (await redirect.wait(PATIENCE)).url == f"{redirect.address}?code=c&state=s"
+        second = asyncio.ensure_future(ask(redirect.port, get(redirect.port, "/callback?code=second&state=s")))
+        await until(lambda: len(redirect._holding) == 2)
+        assert (await redirect.wait(PATIENCE)).url == f"{redirect.address}?code=c&state=s"
+        assert [first.done(), second.done()] == [False, False], "The code has not been exchanged yet."
+    for page in await asyncio.gather(first, second):
+        assert page.startswith("HTTP/1.1 200 OK")
+        assert "<h1>Signed in</h1>" in page
+        assert "You can close this page" in page
+
+
+async def failed(target: str, error: BaseException) -> str:
+    """Return the page for a redirect after which the sign-in fails."""
+    asking: list[asyncio.Task[str]] = []
+
+    async def sign_in() -> None:
+        async with LoopbackRedirect() as redirect:
+            redirect.expect("s")
+            asking.append(asyncio.create_task(ask(redirect.port, get(redirect.port, target))))
+            await redirect.wait(PATIENCE)
+            raise error
+
+    with pytest.raises(type(error)):
+        await sign_in()
+    return await asking[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (AuthorizationError("refused", "The server <b>refused</b>."), "The server &lt;b&gt;refused&lt;/b&gt;."),
+        (RuntimeError("A secret."), "The program that opened this page says why."),
+        (asyncio.CancelledError(), "has given up the sign-in"),
+    ],
+)
+async def test_the_page_says_how_the_sign_in_failed(error: BaseException, sentence: str) -> None:
+    page = await failed("/callback?code=c&state=s", error)
+    assert ("<h1>Not signed in</h1>" in page, sentence in page, "secret" in page) == (True, True, False)
+
+
+async def test_the_page_of_a_sign_in_that_takes_long() -> None:
+    async with LoopbackRedirect() as redirect:
+        redirect.expect("s")
+        asking = asyncio.ensure_future(ask(redirect.port, get(redirect.port, "/callback?code=c&state=s")))
+        await until(lambda: redirect._holding)
+        skip(6)
+        page = await asking
+        assert page.startswith("HTTP/1.1 200 OK")
+        assert "finishes the sign-in, and says how it ends" in page
+        await redirect.wait(PATIENCE)
+
+
+async def test_a_browser_that_does_not_wait_for_its_page() -> None:
+    async with LoopbackRedirect() as redirect:
+        redirect.expect("s")
+        _, writer = await asyncio.open_connection("127.0.0.1", redirect.port)
+        writer.write(get(redirect.port, "/callback?code=c&state=s").encode())
+        await redirect.wait(PATIENCE)
+        writer.transport.abort()
 
 
 @pytest.mark.parametrize(
@@ -61,9 +117,8 @@ async def test_what_is_not_the_redirect_does_not_end_the_wait(request_text: str,
 
 
 async def test_a_page_runs_nothing_and_is_not_kept() -> None:
-    async with LoopbackRedirect() as redirect:
-        redirect.expect("s")
-        page = await ask(redirect.port, get(redirect.port, "/callback?state=s&error=<script>alert(1)</script>"))
+    text = "<script>alert(1)</script>"
+    page = await failed(f"/callback?state=s&error={text}", AuthorizationError("refused", f"It refused: {text}."))
     assert "Not signed in" in page
     assert "<script" not in page
     for header in (
@@ -79,10 +134,11 @@ async def test_requests_that_never_end_do_not_matter() -> None:
         redirect.expect("s")
         idle = [await asyncio.open_connection("127.0.0.1", redirect.port) for _ in range(10)]
         assert await ask(redirect.port, "x" * 100_000 + "\r\n\r\n") == ""
-        await ask(redirect.port, get(redirect.port, "/callback?code=c&state=s"))
+        asking = asyncio.ensure_future(ask(redirect.port, get(redirect.port, "/callback?code=c&state=s")))
         await redirect.wait(PATIENCE)
         for _, writer in idle:
             writer.close()
+    assert "Signed in" in await asking
 
 
 async def test_both_loopback_addresses_listen() -> None:
@@ -90,11 +146,11 @@ async def test_both_loopback_addresses_listen() -> None:
         redirect.expect("s")
         try:
             page = await ask(
-                redirect.port, get(redirect.port, "/callback?state=s&code=c", f"localhost:{redirect.port}"), "::1"
+                redirect.port, get(redirect.port, "/callback?state=other", f"localhost:{redirect.port}"), "::1"
             )
         except OSError:
             pytest.skip("This machine has no IPv6.")
-        assert page.startswith("HTTP/1.1 200 ")
+        assert page.startswith("HTTP/1.1 400 ")
 
 
 def test_another_program_cannot_take_the_port_nor_be_mistaken_for_it() -> None:

@@ -3,6 +3,8 @@
 The browser is sent to ``http://127.0.0.1:PORT/callback``. Both 127.0.0.1 and ::1 listen on the port where they can, so
 that no other program answers at the same address. A request is answered only if it names this host, which a page that
 rebinds its name to 127.0.0.1 does not.
+
+The page that the user sees says how the sign-in has ended: the response waits while the code is exchanged for a token.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import time
 from typing import Self
 from urllib.parse import parse_qsl
 
-from mcplumb.errors import AuthorizationError
+from mcplumb.errors import AuthorizationError, McplumbError
 from mcplumb.protocol.oauth.steps import Redirect
 
 __all__ = ["LoopbackRedirect"]
@@ -25,6 +27,11 @@ _PATH = "/callback"
 _MAX_REQUEST = 64 * 1024
 #: Seconds for a client to send its request.
 _REQUEST_TIMEOUT = 10.0
+#: Seconds for the sign-in to end after the redirect, before the page says that it goes on.
+_MOST_HELD = 5.0
+#: Seconds to write the pages when it has ended.
+_LAST_SECONDS = 1.0
+_LONGEST_QUOTE = 2000
 #: Requests that are answered at once.
 _MAX_CONNECTIONS = 20
 #: Attempts to get the same port on both addresses.
@@ -56,7 +63,10 @@ _HEADERS = (
 
 
 class LoopbackRedirect:
-    """Listens for one redirect. ``port`` 0 takes any free port."""
+    """Listens for one redirect. ``port`` 0 takes any free port.
+
+    The sign-in ends with the block: without an error, or with one that the page shows.
+    """
 
     def __init__(self, port: int = 0) -> None:
         self._sockets = _bind(port)
@@ -67,19 +77,30 @@ class LoopbackRedirect:
         self._open: set[asyncio.StreamWriter] = set()
         self._state = ""
         self._redirect: asyncio.Future[Redirect] | None = None
+        #: The page for the user, when the sign-in has ended.
+        self._page: asyncio.Future[bytes] | None = None
+        #: What serves those that wait for the page.
+        self._holding: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         self._redirect = asyncio.get_running_loop().create_future()
+        self._page = asyncio.get_running_loop().create_future()
         for bound in self._sockets:
             self._servers.append(await asyncio.start_server(self._serve, sock=bound, limit=_MAX_REQUEST))
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         for server in self._servers:
             server.close()
-        for writer in self._open:
-            writer.close()  # a browser that connected ahead of time
-        self.close()
+        try:
+            if self._page is not None:
+                self._page.set_result(_outcome(error))
+            if self._holding:
+                await asyncio.wait(self._holding, timeout=_LAST_SECONDS)
+        finally:
+            for writer in self._open:
+                writer.close()  # a browser that connected ahead of time
+            self.close()
 
     def close(self) -> None:
         """Stop listening."""
@@ -115,7 +136,9 @@ class LoopbackRedirect:
             if len(self._open) <= _MAX_CONNECTIONS:
                 async with asyncio.timeout(_REQUEST_TIMEOUT):
                     head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._answer(head))
+                page = self._answer(head) or await self._page_at_the_end()
+                async with asyncio.timeout(_REQUEST_TIMEOUT):
+                    writer.write(page)
                     await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # a port scanner, or a browser that connected ahead of time
@@ -123,8 +146,24 @@ class LoopbackRedirect:
             self._open.discard(writer)
             writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
-        """Return the response to one request; keep it if it is the redirect."""
+    async def _page_at_the_end(self) -> bytes:
+        """Return the response to the redirect, when the sign-in has ended; without an outcome if that takes long."""
+        if self._page is None or (task := asyncio.current_task()) is None:
+            raise RuntimeError("It does not listen.")
+        self._holding.add(task)
+        task.add_done_callback(self._holding.discard)
+        try:
+            async with asyncio.timeout(_MOST_HELD):
+                return await asyncio.shield(self._page)
+        except TimeoutError:
+            return _response(
+                "200 OK",
+                "Almost signed in",
+                "You can close this page. The program that opened it finishes the sign-in, and says how it ends.",
+            )
+
+    def _answer(self, head: bytes) -> bytes | None:
+        """Return the response to one request. None if it is the redirect, which is kept: its response has to wait."""
         lines = head.decode("latin-1").split("\r\n")
         method, _, rest = lines[0].partition(" ")
         target = rest.partition(" ")[0]
@@ -146,11 +185,20 @@ class LoopbackRedirect:
                 "It may be an old page. Close it, and use the page that was opened last.",
             )
         self.give(f"http://127.0.0.1:{self.port}{target}")
-        if "error" in query:
-            return _response(
-                "200 OK", "Not signed in", "Access was not granted. The program that asked for it says why."
-            )
-        return _response("200 OK", "Signed in", "You can close this page and go back to the program that opened it.")
+        return None
+
+
+def _outcome(error: BaseException | None) -> bytes:
+    """Return the page for a sign-in that has ended."""
+    if error is None:
+        text = "You can close this page and go back to the program that opened it."
+        return _response("200 OK", "Signed in", text)
+    why = "The program that opened this page says why."
+    if isinstance(error, McplumbError):
+        why = str(error)[:_LONGEST_QUOTE]
+    elif isinstance(error, asyncio.CancelledError):
+        why = "The program that opened this page has given up the sign-in."
+    return _response("200 OK", "Not signed in", why)
 
 
 def _bind(port: int) -> list[socket.socket]:
