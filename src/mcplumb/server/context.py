@@ -130,7 +130,7 @@ class Context(Generic[_L]):
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        call.outcomes = set()
+        call.waits = set()
         call.session.is_kept = True
 
     @property

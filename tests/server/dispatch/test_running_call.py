@@ -511,7 +511,7 @@ async def test_a_thread_is_woken_also_if_the_loop_has_not_come_to_its_question_y
         """Keeps the loop busy until the thread waits for it, and then brings the cancellation."""
         call = contexts[0]._call
         go.set()
-        block_until(lambda: call.outcomes)
+        block_until(lambda: call.waits)
         params = msgspec.Raw(msgspec.json.encode({"requestId": call.id}))
         call.session.received(Notification("notifications/cancelled", params))
         assert woken.wait(PATIENCE)

@@ -34,8 +34,8 @@ _ENDED = "The request was cancelled or has ended, and nothing more is sent for i
 
 _SEVERITY: dict[str, int] = {level: number for number, level in enumerate(LOGGING_LEVELS)}
 
-#: The ``outcomes`` of calls without a context.
-_NO_OUTCOMES: Any = frozenset()
+#: The ``waits`` of calls without a context.
+_NO_WAITS: Any = frozenset()
 
 
 class Call(Handled, eq=False, gc=True, kw_only=True):
@@ -51,11 +51,11 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
     principal: Principal | None = None
     #: Also read by other threads.
     is_cancelled: bool = False
-    #: The futures that other threads wait for; `Context` replaces the empty default.
-    outcomes: set[ThreadFuture[Any]] = _NO_OUTCOMES
+    #: The futures that other threads wait for, until the tasks that resolve them run, and then these tasks. `Context`
+    #: replaces the empty default.
+    waits: set[ThreadFuture[Any] | asyncio.Task[Any]] = _NO_WAITS
     _meter: ProgressMeter | None = None
     _timer: asyncio.TimerHandle | None = None
-    _waits: set[asyncio.Task[Any]] | None = None
 
     def progress(self, progress: Number, total: Number | None, message: str | None) -> None:
         """Send progress to the client, if it asked for it. It may be held back and merged with later progress."""
@@ -122,7 +122,7 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
         outcome: ThreadFuture[T] = ThreadFuture()
         # Registered before the check: if the request ends after the check, `_stop_waits` cancels it.
         self.has_told = True
-        self.outcomes.add(outcome)
+        self.waits.add(outcome)
         try:
             self.check_running()
             self.session.loop.call_soon_threadsafe(self._begin_wait, coroutine, outcome)
@@ -132,7 +132,7 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
                 raise
             raise RequestCancelled(_ENDED) from None
         finally:
-            self.outcomes.discard(outcome)
+            self.waits.discard(outcome)
             coroutine.close()
 
     def check_running(self) -> None:
@@ -148,12 +148,10 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
         if outcome.cancelled():
             return
         # From here on the task resolves the future: its coroutine must not be closed before it has ended.
-        self.outcomes.discard(outcome)
-        if self._waits is None:
-            self._waits = set()
+        self.waits.discard(outcome)
         task = self.session.loop.create_task(coroutine)
-        self._waits.add(task)
-        task.add_done_callback(self._waits.discard)
+        self.waits.add(task)
+        task.add_done_callback(self.waits.discard)
 
         def hand_over(done: asyncio.Task[T]) -> None:
             if done.cancelled():
@@ -166,11 +164,8 @@ class Call(Handled, eq=False, gc=True, kw_only=True):
         task.add_done_callback(hand_over)
 
     def _stop_waits(self) -> None:
-        for wait in self._waits or ():
+        for wait in tuple(self.waits):
             wait.cancel()
-        # Also those whose task has not been created yet.
-        for outcome in tuple(self.outcomes):
-            outcome.cancel()
 
     def _notify(self, method: str, params: ProgressParams | LogMessageParams) -> None:
         self.session.endpoint.notify_about(self, Notification(method, for_revision(params, self.admitted.revision)))
