@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -64,15 +65,15 @@ def run(lineup: Lineup) -> Part:
     crowds = {DIRECT: partial(processes, server), BRIDGED: partial(sharing, bridge, server)}
     tables["memory"] = in_rounds(f"{CROWD} clients: a server for each, or one behind a bridge", crowds, 1)
     over_http = {BRIDGED: [python_with("mcplumb-http"), str(CONTENDERS / "bridge.py"), "http://127.0.0.1:{port}/mcp"]}
-    if lineup.with_peers:
-        over_http |= other_bridges()
+    others = other_bridges() if lineup.with_peers else {}
+    over_http |= others
     over_http[BRIDGED_LEGACY] = over_http[BRIDGED]
     work = {
         name: partial(visit, MODERN if name == BRIDGED else LEGACY, [*words, *_after(name, server)])
         for name, words in over_http.items()
     }
     title = f"bridges from HTTP to stdio: calls of echo over {WINDOW} connections of a raw driver"
-    tables["http"] = in_rounds(title, work, FEWER_ROUNDS)
+    tables["http"] = in_rounds(title, work, FEWER_ROUNDS, peers=others)
     return Part(tables)
 
 
@@ -177,7 +178,7 @@ def _served(words: Sequence[str]) -> Iterator[tuple[int, int]]:
     """A bridge, with its port and the id of its process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with launched([word.format(port=port) for word in words]) as process:
+    with launched([word.format(port=port) for word in words], stdout=subprocess.DEVNULL) as process:
         try:
             _wait_until(partial(_is_reached, port))
             yield port, process.pid

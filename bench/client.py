@@ -11,7 +11,7 @@ from bench.lineup import OFFICIAL, OURS, Contender, Lineup
 from bench.loads import cost_of_calls, cost_of_large_calls
 from bench.machine import cpu_seconds, family, resident_megabytes
 from bench.results import Part, Round, Table
-from bench.rounds import in_rounds, load_tables, start_table
+from bench.rounds import able, in_rounds, load_tables, peers_among, start_table
 
 __all__ = ["run", "run_both"]
 
@@ -38,9 +38,7 @@ def run_both(lineup: Lineup) -> Part:
 
 
 def _measured(subject: str, lineup: Lineup, *, family_counts: bool) -> Part:
-    for each in lineup.contenders:
-        for era in each.eras:
-            try_out(each, era)
+    lineup = lineup._replace(contenders=able(lineup.contenders, try_out))
     starts = start_table(subject, lineup.contenders, partial(start, family_counts=family_counts))
     loads = load_tables(subject, lineup.clients, partial(load, family_counts=family_counts))
     return Part({"starts": starts, **loads})
@@ -49,7 +47,8 @@ def _measured(subject: str, lineup: Lineup, *, family_counts: bool) -> Part:
 def _slow_starts(clients: Sequence[Contender], era: str) -> Table:
     """Measure the time to the first result of servers that read late, whose era the clients have to find out."""
     title = f"clients: time to the first result of a {era} server that reads nothing for some seconds"
-    return in_rounds(title, {each.name: partial(slow_start, each, era) for each in clients}, SLOW_ROUNDS)
+    work = {each.name: partial(slow_start, each, era) for each in clients}
+    return in_rounds(title, work, SLOW_ROUNDS, peers=peers_among(clients))
 
 
 def slow_start(client: Contender, era: str) -> Round:
@@ -64,10 +63,11 @@ def command(client: Contender, era: str) -> list[str]:
     return [*client.client, era, *client.server]
 
 
-def try_out(client: Contender, era: str) -> None:
-    """It gets the right results. After that the system has all files at hand that a start reads."""
-    with hosted(command(client, era)) as host:
-        host.in_flight(64, 64)
+def try_out(client: Contender) -> None:
+    """It gets the right results in each era. After that the system has all files at hand that a start reads."""
+    for era in client.eras:
+        with hosted(command(client, era)) as host:
+            host.in_flight(64, 64)
 
 
 def start(client: Contender, era: str, *, family_counts: bool) -> Round:

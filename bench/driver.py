@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import subprocess
 import tempfile
 import threading
@@ -39,22 +38,39 @@ class TooSlow(Failed):
 
 @contextmanager
 def launched(
-    command: Sequence[str], *, patience: float = PATIENCE, environment: Mapping[str, str] = ENVIRONMENT
+    command: Sequence[str],
+    *,
+    patience: float = PATIENCE,
+    environment: Mapping[str, str] = ENVIRONMENT,
+    stdout: int = subprocess.PIPE,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with pipes, until it is left; `Failed`, with its last words, if it ends before."""
+    """A process with pipes, until it is left; `Failed`, with its last words, if it ends before.
+
+    What serves at an address gets `subprocess.DEVNULL` as ``stdout``: it may log there, and a pipe that nobody reads
+    would stop it when it is full.
+    """
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, bufsize=0, env=environment
+            command, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, bufsize=0, env=environment
         )
-        watchdog = threading.Timer(patience, process.kill)
+        is_too_slow = threading.Event()
+
+        def give_up() -> None:
+            is_too_slow.set()
+            process.kill()
+
+        watchdog = threading.Timer(patience, give_up)
         watchdog.daemon = True
         watchdog.start()
         try:
             with process:
-                yield process
+                try:
+                    yield process
+                except (Failed, Ended, OSError):
+                    if is_too_slow.is_set():
+                        raise TooSlow(f"{command} was not done after {patience:g} s") from None
+                    raise
         except (Ended, BrokenPipeError):
-            if process.returncode == -signal.SIGKILL:
-                raise TooSlow(f"{command} was not done after {patience:g} s") from None
             stderr.seek(0)
             last_words = stderr.read()[-2000:].decode(errors="replace").strip()
             raise Failed(f"{command} ended instead of answering. Its last words: {last_words or 'none'}") from None

@@ -14,7 +14,7 @@ from bench.loads import WINDOW, Driver, cost_of_calls
 from bench.machine import pinned, resident_megabytes
 from bench.posts import Visited, read_some, visited
 from bench.results import Part, Round
-from bench.rounds import in_rounds
+from bench.rounds import able, in_rounds, peers_among
 from bench.traffic import MODERN, Calls, Failed
 
 __all__ = ["run"]
@@ -40,17 +40,19 @@ WITHOUT_SUBSCRIPTIONS = (BARE, MOUNTED, GRANIAN, GO, RUST)
 
 def run(lineup: Lineup) -> Part:
     """What calls over one connection and over many cost, and open subscriptions."""
-    servers = contenders(with_peers=lineup.with_peers)
-    for server in servers:
-        try_out(server)
+    servers = able(contenders(with_peers=lineup.with_peers), try_out)
+    peers = peers_among(servers)
     work = {each.name: partial(load, each) for each in servers}
     with pinned():
         one = in_rounds(
-            f"HTTP servers: calls of echo, modern, on one core; in flight: {WINDOW} connections", work, ROUNDS
+            f"HTTP servers: calls of echo, modern, on one core; in flight: {WINDOW} connections",
+            work,
+            ROUNDS,
+            peers=peers,
         )
-    apart = in_rounds("HTTP servers: calls of echo, modern, on any core", work, FEWER_ROUNDS)
+    apart = in_rounds("HTTP servers: calls of echo, modern, on any core", work, FEWER_ROUNDS, peers=peers)
     listened = {each.name: partial(crowd, each) for each in servers if each.name not in WITHOUT_SUBSCRIPTIONS}
-    crowds = in_rounds(f"{STREAMS:,} open subscriptions in one process", listened, FEWER_ROUNDS)
+    crowds = in_rounds(f"{STREAMS:,} open subscriptions in one process", listened, FEWER_ROUNDS, peers=peers)
     return Part({"modern, one core": one, "modern, any core": apart, "subscriptions": crowds})
 
 

@@ -57,8 +57,8 @@ class Contender(NamedTuple):
 
     @property
     def is_peer(self) -> bool:
-        """Whether it is neither ours nor a floor."""
-        return self.name in PEERS
+        """Whether it is neither ours nor a floor. A variant is named after a comma."""
+        return self.name.partition(",")[0] in PEERS
 
 
 class Lineup(NamedTuple):

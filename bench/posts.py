@@ -116,11 +116,11 @@ class Address(NamedTuple):
 
 
 @contextmanager
-def visited(command: Sequence[str]) -> Iterator[Visited]:
+def visited(command: Sequence[str], *, patience: float = PATIENCE) -> Iterator[Visited]:
     """A server that has been told its port and answers there, until it is left; `Failed` if it dies before."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = Address(*free.getsockname())
-    with launched([*command, str(address.port)]) as process:
+    with launched([*command, str(address.port)], patience=patience, stdout=subprocess.DEVNULL) as process:
         try:
             with ExitStack() as stack:
                 await_start(process, address)

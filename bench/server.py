@@ -12,7 +12,7 @@ from bench.lineup import MINIMAL, Contender, Lineup
 from bench.loads import WINDOW, Driver, cost_of_calls, cost_of_large_calls
 from bench.machine import cpu_seconds, resident_megabytes
 from bench.results import Part, Round
-from bench.rounds import load_tables, start_table
+from bench.rounds import able, load_tables, start_table
 from bench.traffic import ERAS, Calls, Failed
 
 __all__ = ["run"]
@@ -20,9 +20,8 @@ __all__ = ["run"]
 
 def run(lineup: Lineup) -> Part:
     """What servers cost: starts, small calls and large ones."""
-    servers = [each for each in lineup.contenders if each.server]
-    for each in servers:
-        try_out(each)
+    servers = able([each for each in lineup.contenders if each.server], try_out)
+    lineup = lineup._replace(contenders=servers)
     minimal = Contender(MINIMAL, [python_with("mcplumb"), str(CONTENDERS / "minimal.py")])
     starts = start_table("servers", [minimal, *servers], start)
     return Part({"starts": starts, **load_tables("servers", lineup.servers, load)})

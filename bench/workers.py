@@ -16,7 +16,7 @@ from bench.loads import WINDOW, Driver
 from bench.machine import cpu_seconds, family, proportional_megabytes
 from bench.posts import visited
 from bench.results import Part, Round
-from bench.rounds import in_rounds
+from bench.rounds import in_rounds, peers_among
 from bench.traffic import MODERN, Calls, Failed
 
 __all__ = ["run"]
@@ -34,7 +34,8 @@ def run(lineup: Lineup) -> Part:
     """How many calls a second so many processes answer, over 64 connections."""
     servers = contenders(with_peers=lineup.with_peers)
     title = f"HTTP servers with workers: calls of echo, modern, over {WINDOW} connections, on any core"
-    return Part({"workers": in_rounds(title, {each.name: partial(load, each) for each in servers}, ROUNDS)})
+    work = {each.name: partial(load, each) for each in servers}
+    return Part({"workers": in_rounds(title, work, ROUNDS, peers=peers_among(servers))})
 
 
 def contenders(*, with_peers: bool) -> list[Contender]:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from bench.driver import TooSlow
 from bench.environments import CONTENDERS
 from bench.http import THING, heard
 from bench.loads import Driver, cost_of_calls
@@ -97,3 +98,16 @@ def test_a_server_that_refuses_to_be_listened_to_is_found() -> None:
 def test_a_server_that_does_not_start_is_found() -> None:
     with pytest.raises(Failed, match="last words: not today"), visited(server("sys.exit('not today')")):
         pass
+
+
+def test_a_server_may_log_to_its_stdout() -> None:
+    """Far more than a pipe holds, such as the access log of a server that the command line starts."""
+    logging = "serve(lambda call: (print('x' * 8192, flush=True), answer(call))[1])"
+    with visited(server(logging)) as process:
+        process.in_flight(Calls.echo(MODERN, range(1, 100)), 8)
+
+
+def test_a_server_that_does_not_answer_is_found() -> None:
+    hanging = server("serve(lambda call: threading.Event().wait())")
+    with pytest.raises(TooSlow, match="was not done after 1 s"), visited(hanging, patience=1) as process:
+        process.in_flight(Calls.echo(MODERN, range(1, 11)), 2)

@@ -9,12 +9,14 @@ import pytest
 from bench import goals
 from bench.figures import FIGURES, as_markdown, as_text, cells, times
 from bench.goals import AIMS, GOALS, Goal, judged
+from bench.lineup import BARE, OFFICIAL, OURS, Contender
 from bench.measure import Row
 from bench.page import FIGURES_FILE, PAGES, SECTION, rendered, section
 from bench.results import Part, Results, Table, begun, load, save, timed, updated
-from bench.rounds import in_rounds
+from bench.rounds import able, in_rounds
 from bench.starting import by_package
 from bench.tap import a_message
+from bench.traffic import Failed
 
 
 def table(figure: str = "p50", **figures: list[float]) -> Table:
@@ -50,6 +52,37 @@ def test_contenders_take_turns_and_some_have_fewer_rounds(capsys: pytest.Capture
     assert "".join(turns) == "abcacac"
     assert found.rounds["b"] == [{"p50": 0.33333}]
     assert "calls, the median of 1 to 3" in capsys.readouterr().out
+
+
+def test_a_peer_that_fails_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    turns: list[str] = []
+
+    def work(name: str) -> dict[str, float]:
+        turns.append(name)
+        if turns[-1] == "b" and turns.count("b") == 2:
+            raise Failed("it said nothing")
+        return {"p50": 1.0}
+
+    found = in_rounds("calls", {name: lambda name=name: work(name) for name in "abc"}, 3, peers="b")  # type: ignore[misc]
+    assert "".join(turns) == "abcabcac"
+    assert found.rounds == {"a": [{"p50": 1.0}] * 3, "c": [{"p50": 1.0}] * 3}
+    assert "==> b failed in round 2 of calls: it said nothing; it is left out\n" in capsys.readouterr().out
+    turns.clear()
+    with pytest.raises(Failed, match=r"^b failed in round 2 of calls: it said nothing$"):
+        in_rounds("calls", {name: lambda name=name: work(name) for name in "abc"}, 3, peers="c")  # type: ignore[misc]
+
+
+def test_a_peer_that_fails_its_trial_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    def try_out(contender: Contender) -> None:
+        if contender.name != OURS:
+            raise BrokenPipeError
+
+    ours, peer, variant = Contender(OURS), Contender(OFFICIAL), Contender(f"{OFFICIAL}, httptools")
+    assert able([peer, ours, variant], try_out) == [ours]
+    said = capsys.readouterr().out
+    assert f"==> {OFFICIAL} failed in a trial before the clock runs: BrokenPipeError; it is left out\n" in said
+    with pytest.raises(Failed, match=r"^bare failed in a trial"):
+        able([ours, Contender(BARE)], try_out)
 
 
 def test_a_table_in_text_and_on_a_page() -> None:
