@@ -18,7 +18,8 @@ from mcplumb import Context, HttpOptions, Server
 from mcplumb.revisions import LATEST_LEGACY
 from mcplumb.transports.http_server.asgi_app import HttpApp
 from mcplumb.transports.http_server.legacy_session import LegacySession
-from tests.kit.loop import PATIENCE
+from tests.client.peers import LOOPS
+from tests.kit.loop import PATIENCE, run
 from tests.transports.http_server.byte_site import ByteSite, settle
 from tests.transports.http_server.taskless_posts import chunks_of, make_server, shortcuts_are_on
 
@@ -224,6 +225,23 @@ async def _at_work(steps: _Steps) -> AsyncIterator[tuple[HttpApp, ByteSite, byte
 
 def _steps(n: int, session_id: bytes, request_id: int = 1) -> bytes:
     return _written(_body("steps", n=n, request_id=request_id)).replace(_ID, session_id)
+
+
+@pytest.mark.parametrize("eager", LOOPS)
+@pytest.mark.parametrize("accepts", [b"application/json", b"application/json, text/event-stream"])
+def test_what_a_tool_says_is_streamed_to_who_accepts_that(accepts: bytes, eager: bool) -> None:
+    async def main() -> None:
+        steps = _Steps()
+        steps.talks = True
+        async with _at_work(steps) as (_, site, session_id, _):
+            fields = b"Content-Type: application/json\r\nAccept: " + accepts
+            call = _written(_body("steps", n=3), type=fields).replace(_ID, session_id)
+            for _ in range(2):
+                output, _ = await site.visit([call], pauses=True)
+                assert output.count(b'"done"') == 1
+                assert output.count(b"notifications/message") == (3 if b"stream" in accepts else 0)
+
+    run(main(), eager=eager)
 
 
 @pytest.mark.parametrize("talks", [False, True])

@@ -60,6 +60,7 @@ class EventStream(Backpressure):
         "_is_ending",
         "_is_over",
         "_is_quiet",
+        "_is_writing",
         "_keep_alive",
         "_loop",
         "_made_at",
@@ -97,6 +98,7 @@ class EventStream(Backpressure):
         self._is_ending = False
         self._is_over = False
         self._is_quiet = True
+        self._is_writing = False
         self._writer: asyncio.Task[None] | None = None
         self._writing_since: float | None = None
         self._finished: asyncio.Future[None] = self._loop.create_future()
@@ -142,7 +144,9 @@ class EventStream(Backpressure):
         await asyncio.shield(self._finished)
 
     def _write_soon(self) -> None:
-        if self._writer is None and not self._is_over:
+        if not self._is_writing and not self._is_over:
+            # `_writer` does not tell: an eager task may end before it is assigned.
+            self._is_writing = True
             self._writer = self._loop.create_task(self._write())
 
     async def _write(self) -> None:
@@ -172,6 +176,7 @@ class EventStream(Backpressure):
             _logger.exception("The HTTP server failed to send a part of a response.")
             self._break()
         finally:
+            self._is_writing = False
             self._writer = self._writing_since = None
 
     def _tick(self) -> None:
@@ -179,7 +184,7 @@ class EventStream(Backpressure):
         if self._writing_since is not None and now - self._writing_since >= self._write_within:
             self._break()
             return
-        if self._is_quiet and self._writer is None:
+        if self._is_quiet and not self._is_writing:
             self.put(_COMMENT)
         self._is_quiet = True
         self._timer = self._loop.call_at(now + self._keep_alive, self._tick)

@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from mcplumb.transports.http_server.event_streams import HIGH_WATER, EventStream
+from tests.client.peers import LOOPS
+from tests.kit.loop import run
 from tests.transports.http_server.asgi import Asgi, turn
 
 FOREVER = 1000.0
@@ -51,6 +53,24 @@ async def test_it_begins_with_the_first_event_and_ends_with_the_last() -> None:
     stream.abort()
     await turn()
     assert len(asgi.sent) == 3
+
+
+@pytest.mark.parametrize("eager", LOOPS)
+def test_each_event_is_written_when_it_comes(eager: bool) -> None:
+    async def main() -> None:
+        asgi = Asgi()
+        stream, told = _stream(asgi)
+        stream.begin()
+        for number in range(3):
+            await turn()
+            assert len(asgi.sent) == 1 + number
+            stream.put(b"data: %d\n\n" % number)
+        stream.end()
+        await stream.finished()
+        assert asgi.body == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
+        assert told == []
+
+    run(main(), eager=eager)
 
 
 async def test_it_can_begin_and_end_without_an_event() -> None:
