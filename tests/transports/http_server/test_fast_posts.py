@@ -16,7 +16,8 @@ import mcplumb._fast
 from mcplumb import HttpOptions, Server
 from mcplumb.revisions import LATEST
 from mcplumb.transports.http_server.asgi_app import HttpApp
-from tests.kit.loop import PATIENCE
+from tests.client.peers import LOOPS
+from tests.kit.loop import PATIENCE, run
 from tests.transports.http_server.byte_site import ByteSite, settle
 from tests.transports.http_server.callers import META
 from tests.transports.http_server.taskless_posts import chunks_of, make_server, shortcuts_are_on
@@ -219,6 +220,22 @@ async def test_a_head_that_is_accepted_at_one_address_may_be_refused_at_another(
         await site.visit([call], pauses=True, local=f"127.0.1.{number}")
     assert len(site.listener._heads) == 2
     await app.close()
+
+
+@pytest.mark.parametrize("eager", LOOPS)
+def test_a_refused_request_lets_none_like_it_in(eager: bool) -> None:
+    async def main() -> None:
+        app = make_server().asgi()
+        await app.open()
+        site = ByteSite(app)
+        refused = _written(_body(), host=b"Host: evil.example")
+        # With eager tasks, the first is refused before the second is parsed.
+        for chunks in ([refused + _CALLS[0]], [refused], [refused]):
+            output, _ = await site.visit(chunks, pauses=True)
+            assert output.startswith(b"HTTP/1.1 403 ")
+        await app.close()
+
+    run(main(), eager=eager)
 
 
 async def test_a_client_that_does_not_read_is_dropped_in_time() -> None:

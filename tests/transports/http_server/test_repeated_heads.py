@@ -583,3 +583,12 @@ def test_only_the_number_of_a_content_length_is_left_out() -> None:
     heads = RepeatedHeads(made.append)
     heads.learn(data, {"headers": headers, "http_version": "1.1"})
     assert made == []
+
+
+def test_the_head_of_one_request_is_not_taken_for_that_of_the_next() -> None:
+    first = b"POST / HTTP/1.1\r\nHost: evil\r\nContent-Length: 2\r\n\r\n{}"
+    second = b"POST / HTTP/1.1\r\nHost: good\r\nContent-Length: 2\r\n\r\n{}"
+    made: list[object] = []
+    heads = RepeatedHeads(made.append)
+    heads.learn(first + second, _Parsed(second).scope)
+    assert made == []

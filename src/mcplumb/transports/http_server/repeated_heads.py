@@ -87,7 +87,10 @@ class RepeatedHeads:
         return head, data[end + 4 :], session
 
     def learn(self, data: bytes, scope: Scope) -> None:
-        """Remember the head of a request, if it may be: ``data`` is all of the request, and parsed as ``scope``."""
+        """Remember the head of a request, if it may be: ``data`` was parsed, and its last request is ``scope``.
+
+        Only if the data is one whole request, is ``scope`` that of the head.
+        """
         end = data.find(b"\r\n\r\n")
         at = max(data.find(b"\r\nContent-Length: ", 0, end), data.find(b"\r\ncontent-length: ", 0, end))
         if not 0 < at < end <= _MAX_HEAD:
@@ -100,7 +103,7 @@ class RepeatedHeads:
         names = [name for name, _ in scope["headers"]]
         if (
             not key.startswith(b"POST ")
-            or not data[at + 18 : stop].isdigit()
+            or data[at + 18 : stop] != b"%d" % (len(data) - end - 4)
             or lines + 1 != len(names)
             or not lines == key.count(b"\n") == key.count(b"\r")
             or b"\r\n " in key
