@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
 from mcplumb.transports.address import HttpAddress
 from mcplumb.transports.http_server.asgi_app import HttpApp
 from mcplumb.transports.http_server.uvicorn_protocol import HardenedProtocol
 from mcplumb.transports.http_server.uvicorn_server import HttpListener
 
-__all__ = ["ByteSite", "ByteTransport", "settle"]
+__all__ = ["ByteSite", "ByteTransport", "ElsewhereSite", "settle"]
 
 #: Turns of the loop after which nothing is left to do.
 _TURNS = 40
@@ -59,7 +63,7 @@ class ByteSite:
         self._app = app
         self.listener = HttpListener(app, HttpAddress("http", "127.0.0.1", 80, "/mcp"))
 
-    def connect(self, local: str = "127.0.0.1") -> tuple[HardenedProtocol, ByteTransport]:
+    def connect(self, local: str = "127.0.0.1") -> tuple[Any, ByteTransport]:
         """Open a connection."""
         listener, transport = self.listener, ByteTransport(local)
         protocol = HardenedProtocol(
@@ -81,6 +85,31 @@ class ByteSite:
         protocol.connection_lost(None)
         await settle()
         return found
+
+
+class _SocketLikeTransport(ByteTransport):
+    """Ignores what is written after its end, as that of a socket does: uvicorn relies on it."""
+
+    def write(self, data: Any) -> None:
+        if not self.has_ended:
+            super().write(data)
+
+
+class ElsewhereSite(ByteSite):
+    """The same application under another ASGI server: uvicorn as it is. It has the same parser."""
+
+    def __init__(self, app: HttpApp) -> None:
+        super().__init__(app)
+        self._state = ServerState()
+        self._config = Config(app, lifespan="off", ws="none", log_config=None, proxy_headers=False)
+        self._config.load()
+
+    def connect(self, local: str = "127.0.0.1") -> tuple[Any, ByteTransport]:
+        """Open a connection."""
+        transport = _SocketLikeTransport(local)
+        protocol = HttpToolsProtocol(self._config, self._state, {}, asyncio.get_running_loop())
+        protocol.connection_made(transport)
+        return protocol, transport
 
 
 async def settle() -> None:

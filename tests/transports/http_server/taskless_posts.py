@@ -61,3 +61,16 @@ def chunks_of(draw: st.DrawFn, request: st.SearchStrategy[bytes]) -> list[bytes]
         return [whole[at : at + 1] for at in range(min(len(whole), 600))] + [whole[600:]]
     cuts = sorted(draw(st.sets(st.integers(1, len(whole) - 1), max_size=5))) if how == "pieces" else []
     return [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+
+
+def is_refused_as_http(output: bytes) -> bool:
+    """Whether our listener or uvicorn refused a request before the application got it; they do that in own words."""
+    return any(words in output for words in _REFUSALS)
+
+
+_REFUSALS = (
+    b"This is not valid HTTP.",
+    b"HTTP/1.1 501 ",
+    b"its last transfer coding must be chunked",
+    b"Invalid HTTP request received.",
+)

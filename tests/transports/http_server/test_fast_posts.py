@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import mcplumb._fast
@@ -18,9 +18,14 @@ from mcplumb.revisions import LATEST
 from mcplumb.transports.http_server.asgi_app import HttpApp
 from tests.client.peers import LOOPS
 from tests.kit.loop import PATIENCE, run
-from tests.transports.http_server.byte_site import ByteSite, settle
+from tests.transports.http_server.byte_site import ByteSite, ElsewhereSite, settle
 from tests.transports.http_server.callers import META
-from tests.transports.http_server.taskless_posts import chunks_of, make_server, shortcuts_are_on
+from tests.transports.http_server.taskless_posts import (
+    chunks_of,
+    is_refused_as_http,
+    make_server,
+    shortcuts_are_on,
+)
 from tests.transports.http_server.visits import serving
 
 __all__ = ["shortcuts_are_on"]
@@ -188,6 +193,28 @@ def test_the_shortcuts_change_no_response(chunks: list[bytes], pauses: bool, loc
         plain, quick, again = await _outputs(chunks, pauses=pauses, local=local)
         assert quick == plain
         assert again == plain
+
+    asyncio.run(main())
+
+
+@given(chunks=chunks_of(_request()), pauses=st.booleans(), local=st.sampled_from(("127.0.0.1", "10.0.0.1")))
+@example(chunks=[*_CALLS], pauses=True, local="127.0.0.1")
+def test_another_asgi_server_gives_the_same_responses(chunks: list[bytes], pauses: bool, local: str) -> None:
+    assume(b"\r\nUpgrade: " not in b"".join(chunks))  # uvicorn does not read the body of such a request
+
+    async def main() -> None:
+        found = []
+        for kind in (ByteSite, ElsewhereSite):
+            app = make_server().asgi(HttpOptions(origins=("https://page.example",), hosts=("name.example",)))
+            await app.open()
+            site = kind(app)
+            for call in _CALLS:
+                await site.visit([call], pauses=True, local=local)
+            found.append(await site.visit(chunks, pauses=pauses, local=local))
+            await app.close()
+        ours, elsewhere = found
+        if not (is_refused_as_http(ours[0]) or is_refused_as_http(elsewhere[0])):
+            assert ours == elsewhere
 
     asyncio.run(main())
 

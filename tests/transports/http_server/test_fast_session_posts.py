@@ -20,8 +20,13 @@ from mcplumb.transports.http_server.asgi_app import HttpApp
 from mcplumb.transports.http_server.legacy_session import LegacySession
 from tests.client.peers import LOOPS
 from tests.kit.loop import PATIENCE, run
-from tests.transports.http_server.byte_site import ByteSite, settle
-from tests.transports.http_server.taskless_posts import chunks_of, make_server, shortcuts_are_on
+from tests.transports.http_server.byte_site import ByteSite, ElsewhereSite, settle
+from tests.transports.http_server.taskless_posts import (
+    chunks_of,
+    is_refused_as_http,
+    make_server,
+    shortcuts_are_on,
+)
 
 __all__ = ["shortcuts_are_on"]
 
@@ -181,6 +186,26 @@ def test_the_shortcuts_change_no_response(chunks: list[bytes], pauses: bool, loc
         plain, quick, again = await _outputs(chunks, pauses=pauses, local=local)
         assert quick == plain
         assert again == plain
+
+    asyncio.run(main())
+
+
+@given(chunks=chunks_of(_request()), pauses=st.booleans(), local=st.sampled_from(("127.0.0.1", "10.0.0.1")))
+@example(chunks=[*_CALLS], pauses=True, local="127.0.0.1")
+def test_another_asgi_server_gives_the_same_responses(chunks: list[bytes], pauses: bool, local: str) -> None:
+    async def main() -> None:
+        found = []
+        for kind in (ByteSite, ElsewhereSite):
+            app = make_server().asgi()
+            await app.open()
+            site = kind(app)
+            for call in _CALLS:
+                await _visit(site, [call], pauses=True, local=local)
+            found.append(await _visit(site, chunks, pauses=pauses, local=local))
+            await app.close()
+        ours, elsewhere = found
+        if not (is_refused_as_http(ours[0]) or is_refused_as_http(elsewhere[0])):
+            assert ours == elsewhere
 
     asyncio.run(main())
 
