@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -53,16 +52,29 @@ class ReplicaProcess:
             )
 
     async def ready(self) -> None:
-        end = time.monotonic() + WITHIN
-        while True:
-            with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                writer.close()
-                return
-            assert self.process is not None
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"A replica did not start: {self._log.read_text()[-3000:]}")
-            await asyncio.sleep(0.02)
+        """Wait until it has joined the other replicas: before, it refuses what needs the store."""
+        async with asyncio.timeout(WITHIN), aiohttp.ClientSession() as http:
+            while not await self._is_ready(http):
+                assert self.process is not None
+                if self.process.poll() is not None:
+                    raise RuntimeError(f"A replica did not start: {self._log.read_text()[-3000:]}")
+                await asyncio.sleep(0.02)
+
+    async def accepts(self) -> bool:
+        """Whether it accepts connections."""
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+    async def _is_ready(self, http: aiohttp.ClientSession) -> bool:
+        try:
+            async with http.get(f"http://127.0.0.1:{self.port}/ready") as answer:
+                return answer.status == 200
+        except aiohttp.ClientError:
+            return False
 
     def kill(self) -> None:
         if self.process is not None:

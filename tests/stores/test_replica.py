@@ -118,7 +118,7 @@ async def test_changes_wait_for_the_store_and_are_merged(monkeypatch: pytest.Mon
         store.is_away = True
         await until(lambda: not one.replica.is_reachable)
         with pytest.raises(StoreUnavailable):
-            await one.replica.check_reachable()
+            await one.replica.check_ready()
         one.replica.announce(b"first")
         await turns()  # it is being sent
         for body in (b"a", b"b", b"a", b"c"):
@@ -133,7 +133,7 @@ async def test_changes_wait_for_the_store_and_are_merged(monkeypatch: pytest.Mon
             one.replica.announce(b"%d" % number)
         store.is_away = False
         await until(lambda: other.missed == 1 and one.missed == 1)
-        await one.replica.check_reachable()
+        await one.replica.check_ready()
 
 
 @pytest.mark.req("SCL-4")
@@ -278,6 +278,21 @@ async def test_a_replica_takes_no_requests_before_it_has_the_keys(monkeypatch: p
     assert await member.replica.is_alive(member.replica.number)
     assert await store.is_open(f"replica-{member.replica.number}/inbox")
     await member.replica.close()
+
+
+@pytest.mark.req("SCL-4", "SCL-5")
+async def test_a_replica_that_opens_without_the_keys_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is too slow when it starts: calls that ask for input would fail there."""
+    monkeypatch.setattr(module, "_OPEN_WITHIN", 0.01)
+    store = WithoutKeys()
+    async with members(store, 1) as (one,):
+        await until(lambda: one.replica.is_reachable and one.replica.changes_at > 0)
+        with pytest.raises(StoreUnavailable, match="not been reached yet"):
+            await one.replica.check_ready()
+        store.has_keys.set()
+        await until(lambda: bool(one.keys))
+        await turns()
+        await one.replica.check_ready()
 
 
 async def test_an_inbox_that_is_lost_while_the_clock_of_the_store_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -632,7 +632,7 @@ class Server:
                 new_keys=shared.use_keys if shared.awaits_keys else None,
                 state_ttl=shared.state_ttl,
             )
-            self._readiness_checks.checks["shared store"] = self._replicas[address].check_reachable
+            self._readiness_checks.checks["shared store"] = self._replicas[address].check_ready
         return self._replicas[address]
 
     def _announce(self, change: Change) -> None:

@@ -67,6 +67,8 @@ EVERYTHING = b""
 
 _CHANGES = "changes/log"
 
+_NOT_YET = "The shared store has not been reached yet. Try again later."
+
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):
     """A change or a message. Senders number theirs, so that one that was appended twice is recognized."""
@@ -169,7 +171,7 @@ class Replica:
         self._tasks = [self._loop.create_task(_forever(step)) for step in steps]
         with suppress(TimeoutError):
             async with asyncio.timeout(_OPEN_WITHIN):
-                for event in (self._started, self._has_inbox, self._has_keys):
+                for event in self._joining:
                     await event.wait()
 
     async def close(self) -> None:
@@ -195,15 +197,22 @@ class Replica:
         """Whether this process has joined the replicas. May be called from any thread."""
         return self._loop is not None
 
+    @property
+    def _joining(self) -> tuple[asyncio.Event, ...]:
+        """Set one by one until this replica can do all that others do."""
+        return self._started, self._has_inbox, self._has_keys
+
     def check(self) -> None:
         """Raise `StoreUnavailable` if the store has not been reached yet."""
         if not self._started.is_set():
-            raise StoreUnavailable("The shared store has not been reached yet. Try again later.")
+            raise StoreUnavailable(_NOT_YET)
 
-    async def check_reachable(self) -> None:
-        """Raise `StoreUnavailable` if the store did not answer the last operation."""
+    async def check_ready(self) -> None:
+        """Raise `StoreUnavailable` if the store did not answer the last operation, or this replica still joins."""
         if self.is_open and not self.is_reachable:
             raise StoreUnavailable("The shared store cannot be reached.")
+        if self.is_open and not all(event.is_set() for event in self._joining):
+            raise StoreUnavailable(_NOT_YET)
 
     # --- Changes ---
 
