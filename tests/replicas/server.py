@@ -19,7 +19,7 @@ class Reply:
 
 
 def make_server() -> Server:
-    server = Server("replicas", version="1")
+    server = Server("replicas", version="1", stop_within=float(os.environ.get("STOP_WITHIN", "1.5")))
     changes = {"count": 0}
 
     @server.tool

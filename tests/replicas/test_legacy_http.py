@@ -150,6 +150,30 @@ async def test_replicas_are_replaced_one_after_the_other() -> None:
             await replica.ready()
 
 
+@pytest.mark.req("SCL-1", "SCL-3")
+async def test_a_replica_that_stops_gets_the_answer_of_a_client() -> None:
+    """The answer goes to another replica: the one that waits for it accepts nothing any more."""
+    async with running_replicas(2, STOP_WITHIN=str(PATIENCE)) as replicas, peer(replicas) as client:
+        await client.open(elicitation={})
+        call = client.request("tools/call", {"name": "ask", "arguments": {"question": "Why?"}})
+        async with await client.post(call, replicas.url_of(0)) as response:
+            found = events(response)
+            async for _, data in found:
+                if data and data.get("method") == "elicitation/create":
+                    break
+            leaving = replicas.replicas[0]
+            stopping = asyncio.create_task(asyncio.to_thread(leaving.stop))
+            async with asyncio.timeout(PATIENCE):
+                while await leaving.accepts():  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(0.02)
+            answer = {"action": "accept", "content": {"value": "because"}}
+            posted = await client.post({"jsonrpc": "2.0", "id": data["id"], "result": answer}, replicas.url_of(1))
+            assert posted.status == 202
+            rest = [data async for _, data in found if data]
+        assert "because" in rest[-1]["result"]["content"][0]["text"]
+        assert await stopping == 0
+
+
 @pytest.mark.req("SCL-2")
 async def test_changes_reach_the_stream_once() -> None:
     """Each call goes to another replica, so changes have an order only if each was awaited before the next."""

@@ -515,6 +515,7 @@ class Server:
             readiness=self._readiness_checks.failures,
             metrics=self.metrics if options.metrics else None,
             replica=None if options.shared is None else self._replica(options.shared),
+            stop_within=self.stop_within,
             trace=trace,
         )
         if serve is None:

@@ -133,6 +133,7 @@ class HttpApp:
     with the event loop. ``param_headers`` returns, for the name of a tool, the arguments that
     clients also send as headers, ``needed_scopes`` returns the scopes that a request needs, ``health`` more to
     tell at ``/health`` than that the process lives, and ``readiness`` why the server cannot take requests, if so.
+    With a ``replica``, legacy requests that wait for their clients have ``stop_within`` seconds when it closes.
     """
 
     _sessions: LegacySessions[Any]
@@ -152,12 +153,14 @@ class HttpApp:
         readiness: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
         metrics: HttpMetrics | None = None,
         replica: Replica | None = None,
+        stop_within: float = 0.0,
         trace: Trace | None = None,
     ) -> None:
         #: The options it was created with.
         self.options = options
         #: This process among those that share a store, if there is one.
         self.replica = replica
+        self._stop_within = stop_within
         self._serve = serve
         self._post_sessions: PostSessions | None = None
         self._limits = limits
@@ -245,6 +248,7 @@ class HttpApp:
                 revisions=self._revisions,
                 limits=self._limits,
                 replica=self.replica,
+                stop_within=self._stop_within,
                 trace=self._trace,
             )
         self._sse_sessions = SseSessions(

@@ -170,12 +170,17 @@ class SessionTable(Generic[_M]):
         self._forget(connection)
         connection.hang_up()
 
-    async def close(self) -> None:
-        """Admit no more sessions and end all. If cancelled, it aborts those that are left."""
+    async def close(self, *, within: float = 0.0) -> None:
+        """Admit no more sessions, and end those that have not ended by themselves within these seconds.
+
+        If cancelled, it aborts those that are left.
+        """
         self._is_closing = True
-        for connection in list(self._serving):
-            self.dismiss(connection)
         try:
+            if within and self._serving:
+                await asyncio.wait(self._serving.values(), timeout=within)
+            for connection in list(self._serving):
+                self.dismiss(connection)
             while self._serving:
                 await asyncio.wait(self._serving.values())
         finally:

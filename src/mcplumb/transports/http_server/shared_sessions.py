@@ -87,6 +87,7 @@ class SharedSession(LegacySession):
         #: When the life of the record was last extended, by the clock of the event loop.
         self.touched_at = asyncio.get_running_loop().time()
         self._changing = asyncio.Lock()
+        self._is_leaving = False
         super().__init__(options=options, trace=trace, channels=SharedChannels(options, logs))
 
     def _open_standalone(self) -> GetStream:  # type: ignore[override]
@@ -219,6 +220,23 @@ class SharedSession(LegacySession):
             await self.deliver(item)
             self._drop_cancelled(item)
 
+    # --- The end of the copy ---
+
+    def leave(self) -> None:
+        """Hang up when the open requests are answered: until then, other replicas pass on the client's answers."""
+        self._is_leaving = True
+        if self._standalone.response is not None:
+            self._standalone.response.end()
+        self._leave_if_done()
+
+    def _forget(self, post: LegacyPost) -> None:
+        super()._forget(post)
+        self._leave_if_done()
+
+    def _leave_if_done(self) -> None:
+        if self._is_leaving and not self._posts:
+            self.hang_up()
+
     # --- Streams ---
 
     async def listen(self, request: HttpRequest, last_event_id: str | None) -> None:
@@ -307,10 +325,12 @@ class SharedSessions(LegacySessions[SharedSession]):
         revisions: Sequence[Revision],
         limits: Limits,
         replica: Replica,
+        stop_within: float,
         trace: Trace | None = None,
     ) -> None:
         super().__init__(serve, options=options, revisions=revisions, trace=trace)
         self._limits = limits
+        self._stop_within = stop_within
         self._replica = replica
         self._logs = StreamLogs(replica, options)
         #: Copies that are being made.
@@ -362,8 +382,13 @@ class SharedSessions(LegacySessions[SharedSession]):
         await request.respond(204)
 
     async def close(self) -> None:
-        """Close all copies; accepted requests are answered. The sessions go on at other replicas."""
-        await self._table.close()
+        """Close all copies; accepted requests are answered. The sessions go on at other replicas.
+
+        A request that waits for its client, whose answer reaches another replica now, gets it within ``stop_within``.
+        """
+        for session in self._table.serving:
+            session.leave()
+        await self._table.close(within=self._stop_within)
         self._replica.unfollow(self._heard, self._missed)
         if self._keeping is not None:
             self._keeping.cancel()

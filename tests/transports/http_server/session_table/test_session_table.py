@@ -14,7 +14,7 @@ from mcplumb.transports.http_server.asgi_request import Refusal
 from mcplumb.transports.http_server.legacy_post import PostConnection
 from mcplumb.transports.http_server.session_table import SessionTable
 from mcplumb.wire.messages import Message
-from tests.kit.loop import run, turns
+from tests.kit.loop import PATIENCE, run, turns
 from tests.transports.socket_ends import turn_until
 
 pytestmark = pytest.mark.req("HTP-6", "SSE-3")
@@ -167,6 +167,35 @@ async def test_closing_waits_for_all_and_admits_nobody() -> None:
     service.ends.set()
     await closing
     assert all(connection.is_aborted for connection in connections)
+
+
+async def test_closing_lets_sessions_end_by_themselves() -> None:
+    service = Service()
+    table: SessionTable[Mute] = SessionTable(service, max_sessions=10)
+    connection = Mute()
+    table.admit(connection, None)
+    session_id = table.enter(connection, None)
+    closing = asyncio.create_task(table.close(within=PATIENCE))
+    await turns()
+    assert table.find(session_id, None) is connection
+    assert not connection.has_hung_up
+    with pytest.raises(Refusal):
+        table.admit(Mute(), None)
+    service.ends.set()
+    await closing
+
+
+async def test_closing_ends_sessions_that_do_not_end_in_time() -> None:
+    service = Service()
+    table: SessionTable[Mute] = SessionTable(service, max_sessions=10)
+    connection = Mute()
+    table.admit(connection, None)
+    closing = asyncio.create_task(table.close(within=0.01))
+    async with asyncio.timeout(PATIENCE):
+        while not connection.has_hung_up:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.01)
+    service.ends.set()
+    await closing
 
 
 def test_closing_that_is_cancelled_waits_no_longer(caplog: pytest.LogCaptureFixture) -> None:
