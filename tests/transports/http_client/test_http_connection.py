@@ -13,7 +13,7 @@ from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.http_connection import HttpConnection
 from mcplumb.transports.http_client.post_queue import Post
 from mcplumb.transports.http_client.streamable_http import ModernBinding
-from mcplumb.wire.messages import Notification, Request, Result
+from mcplumb.wire.messages import Notification, Request, Result, encode_line
 from tests.kit.leaks import leaves_nothing
 from tests.kit.loop import run, turns
 from tests.transports.http_client.raw import (
@@ -175,6 +175,46 @@ def test_a_notification_that_is_not_taken_in_time_is_given_up(
     run(main())
     assert "notifications/x did not reach the server. The server did not accept it within 0.05 s." in caplog.text
     assert "A response did not reach the server." in caplog.text
+
+
+def is_answer(asked: Asked) -> bool:
+    return asked.body == encode_line(Result("q", {})).strip()
+
+
+@pytest.mark.req("SCL-4")
+async def test_an_answer_that_the_server_cannot_take_now_is_posted_again() -> None:
+    """Nobody else would: the server waits for it, and so does the call that asked."""
+    refused = 0
+
+    async def script(asked: Asked, reply: Reply) -> None:
+        nonlocal refused
+        if is_answer(asked) and refused < 2:
+            refused += 1
+            await reply.error(503, -32603, Retry_After="0")
+        else:
+            await session(asked, reply)
+
+    async with world(script) as w:
+        await w.initialize()
+        w.connection.send(Result("q", {}))
+        await w.server.until(lambda: sum(map(is_answer, w.server.asked)) == 3)
+
+
+def test_an_answer_that_is_refused_with_an_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def script(asked: Asked, reply: Reply) -> None:
+        if is_answer(asked):
+            await reply.error(400)
+        else:
+            await session(asked, reply)
+
+    async def main() -> None:
+        async with world(script) as w:
+            await w.initialize()
+            w.connection.send(Result("q", {}))
+            await w.connection.close()
+
+    run(main())
+    assert "A response did not reach the server. The server answered with HTTP 400" in caplog.text
 
 
 def test_a_stream_that_is_no_http_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:

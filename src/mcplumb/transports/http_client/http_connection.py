@@ -190,7 +190,10 @@ class HttpConnection:
         """Post one item of the queue, and report its failure."""
         failure: McplumbError | None = None
         try:
-            async with asyncio.timeout(_NOTIFICATION_TIMEOUT if post.lane == "one_way" else None):
+            if post.lane == "one_way":
+                async with asyncio.timeout(_NOTIFICATION_TIMEOUT):
+                    await self._exchange_until_taken(post)
+            else:
                 await self._exchange(post)
         except Closed as closed:
             failure = RequestLost(f"The response broke off. {closed}") if post.is_accepted else closed
@@ -209,6 +212,22 @@ class HttpConnection:
             self._inbox.fail(request_id, failure or RequestLost("The response ended without the answer."))
         if failure is not None and post.lane == "one_way":
             self._warn(f"{post.method or 'A response'} did not reach the server. {failure}")
+
+    async def _exchange_until_taken(self, post: Post) -> None:
+        """Post notifications and responses, and again if the server cannot take them at present.
+
+        Nobody else would do so, and the server waits for a response to its question. Requests fail instead.
+        """
+        while True:
+            try:
+                await self._exchange(post)
+            except McplumbError:
+                if post.retry_after is None:
+                    raise
+            else:
+                return
+            pause, post.retry_after = post.retry_after, None
+            await asyncio.sleep(pause)
 
     async def _exchange(self, post: Post) -> None:
         if post.is_initialize and isinstance(post.binding, LegacyBinding):

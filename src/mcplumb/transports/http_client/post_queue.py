@@ -98,7 +98,7 @@ class Post:
 
     __slots__ = (
         "binding", "body", "cancels", "first", "ids", "is_accepted", "lane", "method", "on_refusal", "on_result",
-        "size", "task", "waiting",
+        "retry_after", "size", "task", "waiting",
     )  # fmt: skip
 
     def __init__(self, messages: Sequence[Message], data: bytes, binding: Binding) -> None:
@@ -121,6 +121,8 @@ class Post:
         self.on_refusal: Callable[[ErrorDetail], None] | None = None
         #: Whether the server answered with a success status: the request may have been executed.
         self.is_accepted = False
+        #: Seconds after which it may be posted again, if the server cannot take it at present (503).
+        self.retry_after: float | None = None
         #: The task that posts it; None while it is queued.
         self.task: asyncio.Task[None] | None = None
 

@@ -68,6 +68,10 @@ _QUOTE_TIMEOUT = 1.0
 
 #: Statuses of a gateway without a usable response. Whether the server received the request is unknown.
 _GATEWAY = frozenset((502, 503, 504))
+#: The status of a server that cannot take a message at present.
+_UNAVAILABLE = 503
+#: Seconds before such a message is posted again: at least, if the server does not say, and at most.
+_LEAST_PAUSE, _USUAL_PAUSE, _LONGEST_PAUSE = 0.1, 1.0, 30.0
 #: Statuses that concern authentication. They are HTTP errors even with a JSON-RPC body: the headers say what to do.
 _DENIED = frozenset((401, 403, 407))
 
@@ -143,7 +147,9 @@ async def receive(response: aiohttp.ClientResponse, post: Post, inbox: Inbox, st
 
 
 async def refuse(response: aiohttp.ClientResponse, post: Post, inbox: Inbox) -> None:
-    """Pass on the JSON-RPC error in an error response to a post; raise an error if it contains none."""
+    """Pass on the JSON-RPC error in an error response to the requests in a post; raise if it has none of either."""
+    if response.status == _UNAVAILABLE:
+        post.retry_after = _retry_after(response)
     is_json = _kind(response) == _JSON and _is_plain(response)
     try:
         data = await _read(response, inbox.limits.max_line if is_json else _MOST_DISCARDED)
@@ -151,7 +157,8 @@ async def refuse(response: aiohttp.ClientResponse, post: Post, inbox: Inbox) -> 
         data = b""  # The status is enough.
     # A server of HTTP+SSE may also refuse the POST with a JSON-RPC error, but not with one of the modern era.
     codes = _MODERN_ERRORS if post.is_initialize and response.status in POST_REFUSED else None
-    if not is_json or response.status in _DENIED or not inbox.refuse(data, post, codes):
+    is_error = is_json and response.status not in _DENIED and inbox.refuse(data, post, codes)
+    if not (is_error and post.ids):
         raise refusal(response, data, is_first=post.method in _HANDSHAKE)
 
 
@@ -256,6 +263,12 @@ def _secrets(response: aiohttp.ClientResponse) -> set[str]:
         if name.lower() not in _HARMLESS_HEADERS and not name.lower().startswith("mcp-param-"):
             found |= {value, value.rpartition(" ")[2]}
     return {secret for secret in found if len(secret) >= _SHORTEST_SECRET}
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float:
+    text = response.headers.get("Retry-After", "")
+    seconds = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else _USUAL_PAUSE
+    return min(max(seconds, _LEAST_PAUSE), _LONGEST_PAUSE)
 
 
 async def discard(response: aiohttp.ClientResponse) -> None:
