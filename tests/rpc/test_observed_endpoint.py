@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from mcplumb import Server, connect
-from mcplumb.errors import HttpError, RemoteError, RequestTimeout
+from mcplumb.errors import ConnectError, HttpError, RemoteError, RequestTimeout
 from mcplumb.rpc.observed_endpoint import Failure, combined, failure_of
 from mcplumb.types.content import TextContent
 from mcplumb.types.tools import CallToolResult
 from mcplumb.wire.messages import ErrorDetail
+from tests.kit.redis_server import held_port
 
 
 class Notes:
@@ -93,6 +94,30 @@ async def test_requests_are_observed_to_their_outcome() -> None:
     assert {"tools/list: ok", "tools/call: tool_error", "tools/call: cancelled", "no/method: -32601"} <= set(outcomes)
     assert outcomes.count("ended") == 1
     assert told.count("leave tools/list") == told.count("enter tools/list") == 1
+
+
+@pytest.mark.req("SCL-5")
+async def test_a_handshake_is_observed_to_its_answer() -> None:
+    told: list[str] = []
+    connecting = connect(observed(told))
+    connecting.supervisor.settings = msgspec.structs.replace(connecting.supervisor.settings, observer=Notes(told))
+    async with connecting as client, client.listen(tools=True):
+        pass
+    outcomes = ends(told)
+    assert outcomes.index("server/discover: ok") < outcomes.index("sending server/discover: ok")
+    # A subscription, which is open until it is not needed any more, is observed until it is sent.
+    assert outcomes.index("sending subscriptions/listen: ok") < outcomes.index("ended")
+
+
+@pytest.mark.req("SCL-5")
+async def test_a_handshake_that_fails_is_observed() -> None:
+    told: list[str] = []
+    with held_port() as nobody_listens:
+        connecting = connect(f"http://127.0.0.1:{nobody_listens.getsockname()[1]}/mcp", revisions=["2025-11-25"])
+        connecting.supervisor.settings = msgspec.structs.replace(connecting.supervisor.settings, observer=Notes(told))
+        with pytest.raises(ConnectError):
+            await connecting
+    assert ends(told) == ["sending initialize: Closed", "ended"]
 
 
 async def test_several_observers_are_told_in_turn() -> None:

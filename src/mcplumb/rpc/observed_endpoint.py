@@ -2,7 +2,7 @@
 
 An `Endpoint` knows nothing of this and pays nothing for it: where somebody observes, a session makes an
 `ObservedEndpoint` in its place. It wraps what the two directions have in common. A request of the peer is observed from
-its ``begin`` to its outcome, a request of this side from the call to its result.
+its ``begin`` to its outcome, a request of this side from the call to its result, or until a subscription is sent.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from mcplumb.limits import Limits
 from mcplumb.protocol.in_flight import BatchAnswers, OutgoingRequest
 from mcplumb.rpc.endpoint import Endpoint
 from mcplumb.rpc.handler import NO_OPTIONS, CallOptions, Handled, Outcome, Reply
-from mcplumb.rpc.outgoing_requests import Response
+from mcplumb.rpc.outgoing_requests import Response, failure
 from mcplumb.transports.connection import Connection
 from mcplumb.types.payload_decoder import UNREADABLE
 from mcplumb.wire.message_decoder import BadMessage
-from mcplumb.wire.messages import ErrorDetail, Request, RequestId
+from mcplumb.wire.messages import ErrorDetail, Request, RequestId, Result
 
 __all__ = ["Failure", "ObservedEndpoint", "Observer", "Watch", "combined", "failure_of"]
+
+#: The request that is answered when its subscription ends.
+_LISTEN = "subscriptions/listen"
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -213,15 +216,27 @@ class ObservedEndpoint(Endpoint):
         return result
 
     def open(self, method: str, params: Any) -> tuple[OutgoingRequest, asyncio.Future[Response]]:
-        """Send a request that stays open. It is observed until it is sent. See `Endpoint.open`."""
+        """Send a request without a deadline. A subscription is observed until it is sent. See `Endpoint.open`."""
         watch, params = self._observer.sending(self, method, params)
         try:
             opened = super().open(method, params)
         except BaseException as error:
             watch.end(failure_of(method, error))
             raise
-        watch.end(None)
+        if method == _LISTEN:
+            watch.end(None)
+        else:
+            opened[1].add_done_callback(partial(self._end, watch, opened[0]))
         return opened
+
+    def _end(self, watch: Watch, request: OutgoingRequest, answer: asyncio.Future[Response]) -> None:
+        response = None if answer.cancelled() else answer.result()
+        if isinstance(response, Result):
+            watch.end(failure_of(request.method, response.result))
+        elif request.state == "cancelled":
+            watch.end(failure_of(request.method, asyncio.CancelledError()))
+        else:
+            watch.end(failure_of(request.method, failure(request, response, request.method, self.peer)))
 
 
 # --- Several observers ---
