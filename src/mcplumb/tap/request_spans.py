@@ -105,6 +105,8 @@ class RequestSpans:
     def _end(self, call: Call, t: float) -> None:
         from opentelemetry.trace import Status, StatusCode
 
+        from mcplumb.telemetry.opentelemetry_observer import CALLERS_MISTAKES
+
         _, span = self._open.pop(id(call), (None, None))
         if span is None:
             return
@@ -112,7 +114,9 @@ class RequestSpans:
             span.set_attribute("mcp.protocol.version", call.revision)
         if call.code is not None:
             span.set_attribute("rpc.response.status_code", str(call.code))
-        if call.state != "answered" or call.is_tool_error:
+        # The spans of the client's requests are those of their receiver, as the server's would be.
+        is_mistake = call.sender == "client" and call.code in CALLERS_MISTAKES
+        if (call.state != "answered" or call.is_tool_error) and not is_mistake:
             kind = "tool_error" if call.is_tool_error else str(call.code or call.state)
             span.set_attribute("error.type", kind)
             text = mask_text(call.error) if call.code is not None else None

@@ -38,9 +38,17 @@ from mcplumb.rpc.observed_endpoint import Failure, Observer, Watch
 from mcplumb.types.method_table import METHODS
 from mcplumb.types.payload_decoder import UNREADABLE
 from mcplumb.version import __version__
-from mcplumb.wire.messages import ErrorDetail, Request
+from mcplumb.wire.messages import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    ErrorDetail,
+    Request,
+)
 
 __all__ = [
+    "CALLERS_MISTAKES",
     "OpenTelemetryObserver",
     "configured_observer",
     "configured_tracer",
@@ -55,6 +63,9 @@ _BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 12
 _LONGEST = 200
 #: Bytes of context that are read from a request: W3C allows 512 for ``tracestate`` and 8192 for ``baggage``.
 _LONGEST_CONTEXT = 8192
+
+#: Codes of errors that are the caller's, and so none at the receiver. The last is of a resource that does not exist.
+CALLERS_MISTAKES = frozenset((PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, -32002))
 
 #: The network of a connection, by its class. Over HTTP, each of the two ends has classes of its own.
 _HTTP = {"network.transport": "tcp", "network.protocol.name": "http"}
@@ -267,15 +278,18 @@ class _SpanWatch:
 
     def end(self, failure: Failure | None) -> None:
         seconds, attributes = time.perf_counter() - self._start, self._attributes
+        is_error = failure is not None and (self._side == "client" or failure.code not in CALLERS_MISTAKES)
         if failure is not None:
-            self._span.set_attribute("error.type", failure.kind)
             if failure.code is not None:
                 self._span.set_attribute("rpc.response.status_code", str(failure.code))
-            self._span.set_status(Status(StatusCode.ERROR, failure.message))
+            if is_error:
+                self._span.set_attribute("error.type", failure.kind)
+                self._span.set_status(Status(StatusCode.ERROR, failure.message))
         self._span.end()
         measured = {key: value for key, value in attributes.items() if key not in _OF_SPANS}
         if failure is not None:
-            measured["error.type"] = failure.kind
+            if is_error:
+                measured["error.type"] = failure.kind
             if failure.code is not None:
                 measured["rpc.response.status_code"] = str(failure.code)
                 # There may be no such method, tool or prompt, and a peer can think of any number of names.
