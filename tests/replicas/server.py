@@ -102,6 +102,7 @@ if __name__ == "__main__":
     port, shared, *rest = sys.argv[1:]
     options = HttpOptions(
         shared=shared,
+        metrics=True,
         auth=authenticate if "--auth" in rest else None,
         keep_alive=float(os.environ.get("KEEP_ALIVE", DEFAULT.keep_alive)),
         session_ttl=float(os.environ.get("SESSION_TTL", DEFAULT.session_ttl)),

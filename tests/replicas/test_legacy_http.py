@@ -62,6 +62,24 @@ async def test_a_question_is_answered_through_another_replica() -> None:
                 assert "because" in rest[-1]["result"]["content"][0]["text"]
 
 
+@pytest.mark.req("SCL-5")
+async def test_what_a_replica_repeats_to_copy_a_session_is_not_counted() -> None:
+    async with running_replicas() as replicas, peer(replicas) as client:
+        await client.open()
+        await client.ask("logging/setLevel", {"level": "debug"})
+        await client.ask("resources/subscribe", {"uri": "notes://a"})
+        assert len({await client.call("which") for _ in range(6)}) == 3
+        counted = dict.fromkeys(("initialize", "logging/setLevel", "resources/subscribe", "tools/call"), 0)
+        for number in range(3):
+            async with client.http.get(replicas.url_of(number).replace("/mcp", "/metrics")) as response:
+                lines = (await response.text()).splitlines()
+            for line in lines:
+                for method in counted:
+                    if line.startswith(f'mcplumb_requests_total{{method="{method}"'):
+                        counted[method] += int(line.rpartition(" ")[2])
+        assert list(counted.values()) == [1, 1, 1, 6]
+
+
 @pytest.mark.req("SCL-1")
 async def test_a_cancellation_reaches_the_replica_that_works() -> None:
     async with running_replicas() as replicas, peer(replicas) as client:

@@ -138,6 +138,8 @@ class ObservedEndpoint(Endpoint):
 
     def _observe(self, request: Request) -> Handled | Reply:
         admitted: Handled | Reply = self.handler.admit(request)
+        if request.id in getattr(self.connection, "repeated", ()):
+            return admitted  # it was observed where the client has sent it
         if isinstance(admitted, Reply):
             watch = self._observer.received(self, request, admitted)
             watch.end(failure_of(request.method, admitted.outcome))

@@ -37,7 +37,7 @@ from mcplumb.transports.http_server.shared_streams import (
     parse_position,
 )
 from mcplumb.wire.message_decoder import BadMessage, Batch, decode_line
-from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, Result, encode_line
+from mcplumb.wire.messages import Error, ErrorDetail, Message, Notification, Request, RequestId, Result, encode_line
 
 if TYPE_CHECKING:
     from mcplumb.protocol.subscription_state import Change
@@ -88,6 +88,8 @@ class SharedSession(LegacySession):
         self.touched_at = asyncio.get_running_loop().time()
         self._changing = asyncio.Lock()
         self._is_leaving = False
+        #: The ids of requests that set up the copy: the client has sent them before, to other replicas.
+        self.repeated: set[RequestId] = set()
         super().__init__(options=options, trace=trace, channels=SharedChannels(options, logs))
 
     def _open_standalone(self) -> GetStream:  # type: ignore[override]
@@ -174,9 +176,13 @@ class SharedSession(LegacySession):
         for message in messages:
             if isinstance(message, Request):
                 post = self._posts[message.id] = LegacyPost(self._channels, None, (message.id,))
-                await self.deliver(message)
-                with suppress(Refusal):
-                    await post.text()
+                self.repeated.add(message.id)
+                try:
+                    await self.deliver(message)
+                    with suppress(Refusal):
+                        await post.text()
+                finally:
+                    self.repeated.discard(message.id)
             else:
                 await self.deliver(message)
         self.is_confirmed = self.is_confirmed or self.record.ready_at is not None
@@ -473,7 +479,9 @@ class SharedSessions(LegacySessions[SharedSession]):
         session.name(session_id)
         self._table.admit(session, principal)
         try:
+            session.repeated.add(_SETUP_ID)
             await session.open(Request(_SETUP_ID, "initialize", msgspec.Raw(record.initialize)))
+            session.repeated.discard(_SETUP_ID)
             if session.revision is None:
                 raise session_over()  # noqa: TRY301 - the replicas do not serve the same revisions
             await session.set_up(setup(record))
