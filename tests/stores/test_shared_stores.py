@@ -7,7 +7,7 @@ import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from mcplumb.stores.memory_store import MemoryStore
 from mcplumb.stores.redis_store import RedisStore
 from mcplumb.stores.shared_store import Record, SharedStore, open_store
 from mcplumb.testing import StoreCheck, check_store, store_checks
+from tests.kit.loop import run
 from tests.kit.redis_server import RedisServer, free_port, running_redis
 from tests.transports.socket_ends import CERTIFICATES
 
@@ -125,6 +126,48 @@ async def test_the_reason_for_no_connection_is_named() -> None:
         await store.get("a/b")
     assert "S3cret" not in str(caught.value)
     await store.close()
+
+
+@pytest.mark.parametrize(
+    "address", ["unix:///no/such.sock", "rediss://joe:S3cret@localhost:{port}/0?ssl_ca_certs=/no/such.pem"]
+)
+async def test_a_file_that_does_not_exist_is_named_as_the_reason(address: str, redis: RedisServer) -> None:
+    store = RedisStore(address.format(port=redis.port))
+    with pytest.raises(StoreUnavailable, match=r"\(ENOENT: the address names a file or socket that does not exist\)"):
+        await store.get("a/b")
+    await store.close()
+
+
+async def test_a_database_that_does_not_exist_is_named_as_the_reason(redis: RedisServer) -> None:
+    store = RedisStore(f"redis://127.0.0.1:{redis.port}/99")
+    with pytest.raises(StoreUnavailable, match=r"\(DB: it has no database of this number\)"):
+        await store.get("a/b")
+    await store.close()
+
+
+@pytest.mark.req("SCL-4")
+def test_the_log_says_when_the_store_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        with running_redis() as server:
+            store = RedisStore(server.url)
+            await store.get("a/b")
+            server.kill()
+            with pytest.raises(StoreUnavailable):
+                await store.get("a/b")
+            server.start()
+            async with asyncio.timeout(BOUND):
+                while "answers again" not in caplog.text:
+                    with suppress(StoreUnavailable):
+                        await store.get("a/b")
+                    await asyncio.sleep(0.05)
+            await store.get("a/b")
+            await store.close()
+
+    with caplog.at_level(logging.INFO, "mcplumb.store"):
+        run(main())
+    said = [record.getMessage() for record in caplog.records if record.name == "mcplumb.store"]
+    assert said[-1].startswith("The shared store at redis://127.0.0.1:")
+    assert sum("answers again" in each for each in said) == 1
 
 
 async def test_options_of_the_address_reach_a_cluster(cluster: RedisServer) -> None:

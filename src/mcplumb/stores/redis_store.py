@@ -51,6 +51,8 @@ _REASONS = {
     "MISCONF": "it cannot write its data to the disk",
     "MasterNotFoundError": "no sentinel names a primary",
     "RedisClusterException": "no node of a cluster answers",
+    "DB": "it has no database of this number",
+    "ENOENT": "the address names a file or socket that does not exist",
     "gaierror": "the name of the host cannot be resolved",
 }
 #: The package has classes for some of them, and leaves the code out of the text.
@@ -136,6 +138,8 @@ class RedisStore:
         self._paused_until = 0.0
         #: The last failure that was logged, and when.
         self._warned = "", 0.0
+        #: Whether that was the lack of an answer, and there has been none since.
+        self._was_away = False
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -257,6 +261,9 @@ class RedisStore:
                     answers = [failed] * len(batch)
                 else:
                     self._pause = 0.0
+                    if self._was_away:
+                        self._was_away = False
+                        _logger.info("The shared store at %s answers again.", self._shown)
                 for (_, answer), value in zip(batch, answers, strict=True):
                     if answer.done():
                         continue
@@ -301,6 +308,7 @@ class RedisStore:
             before, at = self._warned
             if what != before or loop.time() - at > _SAME_WARNING:
                 self._warned = what, loop.time()
+                self._was_away = self._was_away or not isinstance(error, ResponseError)
                 _logger.warning("The shared store at %s failed (%s).", self._shown, what)
             if not isinstance(error, ResponseError):
                 self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
