@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from redis.exceptions import ClusterDownError
 
 from mcplumb.errors import StoreUnavailable, UsageError
 from mcplumb.stores.memory_store import MemoryStore
@@ -166,8 +167,18 @@ def test_the_log_says_when_the_store_is_back(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.INFO, "mcplumb.store"):
         run(main())
     said = [record.getMessage() for record in caplog.records if record.name == "mcplumb.store"]
-    assert said[-1].startswith("The shared store at redis://127.0.0.1:")
     assert sum("answers again" in each for each in said) == 1
+
+
+async def test_failures_that_take_turns_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    """As while a node of a cluster is missing."""
+    store = RedisStore("redis://127.0.0.1:1/0")
+    for _ in range(3):
+        await store._failed(TimeoutError())
+        await store._failed(ClusterDownError("CLUSTERDOWN The cluster is down"))
+    await store.close()
+    failed = [record.getMessage().partition("failed ")[2] for record in caplog.records]
+    assert failed == ["(TimeoutError).", "(CLUSTERDOWN: a node of the cluster is missing)."]
 
 
 async def test_options_of_the_address_reach_a_cluster(cluster: RedisServer) -> None:

@@ -51,6 +51,7 @@ _REASONS = {
     "MISCONF": "it cannot write its data to the disk",
     "MasterNotFoundError": "no sentinel names a primary",
     "RedisClusterException": "no node of a cluster answers",
+    "CLUSTERDOWN": "a node of the cluster is missing",
     "DB": "it has no database of this number",
     "ENOENT": "the address names a file or socket that does not exist",
     "gaierror": "the name of the host cannot be resolved",
@@ -59,6 +60,7 @@ _REASONS = {
 _CODES = {
     "AuthenticationError": "WRONGPASS",
     "BusyLoadingError": "LOADING",
+    "ClusterDownError": "CLUSTERDOWN",
     "NoPermissionError": "NOPERM",
     "OutOfMemoryError": "OOM",
     "ReadOnlyError": "READONLY",
@@ -136,9 +138,9 @@ class RedisStore:
         self._flushing: asyncio.Task[None] | None = None
         self._pause = 0.0
         self._paused_until = 0.0
-        #: The last failure that was logged, and when.
-        self._warned = "", 0.0
-        #: Whether that was the lack of an answer, and there has been none since.
+        #: When a failure was logged, by its reason: nodes of a cluster fail in several ways by turns.
+        self._warned: dict[str, float] = {}
+        #: Whether the lack of an answer was logged, and there has been none since.
         self._was_away = False
         self._is_closed = False
 
@@ -305,9 +307,9 @@ class RedisStore:
 
         what, loop = _reason(error), asyncio.get_running_loop()
         if not self._is_closed:
-            before, at = self._warned
-            if what != before or loop.time() - at > _SAME_WARNING:
-                self._warned = what, loop.time()
+            self._warned = {each: at for each, at in self._warned.items() if loop.time() - at <= _SAME_WARNING}
+            if what not in self._warned:
+                self._warned[what] = loop.time()
                 self._was_away = self._was_away or not isinstance(error, ResponseError)
                 _logger.warning("The shared store at %s failed (%s).", self._shown, what)
             if not isinstance(error, ResponseError):
