@@ -39,8 +39,8 @@ def nothing_left() -> Iterator[None]:
     before = open_descriptors()
     yield
     deadline = time.monotonic() + PATIENCE
-    # Nobody waits for a reader to be gone, except here.
-    while readers() and time.monotonic() < deadline:
+    # Nobody waits for a reader to be gone, or for what other threads have open for a moment, except here.
+    while (readers() or open_descriptors() != before) and time.monotonic() < deadline:
         time.sleep(0.001)
     assert readers() == []
     assert open_descriptors() == before
