@@ -125,7 +125,7 @@ async def test_a_refresh_that_fails_is_an_error_of_the_authorization(tmp_path: P
                 AuthorizationError, match=r"tools/call 'whoami' was not authorized\. .* status 503"
             ) as one:
                 await client.call_tool("whoami")
-        assert (one.value.reason, one.value.issuer) == ("refused", place.auth.issuer)
+        assert (one.value.reason, one.value.issuer) == ("unreachable", place.auth.issuer)
         place.age(3600)
         with pytest.raises(AuthorizationError, match="status 503"):
             async with connect(place.url, auth=place.oauth()):
@@ -968,7 +968,7 @@ async def test_requests_share_a_refresh_that_fails(tmp_path: Path) -> None:
         place.auth.refuses = 503
         sent = (await shared.headers("POST", place.url))["Authorization"]
         outcomes = await asyncio.gather(*(shared.renew(sent, None, None) for _ in range(10)), return_exceptions=True)
-        assert {getattr(each, "reason", each) for each in outcomes} == {"refused"}
+        assert {getattr(each, "reason", each) for each in outcomes} == {"unreachable"}
         assert place.auth.refreshes == 1
         place.auth.refuses = None
         assert await shared.renew(sent, None, None)

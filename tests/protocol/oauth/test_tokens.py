@@ -119,6 +119,28 @@ def test_a_refusal(body: object, error: str) -> None:
     assert caught.value.issuer == ISSUER
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (500, b""),
+        (503, b"<html>"),
+        (429, {}),
+        (503, {"error": "temporarily_unavailable"}),
+        (400, {"error": "server_error", "error_description": "Our database is away."}),
+    ],
+)
+def test_a_failure_is_no_refusal(status: int, body: object) -> None:
+    with pytest.raises(AuthorizationError, match="failed to grant a token") as caught:
+        grant(answer(body, status))
+    assert not isinstance(caught.value, GrantRefused)
+    assert (caught.value.reason, caught.value.issuer) == ("unreachable", ISSUER)
+
+
+def test_a_refusal_with_the_status_of_a_failure() -> None:
+    with pytest.raises(GrantRefused, match="refused to grant a token: invalid_grant"):
+        grant(answer({"error": "invalid_grant"}, 500))
+
+
 def test_a_refusal_with_the_status_of_a_success() -> None:
     """Some servers, GitHub's for one, answer every token request with 200."""
     with pytest.raises(GrantRefused, match=r"refused to grant a token: bad_code \(It has expired\)") as caught:

@@ -77,7 +77,7 @@ REFUSALS: Mapping[str, str] = {
     "state": "the redirect does not belong to this sign-in",
     "denied": "the user, or the authorization server, denied access",
     "refused": "the token endpoint refused",
-    "unreachable": "the server of an address did not answer",
+    "unreachable": "the server of an address did not answer, or failed",
     "timeout": "nobody finished the sign-in in time",
     "port": "the port for the redirect is used by another program",
     "store": "the tokens cannot be read or kept",

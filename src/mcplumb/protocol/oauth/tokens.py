@@ -96,6 +96,8 @@ MakeProver: TypeAlias = Callable[[], DpopProver]
 
 #: The error for a refresh token that has ended; GitHub and Slack have their own.
 _DEAD = frozenset(("invalid_grant", "bad_refresh_token", "invalid_refresh_token"))
+#: The errors of a server that may grant the same request later.
+_PASSING = frozenset(("server_error", "temporarily_unavailable"))
 
 
 class GrantRefused(AuthorizationError):
@@ -166,11 +168,10 @@ def _fetch_token(
         # A server may answer the first proof with a nonce that the next one must have (RFC 9449, section 8).
         was, nonce = nonce, answer.headers.get("dpop-nonce")
         if prover is None or code != "use_dpop_nonce" or nonce is None or was is not None:
-            raise GrantRefused(
-                code,
-                f"The authorization server {metadata.issuer} refused {what}: {told_by(answer, secrets)}.",
-                issuer=metadata.issuer,
-            )
+            who, why = f"The authorization server {metadata.issuer}", told_by(answer, secrets)
+            if code in _PASSING or (not code and (answer.status >= 500 or answer.status == 429)):
+                raise AuthorizationError("unreachable", f"{who} failed {what}: {why}.", issuer=metadata.issuer)
+            raise GrantRefused(code, f"{who} refused {what}: {why}.", issuer=metadata.issuer)
     given = {name: value for name, value in read_document(answer, purpose).items() if value is not None}
     try:
         token = msgspec.convert(given, _TokenAnswer)
