@@ -478,6 +478,10 @@ class _Pushed:
     def reopen(self, changes: Changes, cause: McplumbError) -> None:
         """Do nothing."""
 
+    def has_spent_token(self, changes: Changes) -> bool:
+        """Return False: there is no token."""
+        return False
+
 
 def _text(members: dict[str, Any], name: str) -> str:
     if name not in members:

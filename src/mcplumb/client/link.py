@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from mcplumb.client.process_link import ServerProcess
     from mcplumb.transports.socket_connection import SocketConnection
 
-__all__ = ["CustomLink", "Link", "MemoryLink", "Opens", "Phase", "Serves", "SocketLink"]
+__all__ = ["MAX_AUTHORIZED", "CustomLink", "Link", "MemoryLink", "Opens", "Phase", "Serves", "SocketLink"]
 
 _logger = logging.getLogger("mcplumb.client")
+
+#: How often one request is sent again because access was granted.
+MAX_AUTHORIZED = 5
 
 #: What a connection was in the middle of when it was lost.
 Phase: TypeAlias = Literal["spawn", "probe", "handshake", "call"]

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from mcplumb.client.client_session import ClientSession
 from mcplumb.client.input_handlers import InputHandlers
-from mcplumb.client.supervisor import MAX_AUTHORIZED, Supervisor
+from mcplumb.client.link import MAX_AUTHORIZED
+from mcplumb.client.supervisor import Supervisor
 from mcplumb.errors import (
     Closed,
     DecodeError,

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import time
 from collections import Counter, deque
 from collections.abc import Coroutine
 from functools import partial
@@ -16,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
-from mcplumb.errors import Closed, McplumbError, RequestLost, RequestTimeout, UsageError
+from mcplumb.client.link import MAX_AUTHORIZED
+from mcplumb.errors import AuthorizationError, Closed, HttpError, McplumbError, RequestLost, RequestTimeout, UsageError
 from mcplumb.protocol.in_flight import OutgoingRequest
 from mcplumb.protocol.subscription_state import Change, Listener, Missed, Subscription, topics_of
 from mcplumb.rpc.handler import CallOptions
@@ -27,6 +30,7 @@ from mcplumb.wire.messages import Result
 
 if TYPE_CHECKING:
     from mcplumb.client.client_session import ClientSession
+    from mcplumb.protocol.oauth.tokens import Grant
 
 __all__ = ["ChangeSource", "Changes", "LegacySubscriptions", "ModernSubscriptions", "SubscriptionRenewal"]
 
@@ -51,13 +55,16 @@ class ChangeSource(Protocol):
     def reopen(self, changes: Changes, cause: McplumbError) -> None:
         """Open the subscription again after its stream broke, or end it if lost subscriptions are not reopened."""
 
+    def has_spent_token(self, changes: Changes) -> bool:
+        """Return whether the access token that the subscription was opened with has ended."""
+
 
 class Changes:
     """An async context manager, and within it an async iterator over `Change` and `Missed`.
 
     It ends when the server ends the subscription, and raises when the server is gone for good. When the server is
-    restarted, the subscription is opened again, and a `Missed` stands for what may have changed meanwhile. A consumer
-    that is too slow also gets a `Missed`, in place of the changes that were dropped.
+    restarted, or the access token has ended, the subscription is opened again, and a `Missed` stands for what may have
+    changed meanwhile. A consumer that is too slow also gets a `Missed`, in place of the changes that were dropped.
     """
 
     def __init__(self, source: ChangeSource, wanted: SubscriptionFilter, timeout: float | None) -> None:
@@ -116,6 +123,13 @@ class Changes:
         if not self.has_ended:
             self.lose()
             self._source.reopen(self, cause)
+
+    def finish(self) -> None:
+        """End the iteration because the server has ended the subscription, unless only its access token has ended."""
+        if self._source.has_spent_token(self):
+            self.cut(RequestLost("The subscription has ended with its access token."))
+        else:
+            self.end()
 
     def granted(self, honoured: SubscriptionFilter) -> None:
         """Record what the server honours, for the first time or after the subscription was lost."""
@@ -228,7 +242,7 @@ class ModernSubscriptions:
         outcome, call = answer.result(), stream.call
         if type(outcome) is Result or call.state == "ended":
             self._listener.ended(call.id)
-            stream.changes.end()
+            stream.changes.finish()
         else:
             self._listener.failed(call.id)
             error = failure(call, outcome, _METHOD, "server")
@@ -325,8 +339,15 @@ class _Sessions(Protocol):
     def reopens(self) -> bool:
         """Whether lost subscriptions are opened again."""
 
+    @property
+    def grant(self) -> Grant | None:
+        """What authorizes requests at present."""
+
     async def ready(self, what: str, within: float | None) -> ClientSession:
         """Wait for a session and return it."""
+
+    async def authorize(self, refusal: HttpError) -> bool:
+        """Get what a refused request needs, from the user if necessary. Return whether to send the request again."""
 
 
 class SubscriptionRenewal:
@@ -339,6 +360,8 @@ class SubscriptionRenewal:
         self._renewals: dict[Changes, asyncio.Task[None]] = {}
         #: For each subscription whose stream broke: the last wait, and when the stream was opened again.
         self._waits: dict[Changes, tuple[float, float]] = {}
+        #: What authorized each subscription when it was last opened.
+        self._grants: dict[Changes, Grant | None] = {}
         #: The changes dropped by subscriptions that are closed by now.
         self._dropped = 0
 
@@ -359,7 +382,7 @@ class SubscriptionRenewal:
                 changes.end(_gone(error.__cause__ or error))
                 return
             try:
-                await session.subscriptions.open(changes)
+                await self._open_on(session, changes)
             except (Closed, RequestLost):
                 if session.is_open:
                     raise
@@ -377,6 +400,7 @@ class SubscriptionRenewal:
         if renewal is not None:
             renewal.cancel()
         self._waits.pop(changes, None)
+        self._grants.pop(changes, None)
         session = self._open.pop(changes, None)
         if session is not None:
             self._dropped += changes.dropped
@@ -399,6 +423,11 @@ class SubscriptionRenewal:
             changes.end(cause)
         else:
             self._start(changes, self._reopen(changes, session))
+
+    def has_spent_token(self, changes: Changes) -> bool:
+        """Return whether the access token that a subscription was opened with has ended, or is about to."""
+        grant = self._grants.get(changes)
+        return grant is not None and not grant.is_fresh(time.time())
 
     def end(self, cause: Exception) -> None:
         """End every subscription with this cause, because there will be no other session."""
@@ -426,13 +455,27 @@ class SubscriptionRenewal:
 
     async def _renew(self, changes: Changes, session: ClientSession) -> None:
         try:
-            await session.subscriptions.open(changes)
-        except (Closed, RequestLost) as error:
-            if session.is_open:
-                changes.cut(error)
+            await self._open_on(session, changes)
         except McplumbError as error:
-            if session.is_open:  # otherwise `renew` or `end` follows
+            if not session.is_open:
+                return  # `renew` or `end` follows
+            may_pass = isinstance(error, AuthorizationError) and error.reason == "unreachable"
+            if may_pass or isinstance(error, Closed | RequestLost):
+                changes.cut(error)
+            else:
                 changes.end(error)
+
+    async def _open_on(self, session: ClientSession, changes: Changes) -> None:
+        """Open a subscription on a session, and get what it needs for that, from the user if necessary."""
+        for attempt in itertools.count(1):
+            self._grants[changes] = self._sessions.grant
+            try:
+                await session.subscriptions.open(changes)
+            except HttpError as refusal:
+                if attempt > MAX_AUTHORIZED or not await self._sessions.authorize(refusal):
+                    raise
+            else:
+                return
 
 
 def _gone(cause: BaseException) -> Closed:

@@ -15,7 +15,7 @@ from mcplumb.client.client_session import ClientSession
 from mcplumb.client.client_settings import ClientSettings, ClientStats
 from mcplumb.client.handshake import EraMemory, Handshake, HandshakeResult
 from mcplumb.client.known_tools import ToolRegistry
-from mcplumb.client.link import Link
+from mcplumb.client.link import MAX_AUTHORIZED, Link
 from mcplumb.client.result_cache import ResultCache
 from mcplumb.client.subscriptions import SubscriptionRenewal
 from mcplumb.errors import Closed, ConnectError, HttpError, McplumbError, RequestTimeout, ServerDown, UsageError
@@ -24,12 +24,10 @@ from mcplumb.protocol.subscription_state import Change
 from mcplumb.types.notification_params import LoggingLevel
 
 if TYPE_CHECKING:
+    from mcplumb.protocol.oauth.tokens import Grant
     from mcplumb.recording.recorded_trace import RecordedTrace
 
-__all__ = ["MAX_AUTHORIZED", "Supervisor"]
-
-#: How often one request is sent again because access was granted.
-MAX_AUTHORIZED = 5
+__all__ = ["Supervisor"]
 
 _logger = logging.getLogger("mcplumb.client")
 
@@ -153,6 +151,12 @@ class Supervisor:
     def reopens(self) -> bool:
         """Whether lost connections and subscriptions are opened again."""
         return self.link.can_restart and self.settings.restart.enabled
+
+    @property
+    def grant(self) -> Grant | None:
+        """What authorizes requests at present."""
+        authorizer = self.link.authorizer
+        return None if authorizer is None else authorizer.grant
 
     @property
     def _restart_verb(self) -> str:

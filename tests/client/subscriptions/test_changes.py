@@ -31,6 +31,9 @@ class Source:
     def reopen(self, changes: Changes, cause: McplumbError) -> None:
         self.reopened.append((changes, cause))
 
+    def has_spent_token(self, changes: Changes) -> bool:
+        return False
+
 
 def new(source: Source | None = None) -> Changes:
     return Changes(source or Source(), SubscriptionFilter(tools_list_changed=True), 1.0)

@@ -15,7 +15,16 @@ from typing import NoReturn, TypeAlias
 import aiohttp
 import msgspec
 
-from mcplumb.errors import Closed, ConnectError, HttpError, McplumbError, ProtocolError, RemoteError, RequestLost
+from mcplumb.errors import (
+    AuthorizationError,
+    Closed,
+    ConnectError,
+    HttpError,
+    McplumbError,
+    ProtocolError,
+    RemoteError,
+    RequestLost,
+)
 from mcplumb.protocol.http_headers import ParamHeaders, encode_field, headers_of
 from mcplumb.transports.http_client.connection_pool import ConnectionPool
 from mcplumb.transports.http_client.post_queue import Post, Spawn
@@ -191,6 +200,10 @@ class LegacyBinding:
                     raise
             except RequestLost as error:
                 _logger.debug("The stream of the session is opened again. %s", error)
+            except AuthorizationError as error:
+                if error.reason != "unreachable":
+                    raise
+                _logger.debug("The stream of the session is opened again, once there is a token. %s", error)
             await stream.wait()
 
     def _get(self, stream: Stream) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
