@@ -178,7 +178,7 @@ def _address_of(target: Target) -> str:
 
 async def _forget(address: str, user: str) -> tuple[bool, Entry | None]:
     """Delete what is kept of a sign-in. Return whether there was anything, and what it was if it can be read."""
-    from mcplumb.client.auth.authorizer import default_folder, entry_name, in_thread, read_entry
+    from mcplumb.client.auth.authorizer import default_folder, entry_name, hold_lock, in_thread, read_entry
     from mcplumb.stores.token_store import FileTokens, default_token_store
 
     folder, name = default_folder(), entry_name(address, user)
@@ -190,7 +190,7 @@ async def _forget(address: str, user: str) -> tuple[bool, Entry | None]:
             "The tokens are in your keyring, which cannot be reached here. Sign out in a session in which it works, "
             "with the package 'keyring' installed and without MCPLUMB_KEYRING=0."
         )
-    async with store.locked(name):  # a refresh that is under way would save its tokens afterwards
+    async with hold_lock(store, name):  # a refresh that is under way would save its tokens afterwards
         entry = read_entry(await in_thread(store.load, name))
         await in_thread(store.delete, name)
     return True, entry

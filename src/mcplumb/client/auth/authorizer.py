@@ -19,7 +19,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -41,7 +41,16 @@ from mcplumb.stores.token_store import EntryLock, FileTokens, KeyringTokens, Tok
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Authorizer", "Entry", "default_folder", "entry_name", "in_thread", "read_entry", "revoke_entry"]
+__all__ = [
+    "Authorizer",
+    "Entry",
+    "default_folder",
+    "entry_name",
+    "hold_lock",
+    "in_thread",
+    "read_entry",
+    "revoke_entry",
+]
 
 _T = TypeVar("_T")
 _logger = logging.getLogger("mcplumb.client")
@@ -50,6 +59,9 @@ _logger = logging.getLogger("mcplumb.client")
 _MAX_GRANTS = 3
 #: Seconds after which a server that refused every grant may accept another. Users are not asked again.
 _RECOVERY = 60.0
+#: Seconds after which a program that waits for another one says so, and after which it gives up. A refresh takes a
+#: second on a busy machine, and a user five minutes to sign in; a program that was stopped is never done.
+_NOTICE_AFTER, _MOST_WAITED = 3.0, 300.0
 #: Seconds for a change of the store that was begun before its caller gave up.
 _LAST_SECONDS = 30.0
 
@@ -87,6 +99,30 @@ def default_folder() -> Path:
     state = Path(os.environ.get("XDG_STATE_HOME", ""))
     base = state if state.is_absolute() else Path.home() / ".local" / "state"
     return base / "mcplumb" / "tokens"
+
+
+@contextlib.asynccontextmanager
+async def hold_lock(store: TokenStore, name: str) -> AsyncIterator[EntryLock]:
+    """Hold the lock of an entry, and wait for other programs that have it: until they are done, but not for ever."""
+    where = name.partition(" ")[0]
+
+    def say() -> None:
+        _logger.warning("Another program signs in to %s, or refreshes its tokens: waiting until it is done.", where)
+
+    notice = asyncio.get_running_loop().call_later(_NOTICE_AFTER, say)
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            async with asyncio.timeout(_MOST_WAITED):
+                lock = await stack.enter_async_context(store.locked(name))
+        except TimeoutError:
+            raise AuthorizationError(
+                "timeout",
+                f"Another program has been signing in to {where} for {_MOST_WAITED:g} s, and is not done. Finish that "
+                "sign-in, or end the program, and start again.",
+            ) from None
+        finally:
+            notice.cancel()
+        yield lock
 
 
 async def revoke_entry(entry: Entry, *, proxy: str | None = None, tls: ssl.SSLContext | None = None) -> bool:
@@ -283,7 +319,7 @@ class Authorizer:
             return False
         if (store := await self._opened_store()) is None:
             raise RuntimeError("A sign-in has a store.")
-        async with store.locked(self._name):
+        async with hold_lock(store, self._name):
             entry = await self._kept()
             is_wanted = stale is not None or not auth.fresh
             if entry is not None and is_wanted and not _is_same(entry.grant, stale):
@@ -347,7 +383,7 @@ class Authorizer:
                 return self._grant
             if self._failures != failures and self._failure is not None:
                 self._share_failure()
-            async with store.locked(self._name) as lock:
+            async with hold_lock(store, self._name) as lock:
                 entry = await self._kept()
                 if entry is None:
                     self._grant = None  # signed out

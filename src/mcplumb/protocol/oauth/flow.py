@@ -78,7 +78,7 @@ REFUSALS: Mapping[str, str] = {
     "denied": "the user, or the authorization server, denied access",
     "refused": "the token endpoint refused",
     "unreachable": "the server of an address did not answer, or failed",
-    "timeout": "nobody finished the sign-in in time",
+    "timeout": "nobody finished the sign-in in time, here or in another program",
     "port": "the port for the redirect is used by another program",
     "store": "the tokens cannot be read or kept",
 }
