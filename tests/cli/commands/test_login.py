@@ -46,7 +46,7 @@ class Run:
 
 
 @asynccontextmanager
-async def mcplumb(state: Path, *words: str) -> AsyncIterator[Run]:
+async def mcplumb(state: Path, *words: str, **more: str) -> AsyncIterator[Run]:
     env = {
         **os.environ,
         "HOME": str(state),
@@ -54,6 +54,7 @@ async def mcplumb(state: Path, *words: str) -> AsyncIterator[Run]:
         "XDG_CONFIG_HOME": str(state),
         "MCPLUMB_KEYRING": "0",
         "COLUMNS": "200",
+        **more,
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "mcplumb", *words,
@@ -127,6 +128,33 @@ async def test_logout_where_the_keyring_cannot_be_reached(tmp_path: Path) -> Non
         store.save(f"{place.url} default", b"{}")
         code, _, err = await said(tmp_path, "logout", "-s", place.url)
         assert (code, "in your keyring" in err, len(store.names())) == (2, True, 1), err
+
+
+@pytest.mark.parametrize("again", [(), ("--again",)], ids=["first", "again"])
+async def test_a_sign_in_whose_tokens_cannot_be_kept_is_none(tmp_path: Path, again: tuple[str, ...]) -> None:
+    (tmp_path / "refusing.py").write_text(
+        "from keyring.backend import KeyringBackend\n"
+        "class Keyring(KeyringBackend):\n"
+        "    priority = 5\n"
+        "    def get_password(self, service, name): return None\n"
+        "    def set_password(self, service, name, password): raise RuntimeError('The user said no.')\n"
+        "    def delete_password(self, service, name): pass\n",
+        encoding="utf-8",
+    )
+    env = {"MCPLUMB_KEYRING": "", "PYTHON_KEYRING_BACKEND": "refusing.Keyring"}
+    async with site(tmp_path) as place:
+        if again:
+            async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser") as run:
+                await run.visit()
+                assert (await run.done())[0] == 0
+        async with mcplumb(tmp_path, "login", "-s", place.url, "--no-browser", *again, **env) as run:
+            await run.visit()
+            code, _, err = await run.done()
+        assert "The user said no" in err
+        assert "but the tokens could not be kept" in err
+        assert code == 4
+        code, _, err = await said(tmp_path, "call", "whoami", "-s", place.url)
+        assert (code == 0) == bool(again), err
 
 
 @pytest.mark.parametrize("is_up", [True, False])

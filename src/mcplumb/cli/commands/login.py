@@ -70,10 +70,19 @@ async def login(
     if issuer is not None and client_id is None:
         raise UsageError("--issuer names the authorization server that --client-id belongs to: give that as well.")
     address = _address_of(target)
-    if (scope or dpop) and (known := await in_thread(signed_in, address)) is not None:
+    known = await in_thread(signed_in, address)
+    if known is not None:
         if not {*scope} <= {*known.grant.allows}:
             again, scope = True, (*known.grant.scopes, *scope)
         again = again or (dpop and known.dpop_key is None)
+    show, has_visited = _print_and_ask if no_browser else _open_browser, False
+
+    async def visit(url: str) -> str | None:
+        nonlocal has_visited
+        has_visited = True
+        answer: str | None = await in_thread(show, url)
+        return answer
+
     auth = OAuth(
         client_id=client_id,
         client_secret=os.environ.get(_SECRET) if client_id is not None else None,
@@ -81,13 +90,19 @@ async def login(
         issuer=issuer,
         scopes=scope or None,
         port=port,
-        on_visit=_print_and_ask if no_browser else _open_browser,
+        on_visit=visit,
         fresh=again,
         dpop=dpop,
     )
     async with target.connect(auth=auth, token=None):
         pass
     entry = await in_thread(signed_in, address)
+    if has_visited and (entry is None or entry == known):
+        raise AuthorizationError(
+            "store",
+            f"You have signed in to {target.title}, but the tokens could not be kept, so that no command can use them. "
+            "If your keyring refuses them, MCPLUMB_KEYRING=0 keeps them in a file.",
+        )
     if entry is None:
         say(f"{target.title} does not ask for a sign-in.")
         return
