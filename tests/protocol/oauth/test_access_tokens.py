@@ -187,16 +187,30 @@ def test_what_is_no_time(name: str, value: Any) -> None:
 
 
 @pytest.mark.req("AUT-12")
-@pytest.mark.parametrize("mark", [{"typ": "ID"}, {"typ": "Refresh"}, {"token_use": "id"}, {"at_hash": "x"}])
+@pytest.mark.parametrize(
+    "mark",
+    [
+        {"typ": "ID"},
+        {"typ": "Refresh"},
+        {"token_use": "id"},
+        {"token_use": "refresh_token"},
+        {"token_type": "refresh_token"},
+        {"token_type": "Refresh"},
+        {"at_hash": "x"},
+    ],
+)
 def test_an_id_token_for_the_same_audience_is_no_access_token(mark: dict[str, Any]) -> None:
     assert "such as an ID token" in refused_claims(**mark)
-    check_claims({**CLAIMS, "typ": "Bearer", "token_use": "access", "nonce": "x"}, RULES, now=NOW)
+    usual = {"typ": "Bearer", "token_use": "access_token", "token_type": "Bearer", "nonce": "x"}
+    check_claims({**CLAIMS, **usual}, RULES, now=NOW)
+    check_claims({**CLAIMS, "typ": ["ID"], "token_use": 1, "token_type": "access_token"}, RULES, now=NOW)
 
 
 @pytest.mark.req("AUT-12")
 def test_a_bound_token_is_no_bearer_token() -> None:
     assert "bound to a key" in refused_claims(cnf={"jkt": "x"})
     assert "bound to a key" in refused_claims(cnf={})
+    assert "bound to a key" in refused_claims(token_type="DPoP")
 
 
 @pytest.mark.parametrize("subject", ["", None, 1, ["ann"], ...])

@@ -70,9 +70,14 @@ _FROM_URL_SAFE = str.maketrans("-_", "+/")
 _KEY_SOURCES = ("jwk", "jku", "x5u", "x5c")
 
 
-#: Claims by which Keycloak and Amazon Cognito mark tokens that are no access tokens. (Any issuer's ID tokens may have
-#: ``at_hash``.) They have another audience, too, unless a client and a server share one.
-_OTHER_KINDS = {"typ": ("ID", "Refresh", "Offline", "Logout"), "token_use": ("id",)}
+#: Claims, and members of answers to introspection, that mark tokens which are no access tokens, in lower case: those of
+#: Keycloak (``typ``), Amazon Cognito and Ory Hydra (``token_use``), and others. (Any issuer's ID tokens may have
+#: ``at_hash``.) Introspection calls refresh tokens active, too, and Hydra gives them the audience of access tokens.
+_OTHER_KINDS = {
+    "typ": ("id", "refresh", "offline", "logout"),
+    "token_use": ("id", "id_token", "refresh", "refresh_token"),
+    "token_type": ("id_token", "refresh", "refresh_token"),
+}
 
 
 class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +162,7 @@ def check_claims(claims: Mapping[str, Any], rules: TokenRules, *, now: float) ->
     named = {audiences} if isinstance(audiences, str) else _texts(audiences)
     if rules.audiences is not None and not named & rules.audiences:
         raise refused("The access token is for another audience.")
-    if any(claims.get(name) in kinds for name, kinds in _OTHER_KINDS.items()) or "at_hash" in claims:
+    if any(_word(claims, name) in kinds for name, kinds in _OTHER_KINDS.items()) or "at_hash" in claims:
         raise refused("The token is of another kind, such as an ID token: it is not an access token.")
     expires_at = _time(claims, "exp")
     if expires_at is None and rules.must_end:
@@ -168,7 +173,7 @@ def check_claims(claims: Mapping[str, Any], rules: TokenRules, *, now: float) ->
         at = _time(claims, name)
         if at is not None and at > now + rules.leeway:
             raise refused("The access token is not valid yet.")
-    if claims.get("cnf") is not None:
+    if claims.get("cnf") is not None or _word(claims, "token_type") == "dpop":
         raise refused(
             "The access token is bound to a key (DPoP, or a certificate), and this server takes bearer tokens."
         )
@@ -184,6 +189,11 @@ def check_claims(claims: Mapping[str, Any], rules: TokenRules, *, now: float) ->
         issuer=rules.issuer,
         client_id=client if isinstance(client, str) else None,
     )
+
+
+def _word(claims: Mapping[str, Any], name: str) -> str | None:
+    value = claims.get(name)
+    return value.lower() if isinstance(value, str) else None
 
 
 def _texts(value: object) -> set[str]:

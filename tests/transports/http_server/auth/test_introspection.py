@@ -92,6 +92,9 @@ async def test_the_authorization_server_says_who_it_is() -> None:
         active(nbf=time.time() + 3600),
         active(sub=None),
         active(cnf={"jkt": "x"}),
+        active(token_type="DPoP"),
+        active(token_type="refresh_token"),
+        active(token_use="refresh_token"),
         active(exp="soon"),
     ],
 )

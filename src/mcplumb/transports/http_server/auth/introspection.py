@@ -43,7 +43,8 @@ class Introspection(TokenVerifier):
 
     - ``url`` is the introspection endpoint; ``client_id`` and ``client_secret`` are this server's credentials there.
     - ``audience`` is what tokens for this server have in ``aud``: one text, or several of which one must match. None
-      accepts every active token, for an authorization server that answers ``active`` for tokens of this server only.
+      accepts every active token, for an authorization server that answers ``active`` for access tokens of this server
+      only: many answer it for refresh tokens as well.
     - ``issuer`` is the URL of the authorization server. It is published, and must be the tokens' ``iss`` if they have
       one. None publishes nothing, and compares nothing.
     - ``scopes`` are needed for every request. Tools, resources and prompts may need more.
