@@ -6,10 +6,12 @@ import contextlib
 import signal
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from mcplumb import AuthorizationError, connect
+from mcplumb.client.auth import refresh_process
 from mcplumb.client.auth.authorizer import Authorizer
 from tests.client.auth.refresh_race import run
 from tests.client.auth.site import site
@@ -85,6 +87,21 @@ async def test_an_answer_that_never_ends() -> None:
         async with asyncio.timeout(PATIENCE):
             _, faults = await process.communicate()
     assert b"no whole answer within 0.3 s" in faults
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port"),
+    [
+        ("https://auth.example/token", "auth.example", 443),
+        ("https://[2001:db8::abcd]/token", "2001:db8::abcd", 443),
+        ("https://[2001:db8::1]/token", "2001:db8::1", 443),
+        ("http://[::1]/token", "::1", 80),
+        ("http://[::1]:8080/token", "::1", 8080),
+    ],
+)
+def test_where_the_process_connects_to(url: str, host: str, port: int) -> None:
+    connection = refresh_process._connection(urlsplit(url), None)
+    assert (connection.host, connection.port) == (host, port)
 
 
 async def test_a_proxy_that_asks_for_a_password() -> None:

@@ -33,3 +33,13 @@ async def test_the_requests_of_one_flow_are_bounded_together(monkeypatch: pytest
                 assert caught.value.reason == "unreachable"
         async with open_fetcher() as fetcher:
             await fetcher.fetch(get_json(f"{server.issuer}/slow", "a page"))
+
+
+async def test_an_address_that_only_looks_like_one() -> None:
+    """Libraries disagree on what an address is."""
+    async with open_fetcher() as fetcher:
+        with pytest.raises(
+            AuthorizationError, match=r"The address for a page is not valid: 'https://a\[::1\]/x'"
+        ) as one:
+            await fetcher.fetch(get_json("https://a[::1]/x?key=secret", "a page"))
+        assert one.value.reason == "address"

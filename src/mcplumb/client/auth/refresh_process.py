@@ -149,16 +149,7 @@ def _fetch(fetch: Fetch, proxy: str | None) -> Answer:
     target = parts.path or "/"
     if parts.query:
         target += f"?{parts.query}"
-    host, port = parts.hostname or "", parts.port
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    via = None if proxy is None else urlsplit(proxy)
-    connection = (
-        kind(host, port, timeout=_TIMEOUT)
-        if via is None
-        else kind(via.hostname or "", via.port or 80, timeout=_TIMEOUT)
-    )
-    if via is not None:
-        connection.set_tunnel(host, port or (443 if parts.scheme == "https" else 80), _proxy_headers(via))
+    connection = _connection(parts, proxy)
     # The timeout of a socket begins anew with every byte.
     signal.signal(signal.SIGALRM, _stop)
     signal.setitimer(signal.ITIMER_REAL, _TIMEOUT)
@@ -178,6 +169,19 @@ def _fetch(fetch: Fetch, proxy: str | None) -> Answer:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         connection.close()
+
+
+def _connection(parts: SplitResult, proxy: str | None) -> http.client.HTTPConnection:
+    is_secure = parts.scheme == "https"
+    # With a port, because without one http.client looks for it behind the last colon of an IPv6 address.
+    host, port = parts.hostname or "", parts.port or (443 if is_secure else 80)
+    kind = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
+    if proxy is None:
+        return kind(host, port, timeout=_TIMEOUT)
+    via = urlsplit(proxy)
+    connection = kind(via.hostname or "", via.port or 80, timeout=_TIMEOUT)
+    connection.set_tunnel(host, port, _proxy_headers(via))
+    return connection
 
 
 def _stop(*_: object) -> None:

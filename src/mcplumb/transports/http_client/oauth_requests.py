@@ -12,6 +12,7 @@ import aiohttp
 from yarl import URL
 
 from mcplumb.errors import AuthorizationError
+from mcplumb.protocol.oauth.discovery import shown
 from mcplumb.protocol.oauth.steps import Answer, Fetch, Flow
 from mcplumb.transports.http_client.connection_pool import fault
 from mcplumb.version import __version__
@@ -44,8 +45,13 @@ class Fetcher:
 
     async def fetch(self, fetch: Fetch) -> Answer:
         """Make one request; raise `AuthorizationError` if there is no answer."""
-        # The address as it was checked: yarl would decode and encode it again.
-        url = URL(fetch.url, encoded=True)
+        try:
+            # The address as it was checked: yarl would decode and encode it again.
+            url = URL(fetch.url, encoded=True)
+        except ValueError:
+            raise AuthorizationError(
+                "address", f"The address for {fetch.purpose} is not valid: {shown(fetch.url)!r}."
+            ) from None
         where = f"{url.scheme}://{url.raw_authority}"
         loop = asyncio.get_running_loop()
         start, within = loop.time(), min(_TIMEOUT, _FLOW_TIMEOUT - self._spent)
