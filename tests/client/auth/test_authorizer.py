@@ -386,6 +386,31 @@ async def test_an_address_that_is_not_the_redirect(tmp_path: Path, pasted: str) 
         assert place.auth.requests == []
 
 
+@pytest.mark.parametrize("opened", [True, False])
+async def test_what_webbrowser_open_returns_is_no_address(tmp_path: Path, opened: bool) -> None:
+    async with site(tmp_path) as place:
+
+        async def browse(url: str) -> bool:
+            browsing.append(asyncio.create_task(_follow(place, url)))
+            return opened
+
+        browsing: list[asyncio.Task[None]] = []
+        await _opened(place, on_visit=browse)
+        await browsing[0]
+
+
+async def _follow(place: Site, url: str) -> None:
+    async with aiohttp.ClientSession() as session, session.get(await place.visit(url)) as answer:
+        assert answer.status == 200
+
+
+async def test_a_function_that_returns_no_address(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        with pytest.raises(AuthorizationError, match=r"on_visit must return .* as a string, or None, not int\.") as one:
+            await _opened(place, on_visit=lambda _: 1)
+        assert one.value.reason == "redirect"
+
+
 async def test_nobody_signs_in(tmp_path: Path) -> None:
     async with site(tmp_path) as place:
         with pytest.raises(AuthorizationError, match=r"within 0\.1 s"):

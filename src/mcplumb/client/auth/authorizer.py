@@ -558,7 +558,13 @@ async def _visit(auth: OAuth, redirect: LoopbackRedirect, visit: Visit) -> Redir
     waiting = asyncio.ensure_future(redirect.wait(auth.timeout))
     try:
         await asyncio.wait([shown, waiting], return_when=asyncio.FIRST_COMPLETED)
-        if shown.done() and (url := shown.result()) is not None:
+        if shown.done() and not isinstance(url := shown.result(), bool | None):
+            if not isinstance(url, str):
+                raise AuthorizationError(
+                    "redirect",
+                    "The program's own function on_visit must return the address of the redirect as a string, or None, "
+                    f"not {type(url).__name__}.",
+                )
             if not url.startswith(f"{redirect.address}?"):
                 raise AuthorizationError(
                     "redirect",

@@ -34,8 +34,8 @@ __all__ = [
 ]
 
 #: Shows the user the address to sign in at. It may return the address that the browser was redirected to, if it knows
-#: it; otherwise the redirect is awaited on loopback.
-OnVisit: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
+#: it; otherwise the redirect is awaited on loopback. What ``webbrowser.open`` returns says nothing: True or False.
+OnVisit: TypeAlias = Callable[[str], Awaitable[str | bool | None] | str | bool | None]
 
 #: A token that another party has issued to the program, or a function that returns a current one.
 TokenSource: TypeAlias = str | Callable[[], str | Awaitable[str]]
