@@ -81,6 +81,18 @@ async def test_an_authorization_server_that_cannot_bind_tokens(tmp_path: Path, a
         assert len(auth.tokens) == 1
 
 
+async def test_a_server_that_takes_no_bound_tokens(tmp_path: Path) -> None:
+    """A later sign-in would be bound, too: the error has to say how to get out of that."""
+    async with site(tmp_path) as place:
+        place.auth.binds = True
+        with pytest.raises(
+            AuthorizationError, match=r"just bound to a key \(DPoP\).* sign out, and sign in again"
+        ) as one:
+            async with connect(place.url, auth=place.oauth(dpop=True)):
+                pass
+        assert (one.value.reason, place.visits) == ("denied", 1)
+
+
 async def test_a_program_that_wants_bound_tokens_takes_no_others(tmp_path: Path) -> None:
     async with site(tmp_path) as place:
         with pytest.raises(AuthorizationError, match=r"'Bearer', which .* bound to a key \(DPoP\)") as caught:

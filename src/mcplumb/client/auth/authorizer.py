@@ -366,6 +366,11 @@ class Authorizer:
             and (challenge is None or {*challenge.scopes} <= {*grant.scopes})
         ):
             sentence = f"{where} refuses what {issuer} has just granted, and signing in again would not change that."
+            if grant.token_type == "DPoP":  # noqa: S105
+                sentence = (
+                    f"{where} refuses the token that {issuer} has just bound to a key (DPoP). If the server takes "
+                    "bearer tokens only, sign out, and sign in again without binding them."
+                )
         elif self._may_grant():
             return
         elif self._auth.needs_user:
