@@ -144,7 +144,9 @@ class Introspection(TokenVerifier):
         document = read_document(answer, "the state of a token")
         if document.get("active") is not True:
             return None
-        claims, rules = {"iss": self._rules.issuer, **document}, self._rules
+        # null stands for "not given" in answers of several providers.
+        given = {name: value for name, value in document.items() if value is not None}
+        claims, rules = {"iss": self._rules.issuer, **given}, self._rules
         if self._issuer is None and isinstance(claims["iss"], str):
             rules = msgspec.structs.replace(rules, issuer=claims["iss"])
         client = claims.get("client_id")
