@@ -44,6 +44,7 @@ from tests.protocol.oauth.world import (
         ("https://good.example\\@evil.example", "address"),
         ("https://auth.example:port", "address"),
         ("https://[::1", "address"),
+        pytest.param("https://auth.example/" + "x" * 8000, "address", id="too long"),
         ("https://auth.example/\n", "address"),
         ("https://auth.example/ x", "address"),
         ("https://äuth.example", "address"),
@@ -74,6 +75,7 @@ def test_an_address_that_may_not_be_used(url: str, reason: str) -> None:
         check_address(url, "The address", loopback=False)
     assert caught.value.reason == reason
     assert str(caught.value).startswith("The address is ")
+    assert len(str(caught.value)) < 400
 
 
 @pytest.mark.req("AUT-8")

@@ -111,6 +111,11 @@ def test_a_token_that_cannot_be_used(token: object) -> None:
     assert caught.value.reason == "document"
 
 
+def test_an_answer_that_is_no_document_is_its_issuers() -> None:
+    with pytest.raises(AuthorizationError, match=f"The document with the token of {ISSUER} is not a JSON object"):
+        grant(answer(b"<html>"))
+
+
 @pytest.mark.parametrize(("body", "error"), [({"error": "invalid_grant"}, "invalid_grant"), (b"<html>", ""), ([], "")])
 def test_a_refusal(body: object, error: str) -> None:
     with pytest.raises(GrantRefused, match="refused to grant a token") as caught:

@@ -20,6 +20,7 @@ from mcplumb.protocol.oauth.challenge import Challenge
 from mcplumb.protocol.oauth.steps import Answer, Flow, get_json
 
 __all__ = [
+    "MAX_ADDRESS",
     "MAX_DOCUMENT",
     "MAX_ISSUERS",
     "MAX_REDIRECTS",
@@ -44,6 +45,8 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 #: Metadata documents are a few kilobytes; the largest seen (with a long list of scopes) has 60.
 MAX_DOCUMENT = 1 << 20
+#: Characters of an address in a document. Web servers accept addresses of 8 kilobytes.
+MAX_ADDRESS = 8000
 #: Redirects that are followed for a metadata document. Requests that carry a secret are never redirected.
 MAX_REDIRECTS = 3
 #: Authorization servers of one resource that are considered.
@@ -92,7 +95,7 @@ def check_address(url: str, what: str, *, loopback: bool) -> SplitResult:
     It must be https, or http on loopback. ``loopback`` says whether loopback is allowed at all: a server on the
     network must not make the client send requests to programs on its own machine.
     """
-    if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+    if len(url) > MAX_ADDRESS or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise AuthorizationError("address", f"{what} is not a valid address: {shown(url)!r}.")
     try:
         parts = urlsplit(url)
@@ -304,7 +307,7 @@ def check_server_metadata(document: dict[str, object], issuer: str, *, loopback:
     if named != issuer:
         raise AuthorizationError(
             "issuer",
-            f"The metadata of the authorization server {issuer!r} is for the issuer {str(named)[:200]!r}. "
+            f"The metadata of the authorization server {shown(issuer)!r} is for the issuer {str(named)[:200]!r}. "
             "They must be identical; none of its endpoints was used.",
         )
     metadata = _convert(document, ServerMetadata, "the metadata of the authorization server")

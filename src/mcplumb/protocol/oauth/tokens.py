@@ -172,7 +172,8 @@ def _fetch_token(
             if code in _PASSING or (not code and (answer.status >= 500 or answer.status == 429)):
                 raise AuthorizationError("unreachable", f"{who} failed {what}: {why}.", issuer=metadata.issuer)
             raise GrantRefused(code, f"{who} refused {what}: {why}.", issuer=metadata.issuer)
-    given = {name: value for name, value in read_document(answer, purpose).items() if value is not None}
+    document = read_document(answer, f"the token of {metadata.issuer}")
+    given = {name: value for name, value in document.items() if value is not None}
     try:
         token = msgspec.convert(given, _TokenAnswer)
     except msgspec.ValidationError as error:
